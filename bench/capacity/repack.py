@@ -114,8 +114,12 @@ def _outcome(problem: ConsolidationProblem) -> _RepackOutcome:
     greedy = [(it, greedy_order(it, _FIXED_POINT, per_move=False)) for it in consolidation_instances(problem)]
     greedy_seconds = time.process_time() - began_s
     moved = sum(
-        int(it.loose[plan.removed].sum())
-        + sum(int(gang.ways[0].sum()) for gang, way in zip(it.gangs, plan.ways.tolist(), strict=True) if way >= 0)
+        int(it.independent[plan.removed].sum())
+        + sum(
+            int(gang.options[0].sum())
+            for gang, option in zip(it.gangs, plan.options.tolist(), strict=True)
+            if option >= 0
+        )
         for it, plan in greedy
     )
     return _RepackOutcome(

@@ -14,7 +14,7 @@ from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
 from fleet.nodeclaims.repair import READY, node_failure
 from fleet.nodeclaims.termination import close, instance_gone, terminating
-from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, outlived
+from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Snapshot
 from fleet.snapshot.affinity import RECUTTING
@@ -137,7 +137,7 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         yield from close(snapshot, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif failure := node_failure(fleet, snapshot, claim, node):
         yield SaveClaim(claim.with_disruption(failure))
-    elif (plain := outlived(snapshot, claim)) is not None:
+    elif (plain := converted_to_on_demand(snapshot, claim)) is not None:
         yield from _relabelled(snapshot, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(snapshot, claim, node)

@@ -1,4 +1,4 @@
-"""What pods will find on a machine before there is one: the catalogue's amounts, corrected by what is known better.
+"""Computes what pods will find on a machine before there is one: catalogue amounts, corrected by what was measured.
 
 A pool's image, disks and kubelet change what is left of the same hardware. An overlay adds resources. And a node that
 has joined says what it really has: formulas take the largest part of memory that any type loses to its hypervisor, so
@@ -16,26 +16,26 @@ from model.quantity import CPU, Resources
 
 @derived(4096)
 def profiled(_index: Index, profiles: NodeProfiles, pool: NodePool, machine: InstanceType) -> InstanceType:
-    """The type with the amounts that nodes of the pool have; itself where the pool says nothing that matters."""
+    """Returns the instance type with the amounts that nodes of the pool have (image, disks, kubelet settings)."""
     return profiles.profile(machine, pool.spec.template)
 
 
 def with_capacity(machine: InstanceType, more: Resources) -> InstanceType:
-    """The type with further resources, as an overlay tells of them."""
+    """Returns the instance type with further resources added, as an overlay declares them."""
     if not more:
         return machine
     return replace(machine, capacity={**machine.capacity, **more}, allocatable={**machine.allocatable, **more})
 
 
 RESOURCES = (CPU, "memory", "ephemeral-storage", "pods")
-"""What a kubelet measures. Devices follow from the cut of the GPUs and are owed, not measured."""
+"""The resources that a kubelet measures; devices follow from the MIG layout and are not taken from nodes."""
 DAY_S = 86_400.0
 KEPT_DAYS = 30
-"""A machine that has not been seen for this long says nothing about those of today (another image, other settings)."""
+"""Days for which a measurement counts; older machines had other images or settings."""
 
 
 def measure(claims: Mapping[str, Claim], nodes: Mapping[str, Node]) -> dict[MeasuredKind, Resources]:
-    """The smallest allocatable of the machines that are ready, by instance type and template.
+    """Returns the smallest allocatable of the machines that are ready, by instance type and template.
 
     The hash of the template stands for the image and the settings of the kubelet.
     """
@@ -50,27 +50,30 @@ def measure(claims: Mapping[str, Claim], nodes: Mapping[str, Node]) -> dict[Meas
 
 
 def smallest(one: Resources, other: Resources) -> Resources:
-    """The smaller amount of each resource; what only one side knows counts as it is."""
+    """Returns the smaller amount of each resource; one that only one side names counts as that side has it."""
     return {
         name: min(one.get(name, other.get(name, 0)), other.get(name, one.get(name, 0))) for name in {**one, **other}
     }
 
 
 def corrected(computed: Resources, measured: Resources | None) -> Resources:
-    """Computed amounts with the measured ones in their place."""
+    """Returns the computed amounts with measured ones in their place where there are any."""
     return computed if measured is None else {**computed, **measured}
 
 
 @dataclass(slots=True)
 class DiscoveredCapacity:
-    """What machines of the last `KEPT_DAYS` have turned out to have, day by day; its holder feeds it now and then."""
+    """`DiscoveredCapacity` remembers the allocatable of machines seen within the last `KEPT_DAYS`, day by day.
+
+    Whoever holds it calls `learn` now and then (Karpenter's discovered capacity cache).
+    """
 
     view: Measured = field(default_factory=dict)
-    """The smallest of all days; the same object until it changes."""
+    """The smallest allocatable of all days by instance type and template; the same object until it changes."""
     _days: dict[int, dict[MeasuredKind, Resources]] = field(default_factory=dict)
 
     def learn(self, claims: Mapping[str, Claim], nodes: Mapping[str, Node], now_s: float) -> None:
-        """Add what the machines of this moment say."""
+        """Adds what the ready machines of this moment have, and forgets days that are too old."""
         today = int(now_s // DAY_S)
         seen = self._days.setdefault(today, {})
         for kind, amounts in measure(claims, nodes).items():

@@ -1,8 +1,8 @@
-"""How often capacity pools take machines back, and what that adds to their price.
+"""Estimates how often capacity pools are interrupted, and what that adds to the price of their offers.
 
-An offer is ordered by its *expected* cost: its price and what interruptions of its capacity pool waste. The rate of
-these is what is remembered of them, forgotten by half lives; the bill knows prices only. Everything is read off the
-claims, so that a message that comes twice, or an agent that starts anew, counts nothing twice.
+An offer is ordered by its *expected* cost: its price and what interruptions of its capacity pool waste. The rate is
+estimated from remembered interruptions, whose weight halves every `HALF_LIFE_S`; the bill knows prices only. Everything
+is read off the claims, so that a message that comes twice, or an agent that starts anew, counts nothing twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,22 @@ from fleet.snapshot import CapacityPool, Claim, InterruptionHistory, Snapshot
 from model.index import Index, derived
 
 HALF_LIFE_S: Final = 6 * 3600.0
-"""An interruption counts half after this long: spot capacity comes and goes with the hours of a day."""
+"""Seconds after which an interruption counts half: spot capacity comes and goes with the hours of a day."""
 WASTED_S: Final = 3600.0
-"""Machine time that an interruption wastes: the work since the last checkpoint, and starting again."""
+"""Machine seconds that an interruption wastes: the work since the last checkpoint, and starting again."""
 TOGETHER_S: Final = 180.0
-"""What a capacity pool takes back within this time is one interruption, however many machines it hits."""
+"""Interruptions of a capacity pool within this many seconds count as one, however many machines they hit."""
 MOST_PREMIUM: Final = 1.0
-"""No offer counts as more than twice its price."""
+"""Largest premium: no offer counts as more than twice its price."""
 LEAST_PREMIUM: Final = 1e-6
-"""Less does not put an offer behind an equal one."""
+"""Smallest premium; a smaller one counts as none, so that it does not decide between equal offers."""
 FORGOTTEN: Final = 0.01
-"""Less of an interruption than this is none: memories do not pile up for ever."""
+"""Weight below which a remembered interruption is dropped, so that the history stays small."""
 
 
 class _Interruption(NamedTuple):
+    """An `_Interruption` is one machine taken back by the cloud: when (epoch seconds), of which capacity pool."""
+
     at_s: float
     pool: CapacityPool
 
@@ -35,7 +37,7 @@ class _Interruption(NamedTuple):
 def learned(
     before: Mapping[CapacityPool, InterruptionHistory], snapshot: Snapshot
 ) -> Mapping[CapacityPool, InterruptionHistory]:
-    """`before`, with what the claims tell of interruptions since; `before` itself when they tell nothing new."""
+    """Returns the history with the interruptions that claims tell of since; `before` itself where nothing is new."""
     found = dict(before)
     for event in _interruptions(snapshot.index, snapshot.claims):
         known = found.get(event.pool)
@@ -49,7 +51,7 @@ def learned(
 
 @derived(1)
 def _interruptions(_index: Index, claims: Mapping[str, Claim]) -> Sequence[_Interruption]:
-    """Machines that the cloud takes back, the earliest first: it does that with spot and reserved ones only."""
+    """Returns the interruptions of spot and reserved machines that the claims tell of, the earliest first."""
     return sorted(
         _Interruption(claim.disruption.at_s, claim.capacity_pool)
         for claim in claims.values()
@@ -60,19 +62,19 @@ def _interruptions(_index: Index, claims: Mapping[str, Claim]) -> Sequence[_Inte
 
 
 def weight(memory: InterruptionHistory, now_s: float) -> float:
-    """How many interruptions a memory stands for by now; a clock that went back forgets nothing."""
+    """Returns how many interruptions a history counts as by now; a clock that went back forgets nothing."""
     return float(memory.weight * 0.5 ** (max(0.0, now_s - memory.at_s) / HALF_LIFE_S))
 
 
 def premium(memory: InterruptionHistory, now_s: float) -> float:
-    """The part of its price that an offer costs beside it: interruptions an hour, times the hours one wastes.
+    """Returns the expected extra cost of an offer as a part of its price: interruptions an hour times hours wasted.
 
-    In the long run `weight` is the rate times HALF_LIFE_S / ln 2. Below LEAST_PREMIUM it is forgotten.
+    In the long run `weight` is the rate times HALF_LIFE_S / ln 2. A premium below LEAST_PREMIUM is 0.
     """
     added = min(MOST_PREMIUM, weight(memory, now_s) * log(2) / HALF_LIFE_S * WASTED_S)
     return added if added >= LEAST_PREMIUM else 0.0
 
 
 def premiums(memories: Mapping[CapacityPool, InterruptionHistory], now_s: float) -> Mapping[CapacityPool, float]:
-    """Capacity pool -> its premium, of all that have been interrupted lately."""
+    """Returns capacity pool -> its premium, of all that were interrupted lately."""
     return {pool: premium(memory, now_s) for pool, memory in sorted(memories.items())}

@@ -1,4 +1,4 @@
-"""What is left of the limits of pools: nodes, money, resources, reserved machines, the zone of a placement group."""
+"""Counts what pools may still buy: machines, money, resources, reserved machines, the zone of a placement group."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,10 @@ from model.quantity import Resources
 
 
 def headroom_of_pools(fleet: Fleet, snapshot: Snapshot) -> dict[str, "PoolHeadroom"]:
-    """Pool -> what it may still buy, in order of name; what one of them buys counts for all that share it."""
+    """Returns pool -> what it may still buy, in order of name.
+
+    Pools that share reservations or a placement group share these counters.
+    """
     reserved = ReservationCapacity.of(snapshot)
     groups = _placement_groups(fleet.node_pools, snapshot.claims.values())
     return {
@@ -26,13 +29,14 @@ def headroom_of_pools(fleet: Fleet, snapshot: Snapshot) -> dict[str, "PoolHeadro
 
 @dataclass(slots=True)
 class PoolHeadroom:
-    """What a pool may still buy; None = no bound."""
+    """A `PoolHeadroom` is what a pool may still buy under its limits (Karpenter NodePool limits); None = no bound."""
 
     nodes: int | None
     usd_h: float | None
+    """USD an hour."""
     resources: dict[str, int]
     reserved: ReservationCapacity = field(default_factory=ReservationCapacity)
-    """What is left in capacity reservations; pools share it."""
+    """Machines left in capacity reservations; one object for all pools."""
     grouped: Counter[str] | None = None
     """Machines of its cluster placement group by zone, shared by the pools that name it; None = it has none."""
 
@@ -44,9 +48,9 @@ class PoolHeadroom:
         reserved: ReservationCapacity | None = None,
         grouped: Counter[str] | None = None,
     ) -> "PoolHeadroom":
-        """Limits less what the pool's claims take, those on their way out included: they still bill.
+        """Returns the pool's limits less what its claims take, including those that are leaving: they still bill.
 
-        Resources are counted by the capacity of the machines, before any cut (as in Karpenter).
+        Resources are counted by the capacity of the machines, before any MIG layout (as in Karpenter).
         """
         mine, limits = claims_by_pool(snapshot).get(pool.name, ()), pool.spec.limits
         return cls(
@@ -61,22 +65,22 @@ class PoolHeadroom:
         )
 
     def most(self, offering: Offering) -> int:
-        """How many machines of this offering the limits still allow and its reservation, if any, still has."""
+        """Returns how many machines of an offering may be bought: by the limits and by its reservation, if any."""
         left = self.reserved_left(offering)
         return self.allowed(offering) if left is None else max(0, min(left, self.allowed(offering)))
 
     def reserved_left(self, offering: Offering) -> int | None:
-        """How many machines the reservation of an offering still has; None where it is of none."""
+        """Returns how many machines the reservation of an offering still has; None for one without a reservation."""
         return self.reserved.most(offering.offer, offering.closes_s)
 
     def bound_to(self, offering: Offering) -> str:
-        """The zone its placement group keeps the pool in, where that is another than the offering's."""
+        """Returns the zone that the pool's placement group is bound to, if the offering is in another; else empty."""
         return next(
             (zone for zone, count in sorted((self.grouped or {}).items()) if count and zone != offering.offer.zone), ""
         )
 
     def allowed(self, offering: Offering) -> int:
-        """How many machines of this offering the limits and the pool's placement group still allow."""
+        """Returns how many machines of an offering the limits and the placement group allow, reservations aside."""
         if self.bound_to(offering):
             return 0
         bounds = [] if self.nodes is None else [self.nodes]
@@ -90,7 +94,7 @@ class PoolHeadroom:
         return max(0, min(bounds, default=1 << 30))
 
     def spend(self, offering: Offering, count: int) -> None:
-        """Account for `count` machines of this offering; a negative count gives them back."""
+        """Deducts `count` machines of an offering from all counters; a negative count gives them back."""
         self.reserved.take(offering.offer, count)
         if self.grouped is not None:
             self.grouped[offering.offer.zone] += count
@@ -103,10 +107,10 @@ class PoolHeadroom:
 
 
 def _placement_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> dict[str, Counter[str]]:
-    """Pool -> machines by zone of its cluster placement group; a pool without one is missing.
+    """Returns pool -> zone -> machines of its cluster placement group; pools without one are missing.
 
-    A cluster placement group is of one zone (EC2 User Guide, "Placement groups"), and whoever is leaving still stands
-    in it.
+    A cluster placement group is of one zone (EC2 User Guide, "Placement groups"), and a machine that is leaving still
+    stands in it.
     """
     named = {name: place for name, pool in pools.items() if (place := pool.spec.placement).group}
     clusters = {place.group: Counter[str]() for place in named.values() if place.strategy == "cluster"}
@@ -118,5 +122,6 @@ def _placement_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) ->
 
 
 def _capacity(snapshot: Snapshot, pool: NodePool, claim: Claim) -> Resources:
+    """Returns the capacity of a claim's machine; the claim's own resources where the type is no longer known."""
     machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
     return profiled(snapshot.index, snapshot.catalog.profiles, pool, machine).capacity if machine else claim.resources

@@ -1,7 +1,7 @@
-"""Offerings: every way in which a pool may buy a machine, with what pods will find on it.
+"""Lists the offerings of pools: every way to buy a machine, with what pods will find on it.
 
-An offering is (offer of the catalogue x MIG layout) of a pool: type, zone, capacity type, price, allocatable after the
-cut and after what DaemonSets take, and the labels and taints that the node will carry.
+An offering is (offer of the catalogue x MIG layout) of a pool: type, zone, capacity type, price, allocatable with that
+layout and without what DaemonSets take, and the labels and taints that the node will carry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,26 +33,26 @@ from model.requirements import Requirements
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """One way to buy a machine from a pool."""
+    """An `Offering` is one way to buy a machine from a pool (Karpenter's `Offering`, for one NodePool and layout)."""
 
     pool: NodePool
     offer: InstanceOffer
     layout: str
-    """MIG configuration name; empty = GPUs whole."""
+    """MIG configuration name; empty = GPUs are not partitioned."""
     allocatable: Resources
-    """Without what DaemonSets take."""
+    """Amounts left for pods once DaemonSets have taken theirs; CPU and so on in the units of `model.quantity`."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     pool_hash: str
-    """What tells later whether a machine bought now has drifted (`model.pools`)."""
+    """Hash of the pool's template, by which drift is judged later (`model.pools`)."""
     layout_rank: int = 0
     """Place of the layout in the pool's order."""
     closes_s: float = inf
-    """From when on nothing starts on such a machine, because its capacity block ends (epoch seconds)."""
+    """When the machine stops taking new work because its capacity block ends (epoch seconds); inf = never."""
 
     @property
     def key(self) -> OfferingKey:
-        """Ends every tie between offerings: machines are born with the pool's first layout that does."""
+        """Returns the key that breaks ties between offerings; of equal ones the pool's first layout wins."""
         offer = self.offer
         return (
             self.pool.name,
@@ -67,9 +67,9 @@ class Offering:
 
 @dataclass(slots=True)
 class Offerings:
-    """All offerings of a fleet, computed once a pool; see `offerings_now`.
+    """`Offerings` computes the offerings of a fleet pool by pool, and keeps them; see `offerings_now`.
 
-    They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
+    They do not depend on how many machines there are, so they stay valid whatever happens in the cluster.
     """
 
     fleet: Fleet
@@ -78,29 +78,29 @@ class Offerings:
     reserved: ReservationSelector = NO_RESERVATIONS
     measured: Measured = field(default_factory=dict)
     index: Index = field(default_factory=Index, repr=False, compare=False)
-    """Where profiles and overlays are kept."""
+    """Where computed node profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
     _zones: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Offering, ...]:
-        """Every offering of the pool, whatever is short or full at present; sorted by price, then key."""
+        """Returns every offering of the pool, including those that are short or full now; sorted by price, then key."""
         if pool.name not in self._by_pool:
             self._by_pool[pool.name] = self.of_variant(pool)
         return self._by_pool[pool.name]
 
     def of_variant(self, pool: NodePool) -> tuple[Offering, ...]:
-        """The same of a pool that declares something else than the fleet's pool of its name; nothing is kept."""
+        """Returns the offerings of a pool whose declaration differs from the fleet's pool of that name; not kept."""
         return tuple(sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key)))
 
     def zones(self, pool: NodePool) -> frozenset[str]:
-        """Where the pool can buy."""
+        """Returns the zones in which the pool can buy."""
         if pool.name not in self._zones:
             self._zones[pool.name] = frozenset(offering.offer.zone for offering in self.of(pool))
         return self._zones[pool.name]
 
     @staticmethod
     def flexible(pool: NodePool, offerings: Iterable[Offering]) -> bool:
-        """Whether these offerings leave as many distinct values open as the pool's `minValues` ask (Karpenter 2.6)."""
+        """Returns whether offerings have as many distinct label values as `minValues` asks (Karpenter 2.6)."""
         known = list(offerings)
         return all(
             len({offering.labels.get(term.key) for offering in known}) >= term.min_values
@@ -109,6 +109,7 @@ class Offerings:
         )
 
     def _build(self, pool: NodePool) -> Iterator[Offering]:
+        """Yields the pool's offerings: each offer that meets its requirements, with each of its MIG layouts."""
         wanted, layouts, born_with = pool_requirements(pool), pool_layouts(self.fleet, pool), pool_hash(pool)
         overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
         machines: dict[str, InstanceType | None] = {}
@@ -119,7 +120,7 @@ class Offerings:
             machine = machines[name]
             if machine is None or not _meets(wanted, offer):
                 continue
-            sold = _overlaid(offer, machine, overlays)
+            priced = _overlaid(offer, machine, overlays)
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
@@ -127,21 +128,21 @@ class Offerings:
                     offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.fabric:
                         offered.pop(machine.fabric_resource, None)  # the type has it, but it is not asked for
-                    yield self._offering(pool, sold, layout, offered, born_with)
+                    yield self._offering(pool, priced, layout, offered, born_with)
 
     def _machine(
         self, pool: NodePool, wanted: Requirements, machine: InstanceType, overlays: PoolOverlays
     ) -> InstanceType | None:
-        """What the pool makes of the type; None where it may not have it."""
+        """Returns an instance type as nodes of the pool have it; None where the pool may not have the type."""
         if not self._suits(pool, wanted, machine):
             return None
         found = profiled(self.index, self.catalog.profiles, pool, machine)
         return with_capacity(found, overlays.resources.get(machine.name, {}))
 
     def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
-        """An offer for each reservation the pool selects, in zones where it may have machines at all.
+        """Yields an offer for each reservation the pool selects, in zones that the catalogue knows.
 
-        What a type costs on demand is its list price; one that is sold in capacity blocks only has none.
+        Its list price is the type's on-demand price; a type that is sold in capacity blocks only has none.
         """
         found = self.reserved.of(pool)
         if not found:
@@ -162,6 +163,7 @@ class Offerings:
 
     @staticmethod
     def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
+        """Returns whether the pool's GPU, fabric and other requirements allow the instance type."""
         if pool.spec.placement.fabric and not machine.fabric_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
@@ -175,6 +177,7 @@ class Offerings:
     def _offering(
         self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources, born_with: str
     ) -> Offering:
+        """Returns the offering with the labels of its nodes and without what DaemonSets take."""
         node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
         left = dict(allocatable)
         for daemon in self.daemons:
@@ -187,7 +190,10 @@ class Offerings:
 
 
 def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
-    """The offerings of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change."""
+    """Returns the offerings of a fleet.
+
+    The same object until revision, prices, reservations, measurements or DaemonSets change.
+    """
     reserved = reservation_selector(snapshot)
     return _offerings(snapshot.index, fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
 
@@ -205,7 +211,7 @@ def _offerings(
 
 
 def _overlaid(offer: InstanceOffer, machine: InstanceType, overlays: PoolOverlays) -> InstanceOffer:
-    """The offer with what the pool makes of the machine and what overlays say of the price."""
+    """Returns the offer with the pool's instance type and with the price that overlays set."""
     price_usd_h = overlays.price_usd_h(offer)
     if machine is offer.instance_type and price_usd_h == offer.price_usd_h:
         return offer
@@ -213,14 +219,14 @@ def _overlaid(offer: InstanceOffer, machine: InstanceType, overlays: PoolOverlay
 
 
 def _meets(wanted: Requirements, offer: InstanceOffer) -> bool:
-    """Whether the pool's requirements leave this capacity type, zone and reservation, or the lack of one, open."""
+    """Returns whether the pool's requirements allow the offer's capacity type, zone and reservation."""
     if not wanted.of(labels.CAPACITY_TYPE).has(offer.capacity_type) or not wanted.of(labels.ZONE).has(offer.zone):
         return False
     return _reservation_meets(wanted, offer)
 
 
 def _reservation_meets(wanted: Requirements, offer: InstanceOffer) -> bool:
-    """Whether an offer has the reservation, or has none, as the pool's requirements on its labels say."""
+    """Returns whether the offer's reservation, or the lack of one, meets the pool's requirements on its labels."""
     carried = reserved_labels(offer.reservation) if offer.reservation else {}
     for key in RESERVATION_LABELS:
         asked, value = wanted.get(key), carried.get(key)
@@ -230,13 +236,14 @@ def _reservation_meets(wanted: Requirements, offer: InstanceOffer) -> bool:
 
 
 _DECIDED_LATER = (labels.WELL_KNOWN | {labels.MIG_LAYOUT}) - labels.OF_SOME_MACHINES
-"""Labels that the offer and the layout decide, not the type."""
+"""Labels that the offer and the layout decide, not the instance type."""
 
 
 def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
-    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS.
+    """Returns the GPU resources without a MIG layout: GPUs, or their replicas under time-slicing and MPS.
 
-    A part of a GPU counts as one where the pool requires parts: only its image can have the driver they need.
+    A fraction of a GPU counts as one GPU where the pool requires fractions: only its image can have the driver they
+    need.
     """
     amount = machine.allocatable.get(labels.GPU_RESOURCE, 0)
     if not amount and labels.GPU_FRACTION in machine.labels and _asks_for_fractions(pool):
@@ -246,11 +253,12 @@ def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
 
 
 def _asks_for_fractions(pool: NodePool) -> bool:
+    """Returns whether the pool requires machines with a fraction of a GPU."""
     return any(term.key == labels.GPU_FRACTION and term.operator != "DoesNotExist" for term in pool.spec.requirements)
 
 
 def node_labels_of(pool: NodePool, offer: InstanceOffer, layout: str, region: str) -> dict[str, str]:
-    """The labels a node of this pool and offer will carry."""
+    """Returns the labels that nodes of this pool and offer will carry."""
     found = dict(offer.instance_type.labels)
     found |= {
         labels.ZONE: offer.zone,

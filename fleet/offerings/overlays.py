@@ -1,7 +1,7 @@
-"""NodeOverlays (Karpenter) correct prices and add resources: which of them hold, for which offers of which pools.
+"""Applies NodeOverlays (Karpenter) to prices and resources: which of them hold, for which offers of which pools.
 
-The heaviest goes first; of equal weight the last by name. An overlay that says the price of an offer, or a resource of
-a machine, of which one of equal weight has said it already contradicts that one, and holds nowhere. Source:
+The heaviest goes first; of equal weight the last by name. An overlay conflicts with another one of equal weight that
+sets the same price, or the same resource of a machine, before it; then it is not applied at all. Source:
 kubernetes-sigs/karpenter `pkg/controllers/nodeoverlay` (v1.14).
 """
 
@@ -22,7 +22,7 @@ from model.requirements import Requirements
 
 @dataclass(frozen=True, slots=True)
 class PoolOverlays:
-    """Prices and resources that NodeOverlays set for the offers of one pool."""
+    """`PoolOverlays` is what NodeOverlays set for the offers of one pool: prices and further resources."""
 
     prices: Mapping[CapacityPool, str] = field(default_factory=dict)
     """Offer -> a price (`3.14`) or an adjustment (`+10%`)."""
@@ -30,7 +30,7 @@ class PoolOverlays:
     """Instance type -> further resources."""
 
     def price_usd_h(self, offer: InstanceOffer) -> float:
-        """The price of an offer in this pool."""
+        """Returns the price of an offer in this pool, in USD an hour."""
         said = self.prices.get(offer.pool_key, "")
         if not said:
             return offer.price_usd_h
@@ -38,7 +38,7 @@ class PoolOverlays:
 
 
 class OverlayConflict(NamedTuple):
-    """An overlay that holds nowhere, and the one of equal weight that it contradicts."""
+    """An `OverlayConflict` names an overlay that is not applied, and the one of equal weight that it conflicts with."""
 
     overlay: str
     other: str
@@ -55,14 +55,14 @@ class OverlayConflict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppliedOverlays:
-    """What the NodeOverlays of a fleet come to, and which of them contradict each other."""
+    """`AppliedOverlays` is the result of all NodeOverlays of a fleet, by pool, with the conflicts among them."""
 
     by_pool: Mapping[str, PoolOverlays] = field(default_factory=dict)
     conflicts: tuple[OverlayConflict, ...] = ()
     """In the order in which overlays are applied: by weight, then by name, both descending."""
 
     def of(self, pool: NodePool) -> PoolOverlays:
-        """Those that hold for a pool."""
+        """Returns the overlays that hold for a pool."""
         return self.by_pool.get(pool.name, PoolOverlays())
 
 
@@ -72,7 +72,10 @@ _OF_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
 
 @dataclass(slots=True)
 class _OverlayEntries:
-    """Who has set each price and resource so far, for pools with the same labels as far as overlays ask about them."""
+    """`_OverlayEntries` records which overlay sets each price and resource, for pools with equal labels.
+
+    Only labels that some overlay asks about are compared.
+    """
 
     own: Mapping[str, str]
     """Labels of the pools."""
@@ -80,6 +83,7 @@ class _OverlayEntries:
     resources: dict[str, dict[str, NodeOverlay]] = field(default_factory=dict)
 
     def result(self) -> PoolOverlays:
+        """Returns the entries as prices and resources."""
         return PoolOverlays(
             {offer: overlay.spec.price or overlay.spec.price_adjustment for offer, overlay in self.prices.items()},
             {
@@ -91,7 +95,7 @@ class _OverlayEntries:
 
 @derived(4)
 def applied_overlays(_index: Index, fleet: Fleet, catalog: Catalog) -> AppliedOverlays:
-    """What the fleet's overlays say of the catalogue, pool by pool: the same until revision or prices change."""
+    """Returns what the fleet's overlays set for the catalogue, pool by pool; kept until revision or prices change."""
     if not fleet.node_overlays:
         return AppliedOverlays()
     names = sorted(fleet.node_overlays, reverse=True)
@@ -103,24 +107,24 @@ def applied_overlays(_index: Index, fleet: Fleet, catalog: Catalog) -> AppliedOv
     conflicts: list[OverlayConflict] = []
     for overlay in ordered:
         chosen = [(each, tuple(_chosen(each.own, wanted[overlay.name], catalog))) for each in by_labels.values()]
-        conflict = next((found for each, offers in chosen for found in _contradicted(each, overlay, offers)), None)
+        conflict = next((found for each, offers in chosen for found in _conflicts(each, overlay, offers)), None)
         if conflict is not None:
             conflicts.append(conflict)
             continue
         for entries, offers in chosen:
-            _write(entries, overlay, offers)
+            _enter(entries, overlay, offers)
     applied = {alike: entries.result() for alike, entries in by_labels.items()}
     return AppliedOverlays({name: applied[alike] for name, alike in own.items()}, tuple(conflicts))
 
 
 def _own(pool: NodePool, asked: frozenset[str]) -> _Labels:
-    """What machines of the pool carry of the labels that are asked about, beside those of their type."""
+    """Returns those labels of the pool's machines that overlays ask about, besides the labels of their type."""
     carried = {**pool.spec.template.labels, labels.NODE_POOL: pool.name}
     return tuple(sorted((key, value) for key, value in carried.items() if labels.normalize(key) in asked))
 
 
 def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> Iterator[InstanceOffer]:
-    """The offers that an overlay is about, as machines of pools that carry `own`; in the order of the catalogue."""
+    """Yields the offers that an overlay selects for machines with the labels `own`, in the order of the catalogue."""
     of_type = Requirements({key: each for key, each in wanted.items() if key not in _OF_OFFER})
     of_offer = Requirements({key: each for key, each in wanted.items() if key in _OF_OFFER})
     suits: dict[str, bool] = {}
@@ -133,9 +137,10 @@ def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> I
             yield offer
 
 
-def _contradicted(
+def _conflicts(
     entries: _OverlayEntries, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]
 ) -> Iterator[OverlayConflict]:
+    """Yields a conflict for each offer or resource that an overlay of the same weight has set already."""
     spec = overlay.spec
     for offer in offers:
         if spec.price or spec.price_adjustment:
@@ -148,8 +153,8 @@ def _contradicted(
                 yield OverlayConflict(overlay.name, known[name].name, f"{name} of {offer.instance_type.name}")
 
 
-def _write(entries: _OverlayEntries, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> None:
-    """Enter what an overlay sets; what heavier ones have set stays."""
+def _enter(entries: _OverlayEntries, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> None:
+    """Enters what an overlay sets; what heavier overlays have set stays."""
     spec = overlay.spec
     for offer in offers:
         if spec.price or spec.price_adjustment:
@@ -164,18 +169,18 @@ _ADJUSTMENT = re.compile(r"(?P<amount>[+-][0-9]*\.?[0-9]+)(?P<percent>%?)")
 
 
 class InvalidPrice(ValueError):
-    """The text is no price, or no adjustment of one."""
+    """The text is neither a price nor an adjustment of one."""
 
 
 def price_usd_h(text: str) -> float:
-    """An absolute price: a plain decimal, neither sign nor exponent. Raises `InvalidPrice`."""
+    """Returns an absolute price, written as a plain decimal without sign or exponent. Raises `InvalidPrice`."""
     if not _PRICE.fullmatch(text):
         raise InvalidPrice(f"{text!r} is not a price; write a plain decimal such as 3.14")
     return float(text)
 
 
 def adjusted_usd_h(price_usd_h: float, adjustment: str) -> float:
-    """The price after `+1.5`, `-0.25`, `+10%` or `-10%`; never below 0. Raises `InvalidPrice`."""
+    """Returns the price after `+1.5`, `-0.25`, `+10%` or `-10%`; never below 0. Raises `InvalidPrice`."""
     match = _ADJUSTMENT.fullmatch(adjustment)
     if match is None:
         raise InvalidPrice(f"{adjustment!r} is not an adjustment; write +1.5, -1.5, +10% or -10%")

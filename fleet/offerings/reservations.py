@@ -1,4 +1,4 @@
-"""Capacity reservations: which a pool may use, what a machine of one costs, how many are left, and until when.
+"""Answers for capacity reservations: which a pool may use, what a machine costs, how many are left, until when.
 
 Sources: EC2 User Guide, "Capacity Reservations" and "Capacity Blocks for ML"; Karpenter's rules for reserved offers
 (`pkg/providers/instancetype/offering`, `reservationmanager.go`, `pkg/controllers/nodeclaim/capacityreservation`).
@@ -16,8 +16,8 @@ from model.kinds import CapacityType, NodePool, ReservationTerm
 
 RESERVED: CapacityType = "reserved"
 DISCOUNT = 10_000_000
-"""A reserved machine is paid for whether it runs or not: using it costs this part of the list price, which keeps the
-order of prices and is always the cheapest (Karpenter's figure)."""
+"""Divisor of the list price of reserved machines: they are paid for whether they run or not, so they must sort before
+all others while keeping the order among themselves (Karpenter's figure)."""
 RESERVATION_LABELS = (
     labels.CAPACITY_RESERVATION_ID,
     labels.CAPACITY_RESERVATION_TYPE,
@@ -28,7 +28,7 @@ ANY_VALUE = "*"
 
 @dataclass(frozen=True, slots=True)
 class ReservationSelector:
-    """The reservations there are and which pools may use them, but not how many machines are left in one.
+    """A `ReservationSelector` knows the reservations and which pools may use them, without counting machines.
 
     It stays the same while machines come and go.
     """
@@ -37,21 +37,22 @@ class ReservationSelector:
     terms: Mapping[str, Reservation] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> list[Reservation]:
-        """The reservations a pool may launch into, by id."""
+        """Returns the reservations that a pool may launch into, by id."""
         if RESERVED not in pool.spec.capacity_types:
             return []
         return [found for _, found in sorted(self.terms.items()) if found.active and self.selected(pool, found)]
 
     def selected(self, pool: NodePool, reservation: Reservation) -> bool:
-        """Whether the pool names the reservation, whatever its state."""
+        """Returns whether the pool selects the reservation, whatever the reservation's state."""
         select = pool.spec.reservations.select or (ReservationTerm(tags={labels.CLUSTER: self.cluster}),)
-        return any(_holds(term, reservation) for term in select)
+        return any(_matches(term, reservation) for term in select)
 
 
 NO_RESERVATIONS = ReservationSelector()
 
 
-def _holds(term: ReservationTerm, reservation: Reservation) -> bool:
+def _matches(term: ReservationTerm, reservation: Reservation) -> bool:
+    """Returns whether a term of a pool's selector matches a reservation."""
     if term.id:
         return term.id == reservation.id
     return (
@@ -66,7 +67,7 @@ def _holds(term: ReservationTerm, reservation: Reservation) -> bool:
 
 
 def reservation_selector(snapshot: Snapshot) -> ReservationSelector:
-    """Who may use which reservation: the same object until one comes, goes or changes."""
+    """Returns which pools may use which reservation: the same object until a reservation comes, goes or changes."""
     return _selector(snapshot.index, snapshot.cluster, snapshot.reservations)
 
 
@@ -76,12 +77,12 @@ def _selector(_index: Index, cluster: str, reservations: Mapping[str, Reservatio
 
 
 def reservation_of(snapshot: Snapshot, claim: Claim) -> Reservation | None:
-    """The reservation a machine was bought from, as far as it is still known."""
+    """Returns the reservation that a claim's machine was bought from; None if there is none or it is gone."""
     return snapshot.reservations.get(claim.capacity_pool.reservation)
 
 
 def offer_of(claim: Claim, snapshot: Snapshot) -> InstanceOffer:
-    """What was bought with a claim. KeyError for an instance type that is no longer known."""
+    """Returns what was bought with a claim. Raises KeyError for an instance type that is no longer known."""
     where = claim.capacity_pool
     machine = snapshot.catalog.types[where.instance_type]
     known = reservation_of(snapshot, claim)
@@ -91,7 +92,7 @@ def offer_of(claim: Claim, snapshot: Snapshot) -> InstanceOffer:
 
 
 def reserved_labels(reservation: Reservation) -> dict[str, str]:
-    """The labels that nodes of a reservation carry (Karpenter's names)."""
+    """Returns the labels that nodes of a reservation carry (Karpenter's names)."""
     return {
         labels.CAPACITY_RESERVATION_ID: reservation.id,
         labels.CAPACITY_RESERVATION_TYPE: reservation.kind,
@@ -100,35 +101,39 @@ def reserved_labels(reservation: Reservation) -> dict[str, str]:
 
 
 def preference(offer: InstanceOffer) -> tuple[int, bool]:
-    """Among equal prices: machines without an end before those of a block, and those nobody may take back first."""
+    """Returns the sort key among equal prices.
+
+    Machines without an end come before those of a block, and those that nobody may take back come first.
+    """
     reservation = offer.reservation
     return (int(reservation.ends_machines), reservation.interruptible) if reservation else (0, False)
 
 
 def terminates_s(reservation: Reservation | None) -> float:
-    """When the cloud begins to terminate the machines of a reservation; never where it is none."""
+    """Returns when the cloud begins to terminate the machines of a reservation (epoch seconds); inf = never."""
     return inf if reservation is None else reservation.terminates_s
 
 
 def closes_s(pool: NodePool | None, reservation: Reservation | None) -> float:
-    """From when on no work starts on machines of the reservation any more, and what is there begins to leave."""
+    """Returns when machines of a reservation stop taking work and are drained (epoch seconds); inf = never."""
     lead_s = pool.spec.reservations.leave_before if pool else 0.0
     return terminates_s(reservation) - lead_s
 
 
 @dataclass(slots=True)
 class ReservationCapacity:
-    """How many machines of each reservation may still be bought; one for all pools, which may share reservations."""
+    """A `ReservationCapacity` counts the machines of each reservation that may still be bought, by all pools."""
 
     now_s: float = 0.0
     left: dict[str, int] = field(default_factory=dict)
+    """Reservation id -> machines."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "ReservationCapacity":
-        """What the cloud says is free, less the claims that it cannot know of yet.
+        """Returns what the cloud says is free, less the claims that the cloud could not know of yet.
 
-        A second bound holds where the cloud's count is older than a launch of ours: no more than the reservation has
-        in all, less every claim of ours.
+        A second bound holds where the cloud's count is older than a launch of ours: the size of the reservation less
+        all our claims.
         """
         if not snapshot.reservations:
             return cls(snapshot.now_s)
@@ -142,19 +147,19 @@ class ReservationCapacity:
         )
 
     def most(self, offer: InstanceOffer, closes_at_s: float) -> int | None:
-        """How many machines of an offer are left; None where no reservation bounds it."""
+        """Returns how many machines of an offer are left; None where no reservation bounds it."""
         if offer.reservation is None:
             return None
         return self.left.get(offer.reservation.id, 0) if self.now_s < closes_at_s else 0
 
     def take(self, offer: InstanceOffer, count: int) -> None:
-        """Count `count` machines as bought; a negative count gives them back."""
+        """Counts `count` machines as bought; a negative count gives them back."""
         if offer.reservation is not None:
             self.left[offer.reservation.id] = self.left.get(offer.reservation.id, 0) - count
 
 
 def _occupied(claims: Iterable[Claim], read_at_s: float) -> tuple[Counter[str], Counter[str]]:
-    """Claims by reservation: all of them, and those whose machine was not there yet when reservations were read."""
+    """Returns claims by reservation: all of them, and those launched after reservations were last read."""
     mine: Counter[str] = Counter()
     unseen: Counter[str] = Counter()
     for claim in claims:
@@ -165,9 +170,9 @@ def _occupied(claims: Iterable[Claim], read_at_s: float) -> tuple[Counter[str], 
 
 
 def unselected(reserved: ReservationSelector, pool: NodePool, claim: Claim) -> str:
-    """Why a machine's reservation is none of its pool's any more; empty when it is, or is not known at all.
+    """Returns why a pool no longer selects a machine's reservation; empty if it does, or if none is known.
 
-    One that has ended is no drift: its machines run on as on-demand ones, and are judged as such.
+    A machine whose reservation has ended runs on as an on-demand one and is judged as such, so that is no drift.
     """
     known = reserved.terms.get(claim.capacity_pool.reservation)
     if known is None or reserved.selected(pool, known):
@@ -175,8 +180,8 @@ def unselected(reserved: ReservationSelector, pool: NodePool, claim: Claim) -> s
     return f"node pool {pool.name} no longer selects its capacity reservation {known.id}"
 
 
-def outlived(snapshot: Snapshot, claim: Claim) -> Claim | None:
-    """The claim of a reserved machine as an on-demand one, once the cloud says that it runs in no reservation."""
+def converted_to_on_demand(snapshot: Snapshot, claim: Claim) -> Claim | None:
+    """Returns a reserved claim as an on-demand one once the cloud says it runs in no reservation; else None."""
     where = claim.capacity_pool
     instance = snapshot.instances.get(claim.instance_id)
     if where.capacity_type != RESERVED or instance is None or instance.gone or instance.reservation:

@@ -1,4 +1,4 @@
-"""What both optimisations are asked about: classes of equal pods, kinds of machines, and limits on what is bought.
+"""Defines what both optimisations are asked about: classes of equal pods, kinds of machines, limits on purchases.
 
 Nothing here knows Kubernetes or a cloud: which class may stand on which kind (requirements, taints, MIG layouts, zones)
 is decided by the caller and arrives as a set of names.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 MACHINES, USD_H = "machines", "usd_h"
 """What a `Limit` can count besides resources: machines, and what they cost an hour."""
 MOST_AMOUNT = 2**50
-"""No larger amount is exact in the arithmetic of the search, which counts whole numbers as floats."""
+"""Largest amount of a resource: the search counts whole numbers as floats, which are exact up to here."""
 
 
 class InvalidProblem(ValueError):
@@ -19,34 +19,35 @@ class InvalidProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Equal pods."""
+    """A `PodClass` stands for equal pods: the same requests, and the same kinds of machine allowed."""
 
     name: str
     requests: Mapping[str, int]
     """Resource -> what one pod takes; whole numbers in any unit, the same as in the capacities."""
     kinds: frozenset[str]
-    """Names of the machine kinds it may stand on. Classes that may stand on the same best share one set."""
+    """Names of the machine kinds it may stand on. Classes with the same kinds should share one set, which is then read
+    once."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineKind:
-    """A kind of machine that can be bought."""
+    """A `MachineKind` is a kind of machine that can be bought: price, capacity, topology domain."""
 
     name: str
     price_usd_h: float
     capacity: Mapping[str, int]
     domain: str = ""
-    """Its topology domain (a zone, a placement group), which pods that belong together may not straddle."""
+    """Its topology domain (a zone, a placement group); groups of pods may be held to one domain."""
     most: int | None = None
-    """How many can be had; None = no end."""
+    """How many can be had; None = any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """An upper bound on what is bought of some kinds together.
+    """A `Limit` is an upper bound on what is bought of some kinds together.
 
     `counted` is `MACHINES`, `USD_H` or a resource by its capacity; a resource that no pod asks for can carry a capacity
-    that counts otherwise than what pods may use. Machines that stand already count nothing.
+    that counts otherwise than what pods may use. Existing machines do not count.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Limit:
     kinds: frozenset[str]
 
     def counts(self, kind: MachineKind) -> float:
-        """What one machine of a kind counts against the limit."""
+        """Returns what one machine of a kind counts against the limit."""
         if kind.name not in self.kinds:
             return 0.0
         if self.counted == MACHINES:
@@ -65,16 +66,16 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class SolverEffort:
-    """Ends of a search, in steps that the problem alone decides: the same on every machine, however busy it is."""
+    """A `SolverEffort` bounds a search in steps, never in seconds, so that every machine finds the same answer."""
 
     solver: bool = True
     """Whether linear and integer programmes are solved at all."""
     iterations: int = 100_000
-    """Of the simplex method, for each linear programme."""
+    """Iterations of the simplex method for each linear programme."""
 
 
 def check_names(what: str, names: Iterable[str]) -> None:
-    """Raise `InvalidProblem` where a name comes twice."""
+    """Raises `InvalidProblem` where a name comes twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -83,14 +84,14 @@ def check_names(what: str, names: Iterable[str]) -> None:
 
 
 def check_amounts(where: str, amounts: Mapping[str, int]) -> None:
-    """Raise `InvalidProblem` for amounts that the arithmetic of the search would not keep exact."""
+    """Raises `InvalidProblem` for amounts below 0 or above `MOST_AMOUNT`."""
     for resource, amount in amounts.items():
         if not 0 <= amount <= MOST_AMOUNT:
             raise InvalidProblem(f"{where}: {amount} of {resource} is not between 0 and 2^50")
 
 
 def check_classes(classes: Iterable[PodClass], resources: Sequence[str]) -> None:
-    """Raise `InvalidProblem` for requests of resources that are not declared, and for those that cannot be counted."""
+    """Raises `InvalidProblem` for requests of undeclared resources and for amounts that cannot be counted."""
     known = set(resources)
     for pods in classes:
         if unknown := pods.requests.keys() - known:

@@ -1,12 +1,12 @@
-"""Column generation: the master problem over patterns, and the patterns that make it better.
+"""Column generation: solves the master problem over patterns, and adds patterns that improve it.
 
 A pattern is one machine: its kind and how many pods of each class stand on it. The restricted master problem chooses
-how many machines of each known pattern to buy, at first in fractions (Gilmore and Gomory 1961). Its duals say what a
-pod of each class is worth; a machine filled with more worth than it costs is a pattern with negative reduced cost, by
-which the optimum may fall. Finding such patterns is the pricing problem.
+how many machines of each known pattern to buy, at first in fractions (Gilmore and Gomory 1961). Its duals are a price
+for a pod of each class; a machine whose pods are worth more at these prices than it costs is a pattern with negative
+reduced cost, by which the optimum may fall. Finding such patterns is the pricing problem.
 
 What has to be covered, and by what besides machines that are bought, is the formulation's to say: there is one for
-buying alone, and one in which machines that stand may go.
+buying alone, and one in which standing machines may be removed.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ from fleet.optimize.packing import Floats, Ints, PackingInstance
 from fleet.optimize.solver import Programme, SparseMatrix
 
 _EPSILON = 1e-7
-"""Relative to the price: what a pattern must gain to count as one that helps."""
+"""Least gain of a pattern, relative to its price, that counts as an improvement."""
 _BOUGHT = 1e-9
-"""Machines of a pattern that count as bought."""
+"""Least number of machines of a pattern that counts as bought."""
 _STALLED = 20
-"""Rounds in which the optimum has to fall by what is worth the trouble."""
+"""Rounds over which the optimum has to fall by a worthwhile amount, else column generation ends."""
 _ITERATION = 3
-"""How many times longer an iteration of the simplex method takes, for each class, than to fill a machine."""
+"""Cost of a simplex iteration for each class, in machines filled (the unit of `PricingBudget`)."""
 
 
 # -- patterns ---------------------------------------------------------------------------------------------------------
@@ -35,37 +35,37 @@ _ITERATION = 3
 
 @dataclass(frozen=True, eq=False)
 class PatternMix:
-    """How many machines of each of P patterns are bought."""
+    """A `PatternMix` says how many machines of each of P patterns are bought, for C classes."""
 
     kinds: Ints
-    """[P]"""
+    """[P] number of the kind."""
     pods: Ints
-    """[P, C] on each machine."""
+    """[P, C] pods of each class on each machine."""
     machines: Ints
-    """[P]"""
+    """[P] machines bought."""
 
     def cost_usd_h(self, part: PackingInstance) -> float:
-        """What all machines cost an hour."""
+        """Returns what all machines cost in USD an hour."""
         return float(part.price[self.kinds] @ self.machines)
 
     @cached_property
     def placed(self) -> Ints:
-        """[C] pods that have a place."""
+        """Returns [C] pods that have a place."""
         return self.machines @ self.pods
 
 
 @dataclass(frozen=True, eq=False)
 class PodPrices:
-    """What the duals of the master problem say of pods and machines: the data of the pricing problem."""
+    """`PodPrices` are the duals of the master problem as prices of pods and machines: the input of pricing."""
 
     worth: Floats
-    """[C] USD an hour for a pod, at least 0."""
+    """[C] price of a pod in USD an hour, at least 0."""
     machines: Floats
-    """[K] USD an hour for a machine, with what it uses up of the bounds that are scarce."""
+    """[K] price of a machine in USD an hour, including what it uses of binding bounds."""
 
 
 class PatternPool:
-    """The patterns that are known, each once, in the order they were found."""
+    """A `PatternPool` holds the known patterns, each once, in the order they were found."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -77,7 +77,7 @@ class PatternPool:
         return len(self._kinds)
 
     def add(self, kind: int, pods: Ints) -> bool:
-        """Adds a pattern; whether it was not known."""
+        """Adds a pattern. Returns whether it was new."""
         key = (kind, pods.tobytes())
         if key in self._seen:
             return False
@@ -92,9 +92,10 @@ class PatternPool:
             self.add(kind, held)
 
     def add_improving(self, prices: PodPrices, kinds: Ints, pods: Ints, each: int, slack_usd_h: float = 0.0) -> bool:
-        """Adds those of the patterns (kinds [M], pods [M, C]) that are worth more than they cost; whether any was new.
+        """Adds the patterns (kinds [M], pods [M, C]) with negative reduced cost. Returns whether any was new.
 
-        With slack also such as are worth less, but not by more than that. Of a kind at most `each` are added.
+        With `slack_usd_h` also patterns whose reduced cost is below that. Of a kind at most `each` are added, best
+        first.
         """
         gain = pods @ prices.worth - prices.machines[kinds]
         helps = np.flatnonzero(gain > _EPSILON * (1.0 + prices.machines[kinds]) - slack_usd_h)
@@ -106,24 +107,24 @@ class PatternPool:
         return bool(taken.any())
 
     def patterns(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Kinds [P] and pods [P, C] of the patterns with these numbers [P]."""
+        """Returns kinds [P] and pods [P, C] of the patterns with these numbers [P]."""
         pods = np.array([self._pods[at] for at in numbers.tolist()], dtype=np.int64)
         return np.array(self._kinds, dtype=np.int64)[numbers], pods.reshape(len(numbers), self._classes)
 
     def amounts(self, mix: PatternMix) -> Floats:
-        """[patterns] how many machines of each a mix has; its patterns have to be known."""
+        """Returns [patterns] how many machines of each a mix has; raises KeyError for unknown patterns."""
         found = np.zeros(len(self))
         for kind, pods, machines in zip(mix.kinds.tolist(), mix.pods, mix.machines.tolist(), strict=True):
             found[self._seen[kind, pods.tobytes()]] += machines
         return found
 
     def mix(self, amounts: Floats) -> PatternMix:
-        """The mix of `amounts` [patterns], of which the whole machines count."""
+        """Returns the mix of `amounts` [patterns], of which the whole machines count."""
         at = np.flatnonzero(amounts >= 1)
         return PatternMix(*self.patterns(at), amounts[at].astype(np.int64))
 
     def bought(self, amounts: Floats) -> PatternMix:
-        """The patterns of which at least a fraction is bought by `amounts` [patterns], one machine each."""
+        """Returns the patterns of which `amounts` [patterns] buys at least a fraction, one machine each."""
         return self.mix((amounts > _BOUGHT).astype(np.float64))
 
 
@@ -135,36 +136,36 @@ Prices_co = TypeVar("Prices_co", bound=PodPrices, covariant=True)
 
 
 class Formulation(Protocol[Prices_co]):
-    """What a master problem is besides its patterns: the rows, and the other columns."""
+    """A `Formulation` gives the rows of a master problem and its columns besides patterns."""
 
     def programme(self) -> Programme:
-        """The programme as long as no pattern is known. Raises `SolverFailed`."""
+        """Returns the programme without any patterns. Raises `SolverFailed`."""
 
     def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
-        """[N, rows] the factors of machines of `kinds` [N] with `pods` [N, C]."""
+        """Returns [N, rows] the coefficients of machines of `kinds` [N] with `pods` [N, C]."""
 
     def prices(self, duals: Floats) -> Prices_co:
-        """The prices that the duals of all rows come to."""
+        """Returns the duals of all rows as prices."""
 
 
 @dataclass(frozen=True, eq=False)
 class MasterOptimum(Generic[Prices]):
-    """The optimum of the restricted master problem in fractions."""
+    """A `MasterOptimum` is the optimum of the restricted master problem in fractions."""
 
     cost_usd_h: float
     values: Floats
-    """Of all columns, the patterns last."""
+    """Values of all columns, the patterns last."""
     amounts: Floats
     """[patterns] how many machines of each are bought."""
     reduced: Floats
-    """[patterns] by how much one machine more of it would cost more."""
+    """[patterns] reduced cost: how much more one further machine of it would cost, in USD an hour."""
     prices: Prices
     iterations: int
-    """Of the simplex method, that it took."""
+    """Iterations of the simplex method that it took."""
 
 
 class RestrictedMaster(Generic[Prices]):
-    """The master problem over the patterns of a pool, which may grow between two solutions."""
+    """A `RestrictedMaster` is the master problem over the patterns of a pool, which may grow between two solutions."""
 
     def __init__(self, part: PackingInstance, pool: PatternPool, formulation: Formulation[Prices]) -> None:
         self._part, self._pool, self._formulation = part, pool, formulation
@@ -172,7 +173,7 @@ class RestrictedMaster(Generic[Prices]):
         self._others = self._programme.columns
 
     def solve(self, iterations: int) -> MasterOptimum[Prices]:
-        """The optimum over all patterns of the pool. Raises `SolverFailed`."""
+        """Returns the optimum in fractions over all patterns of the pool. Raises `SolverFailed`."""
         self._extend(self._programme, np.arange(self._programme.columns - self._others, len(self._pool)))
         found = self._programme.solve(iterations)
         amounts, reduced = found.values[self._others :], found.reduced[self._others :]
@@ -182,10 +183,10 @@ class RestrictedMaster(Generic[Prices]):
     def solve_integer(
         self, among: Ints, nodes: int, start: PatternMix | None = None, programme: Programme | None = None
     ) -> tuple[Floats, PatternMix, int]:
-        """The best whole numbers of some patterns: the other columns, what is bought, and the nodes it took.
+        """Returns the best integer solution over some patterns: other columns, what is bought, nodes used.
 
-        Branch and bound ends after `nodes`; the result is not worse than `start`. `programme` is a narrower one
-        than the formulation's. Raises `SolverFailed`.
+        Branch and bound ends after `nodes`; the result is not worse than `start`. `programme` is a narrower one than
+        the formulation's. Raises `SolverFailed`.
         """
         if programme is None:
             programme = self._formulation.programme()
@@ -197,6 +198,7 @@ class RestrictedMaster(Generic[Prices]):
         return found.values[: self._others], self._pool.mix(amounts), found.nodes
 
     def _extend(self, programme: Programme, patterns: Ints) -> None:
+        """Adds patterns as columns of a programme."""
         if len(patterns):
             kinds, pods = self._pool.patterns(patterns)
             programme.add_columns(self._part.price[kinds], self._formulation.entries(kinds, pods))
@@ -206,34 +208,34 @@ class RestrictedMaster(Generic[Prices]):
 
 
 class PricingBudget:
-    """What column generation may still do: rounds, and work in machines filled times classes."""
+    """A `PricingBudget` bounds column generation in rounds, and in work: machines filled times classes."""
 
     def __init__(self, rounds: int, iterations: int, work: float = inf, enough_usd_h: float = -inf) -> None:
         self._rounds, self._iterations, self._work, self._enough_usd_h = rounds, iterations, work, enough_usd_h
         self.rounds = 0
-        """So many there were."""
+        """Rounds so far."""
         self._done = 0
 
     def left(self, costs_usd_h: list[float]) -> bool:
-        """Whether there may be another round, after rounds that led to these optima."""
+        """Returns whether there may be another round, given the optima of the rounds so far."""
         stalled = len(costs_usd_h) > _STALLED and costs_usd_h[-_STALLED - 1] - costs_usd_h[-1] <= self._enough_usd_h
         return not stalled and self.rounds < self._rounds and self._done < self._work
 
     def solved(self, master: RestrictedMaster[Prices]) -> MasterOptimum[Prices]:
-        """The optimum of the patterns known. Raises `SolverFailed`."""
+        """Returns the optimum over the known patterns, and charges its iterations. Raises `SolverFailed`."""
         found = master.solve(self._iterations)
         self._done += _ITERATION * found.iterations * len(found.prices.worth)
         return found
 
     def filled(self, pods: Ints) -> None:
-        """Counts machines that were filled with `pods` [M, C]."""
+        """Charges the machines that were filled with `pods` [M, C]."""
         self._done += pods.size
 
 
 def generate(
     master: RestrictedMaster[Prices], price: Callable[[MasterOptimum[Prices]], bool], budget: PricingBudget
 ) -> MasterOptimum[Prices]:
-    """The optimum in fractions once `price` finds no pattern that improves it, or the budget is spent.
+    """Returns the optimum in fractions once `price` finds no improving pattern, or the budget is spent.
 
     `price` adds patterns to the pool of the master problem, and says whether it did. Raises `SolverFailed`.
     """

@@ -1,11 +1,11 @@
-"""A packing problem as arrays, and machines filled greedily.
+"""Holds a packing problem as arrays, and fills machines greedily.
 
 Classes of equal pods are packed onto kinds of machines: a variable-sized vector bin packing problem, whose bins are
 machines with a price for each kind.
 
-Filling is the heuristic for the bounded knapsack with several resources: how much worth goes onto one machine, in
-several orders of the classes. M machines are filled side by side, one class of each order at a time; a step costs a few
-operations on [R, M] arrays.
+Filling is the heuristic for the bounded knapsack with several resources: it puts as much worth as possible onto one
+machine, in several orders of the classes. M machines are filled side by side, one class of each order at a time; a step
+costs a few operations on [R, M] arrays.
 """
 
 from dataclasses import dataclass
@@ -21,70 +21,74 @@ Order = NDArray[np.intp]
 Member = tuple[str, int]
 """A class by name, and how many pods of it are asked for here."""
 _EVERYWHERE = 1e18
-"""Room for pods that ask nothing of a resource; above all amounts."""
+"""Stands for room without bound, for resources that pods do not ask for; above all amounts."""
 _SHARPNESS = 4
-"""Power of the used share by which a resource counts in the second look: what runs out first counts almost alone."""
+"""Power to which the used share of a resource is raised when a machine is filled again, so that scarce resources count
+most."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackingInstance:
-    """An independent part as arrays: C classes, K kinds, R resources, L limits.
+    """A `PackingInstance` is an independent part as arrays: C classes, K kinds, R resources, L limits.
 
     Amounts are whole numbers as floats, which is exact below 2^50.
     """
 
     requests: Floats
-    """[C, R], scaled by what divides all requests of a resource."""
+    """[C, R] what one pod takes, divided by the greatest common divisor of a resource's requests."""
     demand: Ints
     """[C] pods, at least 1 each."""
     capacity: Floats
-    """[K, R]; no more than all pods together could take."""
+    """[K, R] what one machine has; cut to what all pods together could take."""
     price: Floats
     """[K] USD an hour, ascending."""
     most: Floats
     """[K] machines of the kind that can be had; inf without a bound."""
     open: Bools
-    """[K]: stands already, so that its pods cost nothing."""
+    """[K] whether it is an existing machine, on which pods cost nothing."""
     fits: Bools
-    """[C, K]: the kind is allowed to the class, and holds at least one pod of it."""
+    """[C, K] whether the class may stand on the kind, and one pod of it fits."""
     usage: Floats
-    """[L, K]: what one machine counts against each limit."""
+    """[L, K] what one machine counts against each limit."""
     limits: Floats
-    """[L]"""
+    """[L] upper bounds."""
     members: tuple[tuple[Member, ...], ...]
-    """The classes that are counted as one, for each of C."""
+    """[C] the classes of the problem that are merged into each class here, with their pods."""
     names: tuple[tuple[str, ...], ...]
-    """[K]: the kind; of open machines all that are counted as one."""
+    """[K] the name of the kind; for existing machines the names of all that are merged into one kind."""
 
     @cached_property
     def holds(self) -> Floats:
-        """[C, K]: pods of one class that one machine of a kind takes, no more than there are."""
+        """Returns [C, K] how many pods of one class fit on one machine of a kind, at most as many as there are."""
         return np.where(self.fits, pods_alone(self.requests, self.demand, self.capacity), 0.0)
 
     @cached_property
     def price_alone(self) -> Floats:
-        """[C, K] USD an hour for a pod on a machine full of its class; inf where it does not fit or none is bought."""
+        """Returns [C, K] USD an hour for a pod on a machine full of its class; inf where none can be bought."""
         return np.where(self.fits & ~self.open, self.price / np.maximum(self.holds, 1.0), np.inf)
 
     @cached_property
     def step(self) -> tuple[Floats, Floats]:
-        """[R, C] `(add, divide)`: `floor((rest + add) / divide)` pods find room by a resource, many if unasked."""
+        """Returns [R, C] `(add, divide)`, so that `floor((free + add) / divide)` pods fit by a resource.
+
+        For a resource that a class does not ask for the result is larger than any number of pods.
+        """
         asked = self.requests.T > 0
         return np.where(asked, 0.0, _EVERYWHERE), np.where(asked, self.requests.T, 1.0)
 
     @cached_property
     def scale(self) -> Floats:
-        """[L] what the limits are divided by for the solver, whose tolerances are absolute."""
+        """Returns [L] what limits are divided by for the solver, whose tolerances are absolute."""
         found: Floats = np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
         return found
 
     @property
     def bounded(self) -> bool:
-        """Whether anything limits how many machines are bought."""
+        """Returns whether anything limits how many machines are bought."""
         return bool(len(self.limits) or np.isfinite(self.most).any())
 
-    def want(self, demand: Ints) -> "PackingInstance":
-        """The instance with another demand, at most the present one; classes that want nothing are left out."""
+    def with_demand(self, demand: Ints) -> "PackingInstance":
+        """Returns the instance with a demand [C] of at most the present one; classes with demand 0 are left out."""
         kept = demand > 0
         wanted = zip(self.members, demand.tolist(), strict=True)
         members = tuple(_first(group, count) for group, count in wanted if count > 0)
@@ -94,7 +98,7 @@ class PackingInstance:
         )  # fmt: skip
 
     def only(self, kept: Bools) -> "PackingInstance":
-        """The instance with these kinds [K] alone."""
+        """Returns the instance with these kinds [K] alone."""
         names = tuple(name for name, keep in zip(self.names, kept.tolist(), strict=True) if keep)
         return PackingInstance(
             self.requests, self.demand, self.capacity[kept], self.price[kept], self.most[kept], self.open[kept],
@@ -103,7 +107,7 @@ class PackingInstance:
 
 
 def _first(members: tuple[Member, ...], count: int) -> tuple[Member, ...]:
-    """The first `count` pods of a group of equal classes."""
+    """Returns the first `count` pods of a group of merged classes."""
     found = []
     for name, pods in members:
         if taken := min(pods, count):
@@ -113,7 +117,7 @@ def _first(members: tuple[Member, ...], count: int) -> tuple[Member, ...]:
 
 
 def pods_alone(requests: Floats, demand: Ints, free: Floats) -> Floats:
-    """[C, N] pods of one class (`requests` [C, R]) for which there is room in `free` [N, R], at most `demand` [C]."""
+    """Returns [C, N] pods of one class (`requests` [C, R]) that fit into `free` [N, R], at most `demand` [C]."""
     found = np.repeat(demand[:, None].astype(np.float64), len(free), axis=1)
     for resource in range(requests.shape[1]):
         asking = np.flatnonzero(requests[:, resource])
@@ -123,9 +127,10 @@ def pods_alone(requests: Floats, demand: Ints, free: Floats) -> Floats:
 
 
 def holding(part: PackingInstance, pods: Ints) -> Bools:
-    """[P, K] whether one machine of the kind holds all of `pods` [P, C]. These are nearly all zero, so few are read.
+    """Returns [P, K] whether one machine of the kind holds all of `pods` [P, C].
 
-    No matrix product: for thousands of classes BLAS would wake its threads, which cost more than they save.
+    `pods` is nearly all zero, so only its non-zero entries are read. No matrix product is used: for thousands of
+    classes BLAS would wake its threads, which cost more than they save.
     """
     pattern, row = np.nonzero(pods)
     times = pods[pattern, row]
@@ -143,9 +148,9 @@ def holding(part: PackingInstance, pods: Ints) -> Bools:
 
 
 def best_fills(part: PackingInstance, kinds: Ints, worth: Floats, demand: Ints) -> tuple[Ints, Ints]:
-    """Machines of `kinds` filled with most `worth` [C], in all orders: `(kinds [M], pods [M, C])`.
+    """Returns machines of `kinds` filled greedily by `worth` [C] in all orders: `(kinds [M], pods [M, C])`.
 
-    Each is filled once more after what ran short in it.
+    Each is filled a second time in an order that weighs resources by what ran short the first time.
     """
     many, order = _orders(part, kinds, worth)
     first = filled(part, many, order, demand)
@@ -154,7 +159,7 @@ def best_fills(part: PackingInstance, kinds: Ints, worth: Floats, demand: Ints) 
 
 
 def filled(part: PackingInstance, kinds: Ints, order: Order, demand: Ints, begun: Ints | None = None) -> Ints:
-    """[M, C] pods on machines of `kinds` [M], by `order` [M, C] of classes, on top of those `begun` with.
+    """Returns [M, C] pods on machines of `kinds` [M], filled by `order` [M, C] of classes, on top of `begun`.
 
     Each machine takes as many as it can of its first class that still fits, then of the next; a step is one class on
     every machine, so the steps are as many as the classes on the fullest machine, not as all classes.
@@ -183,7 +188,7 @@ def filled(part: PackingInstance, kinds: Ints, order: Order, demand: Ints, begun
 
 
 def order_by_scarcity(part: PackingInstance, kinds: Ints, worth: Floats, pods: Ints) -> Order:
-    """[M, C]: classes by worth for what ran short on machines of `kinds` [M] that were filled with `pods` [M, C]."""
+    """Returns [M, C] classes by worth for what ran short on machines of `kinds` [M] filled with `pods` [M, C]."""
     capacity = np.maximum(part.capacity[kinds], 1.0)
     scarce = (pods @ part.requests / capacity) ** _SHARPNESS
     size = np.einsum("mr,mcr->mc", scarce + 1e-6, _shares(part, kinds))
@@ -191,7 +196,7 @@ def order_by_scarcity(part: PackingInstance, kinds: Ints, worth: Floats, pods: I
 
 
 def _orders(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints, Order]:
-    """(kinds, order) of M = kinds x orders machines: several orders of the classes for each kind.
+    """Returns (kinds, order) of M = kinds x orders machines: several orders of the classes for each kind.
 
     By worth for each resource alone, for the sum of shares, for the largest share, and by worth alone.
     """
@@ -202,12 +207,12 @@ def _orders(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints, Or
 
 
 def _shares(part: PackingInstance, kinds: Ints) -> Floats:
-    """[M, C, R] the part of the machine that one pod takes of each resource."""
+    """Returns [M, C, R] the part of the machine's capacity that one pod takes of each resource."""
     return part.requests[None] / np.maximum(part.capacity[kinds], 1.0)[:, None]
 
 
 def _by_density(part: PackingInstance, kinds: Ints, worth: Floats, size: Floats) -> Order:
-    """[M, C] classes by worth for size, best first; ties by their place; what does not fit or is worth nothing last."""
+    """Returns [M, C] classes by worth for size, best first; ties by number; what does not fit or is worthless last."""
     with np.errstate(divide="ignore", invalid="ignore"):
         density = np.where(size > 0, worth / size, worth * 1e12)
     density = np.where(part.fits[:, kinds].T & (worth > 0), density, -1.0)

@@ -1,7 +1,7 @@
-"""From declarations to arrays as small as they can be: what a presolve does, before either search begins.
+"""Turns declarations into arrays as small as they can be, before either search begins (presolve).
 
 Classes come by what they ask and kinds by price, both then by name; columns that another one dominates are dropped, and
-what has nothing in common falls apart. So neither the order of declaration nor what nobody uses changes an answer.
+independent parts are separated. So neither the order of declaration nor what nobody uses changes an answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,22 +13,22 @@ from fleet.optimize.inputs import Limit, MachineKind, PodClass
 from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance
 
 _ROWS = 1024
-"""Kinds that are compared with all others at once: bounds the memory."""
+"""Kinds that are compared with all others at once, which bounds the memory."""
 
 
 def amounts(rows: Iterable[Mapping[str, int]], resources: Sequence[str]) -> Floats:
-    """[N, R] the amount of each resource; 0 where it is not named."""
+    """Returns [N, R] the amount of each resource; 0 where it is not named."""
     table = [[row.get(resource, 0) for resource in resources] for row in rows]
     return np.array(table, dtype=np.float64).reshape(len(table), len(resources))
 
 
 def size_order(pods: PodClass, resources: Sequence[str]) -> tuple[object, ...]:
-    """The key by which classes are sorted: most of the first resource first, then of the next; names come last."""
+    """Returns the sort key of classes: most of the first resource first, then of the next; names come last."""
     return (*(-pods.requests.get(resource, 0) for resource in resources), pods.name)
 
 
 def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[str], domains: Sequence[str]) -> Bools:
-    """[N, M]: whether rows, each (names of kinds, domain or None), may stand on machines of `kinds` in `domains` [M].
+    """Returns [N, M] whether rows (names of kinds, domain or None) may stand on machines of `kinds` in `domains` [M].
 
     Most rows share their sets of names with others, so each set is read once.
     """
@@ -51,7 +51,7 @@ def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[s
 
 
 def usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: AbstractSet[str] = frozenset()) -> Floats:
-    """[L, K] what a machine counts against each limit; nothing where it is one of those `standing` already."""
+    """Returns [L, K] what a machine counts against each limit; 0 for `standing` machines."""
     found = np.zeros((len(limits), len(kinds)))
     for row, limit in enumerate(limits):
         for column, kind in enumerate(kinds):
@@ -61,22 +61,22 @@ def usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Abstr
 
 
 def common_unit(requests: Floats) -> Floats:
-    """[R] the largest unit of which all `requests` [C, R] are whole multiples; 1 where nobody asks."""
+    """Returns [R] the largest unit of which all `requests` [C, R] are whole multiples; 1 where nobody asks."""
     unit: Floats = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
     return unit
 
 
 def useful(capacity: Floats, requests: Floats, demand: Ints, fits: Bools) -> Floats:
-    """[K, R] of `capacity` no more than all pods that fit on a kind could take together."""
+    """Returns [K, R] `capacity` cut to what all pods that fit on a kind could take together."""
     most = np.einsum("ck,cr->kr", fits, requests * demand[:, None])  # without the threads of BLAS
     found: Floats = np.minimum(capacity, most)
     return found
 
 
 def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bools:
-    """[K]: one of `rivals` costs no more, has no less of all `features` [K, F], and `fits` [C, K] all the same classes.
+    """Returns [K] whether one of `rivals` costs no more, has no less of `features` [K, F] and fits the same classes.
 
-    Of kinds that are equal in everything the first stays.
+    `fits` is [C, K]. Of kinds that are equal in everything the first stays.
     """
     packed = np.packbits(fits, axis=0).T
     padding = -packed.shape[1] % 8
@@ -97,13 +97,16 @@ def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bool
 
 
 def dominated_kinds(part: PackingInstance) -> Bools:
-    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, and counts no more."""
+    """Returns [K] whether another kind that can be had without bound is at least as good in everything.
+
+    It costs no more, holds no less, may be used by the same classes and counts no more against limits.
+    """
     endless = np.flatnonzero(part.most >= part.demand.sum())
     return dominated(part.price, endless, np.hstack([part.capacity, -part.usage.T]), part.fits)
 
 
 def components(sets: Bools) -> Ints:
-    """[E] the first element that each is connected with; each of `sets` [N, E] connects its elements."""
+    """Returns [E] the first element that each is connected with; each of `sets` [N, E] connects its elements."""
     head = np.arange(sets.shape[1])
     for row in {it.tobytes(): it for it in sets}.values():
         heads = np.unique(head[row])

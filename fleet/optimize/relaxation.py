@@ -1,8 +1,8 @@
-"""Machines bought in bulk: a relaxation whose size does not depend on patterns.
+"""Relaxes purchases to machines bought in bulk: a linear programme whose size does not depend on patterns.
 
-Of every kind `y_k` machines are bought in fractions, and `x_ck` pods of a class stand on all of them together; asked is
-only what holds for the machines of a kind together: capacity, and other inequalities that every whole machine keeps.
-Every purchase is a solution, so the optimum is a lower bound of the cost whatever patterns are known.
+Of every kind `y_k` machines are bought in fractions, and `x_ck` pods of a class stand on all of them together; only
+what holds for the machines of a kind together is required: capacity, and other inequalities that every whole machine
+keeps. Every purchase is a solution, so the optimum is a lower bound of the cost whatever patterns are known.
 """
 
 from dataclasses import dataclass
@@ -15,50 +15,53 @@ from fleet.optimize.solver import Programme, SparseMatrix
 
 @dataclass(frozen=True, eq=False)
 class ValidInequalities:
-    """`factors @ pods <= tops` for N inequalities, each kept by the pods on any whole machine of its kind."""
+    """`ValidInequalities` are N inequalities `factors @ pods <= tops` that the pods on one machine of a kind keep."""
 
     kinds: Ints
-    """[N]"""
+    """[N] number of the kind that each is about."""
     factors: SparseMatrix
-    """[N, C]"""
+    """[N, C] coefficients."""
     tops: Floats
-    """[N]"""
+    """[N] right-hand sides."""
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     def plus(self, other: "ValidInequalities") -> "ValidInequalities":
-        """These and the others."""
+        """Returns these inequalities followed by the others."""
         return ValidInequalities(
             np.concatenate([self.kinds, other.kinds]),
             SparseMatrix(
-                np.concatenate([self.factors.lines, len(self) + other.factors.lines]),
-                np.concatenate([self.factors.places, other.factors.places]),
+                np.concatenate([self.factors.rows, len(self) + other.factors.rows]),
+                np.concatenate([self.factors.columns, other.factors.columns]),
                 np.concatenate([self.factors.values, other.factors.values]),
             ),
             np.concatenate([self.tops, other.tops]),
         )
 
-    def of_somebody(self) -> "ValidInequalities":
-        """Those in which some class counts."""
-        return self._at(np.unique(self.factors.lines))
+    def non_trivial(self) -> "ValidInequalities":
+        """Returns the inequalities with at least one coefficient."""
+        return self._at(np.unique(self.factors.rows))
 
     def by_kind(self) -> "ValidInequalities":
-        """The same in the order of their kinds."""
+        """Returns the inequalities in the order of their kinds."""
         return self._at(np.argsort(self.kinds, kind="stable"))
 
     def _at(self, numbers: Ints) -> "ValidInequalities":
-        """Those with these `numbers`, in that order; all in which some class counts have to be among them."""
+        """Returns the inequalities with these `numbers`, in that order.
+
+        All that have a coefficient must be among them.
+        """
         place = np.zeros(len(self), dtype=np.int64)
         place[numbers] = np.arange(len(numbers))
-        lines = place[self.factors.lines]
+        lines = place[self.factors.rows]
         order = np.argsort(lines, kind="stable")
-        factors = SparseMatrix(lines[order], self.factors.places[order], self.factors.values[order])
+        factors = SparseMatrix(lines[order], self.factors.columns[order], self.factors.values[order])
         return ValidInequalities(self.kinds[numbers], factors, self.tops[numbers])
 
 
 def capacity_inequalities(part: PackingInstance) -> ValidInequalities:
-    """The pods on a machine take no more than all of each resource; K x R of them, those of a kind together."""
+    """Returns K x R inequalities, kind by kind: the pods on a machine take no more than it has of a resource."""
     kinds, resources = part.capacity.shape
     top = np.maximum(part.capacity, 1.0)
     kind, row = np.nonzero(part.fits.T)
@@ -70,7 +73,7 @@ def capacity_inequalities(part: PackingInstance) -> ValidInequalities:
 
 
 class BulkColumns:
-    """The columns `y`, and `x` of classes that fit on a kind, in a programme whose first rows are the classes."""
+    """`BulkColumns` adds the columns `y` and `x` of the relaxation to a programme whose first rows are the classes."""
 
     def __init__(
         self, programme: Programme, part: PackingInstance, bounds: SparseMatrix, most: Floats | None = None
@@ -85,8 +88,8 @@ class BulkColumns:
         programme.add_columns(np.zeros(len(every)), SparseMatrix(every, self._class, np.ones(len(every))))
 
     def require(self, rows: ValidInequalities) -> None:
-        """Adds rows: the machines of a kind together keep what each of them does."""
-        line, row = rows.factors.lines, rows.factors.places
+        """Adds inequalities as rows: the machines of a kind together keep what each of them does."""
+        line, row = rows.factors.rows, rows.factors.columns
         every = np.arange(len(rows))
         lines = np.concatenate([every, line])
         places = np.concatenate([self._first + rows.kinds, self._place[row, rows.kinds[line]]])
@@ -96,7 +99,7 @@ class BulkColumns:
         self._programme.add_rows(np.full(len(every), -np.inf), np.zeros(len(every)), entries)
 
     def amounts(self, values: Floats) -> tuple[Floats, Floats]:
-        """`y` [K] and `x` [C, K] of a solution of the programme."""
+        """Returns `y` [K] and `x` [C, K] of a solution of the programme."""
         end = self._first + len(self._part.price)
         spread = np.zeros(self._part.fits.shape)
         spread[self._class, self._kind] = values[end : end + len(self._kind)]

@@ -1,8 +1,8 @@
-"""HiGHS behind a small door: linear and integer programmes, one thread, limits in steps, never in seconds.
+"""Wraps HiGHS: linear and integer programmes on one thread, with limits in steps, never in seconds.
 
-`highspy` is imported when the first programme is solved, so that nobody else pays for it. With another value of
-`threads` anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1, and a status that
-is not a solution is an error.
+`highspy` is imported when the first programme is solved, so that nobody else pays for it. If `threads` were set to
+another value anywhere in the process, HiGHS would solve nothing and report nothing; here it is always 1, and a status
+that is not a solution is an error.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _OPTIONS = {
 
 
 class SolverFailed(Exception):
-    """HiGHS is not there, or did not solve a programme; the message says which."""
+    """HiGHS is not installed, or did not solve a programme; the message says which."""
 
 
 def _highspy() -> Any:
@@ -42,60 +42,60 @@ def _highspy() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class LinearSolution:
-    """The optimum of a linear programme."""
+    """A `LinearSolution` is the optimum of a linear programme."""
 
     objective: float
     values: Floats
     duals: Floats
-    """By how much the objective would grow with each row's bound."""
+    """[rows] by how much the objective would grow with the row's bound."""
     reduced: Floats
-    """The same for the bounds of each column."""
+    """[columns] reduced costs."""
     iterations: int
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerSolution:
-    """The best solution in whole numbers that was found."""
+    """An `IntegerSolution` is the best integer solution that was found."""
 
     values: Floats
     bound: float
-    """No solution in whole numbers has a lower objective."""
+    """Lower bound of the objective of every integer solution."""
     nodes: int
 
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """The entries of a matrix that are not zero, line by line."""
+    """A `SparseMatrix` lists the non-zero entries of a matrix row by row (COO format)."""
 
-    lines: Ints
-    """Ascending."""
-    places: Ints
+    rows: Ints
+    """Row of each entry, ascending."""
+    columns: Ints
     values: Floats
 
     @classmethod
     def of(cls, dense: Floats) -> "SparseMatrix":
-        """The entries of a dense matrix."""
-        lines, places = np.nonzero(dense)
-        return cls(lines, places, dense[lines, places])
+        """Returns the non-zero entries of a dense matrix."""
+        rows, columns = np.nonzero(dense)
+        return cls(rows, columns, dense[rows, columns])
 
     @classmethod
-    def of_lines(cls, lines: Sequence[tuple[Sequence[int], Sequence[float]]]) -> "SparseMatrix":
-        """A matrix from lines of (places, values there)."""
-        lengths = [len(places) for places, _ in lines]
+    def of_rows(cls, rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> "SparseMatrix":
+        """Returns the matrix with these rows, each (columns, values there)."""
+        lengths = [len(columns) for columns, _ in rows]
         return cls(
-            np.repeat(np.arange(len(lines)), lengths),
-            np.array([place for places, _ in lines for place in places], dtype=np.int64),
-            np.array([value for _, values in lines for value in values], dtype=np.float64),
+            np.repeat(np.arange(len(rows)), lengths),
+            np.array([column for columns, _ in rows for column in columns], dtype=np.int64),
+            np.array([value for _, values in rows for value in values], dtype=np.float64),
         )
 
-    def compressed(self, lines: int) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Floats]:
-        """The matrix as HiGHS takes it: how many entries, where each line starts, places, values."""
-        starts = np.searchsorted(self.lines, np.arange(lines)).astype(np.int32)
-        return len(self.places), starts, self.places.astype(np.int32), self.values
+    def compressed(self, rows: int) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Floats]:
+        """Returns the matrix as HiGHS takes it: number of entries, start of each row, columns, values."""
+        starts = np.searchsorted(self.rows, np.arange(rows)).astype(np.int32)
+        return len(self.columns), starts, self.columns.astype(np.int32), self.values
 
 
 class Programme:
-    """A linear or integer programme: minimize `cost @ x` with x >= 0 and rows between bounds.
+    """A `Programme` is a linear or integer programme: minimize `cost @ x` with x >= 0 and bounded rows.
 
     Columns and rows can be added after a solution.
     """
@@ -110,21 +110,21 @@ class Programme:
 
     @property
     def columns(self) -> int:
-        """How many columns there are."""
+        """Returns how many columns there are."""
         return int(self._highs.getNumCol())
 
     def add_columns(self, cost: Floats, entries: SparseMatrix, upper: Floats | None = None) -> None:
-        """Adds a column for each of `cost` [N], with `entries` [N, rows], between 0 and `upper` [N]."""
+        """Adds a column for each of `cost` [N], with coefficients `entries` [N, rows], between 0 and `upper` [N]."""
         count = len(cost)
         top = np.full(count, np.inf) if upper is None else upper
         self._highs.addCols(count, cost, np.zeros(count), top, *entries.compressed(count))
 
     def add_rows(self, lower: Floats, upper: Floats, entries: SparseMatrix) -> None:
-        """Adds a row for each of `lower` [N], with `entries` [N, columns]."""
+        """Adds a row for each of `lower` [N] and `upper` [N], with coefficients `entries` [N, columns]."""
         self._highs.addRows(len(lower), lower, upper, *entries.compressed(len(lower)))
 
     def solve(self, iterations: int) -> LinearSolution:
-        """The optimum in fractions, within so many simplex iterations. Raises `SolverFailed`."""
+        """Returns the optimum in fractions, within so many simplex iterations. Raises `SolverFailed`."""
         self._highs.setOptionValue("simplex_iteration_limit", iterations)
         self._run()
         solution = self._highs.getSolution()
@@ -134,10 +134,7 @@ class Programme:
         return LinearSolution(float(info.objective_function_value), values, duals, reduced, iterations)
 
     def solve_integer(self, start: Floats | None, nodes: int) -> IntegerSolution:
-        """The best whole numbers within so many nodes of branch and bound, not worse than `start` [columns].
-
-        Raises `SolverFailed`.
-        """
+        """Returns the best integer solution within so many nodes, not worse than `start`. Raises `SolverFailed`."""
         count = self.columns
         every = np.arange(count, dtype=np.int32)
         self._highs.changeColsIntegrality(count, every, np.full(count, _highspy().HighsVarType.kInteger))
@@ -151,6 +148,7 @@ class Programme:
         return IntegerSolution(np.round(values), float(info.mip_dual_bound), int(info.mip_node_count))
 
     def _run(self) -> None:
+        """Runs HiGHS. Raises `SolverFailed` for any status that is not a solution."""
         statuses = _highspy().HighsModelStatus
         self._highs.run()
         status = self._highs.getModelStatus()

@@ -1,4 +1,4 @@
-"""Giving machines back: which go, what is bought instead and where their pods come to, as one optimisation."""
+"""Decides as one optimisation which machines to give back, what to buy instead and where their pods go."""
 
 from fleet.optimize.consolidate.consolidation_problem import (
     GREEDY,

@@ -1,7 +1,7 @@
-"""The consolidation problem: machines that stand, pods that could move, what could be bought, and what comes of it.
+"""Defines the consolidation problem: standing machines, pods that may move, what can be bought, and the solution.
 
-What may not move is not declared as a block: its pods are missing in the free room, and its machine does not go
-(`may_go`). What may stand where arrives as names of kinds.
+Pods that may not move are no block: they are missing in the free room, and their machine is not removed (`may_go`).
+What may stand where arrives as names of kinds.
 """
 
 from collections.abc import Mapping
@@ -21,28 +21,28 @@ from fleet.optimize.inputs import (
 )
 
 PER_POD_USD_H = 1.0
-"""What moving one pod counts when nobody says what it costs: `docs/design/0008-repack.md` has the curve."""
+"""Cost of moving one pod in USD an hour where nobody says otherwise; `docs/design/0008-repack.md` has the curve."""
 PAYBACK_H = PAYBACK_S / 3600
-"""The saving of this long has to pay for work that is lost."""
+"""Hours within which the saving has to pay for lost work."""
 SPOT_TYPES = 15
-"""Types that one spot machine in place of another must be able to come as (Karpenter's rule for spot to spot)."""
+"""Least number of instance types for one spot machine that replaces another (Karpenter's spot to spot)."""
 EPSILON_USD_H = 1e-6
-"""Rounding must not make a plan of what saves nothing."""
+"""A smaller saving counts as rounding."""
 
 # -- what is asked ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StandingMachine:
-    """A machine that is there and may go, or receive pods."""
+    """A `StandingMachine` is a machine that is there; it may be removed, or receive pods."""
 
     name: str
     kind: str
     price_usd_h: float
     free: Mapping[str, int]
-    """What is left beside all of its pods; nothing where no pod may come."""
+    """Amounts left beside all of its pods; empty where no pod may come."""
     pool: str = ""
-    """Whose disruption budget it counts against when it goes."""
+    """The pool whose disruption budget counts the machine when it is removed."""
     domain: str = ""
     """Its topology domain: the zone."""
     spot: bool = False
@@ -51,64 +51,64 @@ class StandingMachine:
 
 @dataclass(frozen=True, slots=True)
 class PodBlock:
-    """Pods that are moved together, or of which each may be moved: a gang, a pod, the equal pods of a machine."""
+    """A `PodBlock` is pods that move together or one by one: a gang, a pod, the equal pods of a machine."""
 
     name: str
     places: Mapping[str, Mapping[str, int]]
     """Machine -> class -> pods."""
     moving_usd: float | None = None
-    """The work that is lost when all of it moves; None = `ConsolidationRules.per_pod_usd_h` for each pod."""
+    """Cost in USD of the work that is lost when all of it moves; None = `ConsolidationRules.per_pod_usd_h` a pod."""
     whole: bool = True
-    """All its pods move or none: else only the pods on machines that go move, at their share of the price."""
+    """Whether all its pods move or none; else only pods on removed machines move, at their share of the cost."""
     one_domain: bool = False
-    """A whole block that moves has to stand in one domain."""
+    """Whether a whole block that moves has to stand in one domain."""
 
     @property
     def pods(self) -> int:
-        """How many pods the block has."""
+        """Returns how many pods the block has."""
         return sum(sum(held.values()) for held in self.places.values())
 
     @property
     def in_gangs(self) -> bool:
-        """Whether its pods cannot be looked at machine by machine: all move, or none."""
+        """Returns whether its pods, of several machines or held to a domain, all move or none."""
         return self.whole and (len(self.places) > 1 or self.keeps_domain)
 
     @property
     def keeps_domain(self) -> bool:
-        """Whether it matters that its pods stand in one domain."""
+        """Returns whether its pods have to stand in one domain after a move."""
         return self.whole and self.one_domain and self.pods > 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementKind(MachineKind):
-    """A kind of machine that can be bought in place of those that go, and what its launch may come to."""
+    """A `ReplacementKind` is a kind of machine that can be bought instead of those removed."""
 
     worst_usd_h: float | None = None
-    """The dearest the launch can end at; None = its price."""
+    """Highest price that the launch may end at; None = its price."""
     spot: bool = False
     type: str = ""
-    """The instance type, of which several kinds may be the layouts or zones; empty = the name."""
+    """The instance type; kinds may be its layouts or zones. Empty = the name."""
 
     @property
     def dearest_usd_h(self) -> float:
-        """The price that the launch comes to at worst."""
+        """Returns the highest price that the launch may end at, in USD an hour."""
         return self.price_usd_h if self.worst_usd_h is None else self.worst_usd_h
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationRules:
-    """What every plan keeps, and how moving is weighed against saving."""
+    """`ConsolidationRules` are what every plan keeps, and the weight of moving against saving."""
 
     per_pod_usd_h: float = PER_POD_USD_H
     payback_h: float = PAYBACK_H
     spot_types: int = SPOT_TYPES
     most_bought: int | None = None
-    """Machines that all of the plan may buy; None = no end."""
+    """Most machines that the whole plan may buy; None = no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationProblem:
-    """Machines to be given back. Raises `InvalidProblem`."""
+    """A `ConsolidationProblem` asks which machines to give back. Raises `InvalidProblem` if inconsistent."""
 
     resources: tuple[str, ...]
     classes: tuple[PodClass, ...]
@@ -116,9 +116,9 @@ class ConsolidationProblem:
     blocks: tuple[PodBlock, ...] = ()
     kinds: tuple[ReplacementKind, ...] = ()
     budgets: Mapping[str, int] = field(default_factory=dict)
-    """Pool -> how many of its machines may go; a pool that is not named has no bound."""
+    """Pool -> how many of its machines may be removed; a pool that is not named has no bound."""
     limits: tuple[Limit, ...] = ()
-    """On what is bought."""
+    """Limits on what is bought."""
     rules: ConsolidationRules = field(default_factory=ConsolidationRules)
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class ConsolidationProblem:
                 check_amounts(f"block {block.name}", held)
 
     def disruption_usd_h(self, block: PodBlock, moved: int) -> float:
-        """What it costs an hour that so many pods of a block move, to be weighed against the saving."""
+        """Returns what moving so many pods of a block costs an hour, to be weighed against the saving."""
         if block.moving_usd is None:
             return self.rules.per_pod_usd_h * moved
         return block.moving_usd / self.rules.payback_h * moved / max(block.pods, 1)
@@ -172,35 +172,36 @@ def _check_prices(where: str, *prices: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationEffort(SolverEffort):
-    """Ends of the search for a plan."""
+    """A `ConsolidationEffort` bounds the search for a plan."""
 
     sweeps: int = 2
-    """Of the greedy search over all machines one by one."""
+    """Sweeps of the greedy search over all machines one by one."""
     pricing: int = 30
     """Rounds of finding patterns to buy, for each part."""
     nodes: int = 20
-    """Of branch and bound, for each part."""
+    """Nodes of branch and bound for each part."""
     splits: int = 2
-    """Times that equal machines are looked at one by one, for each part, since they hold less than they do together."""
+    """Times that groups of equal machines are split up, for each part: singly they hold less than together."""
     close_enough: float = 1e-3
-    """Of a part's bill: where fractions promise no more than this, whole numbers are not looked for."""
+    """Fraction of a part's bill: if the fractional optimum saves no more than this, no integer plan is looked for."""
     near: float = 2e-3
-    """Of a part's bill: how far a large programme may stay behind the optimum in fractions."""
-    ways: int = 20
-    """Of gangs on several machines to move, for each part: where there are more, whole numbers are only looked for near
-    the fractions. Else they take three to ten times as long as all the rest, and find 0.3 % of the bill more."""
+    """Fraction of a part's bill: how far a large programme may stay behind the optimum in fractions."""
+    gang_options: int = 20
+    """Options to move gangs on several machines, for each part: where there are more, integer plans are only looked for
+    near the fractional optimum. Else they take three to ten times as long as all the rest, and find 0.3 % of the
+    bill more."""
     rounds: int = 4
-    """Of the whole search, each on what the one before left."""
+    """Rounds of the whole search, each on what the one before left."""
 
 
 GREEDY = ConsolidationEffort(solver=False)
-"""No solver: the better one of the greedy searches, or nothing."""
+"""The better one of the greedy searches, or nothing; without a solver."""
 
 # -- what is answered -------------------------------------------------------------------------------------------------
 
 
 class ConsolidationHeuristic(StrEnum):
-    """What found the plan."""
+    """A `ConsolidationHeuristic` names what found the plan."""
 
     NOTHING = "nothing"
     """There is nothing to do."""
@@ -212,7 +213,7 @@ class ConsolidationHeuristic(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodMove:
-    """Pods of a class that leave a machine for another, which stands or is bought."""
+    """A `PodMove` is pods of a class that leave one machine for another, which stands or is bought."""
 
     block: str
     pod_class: str
@@ -223,10 +224,10 @@ class PodMove:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementMachine:
-    """A machine to buy."""
+    """A `ReplacementMachine` is a machine to buy."""
 
     name: str
-    """Of the plan alone: `new-0`, ..."""
+    """Name within the plan: `new-0`, ..."""
     kind: str
     pods: Mapping[str, int]
     """Class -> pods that come to it."""
@@ -239,7 +240,7 @@ class ReplacementMachine:
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationStep:
-    """A part of the plan that needs no other part: machines that go, those bought for it, and all moves it takes.
+    """A `ConsolidationStep` is an independent part of the plan: machines removed, machines bought, all moves.
 
     Any choice of a plan's steps is a plan, in any order; each of them saves more than it disrupts and keeps the rules.
     """
@@ -252,68 +253,68 @@ class ConsolidationStep:
 
     @property
     def objective_usd_h(self) -> float:
-        """The saving less the disruption."""
+        """Returns the saving less the disruption."""
         return self.saving_usd_h - self.disruption_usd_h
 
     @property
     def moved(self) -> int:
-        """How many pods move."""
+        """Returns how many pods move."""
         return sum(it.pods for it in self.moves)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationSolution:
-    """The best plan that was found, best step first."""
+    """A `ConsolidationSolution` is the best plan that was found, best step first."""
 
     steps: tuple[ConsolidationStep, ...] = ()
     bound_usd_h: float = 0.0
-    """No plan has a higher objective: a linear programme over all machines at once."""
+    """Upper bound of every plan's objective, by a linear programme over all machines."""
     greedy_usd_h: float = 0.0
     """The objective of the greedy search."""
     heuristic: ConsolidationHeuristic = ConsolidationHeuristic.NOTHING
     rounds: int = 0
-    """Times the search ran, the last of which found nothing more to do unless the effort ended it."""
+    """Rounds of the search; the last found nothing more unless the effort ended it."""
     nodes: int = 0
-    """Of branch and bound."""
+    """Nodes of branch and bound."""
     failure: str = ""
-    """Why the solver was not used, or not to the end; then the plan is the best without it."""
+    """Why the solver was not used, or not to the end; the plan is then the best found without it."""
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """The names of the machines that go, sorted."""
+        """Returns the names of the removed machines, sorted."""
         return tuple(sorted(name for step in self.steps for name in step.removed))
 
     @property
     def bought(self) -> tuple[ReplacementMachine, ...]:
-        """The machines to buy."""
+        """Returns the machines to buy."""
         return tuple(it for step in self.steps for it in step.bought)
 
     @property
     def moves(self) -> tuple[PodMove, ...]:
-        """The moves of all steps."""
+        """Returns the moves of all steps."""
         return tuple(it for step in self.steps for it in step.moves)
 
     @property
     def moved(self) -> int:
-        """How many pods move."""
+        """Returns how many pods move."""
         return sum(step.moved for step in self.steps)
 
     @property
     def saving_usd_h(self) -> float:
-        """What the machines that go cost more than those that come."""
+        """Returns what the removed machines cost more than those bought."""
         return sum(step.saving_usd_h for step in self.steps)
 
     @property
     def disruption_usd_h(self) -> float:
-        """What all moves cost, as the problem weighs them."""
+        """Returns what all moves cost, as the problem weighs them."""
         return sum(step.disruption_usd_h for step in self.steps)
 
     @property
     def objective_usd_h(self) -> float:
-        """The saving less the disruption."""
+        """Returns the saving less the disruption."""
         return self.saving_usd_h - self.disruption_usd_h
 
     @property
     def gap_usd_h(self) -> float:
-        """By how much the objective may be below that of the best plan, at most."""
+        """Returns by how much the objective may be below that of the best plan, at most."""
         return max(0.0, self.bound_usd_h - self.objective_usd_h)

@@ -1,21 +1,22 @@
-"""Consolidation as an integer programme: which machines go, which gangs move and where to, and what is bought.
+"""Formulates consolidation as an integer programme: machines removed, gangs that move and where to, what is bought.
 
-Equal machines are one group of n. Columns, all whole numbers in the end:
+Equal machines are one group of n. A gang has an option for each domain it could move to, or one if it need not keep to
+a domain. Columns, all integer in the end:
 
-    d_g  of a group go, 0..n            saves its price, less what moving its pods counts
-    z_bw gang b moves in way w, 0 or 1  costs what moving it counts
-    u_gc pods of row c come to a group  nothing
-    x_q  machines of pattern q          the price
+    d_g  machines of a group removed, 0..n  saves their price, less what moving their pods counts
+    z_bw gang b moves by option w, 0 or 1   costs what moving it counts
+    u_gc pods of row c that a group gets    nothing
+    x_q  machines of pattern q              the price
 
 and rows, for every class c, resource r of a group, pair (g, c), gang with pods on g, and bound:
 
-    sum_g u_gc + sum_q q_c x_q >= sum_g loose_gc d_g + sum_bw way_bwc z_bw
+    sum_g u_gc + sum_q q_c x_q >= sum_g independent_gc d_g + sum_bw option_bwc z_bw
     sum_c request_cr u_gc + (free_gr + used_gr) d_g <= n free_gr + sum_b used_bgr z_b
-    u_gc + most_gc d_g <= n most_gc          (no pod comes to a machine that goes: sharpens fractions)
+    u_gc + most_gc d_g <= n most_gc          (no pod comes to a removed machine: sharpens fractions)
     d_g <= sum_w z_bw <= 1
 
 The room of a group counts together, so for n > 1 pods of several sizes may not fit as the programme thinks:
-`plan.py` deals them out and helps itself.
+`plan.py` assigns them to machines one by one and finds other places where it has to.
 """
 
 from collections.abc import Set as AbstractSet
@@ -29,19 +30,19 @@ from fleet.optimize.relaxation import BulkColumns, ValidInequalities, capacity_i
 from fleet.optimize.solver import Programme, SparseMatrix
 
 _WHOLE = 1e-6
-"""How near to a whole number is one."""
+"""Distance to a whole number below which a value counts as whole."""
 _ROUNDING = 1e-7
-"""What the bound gives away for the tolerances of the solver, relatively."""
+"""Relative amount by which the bound is raised for the tolerances of the solver."""
 _Row = tuple[list[int], list[float], float, float]
 """Columns, their factors, lower and upper bound."""
 
 
 class ConsolidationFormulation:
-    """The integer programme without patterns: columns d, z and u, and every row."""
+    """A `ConsolidationFormulation` is the integer programme without patterns: columns d, z and u, and every row."""
 
-    def __init__(self, instance: ConsolidationInstance, apart: AbstractSet[int] = frozenset()) -> None:
+    def __init__(self, instance: ConsolidationInstance, ungrouped: AbstractSet[int] = frozenset()) -> None:
         self._instance = instance
-        self.groups = _grouped(instance, apart)
+        self.groups = _grouped(instance, ungrouped)
         self._first = np.array([group[0] for group in self.groups], dtype=np.int64)
         self._count = np.array([len(group) for group in self.groups], dtype=np.float64)
         self._group_of = {machine: number for number, group in enumerate(self.groups) for machine in group}
@@ -50,106 +51,111 @@ class ConsolidationFormulation:
             self._used[[self._group_of[it] for it in gang.machines.tolist()]] += gang.used
         self._most = instance.holds(instance.free[self._first] + self._used, instance.fits[:, self._first]).T
         self._to_group, self._to_row = np.nonzero(self._most)
-        self._ways = [(number, way) for number, gang in enumerate(instance.gangs) for way in range(len(gang.ways))]
+        self._options = [
+            (number, option) for number, gang in enumerate(instance.gangs) for option in range(len(gang.options))
+        ]
         self._counted, tops = _bounds(instance)
         rows = [*self._class_rows(), *self._room_rows(), *self._gang_rows(), *self._budget_rows()]
         self._rows: list[_Row] = [*rows, *(([], [], -np.inf, top) for top in tops)]
 
     def programme(self) -> Programme:
-        """The programme as long as no pattern is known. Raises `SolverFailed`."""
+        """Returns the programme without any patterns. Raises `SolverFailed`."""
         cost, most = self._cost(), self._most[self._to_group, self._to_row] * self._count[self._to_group]
         going = np.where(self._instance.may_go[self._first], self._count, 0.0)
-        upper = np.concatenate([going, np.ones(len(self._ways)), most])
+        upper = np.concatenate([going, np.ones(len(self._options)), most])
         programme = Programme(np.zeros(0), np.zeros(0))
         programme.add_columns(cost, SparseMatrix.of(np.zeros((len(cost), 0))), upper)
         lower, tops = (np.array([row[at] for row in self._rows], dtype=np.float64) for at in (2, 3))
-        entries = SparseMatrix.of_lines([(columns, factors) for columns, factors, _, _ in self._rows])
+        entries = SparseMatrix.of_rows([(columns, factors) for columns, factors, _, _ in self._rows])
         programme.add_rows(lower, tops, entries)
         return programme
 
-    def settled(self, values: Floats, *, near: bool) -> Programme:
-        """The programme narrowed by a solution in fractions: machines and gangs that go in it in whole numbers do.
+    def with_fixed(self, values: Floats, *, near: bool) -> Programme:
+        """Returns the programme with columns fixed that a fractional solution has at whole numbers above 0.
 
-        `near`: the ways in which no part of a gang goes are closed as well. Raises `SolverFailed`.
+        `near`: options that no part of a gang takes in it are fixed at 0 as well. Raises `SolverFailed`.
         """
         programme = self.programme()
-        (ways, begin), whole = self._offsets, np.round(values)
+        (options, begin), whole = self._offsets, np.round(values)
         decided = whole[:begin] > 0
-        decided[ways:] |= near
+        decided[options:] |= near
         held = np.flatnonzero((np.abs(values - whole) < _WHOLE)[:begin] & decided)
         every = np.arange(len(held))
         programme.add_rows(whole[held], whole[held], SparseMatrix(every, held, np.ones(len(held))))
         return programme
 
     def _cost(self) -> Floats:
-        """[columns] USD an hour for d, z and u."""
+        """Returns [columns] USD an hour for d, z and u."""
         instance, first = self._instance, self._first
-        moving = np.array([instance.gangs[gang].cost_usd_h for gang, _ in self._ways], dtype=np.float64)
+        moving = np.array([instance.gangs[gang].cost_usd_h for gang, _ in self._options], dtype=np.float64)
         return np.concatenate([instance.cost[first] - instance.price[first], moving, np.zeros(len(self._to_group))])
 
     @property
-    def ways(self) -> int:
-        """In how many ways gangs on several machines may move, all together."""
-        return len(self._ways)
+    def options(self) -> int:
+        """Returns how many options gangs on several machines have to move, all together."""
+        return len(self._options)
 
     def cost_usd_h(self, values: Floats) -> float:
-        """What the columns of a solution cost that are no patterns."""
+        """Returns what the columns of a solution cost that are no patterns, in USD an hour."""
         return float(self._cost() @ values)
 
     def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
-        """[N, rows] the factors of machines of `kinds` [N] that are bought with `pods` [N, C]."""
+        """Returns [N, rows] the coefficients of machines of `kinds` [N] that are bought with `pods` [N, C]."""
         bounds = len(self._rows) - len(self._counted)
         found = SparseMatrix.of(np.hstack([pods, self._counted.T[kinds]]).astype(np.float64))
         shift = bounds - pods.shape[1]
-        return SparseMatrix(found.lines, found.places + shift * (found.places >= pods.shape[1]), found.values)
+        return SparseMatrix(found.rows, found.columns + shift * (found.columns >= pods.shape[1]), found.values)
 
     def prices(self, duals: Floats) -> PodPrices:
-        """What the duals say that a pod of each row is worth, and a machine costs with the bounds it uses up."""
+        """Returns the duals as the worth of a pod of each row, and prices of machines with the bounds they use."""
         worth = np.maximum(duals[: len(self._instance.requests)], 0.0)
         scarce = np.maximum(-duals[len(self._rows) - len(self._counted) :], 0.0)
         return PodPrices(worth, self._instance.kinds.price + scarce @ self._counted)
 
     def read(self, values: Floats) -> tuple[Ints, Ints, Ints]:
-        """A solution taken apart: machines of each group that go [G], ways of gangs, and pods that come [G, C]."""
-        ways, pods = self._offsets
+        """Returns a solution as machines removed by group [G], option of each gang, and pods received [G, C]."""
+        options, pods = self._offsets
         whole = values.astype(np.int64)
         received = np.zeros((len(self.groups), len(self._instance.requests)), dtype=np.int64)
         received[self._to_group, self._to_row] = whole[pods : pods + len(self._to_group)]
         chosen = np.full(len(self._instance.gangs), -1)
-        for at, (number, way) in enumerate(self._ways):
-            if whole[ways + at]:
-                chosen[number] = way
-        return whole[:ways], chosen, received
+        for at, (number, option) in enumerate(self._options):
+            if whole[options + at]:
+                chosen[number] = option
+        return whole[:options], chosen, received
 
     @property
     def _offsets(self) -> tuple[int, int]:
-        """The numbers of the first columns of z and of u."""
-        return len(self.groups), len(self.groups) + len(self._ways)
+        """Returns the numbers of the first columns of z and of u."""
+        return len(self.groups), len(self.groups) + len(self._options)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def _class_rows(self) -> list[_Row]:
-        """One row for each class: what leaves has a place."""
+        """Returns one row for each class: every pod that leaves a machine has a place."""
         instance = self._instance
-        ways, pods = self._offsets
+        options, pods = self._offsets
         found: list[_Row] = []
-        loose = instance.loose[self._first]
-        moved = [instance.gangs[gang].ways[way].sum(axis=0) for gang, way in self._ways]
+        independent = instance.independent[self._first]
+        moved = [instance.gangs[gang].options[option].sum(axis=0) for gang, option in self._options]
         for row in range(len(instance.requests)):
-            going: Ints = np.flatnonzero(loose[:, row])
-            moving = [(ways + at, -float(it[row])) for at, it in enumerate(moved) if it[row]]
+            going: Ints = np.flatnonzero(independent[:, row])
+            moving = [(options + at, -float(it[row])) for at, it in enumerate(moved) if it[row]]
             coming = (pods + np.flatnonzero(self._to_row == row)).tolist()
             columns = [*going.tolist(), *(at for at, _ in moving), *coming]
-            factors = [*(-loose[going, row]).tolist(), *(it for _, it in moving), *([1.0] * len(coming))]
+            factors = [*(-independent[going, row]).tolist(), *(it for _, it in moving), *([1.0] * len(coming))]
             found.append((columns, factors, 0.0, np.inf))
         return found
 
     def _room_rows(self) -> list[_Row]:
-        """Rows for each group: room for what comes, by resource where that could run short; none where machines go."""
+        """Returns rows for each group: room for pods received, by each resource that could run short.
+
+        A machine that is removed receives none.
+        """
         _, pods = self._offsets
         found: list[_Row] = []
         begins = np.searchsorted(self._to_group, np.arange(len(self.groups) + 1))
-        lifted = self._lifted()
+        lifted = self._room_left_behind()
         for group, n in enumerate(self._count.tolist()):
             at = np.arange(begins[group], begins[group + 1])
             rows = self._to_row[at]
@@ -167,22 +173,22 @@ class ConsolidationFormulation:
                 found.append(([column, group], [1.0, float(top)], -np.inf, n * top))
         return found
 
-    def _lifted(self) -> dict[int, list[tuple[int, Floats]]]:
-        """Group -> (column, room [R] that it leaves) of every way in which a gang there may move."""
+    def _room_left_behind(self) -> dict[int, list[tuple[int, Floats]]]:
+        """Returns group -> (column, room [R] freed there) of every option to move a gang off its machines."""
         begin, _ = self._offsets
         found: dict[int, list[tuple[int, Floats]]] = {}
-        for at, (number, _) in enumerate(self._ways):
+        for at, (number, _) in enumerate(self._options):
             gang = self._instance.gangs[number]
             for machine, used in zip(gang.machines.tolist(), gang.used, strict=True):
                 found.setdefault(self._group_of[machine], []).append((begin + at, used))
         return found
 
     def _gang_rows(self) -> list[_Row]:
-        """Rows for each gang: it moves in one way at most, and does so when one of its machines goes."""
-        ways = len(self.groups)
+        """Returns rows for each gang: it takes one option at most, and one if any of its machines is removed."""
+        options = len(self.groups)
         found: list[_Row] = []
         for number, gang in enumerate(self._instance.gangs):
-            own = [ways + at for at, (it, _) in enumerate(self._ways) if it == number]
+            own = [options + at for at, (it, _) in enumerate(self._options) if it == number]
             found.append((own, [1.0] * len(own), -np.inf, 1.0))
             for machine in gang.machines.tolist():
                 columns = [self._group_of[machine], *own]
@@ -190,7 +196,7 @@ class ConsolidationFormulation:
         return found
 
     def _budget_rows(self) -> list[_Row]:
-        """One row for each disruption budget that binds."""
+        """Returns one row for each disruption budget that binds."""
         found: list[_Row] = []
         for budget, most in enumerate(self._instance.budgets.tolist()):
             groups = np.flatnonzero(self._instance.budget[self._first] == budget).tolist()
@@ -200,9 +206,9 @@ class ConsolidationFormulation:
 
 
 def _bounds(instance: ConsolidationInstance) -> tuple[Floats, list[float]]:
-    """What a machine of a kind counts [N, K] against bounds on what is bought, and the bounds [N].
+    """Returns what a machine of each kind counts [N, K] against bounds on what is bought, and the bounds [N].
 
-    There is one for each limit, for each kind with an end, and for all machines together.
+    There is one for each limit, for each kind with a bound, and for all machines together.
     """
     part = instance.kinds
     limited = np.flatnonzero(np.isfinite(part.most))
@@ -214,11 +220,11 @@ def _bounds(instance: ConsolidationInstance) -> tuple[Floats, list[float]]:
     return np.vstack(counted), tops
 
 
-def _grouped(instance: ConsolidationInstance, apart: AbstractSet[int] = frozenset()) -> list[list[int]]:
-    """Groups of machines that are equal in everything; those with gangs on them, and those `apart`, are alone."""
-    alone = {machine for gang in instance.gangs for machine in gang.machines.tolist()} | apart
+def _grouped(instance: ConsolidationInstance, ungrouped: AbstractSet[int] = frozenset()) -> list[list[int]]:
+    """Returns groups of machines that are equal in everything; machines with gangs and `ungrouped` ones stay alone."""
+    alone = {machine for gang in instance.gangs for machine in gang.machines.tolist()} | ungrouped
     it = instance
-    traits = np.column_stack([it.price, it.free, it.loose, it.cost, it.may_go, it.spot, it.budget, it.fits.T])
+    traits = np.column_stack([it.price, it.free, it.independent, it.cost, it.may_go, it.spot, it.budget, it.fits.T])
     found: dict[tuple[bytes, int], list[int]] = {}
     for machine, row in enumerate(traits):
         found.setdefault((row.tobytes(), machine if machine in alone else -1), []).append(machine)
@@ -226,7 +232,7 @@ def _grouped(instance: ConsolidationInstance, apart: AbstractSet[int] = frozense
 
 
 def upper_bound_usd_h(instance: ConsolidationInstance, formulation: ConsolidationFormulation, iterations: int) -> float:
-    """The objective that no plan can exceed: the programme in fractions, with machines bought in bulk.
+    """Returns an upper bound of every plan's objective: the linear programme with machines bought in bulk.
 
     Every plan is a solution, so the optimum is a bound whatever patterns are known. Raises `SolverFailed`.
     """
@@ -235,6 +241,6 @@ def upper_bound_usd_h(instance: ConsolidationInstance, formulation: Consolidatio
     columns = BulkColumns(programme, part, formulation.entries(every, nobody))
     kind, row = np.nonzero(part.fits.T)
     alone = ValidInequalities(kind, SparseMatrix(np.arange(len(kind)), row, np.ones(len(kind))), part.holds[row, kind])
-    columns.require(capacity_inequalities(part).of_somebody().plus(alone).by_kind())
+    columns.require(capacity_inequalities(part).non_trivial().plus(alone).by_kind())
     objective = -programme.solve(iterations).objective
     return objective + _ROUNDING * (abs(objective) + float(instance.price.sum()))

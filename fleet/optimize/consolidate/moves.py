@@ -1,6 +1,6 @@
-"""From plans to moves by name, and the problem as it would be after them.
+"""Translates plans into moves by name, and computes the problem as it would be after them.
 
-Equal pods may be dealt to the places of a plan in many ways. Here each machine that is bought is filled from as few
+Equal pods may be assigned to the places of a plan in many ways. Here each machine that is bought is filled from as few
 others as possible, so that the plan falls into many small steps.
 """
 
@@ -25,12 +25,12 @@ from fleet.optimize.inputs import Limit
 from fleet.optimize.packing import Ints
 
 _Place = tuple[int, int]
-"""Machine and class, by their numbers in the problem."""
+"""Numbers of a machine and a class in the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationChange:
-    """A change of the fleet by names: machines that go, machines that come, and pods that move."""
+    """A `ConsolidationChange` names machines that are removed, machines that are bought, and pods that move."""
 
     removed: frozenset[str] = frozenset()
     bought: Mapping[str, str] = field(default_factory=dict)
@@ -44,21 +44,21 @@ class ConsolidationChange:
 def change_of(
     problem: ConsolidationProblem, plans: Sequence[tuple[ConsolidationInstance, ConsolidationPlan]]
 ) -> ConsolidationChange:
-    """The change that the plans for all parts come to, in the names of the problem."""
+    """Returns the change that the plans for all parts make together, in the names of the problem."""
     removed: list[str] = []
     bought: dict[str, str] = {}
     moves: list[PodMove] = []
-    undealt, fresh = _UndealtPods(problem), _fresh_names(problem)
+    unassigned, fresh = _UnassignedPods(problem), _fresh_names(problem)
     for instance, plan in plans:
         names = [problem.standing[number].name for number in instance.machines.tolist()]
         removed += [name for name, goes in zip(names, plan.removed.tolist(), strict=True) if goes]
         for kind in plan.kinds.tolist():
             names.append(next(fresh))
             bought[names[-1]] = instance.kinds.names[kind][0]
-        for flow in _dealt(instance, plan):
+        for flow in _flows(instance, plan):
             block = instance.gangs[flow.gang].block if flow.gang >= 0 else -1
             origin = int(instance.machines[flow.machine])
-            for taken in undealt.taken(block, origin, instance.classes[flow.row], flow.pods):
+            for taken in unassigned.taken(block, origin, instance.classes[flow.row], flow.pods):
                 name, pod_class, pods = taken
                 moves.append(PodMove(name, pod_class, names[flow.machine], names[flow.target], pods))
     return ConsolidationChange(frozenset(removed), bought, tuple(moves))
@@ -70,14 +70,14 @@ def _fresh_names(problem: ConsolidationProblem) -> Iterator[str]:
     return (name for number in count() if (name := f"new-{number}") not in taken)
 
 
-class _UndealtPods:
-    """The pods of all blocks, which are taken until each has been dealt to a move."""
+class _UnassignedPods:
+    """`_UnassignedPods` are the pods of all blocks, taken until each is assigned to a move."""
 
     def __init__(self, problem: ConsolidationProblem) -> None:
         self._problem = problem
         machines = {it.name: number for number, it in enumerate(problem.standing)}
         classes = {it.name: number for number, it in enumerate(problem.classes)}
-        self._loose: dict[_Place, list[list[int]]] = {}
+        self._independent: dict[_Place, list[list[int]]] = {}
         self._whole: dict[tuple[int, _Place], list[list[int]]] = {}
         for number, block in sorted(enumerate(problem.blocks), key=lambda it: it[1].name):
             for machine, held in sorted(block.places.items()):
@@ -86,14 +86,14 @@ class _UndealtPods:
                     entry = [number, pods]
                     self._whole[number, place] = [entry]
                     if not block.in_gangs:
-                        self._loose.setdefault(place, []).append(entry)
+                        self._independent.setdefault(place, []).append(entry)
 
     def taken(self, block: int, machine: int, classes: Sequence[int], pods: int) -> Iterator[tuple[str, str, int]]:
-        """(block, class, pods) taken off a machine: of one block, or of all whose pods move apart (-1)."""
+        """Yields (block, class, pods) taken off a machine: of one block, or of all that move independently (-1)."""
         found: Counter[tuple[int, int]] = Counter()
         for number in classes:
             place = machine, number
-            for entry in self._loose.get(place, ()) if block < 0 else self._whole.get((block, place), ()):
+            for entry in self._independent.get(place, ()) if block < 0 else self._whole.get((block, place), ()):
                 some = min(pods, entry[1])
                 entry[1] -= some
                 pods -= some
@@ -105,18 +105,18 @@ class _UndealtPods:
 
 @dataclass(frozen=True, slots=True)
 class _PodFlow:
-    """Pods of one row on their way to a machine; targets from M on are machines that are bought."""
+    """A `_PodFlow` is pods of one row on their way to a machine; targets from M on are machines that are bought."""
 
     machine: int
     gang: int
-    """Of the instance's gangs; -1 for pods that each move by themselves."""
+    """Number of the gang in the instance; -1 for pods that move independently."""
     target: int
     row: int
     pods: int
 
 
-def _dealt(instance: ConsolidationInstance, plan: ConsolidationPlan) -> list[_PodFlow]:
-    """The flows by which every pod of a plan that moves does so, once."""
+def _flows(instance: ConsolidationInstance, plan: ConsolidationPlan) -> list[_PodFlow]:
+    """Returns the flows by which every pod of a plan that moves does so, once."""
     sources, rest = _sources(instance, plan)
     flows: list[_PodFlow] = []
     for number in np.argsort(-plan.pods.sum(axis=1), kind="stable").tolist():
@@ -131,13 +131,13 @@ def _dealt(instance: ConsolidationInstance, plan: ConsolidationPlan) -> list[_Po
             wanted -= taken[at]
             rest[at] -= taken[at]
     for machine, row in np.argwhere(plan.received).tolist():
-        for at, pods in _off_the_first(rest[:, row], int(plan.received[machine, row])):
+        for at, pods in _take_in_order(rest[:, row], int(plan.received[machine, row])):
             flows.append(_PodFlow(*sources[at], machine, row, pods))
     return flows
 
 
-def _off_the_first(rest: Ints, wanted: int) -> Iterator[tuple[int, int]]:
-    """Yields (place, pods) until `wanted` are found: from the first that have some of `rest`, which are taken off."""
+def _take_in_order(rest: Ints, wanted: int) -> Iterator[tuple[int, int]]:
+    """Yields (place, pods) until `wanted` pods are found, first place first; takes them off `rest`."""
     for at in np.flatnonzero(rest).tolist():
         pods = min(wanted, int(rest[at]))
         if not pods:
@@ -148,16 +148,16 @@ def _off_the_first(rest: Ints, wanted: int) -> Iterator[tuple[int, int]]:
 
 
 def _sources(instance: ConsolidationInstance, plan: ConsolidationPlan) -> tuple[list[tuple[int, int]], Ints]:
-    """Whence pods move, (machine, gang or -1), and the pods of each [S, C]."""
+    """Returns where pods move from, as (machine, gang or -1), and the pods of each [S, C]."""
     sources: list[tuple[int, int]] = []
     pods: list[Ints] = []
-    for machine in np.flatnonzero(plan.removed & instance.loose.any(axis=1)).tolist():
+    for machine in np.flatnonzero(plan.removed & instance.independent.any(axis=1)).tolist():
         sources.append((machine, -1))
-        pods.append(instance.loose[machine])
-    for number, (gang, way) in enumerate(zip(instance.gangs, plan.ways.tolist(), strict=True)):
-        if way >= 0:
+        pods.append(instance.independent[machine])
+    for number, (gang, option) in enumerate(zip(instance.gangs, plan.options.tolist(), strict=True)):
+        if option >= 0:
             sources += [(machine, number) for machine in gang.machines.tolist()]
-            pods += list(gang.ways[way])
+            pods += list(gang.options[option])
     return sources, np.array(pods, dtype=np.int64).reshape(len(pods), len(instance.requests))
 
 
@@ -165,7 +165,7 @@ def _sources(instance: ConsolidationInstance, plan: ConsolidationPlan) -> tuple[
 
 
 def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -> ConsolidationProblem:
-    """The problem once the steps have been carried out: budgets and limits are what is left of them."""
+    """Returns the problem once the steps have been carried out, with what is left of budgets and limits."""
     change = _all_of(list(steps))
     requests = {it.name: it.requests for it in problem.classes}
     used: dict[str, Counter[str]] = {}
@@ -187,15 +187,15 @@ def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -
         problem,
         standing=tuple(standing),
         blocks=tuple(_moved(block, places.get(block.name)) for block in problem.blocks),
-        kinds=_fewer(problem.kinds, change),
+        kinds=_kinds_left(problem.kinds, change),
         budgets={pool: allowed - spent[pool] for pool, allowed in problem.budgets.items()},
-        limits=tuple(_less(limit, [kinds[kind] for kind in change.bought.values()]) for limit in problem.limits),
+        limits=tuple(_limit_left(limit, [kinds[kind] for kind in change.bought.values()]) for limit in problem.limits),
         rules=replace(problem.rules, most_bought=None if most is None else most - len(change.bought)),
     )
 
 
 def _all_of(steps: Sequence[ConsolidationStep]) -> ConsolidationChange:
-    """The change that all of the steps make together."""
+    """Returns the change that all of the steps make together."""
     return ConsolidationChange(
         frozenset(name for step in steps for name in step.removed),
         {it.name: it.kind for step in steps for it in step.bought},
@@ -204,7 +204,7 @@ def _all_of(steps: Sequence[ConsolidationStep]) -> ConsolidationChange:
 
 
 def between(problem: ConsolidationProblem, later: ConsolidationProblem) -> ConsolidationChange:
-    """The change that leads from a problem to one that came of it by steps."""
+    """Returns the change that leads from a problem to one that steps made of it."""
     then, now = ({it.name: it for it in each.standing} for each in (problem, later))
     moves: list[PodMove] = []
     for block, moved in zip(problem.blocks, later.blocks, strict=True):
@@ -215,7 +215,7 @@ def between(problem: ConsolidationProblem, later: ConsolidationProblem) -> Conso
 
 
 def _moves(block: PodBlock, moved: PodBlock) -> list[PodMove]:
-    """The moves that lead from the places before to those after.
+    """Returns the moves that lead from the places before to those after.
 
     Of a block that moved whole they name also the pods that stay on their machine.
     """
@@ -241,6 +241,7 @@ def _pods_by_machine(block: PodBlock) -> dict[str, Counter[str]]:
 
 
 def _moved(block: PodBlock, places: Mapping[str, Counter[str]] | None) -> PodBlock:
+    """Returns the block at its new places."""
     if places is None:
         return block
     kept = {machine: {name: pods for name, pods in sorted(held.items()) if pods} for machine, held in places.items()}
@@ -248,6 +249,7 @@ def _moved(block: PodBlock, places: Mapping[str, Counter[str]] | None) -> PodBlo
 
 
 def _filled(machine: StandingMachine, used: Mapping[str, int] | None) -> StandingMachine:
+    """Returns the machine with less free room by what is `used`."""
     if used is None:
         return machine
     free = dict(machine.free)
@@ -257,16 +259,19 @@ def _filled(machine: StandingMachine, used: Mapping[str, int] | None) -> Standin
 
 
 def _bought(name: str, kind: ReplacementKind) -> StandingMachine:
+    """Returns a bought machine as a standing one."""
     return StandingMachine(name, kind.name, kind.price_usd_h, kind.capacity, domain=kind.domain, spot=kind.spot)
 
 
-def _fewer(kinds: tuple[ReplacementKind, ...], change: ConsolidationChange) -> tuple[ReplacementKind, ...]:
+def _kinds_left(kinds: tuple[ReplacementKind, ...], change: ConsolidationChange) -> tuple[ReplacementKind, ...]:
+    """Returns the kinds less what the change buys of them."""
     counts = Counter(change.bought.values())
     return tuple(
         it if it.most is None or not counts[it.name] else replace(it, most=it.most - counts[it.name]) for it in kinds
     )
 
 
-def _less(limit: Limit, bought: Iterable[ReplacementKind]) -> Limit:
+def _limit_left(limit: Limit, bought: Iterable[ReplacementKind]) -> Limit:
+    """Returns the limit less what is bought."""
     used = sum(limit.counts(kind) for kind in bought)
     return replace(limit, most=max(0.0, limit.most - used)) if used else limit

@@ -1,7 +1,7 @@
-"""What becomes of the machines of an instance: plans, whether they are valid, and how whole numbers become one.
+"""Describes plans for the machines of an instance, checks them, and makes them of integer solutions.
 
-The integer programme counts equal machines as one group; here it is said which of them go, who stands where, and
-smaller machines are bought where those will do.
+The integer programme counts equal machines as one group; here it is decided which of them are removed and who stands
+where, and smaller machines are bought where those will do.
 """
 
 from dataclasses import dataclass
@@ -15,36 +15,38 @@ from fleet.optimize.packing import Bools, Floats, Ints, holding
 
 @dataclass(frozen=True, eq=False)
 class ConsolidationPlan:
-    """What becomes of the M machines of an instance, N others being bought."""
+    """A `ConsolidationPlan` says what becomes of the M machines of an instance, and buys N others."""
 
     removed: Bools
-    """[M] machines that go."""
-    ways: Ints
-    """[gangs] the way in which each moves, -1 where it stays."""
+    """[M] whether the machine is removed."""
+    options: Ints
+    """[gangs] the option by which each moves, -1 where it stays."""
     received: Ints
     """[M, C] pods that come to machines that stay."""
     kinds: Ints
-    """[N] of the machines that are bought."""
+    """[N] kinds of the machines that are bought."""
     pods: Ints
-    """[N, C] on them."""
+    """[N, C] pods on them."""
 
     def disruption_usd_h(self, instance: ConsolidationInstance) -> float:
-        """What the moves cost, as the instance weighs them."""
-        gangs = sum(gang.cost_usd_h for gang, way in zip(instance.gangs, self.ways.tolist(), strict=True) if way >= 0)
+        """Returns what the moves cost, as the instance weighs them, in USD an hour."""
+        gangs = sum(
+            gang.cost_usd_h for gang, option in zip(instance.gangs, self.options.tolist(), strict=True) if option >= 0
+        )
         return float(instance.cost[self.removed].sum()) + gangs
 
     def saving_usd_h(self, instance: ConsolidationInstance) -> float:
-        """What the machines that go cost more than those that are bought."""
+        """Returns what the removed machines cost more than those bought, in USD an hour."""
         return float(instance.price[self.removed].sum() - instance.kinds.price[self.kinds].sum())
 
     def objective_usd_h(self, instance: ConsolidationInstance) -> float:
-        """The saving less the disruption."""
+        """Returns the saving less the disruption."""
         return self.saving_usd_h(instance) - self.disruption_usd_h(instance)
 
 
 def idle(instance: ConsolidationInstance) -> ConsolidationPlan:
-    """The plan that leaves all as it is."""
-    machines, classes = instance.loose.shape
+    """Returns the plan that changes nothing."""
+    machines, classes = instance.independent.shape
     none = np.zeros(0, dtype=np.int64)
     return ConsolidationPlan(
         np.zeros(machines, dtype=bool),
@@ -56,29 +58,30 @@ def idle(instance: ConsolidationInstance) -> ConsolidationPlan:
 
 
 def displaced(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Ints:
-    """[C] pods that need another place under a plan."""
-    wanted: Ints = instance.loose[plan.removed].sum(axis=0)
-    for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
-        if way >= 0:
-            wanted = wanted + gang.ways[way].sum(axis=0)
+    """Returns [C] pods that need another place under a plan."""
+    wanted: Ints = instance.independent[plan.removed].sum(axis=0)
+    for gang, option in zip(instance.gangs, plan.options.tolist(), strict=True):
+        if option >= 0:
+            wanted = wanted + gang.options[option].sum(axis=0)
     return wanted
 
 
 def freed(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Floats:
-    """[M, R] what is free once the gangs that a plan moves have left."""
+    """Returns [M, R] what is free once the gangs that a plan moves have left."""
     free = instance.free.copy()
-    for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
-        if way >= 0:
+    for gang, option in zip(instance.gangs, plan.options.tolist(), strict=True):
+        if option >= 0:
             free[gang.machines] += gang.used
     return free
 
 
 def valid(instance: ConsolidationInstance, plan: ConsolidationPlan) -> bool:
-    """Whether a plan has one place that holds every pod that leaves, keeps gangs whole, and exceeds no bound."""
+    """Returns whether a plan places every displaced pod once, keeps gangs whole, and exceeds no bound."""
     part, bought = instance.kinds, np.bincount(plan.kinds, minlength=len(instance.kinds.price)).astype(np.float64)
     going = plan.removed
     whole = all(
-        way >= 0 or not going[gang.machines].any() for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True)
+        option >= 0 or not going[gang.machines].any()
+        for gang, option in zip(instance.gangs, plan.options.tolist(), strict=True)
     )
     left = plan.received.sum(axis=0) + plan.pods.sum(axis=0) == displaced(instance, plan)
     counted = instance.budget[going]
@@ -102,30 +105,30 @@ def valid(instance: ConsolidationInstance, plan: ConsolidationPlan) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class IntegerPlan:
-    """A solution of the programme in whole numbers, by groups of equal machines."""
+    """An `IntegerPlan` is an integer solution of the programme, by groups of equal machines."""
 
     going: Ints
-    """[G] machines of each group that go."""
-    ways: Ints
-    """[gangs] how each moves, -1 where it stays."""
+    """[G] machines of each group that are removed."""
+    options: Ints
+    """[gangs] the option by which each moves, -1 where it stays."""
     received: Ints
     """[G, C] pods that come to each group."""
     bought: PatternMix
     cost_usd_h: float
-    """What moves and comes less what goes, as the programme sees it."""
+    """Cost of moves and purchases less that of removed machines, by the programme."""
     nodes: int
-    """Of branch and bound, that it took."""
+    """Nodes of branch and bound that it took."""
 
 
 def realized(instance: ConsolidationInstance, groups: list[list[int]], whole: IntegerPlan) -> ConsolidationPlan | None:
-    """The plan of a solution in whole numbers; None where it comes to nothing that is valid."""
+    """Returns the plan of an integer solution; None where no valid plan comes of it."""
     removed = np.zeros(len(instance.price), dtype=bool)
     for group, going in zip(groups, whole.going.tolist(), strict=True):
         removed[group[len(group) - going :]] = True
     moving = [bool(removed[gang.machines].any()) for gang in instance.gangs]
-    ways = np.where(np.array(moving, dtype=bool), whole.ways, -1)
+    options = np.where(np.array(moving, dtype=bool), whole.options, -1)
     empty = idle(instance)
-    plan = ConsolidationPlan(removed, ways, empty.received, empty.kinds, empty.pods)
+    plan = ConsolidationPlan(removed, options, empty.received, empty.kinds, empty.pods)
     missing, free = displaced(instance, plan), freed(instance, plan)
     received = empty.received.copy()
     for group, wanted in zip(groups, whole.received, strict=True):
@@ -135,17 +138,17 @@ def realized(instance: ConsolidationInstance, groups: list[list[int]], whole: In
     if missing.any():
         _place(instance, np.flatnonzero(~removed).tolist(), missing.copy(), free, received, missing)
     if missing.any():
-        kinds, pods = _more(instance, kinds, pods, missing)
+        kinds, pods = _buy_missing(instance, kinds, pods, missing)
     if missing.any():
         return None
-    plan = ConsolidationPlan(removed, ways, received, *_smaller(instance, kinds, pods))
+    plan = ConsolidationPlan(removed, options, received, *_on_cheapest_kinds(instance, kinds, pods))
     return plan if valid(instance, plan) else None
 
 
 def _place(
     instance: ConsolidationInstance, machines: list[int], wanted: Ints, free: Floats, received: Ints, missing: Ints
 ) -> None:
-    """Pods `wanted` [C] are placed on some machines, first fit, largest first.
+    """Places pods `wanted` [C] on some machines, first fit, largest first.
 
     What finds a place is added to `received` [M, C], and taken off `free` [M, R] and `missing` [C].
     """
@@ -153,22 +156,22 @@ def _place(
     for machine in machines:
         for row in np.flatnonzero((wanted > 0) & instance.fits[:, machine]).tolist():
             asked = instance.requests[row]
-            pods = _room_for(asked, free[machine], int(wanted[row]))
+            pods = _pods_that_fit(asked, free[machine], int(wanted[row]))
             free[machine] -= pods * asked
             received[machine, row] += pods
             wanted[row] -= pods
             missing[row] -= pods
 
 
-def _room_for(asked: Floats, free: Floats, most: int) -> int:
-    """For how many pods that ask for so much [R] there is room in `free` [R], at most so many."""
+def _pods_that_fit(asked: Floats, free: Floats, most: int) -> int:
+    """Returns how many pods that ask for `asked` [R] fit into `free` [R], at most `most`."""
     asks = asked > 0
     times = int((free[asks] // asked[asks]).min(initial=float(most)))
     return max(0, min(times, most))
 
 
 def _filled(instance: ConsolidationInstance, bought: PatternMix, missing: Ints) -> tuple[list[int], list[Ints]]:
-    """The machines bought, each with the pods of its pattern that are missing; those that get none are left out."""
+    """Returns the bought machines, each with those pods of its pattern that are missing; empty ones are left out."""
     every_kind, every_pods = np.repeat(bought.kinds, bought.machines), np.repeat(bought.pods, bought.machines, axis=0)
     kinds: list[int] = []
     pods: list[Ints] = []
@@ -181,10 +184,10 @@ def _filled(instance: ConsolidationInstance, bought: PatternMix, missing: Ints) 
     return kinds, pods
 
 
-def _more(
+def _buy_missing(
     instance: ConsolidationInstance, kinds: list[int], pods: list[Ints], missing: Ints
 ) -> tuple[list[int], list[Ints]]:
-    """Further machines for what is missing: the cheapest for each pod of the largest class, and so on."""
+    """Buys further machines for missing pods: the cheapest for each pod of the largest class, and so on."""
     part = instance.kinds
     while missing.any():
         row = int(np.flatnonzero(missing)[0])
@@ -196,7 +199,7 @@ def _more(
         free = part.capacity[kind].copy()
         for other in [row, *np.flatnonzero((missing > 0) & part.fits[:, kind]).tolist()]:
             asked = instance.requests[other]
-            count = _room_for(asked, free, int(missing[other] - held[other]))
+            count = _pods_that_fit(asked, free, int(missing[other] - held[other]))
             held[other] += count
             free -= count * asked
         missing -= held
@@ -205,8 +208,8 @@ def _more(
     return kinds, pods
 
 
-def _smaller(instance: ConsolidationInstance, kinds: list[int], pods: list[Ints]) -> tuple[Ints, Ints]:
-    """Each machine on the cheapest kind that holds its pods, as far as the bounds allow."""
+def _on_cheapest_kinds(instance: ConsolidationInstance, kinds: list[int], pods: list[Ints]) -> tuple[Ints, Ints]:
+    """Returns each machine on the cheapest kind that holds its pods, as far as bounds allow."""
     part, classes = instance.kinds, len(instance.requests)
     chosen = np.array(kinds, dtype=np.int64)
     held = np.array(pods, dtype=np.int64).reshape(len(pods), classes)

@@ -1,4 +1,4 @@
-"""The call: which machines to give back. Greedy searches, then one integer programme over everything that can move."""
+"""Decides which machines to give back: greedy searches, then one integer programme over everything that can move."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,17 +26,17 @@ from fleet.optimize.solver import SolverFailed
 
 _USUAL = ConsolidationEffort()
 _RETRIES = 2
-"""Stricter searches, when a plan breaks a rule."""
+"""Further searches under stricter rules, when a plan breaks a rule."""
 _LARGE = 1000
-"""Columns of a programme that is first looked at in part."""
+"""Columns from which on a programme is first solved with most of them fixed."""
 _EACH = 2
-"""Patterns of a kind that are added in one round of pricing at most."""
+"""Most patterns of a kind that are added in one round of pricing."""
 _HELPS = 1e-7
-"""By how much a reduced cost may be above the slack, for the tolerances of the solver."""
+"""Tolerance by which a reduced cost may be above the slack."""
 
 
 def solve(problem: ConsolidationProblem, effort: ConsolidationEffort = _USUAL) -> ConsolidationSolution:
-    """The best plan within the effort: never worse than the greedy search, and never worse than nothing.
+    """Returns the best plan within the effort: never worse than the greedy search, and never worse than nothing.
 
     The search goes on with what a plan would leave until there is nothing to do, so that a plan that has been carried
     out is not followed by another one.
@@ -59,39 +59,42 @@ def solve(problem: ConsolidationProblem, effort: ConsolidationEffort = _USUAL) -
 
 @dataclass(frozen=True, slots=True)
 class _PlanAttempt:
-    """A plan that was tried, by the steps of it that may be carried out."""
+    """A `_PlanAttempt` is a plan that was tried, by the steps of it that may be carried out."""
 
     kept: PayingSteps
     heuristic: ConsolidationHeuristic
 
 
 def _once(problem: ConsolidationProblem, effort: ConsolidationEffort, most_usd_h: float = inf) -> ConsolidationSolution:
-    """One search of everything, where no plan is better than `most_usd_h`; stricter ones where steps break a rule."""
+    """Searches everything once, and again under stricter rules where steps break a rule.
+
+    `most_usd_h`: an upper bound of every plan's objective that is known already.
+    """
     splitter, asked = ChangeSplitter(problem), problem
     answer: ConsolidationSolution | None = None
     best = _PlanAttempt(PayingSteps(()), ConsolidationHeuristic.NOTHING)
     for _ in range(1 + _RETRIES):
         parts = [(it, search(it, effort, most_usd_h)) for it in consolidation_instances(asked)]
         greedy = splitter.paying(change_of(asked, [(instance, found.greedy) for instance, found in parts]))
-        whole = splitter.paying(change_of(asked, [(instance, found.plan) for instance, found in parts]))
+        solve_integer = splitter.paying(change_of(asked, [(instance, found.plan) for instance, found in parts]))
         heuristic = _strongest([found.heuristic for _, found in parts])
-        tries = (best, _PlanAttempt(greedy, ConsolidationHeuristic.GREEDY), _PlanAttempt(whole, heuristic))
+        tries = (best, _PlanAttempt(greedy, ConsolidationHeuristic.GREEDY), _PlanAttempt(solve_integer, heuristic))
         best = max(tries, key=lambda it: it.kept.objective_usd_h)
         answer = answer or _bounded([found for _, found in parts], greedy)
-        if not (whole.too_dear or whole.too_few_types):
+        if not (solve_integer.too_dear or solve_integer.too_few_types):
             break
-        asked = _stricter(asked, whole)
+        asked = _stricter(asked, solve_integer)
     heuristic = best.heuristic if best.kept.steps else ConsolidationHeuristic.NOTHING
     return replace(answer or ConsolidationSolution(), steps=best.kept.steps, heuristic=heuristic)
 
 
 def _strongest(heuristics: list[ConsolidationHeuristic]) -> ConsolidationHeuristic:
-    """The heuristic that comes last in the order of their definition."""
+    """Returns the heuristic that comes last in the order of their definition."""
     return next((it for it in reversed(ConsolidationHeuristic) if it in heuristics), ConsolidationHeuristic.NOTHING)
 
 
 def _bounded(parts: "list[ConsolidationIncumbent]", greedy: PayingSteps) -> ConsolidationSolution:
-    """The solution without its steps: bounds, and what it took."""
+    """Returns the solution without its steps: bounds, and the work it took."""
     return ConsolidationSolution(
         bound_usd_h=sum(found.bound_usd_h for found in parts),
         greedy_usd_h=greedy.objective_usd_h,
@@ -101,9 +104,10 @@ def _bounded(parts: "list[ConsolidationIncumbent]", greedy: PayingSteps) -> Cons
 
 
 def _stricter(problem: ConsolidationProblem, broken: PayingSteps) -> ConsolidationProblem:
-    """The problem whose plans do not break the rules that were broken.
+    """Returns the problem changed so that its plans do not break the rules that were broken.
 
-    Kinds are at their dearest, so that no step costs more at worst, and machines stay that must not be swapped.
+    Kinds count at their highest price, so that no step costs more at worst, and spot machines stay for which too few
+    types were found.
     """
     kinds, standing = problem.kinds, problem.standing
     if broken.too_dear:
@@ -118,13 +122,13 @@ def _stricter(problem: ConsolidationProblem, broken: PayingSteps) -> Consolidati
 
 @dataclass(eq=False)
 class ConsolidationIncumbent:
-    """The best plan for a part so far, and the best bound."""
+    """A `ConsolidationIncumbent` is the best plan for a part so far, with the best upper bound."""
 
     plan: ConsolidationPlan
     greedy: ConsolidationPlan
     heuristic: ConsolidationHeuristic
     bound_usd_h: float
-    """No plan has a higher objective."""
+    """Upper bound of every plan's objective."""
     nodes: int = 0
     failure: str = ""
 
@@ -132,22 +136,22 @@ class ConsolidationIncumbent:
 def search(
     instance: ConsolidationInstance, effort: ConsolidationEffort, most_usd_h: float = inf
 ) -> ConsolidationIncumbent:
-    """The best plan for a part within the effort. Without a solver, or when it fails, the best greedy one.
+    """Returns the best plan for a part within the effort. Without a solver, or when it fails, the best greedy one.
 
-    `most_usd_h`: no plan is known to be better than that.
+    `most_usd_h`: an upper bound of every plan's objective that is known already.
     """
     nothing = idle(instance)
-    bold, careful = both_orders(instance, effort.sweeps)
-    greedy = max((nothing, careful, bold), key=lambda it: it.objective_usd_h(instance))
+    ignoring, counting = both_orders(instance, effort.sweeps)
+    greedy = max((nothing, counting, ignoring), key=lambda it: it.objective_usd_h(instance))
     most = float(np.maximum(instance.price - instance.cost, 0.0)[instance.may_go].sum())
     bound_usd_h = max(min(most, most_usd_h), greedy.objective_usd_h(instance))
     heuristic = ConsolidationHeuristic.NOTHING if greedy is nothing else ConsolidationHeuristic.GREEDY
     best = ConsolidationIncumbent(greedy, greedy, heuristic, bound_usd_h)
-    little = _little_usd_h(instance, effort)
-    if not (effort.solver and most > EPSILON_USD_H and bound_usd_h > greedy.objective_usd_h(instance) + little):
+    negligible = _negligible_usd_h(instance, effort)
+    if not (effort.solver and most > EPSILON_USD_H and bound_usd_h > greedy.objective_usd_h(instance) + negligible):
         return best
     try:
-        _improve(instance, best, (bold, careful), effort)
+        _improve(instance, best, (ignoring, counting), effort)
     except SolverFailed as error:
         best.failure = str(error)
     return best
@@ -162,36 +166,36 @@ def _improve(
     """Looks for a better plan by column generation and branch and bound. Raises `SolverFailed`."""
     formulation = ConsolidationFormulation(instance)
     best.bound_usd_h = min(best.bound_usd_h, upper_bound_usd_h(instance, formulation, effort.iterations))
-    known, little = best.plan.objective_usd_h(instance), _little_usd_h(instance, effort)
-    enough = known + little
+    known, negligible = best.plan.objective_usd_h(instance), _negligible_usd_h(instance, effort)
+    enough = known + negligible
     if best.bound_usd_h <= enough:
         return
-    apart: set[int] = set()
+    ungrouped: set[int] = set()
     for _ in range(1 + effort.splits):
         columns = _ReplacementSearch(instance, formulation, starts, effort)
         optimum = columns.optimum()
         if -optimum.cost_usd_h <= enough:
             return
-        whole = columns.whole(known, optimum)
-        best.nodes += whole.nodes
-        plan = realized(instance, formulation.groups, whole)
+        solve_integer = columns.solve_integer(known, optimum)
+        best.nodes += solve_integer.nodes
+        plan = realized(instance, formulation.groups, solve_integer)
         if plan is not None and plan.objective_usd_h(instance) > best.plan.objective_usd_h(instance) + EPSILON_USD_H:
             best.plan, best.heuristic = plan, ConsolidationHeuristic.WHOLE
-        mixed = _mixed(formulation, whole)
-        if not mixed or -whole.cost_usd_h - best.plan.objective_usd_h(instance) <= little:
+        mixed = _machines_with_mixed_pods(formulation, solve_integer)
+        if not mixed or -solve_integer.cost_usd_h - best.plan.objective_usd_h(instance) <= negligible:
             return
-        apart |= mixed
-        formulation = ConsolidationFormulation(instance, apart)
+        ungrouped |= mixed
+        formulation = ConsolidationFormulation(instance, ungrouped)
 
 
-def _little_usd_h(instance: ConsolidationInstance, effort: ConsolidationEffort) -> float:
-    """The most that a better plan may save without being looked for."""
+def _negligible_usd_h(instance: ConsolidationInstance, effort: ConsolidationEffort) -> float:
+    """Returns the saving in USD an hour for which a better plan is not looked for."""
     return max(EPSILON_USD_H, effort.close_enough * float(instance.price.sum()))
 
 
-def _mixed(formulation: ConsolidationFormulation, whole: IntegerPlan) -> set[int]:
-    """The machines of groups to which pods of several classes come: they may have no room for them one by one."""
-    several = (whole.received > 0).sum(axis=1) > 1
+def _machines_with_mixed_pods(formulation: ConsolidationFormulation, solve_integer: IntegerPlan) -> set[int]:
+    """Returns machines of groups that receive several classes: singly they may lack the room for them."""
+    several = (solve_integer.received > 0).sum(axis=1) > 1
     return {it for group, mixes in zip(formulation.groups, several.tolist(), strict=True) if mixes for it in group[1:]}
 
 
@@ -199,7 +203,7 @@ Optimum = MasterOptimum[PodPrices]
 
 
 class _ReplacementSearch:
-    """What to buy in the formulation: column generation, then whole numbers of the patterns found."""
+    """A `_ReplacementSearch` finds what to buy in the formulation: column generation, then an integer solution."""
 
     def __init__(
         self,
@@ -217,37 +221,36 @@ class _ReplacementSearch:
         self._master = RestrictedMaster(instance.kinds, self._pool, formulation)
 
     def optimum(self) -> Optimum:
-        """The optimum in fractions when no more patterns help. Raises `SolverFailed`."""
-        return generate(self._master, self._priced, PricingBudget(self._effort.pricing, self._effort.iterations))
+        """Returns the optimum in fractions when no more patterns help. Raises `SolverFailed`."""
+        return generate(self._master, self._price, PricingBudget(self._effort.pricing, self._effort.iterations))
 
-    def _priced(self, found: Optimum) -> bool:
-        """Whether patterns were found that are worth more than they cost."""
+    def _price(self, found: Optimum) -> bool:
+        """Adds improving patterns. Returns whether there were some."""
         part = self._instance.kinds
         if not len(part.price) or not len(part.demand):
             return False
         kinds, pods = best_fills(part, np.arange(len(part.price)), found.prices.worth, part.demand)
         return self._pool.add_improving(found.prices, kinds, pods, _EACH)
 
-    def whole(self, at_least_usd_h: float, optimum: Optimum) -> IntegerPlan:
-        """The best in whole numbers within the effort, of patterns that alone do not spoil `at_least_usd_h`.
+    def solve_integer(self, at_least_usd_h: float, optimum: Optimum) -> IntegerPlan:
+        """Returns the best integer solution within the effort, of patterns that can better `at_least_usd_h`.
 
-        In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as
-        settled; that is the answer where it is close enough, or where gangs have too many ways for more. Raises
-        `SolverFailed`.
+        In a large programme what the fractional optimum has at whole numbers is first fixed; that is the answer where
+        it is close enough, or where gangs have too many options for more. Raises `SolverFailed`.
         """
         patterns = np.flatnonzero(optimum.reduced <= -optimum.cost_usd_h - at_least_usd_h + _HELPS)
-        near = self._formulation.ways > self._effort.ways
+        near = self._formulation.options > self._effort.gang_options
         if len(optimum.values) > _LARGE or near:
             enough = inf if near else self._effort.near * float(self._instance.price.sum())
             with suppress(SolverFailed):  # limits may leave no place for all that goes so
-                found = self._within(patterns, optimum.values, near=near)
+                found = self._solve_among(patterns, optimum.values, near=near)
                 if found.cost_usd_h - optimum.cost_usd_h <= enough:
                     return found
-        return self._within(patterns, None)
+        return self._solve_among(patterns, None)
 
-    def _within(self, patterns: Ints, settled: Floats | None, *, near: bool = False) -> IntegerPlan:
-        """The best in whole numbers of some patterns, of the programme narrowed by a solution in fractions if given."""
-        programme = None if settled is None else self._formulation.settled(settled, near=near)
+    def _solve_among(self, patterns: Ints, with_fixed: Floats | None, *, near: bool = False) -> IntegerPlan:
+        """Returns the best integer solution over some patterns, near a fractional solution if one is given."""
+        programme = None if with_fixed is None else self._formulation.with_fixed(with_fixed, near=near)
         values, bought, nodes = self._master.solve_integer(patterns, self._effort.nodes, programme=programme)
         price = self._instance.kinds.price[np.repeat(bought.kinds, bought.machines)]
         cost_usd_h = self._formulation.cost_usd_h(values) + float(price.sum())
@@ -268,7 +271,7 @@ def _first_patterns(
             pods[row] = part.holds[row, kind]
             yield kind, pods
     first = [group[0] for group in formulation.groups]
-    for machine, holds in zip(first, holding(part, instance.loose[first]), strict=True):
+    for machine, holds in zip(first, holding(part, instance.independent[first]), strict=True):
         kind = int(holds.argmax())
-        if holds[kind] and part.price[kind] < instance.price[machine] and instance.loose[machine].any():
-            yield kind, instance.loose[machine]
+        if holds[kind] and part.price[kind] < instance.price[machine] and instance.independent[machine].any():
+            yield kind, instance.independent[machine]

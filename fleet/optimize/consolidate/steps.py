@@ -1,6 +1,6 @@
-"""A change falls into steps that need nothing of each other; those that do not pay, or break a rule, are left out.
+"""Splits a change into independent steps; those that do not pay, or break a rule, are left out.
 
-What ties a step together: a gang that moves, a machine that is bought, and room that only a gang leaves behind. A
+A step is tied together by a gang that moves, a machine that is bought, and room that only a gang leaves behind. A
 machine that stays ties nothing: what it gives to several was free before.
 """
 
@@ -30,22 +30,22 @@ _Node = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PayingSteps:
-    """The steps of a change that pay and keep the rules, best first, and what kept others out."""
+    """`PayingSteps` are the steps of a change that pay and keep the rules, best first, and why others are left out."""
 
     steps: tuple[ConsolidationStep, ...]
     too_dear: bool = False
-    """Whether some would cost more at worst than what they remove."""
+    """Whether some step may cost more at worst than what it removes."""
     too_few_types: frozenset[str] = frozenset()
-    """Spot machines for which one could come as too few types."""
+    """Spot machines left in place because their replacement could be launched as too few instance types."""
 
     @property
     def objective_usd_h(self) -> float:
-        """The saving less the disruption of all steps."""
+        """Returns the saving less the disruption of all steps."""
         return sum(step.objective_usd_h for step in self.steps)
 
 
 class ChangeSplitter:
-    """Splits changes of one problem into steps, and judges each."""
+    """A `ChangeSplitter` splits changes of one problem into steps, and judges each."""
 
     def __init__(self, problem: ConsolidationProblem) -> None:
         self._problem, self._catalog = problem, ReplacementCatalog.of(problem)
@@ -54,11 +54,11 @@ class ChangeSplitter:
         self._classes: Mapping[str, PodClass] = {it.name: it for it in problem.classes}
 
     def paying(self, change: ConsolidationChange) -> PayingSteps:
-        """The steps of a change that save more than they disrupt, and keep the rules."""
+        """Returns the steps of a change that save more than they disrupt, and keep the rules."""
         steps: list[ConsolidationStep] = []
         too_few_types: set[str] = set()
         too_dear = False
-        for removed, bought, moves in self._tied(change):
+        for removed, bought, moves in self._split(change):
             saving, moving = self._saving_usd_h(removed, bought), self._moving_usd_h(moves)
             if saving - moving <= EPSILON_USD_H:
                 continue
@@ -66,7 +66,7 @@ class ChangeSplitter:
             if bought and worst >= self._price_usd_h(removed) - EPSILON_USD_H:
                 too_dear = True
                 continue
-            machines = self._bought(removed, bought, moves)
+            machines = self._replacements(removed, bought, moves)
             if machines is None:
                 too_few_types |= set(removed)
                 continue
@@ -75,12 +75,15 @@ class ChangeSplitter:
         return PayingSteps(tuple(steps), too_dear, frozenset(too_few_types))
 
     def _price_usd_h(self, removed: Iterable[str]) -> float:
+        """Returns what these standing machines cost in USD an hour."""
         return sum(self._standing[name].price_usd_h for name in sorted(removed))
 
     def _saving_usd_h(self, removed: Iterable[str], bought: Mapping[str, str]) -> float:
+        """Returns what removed machines cost more than bought ones."""
         return self._price_usd_h(removed) - sum(self._catalog[kind].price_usd_h for _, kind in sorted(bought.items()))
 
     def _moving_usd_h(self, moves: Iterable[PodMove]) -> float:
+        """Returns what the moves cost; a gang counts as a whole."""
         moved = Counter[str]()
         for move in moves:
             moved[move.block] += move.pods
@@ -92,8 +95,8 @@ class ChangeSplitter:
 
     # -- what belongs together ------------------------------------------------------------------------------------
 
-    def _tied(self, change: ConsolidationChange) -> Iterable[tuple[list[str], dict[str, str], list[PodMove]]]:
-        """(removed, bought, moves) of each step: what has to happen together."""
+    def _split(self, change: ConsolidationChange) -> Iterable[tuple[list[str], dict[str, str], list[PodMove]]]:
+        """Returns (removed, bought, moves) of each step: what has to happen together."""
         ties = _DisjointSets()
         for name in sorted(change.removed):
             ties.head(("machine", name))
@@ -103,7 +106,7 @@ class ChangeSplitter:
                 ties.join((node, ("bought", move.target)))
             if move.origin in change.removed:
                 ties.join((node, ("machine", move.origin)))
-        for nodes in self._left_room(change):
+        for nodes in self._waiting_for_room(change):
             ties.join(nodes)
         found: dict[_Node, tuple[list[str], dict[str, str], list[PodMove]]] = {}
         for name in sorted(change.removed):
@@ -115,10 +118,11 @@ class ChangeSplitter:
         return found.values()
 
     def _node(self, move: PodMove) -> _Node:
+        """Returns what a move is tied to: its gang, or else the machine it leaves."""
         return ("gang", move.block) if self._blocks[move.block].in_gangs else ("machine", move.origin)
 
-    def _left_room(self, change: ConsolidationChange) -> Iterable[list[_Node]]:
-        """What waits for room that only gangs leave: all that comes to such a machine, with those that leave it."""
+    def _waiting_for_room(self, change: ConsolidationChange) -> Iterable[list[_Node]]:
+        """Returns moves that need each other: those to machines where only leaving gangs make room, and these gangs."""
         coming: dict[str, Counter[str]] = {}
         for move in change.moves:
             if move.target in self._standing:
@@ -137,12 +141,12 @@ class ChangeSplitter:
 
     # -- rules ----------------------------------------------------------------------------------------------------
 
-    def _bought(
+    def _replacements(
         self, removed: list[str], bought: Mapping[str, str], moves: list[PodMove]
     ) -> tuple[ReplacementMachine, ...] | None:
-        """The machines of a step with all kinds they could come as.
+        """Returns the machines that a step buys, with all kinds they could be launched as.
 
-        None when those are too few for one spot machine in place of another.
+        None when these are too few for one spot machine that replaces another.
         """
         goes = self._price_usd_h(removed)
         worst = sum(self._catalog[kind].dearest_usd_h for kind in bought.values())
@@ -165,13 +169,13 @@ class ChangeSplitter:
 
 
 class _DisjointSets:
-    """The union-find structure over nodes: which of them belong together."""
+    """`_DisjointSets` is a union-find structure over nodes."""
 
     def __init__(self) -> None:
         self._above: dict[_Node, _Node] = {}
 
     def head(self, node: _Node) -> _Node:
-        """The node that stands for all that `node` is joined with."""
+        """Returns the node that represents the set of `node`."""
         path = [node]
         while (above := self._above.setdefault(path[-1], path[-1])) != path[-1]:
             path.append(above)
@@ -180,7 +184,7 @@ class _DisjointSets:
         return path[-1]
 
     def join(self, nodes: Iterable[_Node]) -> None:
-        """Makes one set of those that `nodes` belong to."""
+        """Unites the sets of all `nodes`."""
         heads = sorted({self.head(node) for node in nodes})
         for head in heads[1:]:
             self._above[head] = heads[0]
@@ -188,7 +192,7 @@ class _DisjointSets:
 
 @dataclass(frozen=True, eq=False)
 class ReplacementCatalog:
-    """All kinds that can be bought, also those that the search never looks at, by their dearest price, then name."""
+    """A `ReplacementCatalog` holds all kinds for sale, by their highest price, then name."""
 
     kinds: Sequence[ReplacementKind]
     capacity: Floats
@@ -200,7 +204,7 @@ class ReplacementCatalog:
 
     @classmethod
     def of(cls, problem: ConsolidationProblem) -> "ReplacementCatalog":
-        """The kinds of a problem."""
+        """Returns the kinds of a problem."""
         kinds = sorted(problem.kinds, key=lambda it: (it.dearest_usd_h, it.price_usd_h, it.name))
         capacity = amounts((kind.capacity for kind in kinds), problem.resources)
         place = {kind.name: number for number, kind in enumerate(kinds)}
@@ -210,9 +214,9 @@ class ReplacementCatalog:
         return self.kinds[self.place[kind]]
 
     def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_domain: bool) -> tuple[str, ...]:
-        """Kinds of the same capacity type that hold the pods and at worst stay below a price; cheapest first.
+        """Returns kinds of the same capacity type that hold the pods and cost less than a price at worst.
 
-        Kinds with an end are left out, for others may take them.
+        Cheapest first. Kinds with a bound are left out, for others may take them.
         """
         own = self[kind]
         needs = np.zeros(len(self.resources))
@@ -233,11 +237,11 @@ class ReplacementCatalog:
         )
 
     def types(self, kinds: Sequence[str]) -> int:
-        """How many instance types some kinds are."""
+        """Returns how many instance types these kinds are."""
         return len({self._type(kind) for kind in kinds})
 
     def of_first_types(self, kinds: Sequence[str], most: int, own: str) -> tuple[str, ...]:
-        """Of `kinds`, those of the first `most` types and of the type of `own`.
+        """Returns those of `kinds` of the first `most` types and of the type of `own`.
 
         The list is cut as Karpenter does, so that a spot machine is not replaced by a cheaper one for ever.
         """

@@ -1,4 +1,4 @@
-"""The cheapest machines for a batch of pods."""
+"""Finds the cheapest machines for a batch of pods."""
 
 from fleet.optimize.inputs import InvalidProblem, Limit, MachineKind
 from fleet.optimize.purchase.purchase_problem import (

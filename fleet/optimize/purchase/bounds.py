@@ -1,4 +1,4 @@
-"""What no purchase can undercut: lower bounds that take nothing of the solver on trust.
+"""Computes lower bounds of the cost of a purchase; each is proven here, whatever numbers the solver returned.
 
 For any prices `pi >= 0` of pods and `v >= 0` of inequalities that every whole machine keeps (`g @ pods <= h`), no
 machine of a kind carries more worth than
@@ -6,13 +6,13 @@ machine of a kind carries more worth than
     U_k = sum_row v_row * h_row  +  sum_c holds_ck * max(0, pi_c - sum_row v_row * g_row,c),
 
 so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak
-duality); where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`,
-bounds as `nu`: prices that each machine pays on top, and that are taken off in the end. A machine that stands already
-pays its whole `U_k`.
+duality); where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`, bounds
+as `nu`: prices that each machine pays on top, and that are taken off in the end. An existing machine pays its whole
+`U_k`.
 
 Prices come from three places: one resource alone; the duals of the relaxation in which machines are bought in bulk,
-with inequalities added where its solution breaks them (at most so many pods of a class; what is left of a resource by a
-dual feasible function, Fekete and Schepers 2001); and the duals of the master problem over patterns, for which the
+with inequalities added where its solution violates them (at most so many pods of a class; what is left of a resource by
+a dual feasible function, Fekete and Schepers 2001); and the duals of the master problem over patterns, for which the
 fullest machine of each kind is found exactly.
 """
 
@@ -27,50 +27,50 @@ from fleet.optimize.relaxation import BulkColumns, ValidInequalities, capacity_i
 from fleet.optimize.solver import LinearSolution, Programme, SparseMatrix
 
 EACH = 12
-"""Patterns of a kind that are added in one round of pricing at most."""
+"""Most patterns of a kind that are added in one round of pricing."""
 _ROUNDS = 4
 _FRACTIONS = 12
-"""Dual feasible functions `u(t)` that are tried, t = 1.."""
+"""Number of dual feasible functions `u(t)` that are tried, t = 1.."""
 _EPSILON = 1e-6
 _ROUNDING = 1e-9
-"""What a bound gives away for the rounding of sums."""
+"""Relative amount by which a bound is lowered for the rounding of sums."""
 _TRUST = 1e-6
-"""Relative: what the solver's bound of a machine may be off by its tolerances."""
+"""Relative tolerance by which the solver's bound of a machine may be off."""
 _LARGE = 1_000.0
-"""What the worth of a machine is scaled to at least, because the tolerances are absolute."""
+"""Least number that the worth of a machine is scaled to, because the solver's tolerances are absolute."""
 
 
 @dataclass(frozen=True, eq=False)
 class PurchasePrices(PodPrices):
-    """Prices >= 0 of what the solver thinks scarce; `machines` is the price of each kind with them."""
+    """`PurchasePrices` are prices >= 0 of pods and of everything scarce, by the duals of a programme."""
 
     on_limits: Floats
-    """[L] for what a machine counts against a limit."""
+    """[L] price of one unit of a limit."""
     on_kinds: Floats
-    """[K] for one machine more of a kind with a bound."""
+    """[K] price of one more machine of a kind with a bound."""
 
     @classmethod
     def of(cls, part: PackingInstance, worth: Floats, on_limits: Floats, on_kinds: Floats) -> "PurchasePrices":
-        """The prices with what a machine of each kind costs by them."""
+        """Returns the prices, with the price of each kind's machine computed from them."""
         return cls(worth, part.price + on_limits @ part.usage + on_kinds, on_limits, on_kinds)
 
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:
-    """A lower bound of the cost, and the prices that prove it."""
+    """A `LowerBound` of the cost comes with the prices of pods that prove it."""
 
     usd_h: float
     worth: Floats
     """[C] USD an hour for one pod."""
 
 
-def proven(part: PackingInstance, prices: PurchasePrices, carried: Floats) -> LowerBound:
-    """The bound that prices prove when no machine of a kind carries more worth than `carried` [K]."""
+def prove(part: PackingInstance, prices: PurchasePrices, most_worth: Floats) -> LowerBound:
+    """Returns the bound that prices prove if no machine of a kind carries more worth than `most_worth` [K]."""
     price, on_kinds = prices.machines, prices.on_kinds.copy()
-    excess = np.where(part.open, np.maximum(carried - price, 0.0), 0.0)
+    excess = np.where(part.open, np.maximum(most_worth - price, 0.0), 0.0)
     price, on_kinds = price + excess, on_kinds + excess
-    carrying = carried > 0
-    ratio = (price[carrying] / carried[carrying]).min(initial=1.0)
+    carrying = most_worth > 0
+    ratio = (price[carrying] / most_worth[carrying]).min(initial=1.0)
     scale = float(ratio) * (1.0 - _ROUNDING)
     finite = np.isfinite(part.most)
     back = float(prices.on_limits @ part.limits) + float(on_kinds[finite] @ part.most[finite])
@@ -82,7 +82,10 @@ def proven(part: PackingInstance, prices: PurchasePrices, carried: Floats) -> Lo
 
 
 def by_one_resource(part: PackingInstance) -> LowerBound:
-    """The best bound by one resource alone: no pod has its share of it for less than the cheapest kind asks."""
+    """Returns the best bound that looks at one resource alone.
+
+    A pod pays at least for its amount of the resource at the cheapest kind's price for it.
+    """
     found = []
     free = np.zeros(len(part.limits)), np.zeros(len(part.price))
     for resource in range(part.requests.shape[1]):
@@ -91,7 +94,7 @@ def by_one_resource(part: PackingInstance) -> LowerBound:
         worth = part.requests[:, resource] * np.where(np.isfinite(least), least, 0.0)
         # a unit carries at most what the dearest class pays for it
         dearest = np.where(part.fits, np.where(np.isfinite(least), least, 0.0)[:, None], 0.0).max(axis=0)
-        found.append(proven(part, PurchasePrices.of(part, worth, *free), dearest * part.capacity[:, resource]))
+        found.append(prove(part, PurchasePrices.of(part, worth, *free), dearest * part.capacity[:, resource]))
     return max(found, key=lambda it: it.usd_h)
 
 
@@ -99,13 +102,13 @@ def by_one_resource(part: PackingInstance) -> LowerBound:
 
 
 def by_bulk(part: PackingInstance, iterations: int) -> LowerBound:
-    """The bound of the relaxation in which machines are bought in bulk. Raises `SolverFailed`."""
+    """Returns the bound of the relaxation in which machines are bought in bulk. Raises `SolverFailed`."""
     relaxation = _BulkPurchase(part)
     best = LowerBound(0.0, np.zeros(len(part.demand)))
     for turn in range(_ROUNDS):
         found = relaxation.programme.solve(iterations)
         best = max(best, relaxation.bound(found), key=lambda it: it.usd_h)
-        fresh = _broken(part, *relaxation.columns.amounts(found.values))
+        fresh = _violated(part, *relaxation.columns.amounts(found.values))
         if turn == _ROUNDS - 1 or not len(fresh):
             break
         relaxation.require(fresh)
@@ -113,7 +116,7 @@ def by_bulk(part: PackingInstance, iterations: int) -> LowerBound:
 
 
 class _BulkPurchase:
-    """The programme of the relaxation: rows of classes and limits, then the inequalities."""
+    """`_BulkPurchase` is the relaxation as a programme: rows of classes and limits, then the inequalities."""
 
     def __init__(self, part: PackingInstance) -> None:
         self._part = part
@@ -132,7 +135,7 @@ class _BulkPurchase:
         self._rows = self._rows.plus(rows)
 
     def bound(self, found: LinearSolution) -> LowerBound:
-        """The bound that the duals of a solution prove."""
+        """Returns the bound that the duals of a solution prove."""
         part = self._part
         classes, limits = len(part.demand), len(part.limits)
         worth = np.maximum(found.duals[:classes], 0.0)
@@ -140,32 +143,32 @@ class _BulkPurchase:
         weights = np.maximum(-found.duals[classes + limits :], 0.0)
         on_kinds = np.where(np.isfinite(part.most), np.maximum(-found.reduced[: len(part.price)], 0.0), 0.0)
         prices = PurchasePrices.of(part, worth, on_limits, on_kinds)
-        return proven(part, prices, self._carried(worth, weights))
+        return prove(part, prices, self._carried(worth, weights))
 
     def _carried(self, worth: Floats, weights: Floats) -> Floats:
-        """[K] the `U` of the module, with `weights` [N] of the inequalities."""
+        """Returns [K] the `U` of the module's text, with `weights` [N] of the inequalities."""
         part, rows = self._part, self._rows
         paid = np.zeros((len(part.price), len(part.demand)))
-        line = rows.factors.lines
-        np.add.at(paid, (rows.kinds[line], rows.factors.places), weights[line] * rows.factors.values)
+        line = rows.factors.rows
+        np.add.at(paid, (rows.kinds[line], rows.factors.columns), weights[line] * rows.factors.values)
         by_rows = np.bincount(rows.kinds, weights=weights * rows.tops, minlength=len(part.price))
         found: Floats = by_rows + (part.holds * np.maximum(worth[:, None] - paid.T, 0.0)).sum(axis=0)
         return found
 
 
-def _broken(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
-    """The inequalities that a solution breaks, `bought` [K] and `spread` [C, K].
+def _violated(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
+    """Returns the valid inequalities that a solution (`bought` [K], `spread` [C, K]) violates.
 
     They are: at most so many pods of a class on a machine, and `u(t)` of a resource.
     """
     held = np.maximum(part.holds, 1.0)
     row, kind = np.nonzero(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
     singles = SparseMatrix(np.arange(len(row)), row, 1.0 / held[row, kind])
-    return ValidInequalities(kind, singles, np.ones(len(row))).plus(_fractions(part, bought, spread))
+    return ValidInequalities(kind, singles, np.ones(len(row))).plus(_violated_dual_feasible(part, bought, spread))
 
 
-def _fractions(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
-    """The inequalities by dual feasible functions that a solution breaks.
+def _violated_dual_feasible(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
+    """Returns the inequalities by dual feasible functions that a solution violates.
 
     `u(t)(s) = s` if `(t+1)s` is whole, else `floor((t+1)s)/t`: sums of shares up to 1 stay sums up to 1.
     """
@@ -193,32 +196,32 @@ def _fractions(part: PackingInstance, bought: Floats, spread: Floats) -> ValidIn
 def by_fullest_machines(
     part: PackingInstance, pool: PatternPool, prices: PurchasePrices, nodes: int
 ) -> tuple[LowerBound, bool]:
-    """The bound that prices prove, and whether the pool grew: exact pricing, which misses no pattern.
+    """Returns the bound that prices prove, and whether patterns were added: exact pricing, which misses none.
 
-    The fullest machine of each kind comes from an integer knapsack programme. Of most kinds a few sorted columns
-    say that no machine can carry more worth than it costs: those need no programme. Raises `SolverFailed`.
+    The fullest machine of each kind comes from an integer knapsack programme. Kinds whose machines cannot carry more
+    worth than they cost by `at_most` need no programme. Raises `SolverFailed`.
     """
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
     share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
-    carried = at_most(part, share, prices.worth)
-    for kind in np.flatnonzero(carried > prices.machines).tolist():
+    most_worth = at_most(part, share, prices.worth)
+    for kind in np.flatnonzero(most_worth > prices.machines).tolist():
         rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
         knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
         unit = _LARGE / (prices.worth[rows] * part.holds[rows, kind]).max()
         knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share[kind, rows]), part.holds[rows, kind])
         found = knapsack.solve_integer(None, nodes)
         pods[kind, rows] = found.values
-        carried[kind] = -found.bound / unit * (1 + _TRUST)
+        most_worth[kind] = -found.bound / unit * (1 + _TRUST)
     pods[(pods @ part.requests > part.capacity).any(axis=1)] = 0  # whole only within the tolerances
-    return proven(part, prices, carried), pool.add_improving(prices, kinds, pods, EACH)
+    return prove(part, prices, most_worth), pool.add_improving(prices, kinds, pods, EACH)
 
 
 def at_most(part: PackingInstance, share: Floats, worth: Floats) -> Floats:
-    """[K] an upper bound of the worth that a machine carries: as if one resource counted alone, or two as one.
+    """Returns [K] an upper bound of the worth that a machine carries, by one resource or the mean of two.
 
-    Then the best is to take pods by worth for their size, the last in part (Dantzig 1957). `share` [K, C, R] is the
-    part of the machine that one pod takes.
+    For one size the best is to take pods by worth for their size, the last in part (Dantzig 1957). `share` [K, C, R] is
+    the part of the machine that one pod takes.
     """
     each = [share[:, :, resource] for resource in range(share.shape[2])]
     most: Floats = np.full(len(share), np.inf)

@@ -1,8 +1,8 @@
-"""The search for one independent part: greedy heuristics, column generation, and the best whole mix of its patterns.
+"""Searches one independent part: greedy heuristics, column generation, and the best integer mix of its patterns.
 
-Patterns that help are looked for by filling machines greedily, in neighbourhoods that find what those before them miss.
-Most come from small changes of what the optimum buys at present: those are few machines, and prices that are right for
-them are right for their neighbours. Only where all changes fail the kinds are filled from nothing.
+Improving patterns are looked for by filling machines greedily, in neighbourhoods of which each finds what those before
+it miss. Most come from small changes of what the optimum buys at present: those are few machines, and prices that are
+right for them are right for their neighbours. Only where all changes fail the kinds are filled from nothing.
 """
 
 from collections.abc import Callable
@@ -33,20 +33,20 @@ from fleet.optimize.purchase.purchase_problem import PurchaseEffort, PurchaseHeu
 from fleet.optimize.solver import Programme, SolverFailed, SparseMatrix
 
 _BEGUN = 300_000
-"""Machines times classes that are filled at once, at most, when each class is tried as the first on each kind."""
+"""Most machines times classes that `_from_each_class` fills at once."""
 _WHOLE = 1e-6
-"""How near to the next whole number fractions are rounded up."""
+"""Fractions this near to the next whole number are rounded up."""
 
 Optimum = MasterOptimum[PurchasePrices]
 Fills = tuple[Ints, Ints]
 """Kinds [M] and pods [M, C]."""
 Neighbourhood = Callable[[PackingInstance, PatternMix, Floats], Fills]
-"""Machines filled with a view to what is bought and what a pod of each class is worth [C]."""
+"""A function that fills machines, given what is bought and the worth of a pod of each class [C]."""
 
 
 @dataclass(eq=False)
 class PurchaseIncumbent:
-    """The best machines for a part so far, and the best bound."""
+    """A `PurchaseIncumbent` is the best purchase for a part so far, with the best lower bound."""
 
     part: PackingInstance
     mix: PatternMix
@@ -58,32 +58,33 @@ class PurchaseIncumbent:
 
     @property
     def cost_usd_h(self) -> float:
-        """What its machines cost."""
+        """Returns what its machines cost in USD an hour."""
         return self.mix.cost_usd_h(self.part)
 
     @property
     def bound_usd_h(self) -> float:
-        """The lower bound, which is never above the cost."""
+        """Returns the lower bound in USD an hour, which is never above the cost."""
         return min(self.bound.usd_h, self.cost_usd_h)
 
     def offer(self, mix: PatternMix, heuristic: PurchaseHeuristic) -> None:
-        """Takes another set of machines when it holds more pods, or as many for less, within the limits.
+        """Replaces the purchase if another one holds more pods, or as many for less, within the limits.
 
         Fractions of the solver keep limits within its tolerances only; here they are kept exactly.
         """
         if within_limits(self.part, mix) and self._rank(mix) < self._rank(self.mix):
             self.mix, self.heuristic = mix, heuristic
 
-    def prove(self, bound: LowerBound) -> None:
-        """Takes another lower bound when it is higher."""
+    def raise_bound(self, bound: LowerBound) -> None:
+        """Replaces the lower bound if another one is higher."""
         self.bound = max(self.bound, bound, key=lambda it: it.usd_h)
 
     def _rank(self, mix: PatternMix) -> tuple[int, float]:
+        """Returns (pods without a place, cost): lower is better."""
         return int((self.part.demand - mix.placed).sum()), round(mix.cost_usd_h(self.part), 9)
 
 
 def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
-    """The best of the heuristics that need no solver, and a bound that needs none."""
+    """Returns the best purchase of the heuristics that need no solver, with a bound that needs none."""
     baseline = provisioning_order(part)
     best = PurchaseIncumbent(part, baseline, PurchaseHeuristic.BASELINE, baseline, by_one_resource(part))
     best.offer(by_choice(part), PurchaseHeuristic.CHOICE)
@@ -93,14 +94,14 @@ def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
 
 
 def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> PurchaseIncumbent:
-    """The best incumbent within the effort, or one that costs less than `enough_usd_h` more than its bound.
+    """Returns the best purchase within the effort, or one within `enough_usd_h` of its bound.
 
     Without a solver, or where it fails, that is what was found already.
     """
     if not (effort.solver and best.mix.placed.any()) or best.part.fits.sum() > effort.pattern_pairs:
         return best
     if (best.mix.placed < best.part.demand).any():  # what the limits leave no room for is not asked of the solver
-        best = _narrowed(best)
+        best = _without_unplaced_pods(best)
     try:
         _improve(best, effort, enough_usd_h)
     except SolverFailed as error:
@@ -108,11 +109,11 @@ def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: floa
     return best
 
 
-def _narrowed(best: PurchaseIncumbent) -> PurchaseIncumbent:
-    """The incumbent of the part without the pods that have no place."""
+def _without_unplaced_pods(best: PurchaseIncumbent) -> PurchaseIncumbent:
+    """Returns the incumbent of the part without the pods that have no place."""
     wanted = best.mix.placed
     kept = wanted > 0
-    part = best.part.want(wanted)
+    part = best.part.with_demand(wanted)
     mix = PatternMix(best.mix.kinds, best.mix.pods[:, kept], best.mix.machines)
     baseline = PatternMix(best.baseline.kinds, best.baseline.pods[:, kept], best.baseline.machines)
     return replace(best, part=part, mix=mix, baseline=baseline, bound=by_one_resource(part))
@@ -121,13 +122,13 @@ def _narrowed(best: PurchaseIncumbent) -> PurchaseIncumbent:
 def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
     """Takes the steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
     bound = by_bulk(best.part, effort.iterations)
-    best.prove(bound)
+    best.raise_bound(bound)
     if best.cost_usd_h - best.bound_usd_h > enough_usd_h:
         _ColumnSearch(best, effort, enough_usd_h).run(bound.worth)
 
 
 class _ColumnSearch:
-    """Column generation for one part, and the whole mixes that come of its patterns."""
+    """A `_ColumnSearch` runs column generation for one part and makes integer mixes of its patterns."""
 
     def __init__(self, best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
         self._best, self._part = best, best.part
@@ -137,42 +138,42 @@ class _ColumnSearch:
         self._budget = PricingBudget(effort.rounds, effort.iterations, effort.work, enough_usd_h)
 
     def run(self, worth: Floats) -> None:
-        """Searches, given what a pod of each class may be worth [C]. Raises `SolverFailed`."""
+        """Searches, starting from a worth of a pod of each class [C]. Raises `SolverFailed`."""
         best, part, effort = self._best, self._part, self._effort
         for mix in (best.baseline, best.mix):
             self._pool.add_all(mix.kinds, mix.pods)
         for it in (worth, *(worths_alone(part) if len(part.demand) > effort.value_classes else ())):
             self._offer(by_value(part, it), PurchaseHeuristic.VALUE)
-        optimum = self._generated()
+        optimum = self._fractional_optimum()
         self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
-        if self._exactly:
+        if self._exact_pricing:
             self._offer(by_value(part, optimum.prices.worth), PurchaseHeuristic.VALUE)
         else:  # the pods that rounding leaves over make patterns that pricing has missed
-            optimum = generate(self._master, self._priced, self._budget)
+            optimum = generate(self._master, self._price, self._budget)
             self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
         promised = best.cost_usd_h - max(optimum.cost_usd_h, best.bound_usd_h)
         if promised > self._enough_usd_h * max(1.0, part.fits.sum() / effort.whole_pairs):
-            self._whole(optimum)
+            self._solve_integer(optimum)
         best.steps += SearchSteps(rounds=self._budget.rounds, patterns=len(self._pool))
 
     @property
-    def _exactly(self) -> bool:
-        """Whether the part is small enough for pricing that misses nothing."""
+    def _exact_pricing(self) -> bool:
+        """Returns whether the part is small enough for pricing that misses no pattern."""
         return bool(self._part.fits.sum() <= self._effort.exact_pairs)
 
-    def _generated(self) -> Optimum:
-        """The optimum in fractions, with what exact pricing adds and proves where the part is small enough for it."""
-        optimum = generate(self._master, self._priced, self._budget)
-        for _ in range(self._effort.exact_rounds if self._exactly else 0):
+    def _fractional_optimum(self) -> Optimum:
+        """Returns the optimum in fractions; exact pricing adds patterns and raises the bound where it is affordable."""
+        optimum = generate(self._master, self._price, self._budget)
+        for _ in range(self._effort.exact_rounds if self._exact_pricing else 0):
             bound, fresh = by_fullest_machines(self._part, self._pool, optimum.prices, self._effort.exact_nodes)
-            self._best.prove(bound)
+            self._best.raise_bound(bound)
             if not fresh:
                 break
-            optimum = generate(self._master, self._priced, self._budget)
+            optimum = generate(self._master, self._price, self._budget)
         return optimum
 
-    def _priced(self, found: Optimum) -> bool:
-        """Adds patterns of the first neighbourhood that has some that help; whether there were any."""
+    def _price(self, found: Optimum) -> bool:
+        """Adds improving patterns of the first neighbourhood that has any. Returns whether there were some."""
         bought = self._pool.bought(found.amounts)
         for neighbourhood in NEIGHBOURHOODS:
             kinds, pods = neighbourhood(self._part, bought, found.prices.worth)
@@ -182,21 +183,22 @@ class _ColumnSearch:
         return False
 
     def _offer(self, mix: PatternMix, heuristic: PurchaseHeuristic) -> None:
+        """Offers a mix to the incumbent, and adds its patterns."""
         self._pool.add_all(mix.kinds, mix.pods)
         self._best.offer(mix, heuristic)
 
     def _rounded(self, optimum: Optimum) -> PatternMix:
-        """The fractions rounded down, and machines by value for the pods that are then missing."""
+        """Returns the fractions rounded down, with machines by value for the pods that are then missing."""
         down = np.zeros(len(self._pool))
         down[: len(optimum.amounts)] = np.floor(optimum.amounts + _WHOLE)
         return by_value(self._part, optimum.prices.worth, self._pool.mix(down))
 
-    def _whole(self, optimum: Optimum) -> None:
-        """Looks for whole numbers of the patterns of the incumbent, and of others with small reduced costs.
+    def _solve_integer(self, optimum: Optimum) -> None:
+        """Looks for an integer mix of the incumbent's patterns and of others with small reduced costs.
 
-        Those that alone would cost more than what is known are left out. Whole numbers need also patterns by
-        which the fractions would cost more, though not more than that: what is cheapest in fractions is not
-        what fits together in the end.
+        Patterns that alone would cost more than what is known are left out. Integer mixes also need patterns by which
+        the fractions would cost more, though not more than that: what is cheapest in fractions is not what fits
+        together in the end.
         """
         slack_usd_h = self._best.cost_usd_h - optimum.cost_usd_h
         bought = self._pool.bought(optimum.amounts)
@@ -213,7 +215,7 @@ class _ColumnSearch:
 
 
 class _CoveringFormulation:
-    """The set covering problem: machines that are bought hold every pod.
+    """A `_CoveringFormulation` is the set covering problem: the machines bought must hold every pod.
 
     Rows: classes, limits, kinds with a bound.
     """
@@ -223,7 +225,7 @@ class _CoveringFormulation:
         self._bounded = np.flatnonzero(np.isfinite(part.most))
 
     def programme(self) -> Programme:
-        """The programme as long as no pattern is known. Raises `SolverFailed`."""
+        """Returns the programme without any patterns. Raises `SolverFailed`."""
         part = self._part
         classes, others = len(part.demand), len(part.limits) + len(self._bounded)
         lower = np.concatenate([part.demand.astype(np.float64), np.full(others, -np.inf)])
@@ -231,13 +233,13 @@ class _CoveringFormulation:
         return Programme(lower, upper)
 
     def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
-        """[N, rows]: the pods, what the machine counts against the limits, and itself where its kind has a bound."""
+        """Returns [N, rows] the pods, what a machine counts against limits, and 1 for its kind's bound."""
         usage = (self._part.usage / self._part.scale[:, None]).T[kinds]
         bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
         return SparseMatrix.of(np.hstack([pods.astype(np.float64), usage, bounds]))
 
     def prices(self, duals: Floats) -> PurchasePrices:
-        """The prices of pods, limits and kinds that the duals come to."""
+        """Returns the duals as prices of pods, limits and kinds."""
         classes, limits = len(self._part.demand), len(self._part.limits)
         on_kinds = np.zeros(len(self._part.price))
         on_kinds[self._bounded] = np.maximum(-duals[classes + limits :], 0.0)
@@ -249,7 +251,7 @@ class _CoveringFormulation:
 
 
 def _one_less(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills:
-    """What is bought, with one pod less of one class."""
+    """Fills the machines bought anew, each with one pod less of one class."""
     pattern, row = np.nonzero(bought.pods)
     full = bought.pods[pattern]
     begun = full.copy()
@@ -258,12 +260,12 @@ def _one_less(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills
 
 
 def _by_orders(part: PackingInstance, _: PatternMix, worth: Floats) -> Fills:
-    """Each kind, filled by several orders of the classes."""
+    """Fills a machine of each kind by several orders of the classes."""
     return best_fills(part, np.arange(len(part.price)), worth, part.demand)
 
 
 def _without_or_alone(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills:
-    """What is bought, without one class, and with one class alone."""
+    """Fills the machines bought anew, without one class, and with one class alone."""
     pattern, row = np.nonzero(bought.pods)
     full, each = bought.pods[pattern], np.arange(len(row))
     without, alone = full.copy(), np.zeros_like(full)
@@ -273,14 +275,17 @@ def _without_or_alone(part: PackingInstance, bought: PatternMix, worth: Floats) 
 
 
 def _elsewhere(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills:
-    """What is bought, on every other kind that holds it."""
+    """Fills every other kind that holds the pods of a machine bought, starting with these pods."""
     pattern, kinds = np.nonzero(holding(part, bought.pods))
     full = bought.pods[pattern]
     return _refilled(part, worth, kinds, full, full)
 
 
-def _begun(part: PackingInstance, _: PatternMix, worth: Floats) -> Fills:
-    """Each kind, begun with one pod, or as many as it holds, of each class; nothing where those are too many."""
+def _from_each_class(part: PackingInstance, _: PatternMix, worth: Floats) -> Fills:
+    """Fills each kind starting with one pod, or as many as it holds, of each class.
+
+    Returns nothing where these are more than `_BEGUN`.
+    """
     kinds, row = np.nonzero(part.fits.T & (worth > 0))
     if 2 * len(kinds) * len(worth) > _BEGUN:
         kinds, row = kinds[:0], row[:0]
@@ -293,11 +298,11 @@ def _begun(part: PackingInstance, _: PatternMix, worth: Floats) -> Fills:
 
 
 def _refilled(part: PackingInstance, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> Fills:
-    """Machines `begun` with some pods [M, C] and filled up by what ran short when they were `full`."""
+    """Fills machines up that are `begun` with some pods [M, C], by what ran short when they were `full`."""
     return kinds, filled(part, kinds, order_by_scarcity(part, kinds, worth, full), part.demand, begun)
 
 
 NEIGHBOURHOODS: tuple[Neighbourhood, ...] = (
-    _one_less, _by_orders, _without_or_alone, _elsewhere, _begun,
+    _one_less, _by_orders, _without_or_alone, _elsewhere, _from_each_class,
 )  # fmt: skip
-"""The quickest first, each only where those before it find nothing."""
+"""The quickest first; each is tried only where those before it find nothing."""

@@ -1,4 +1,4 @@
-"""Greedy heuristics that need no solver: Karpenter's order, each class by itself, and by value for money."""
+"""Buys by greedy heuristics that need no solver: Karpenter's order, each class by itself, value for money."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,27 +9,27 @@ import numpy as np
 from fleet.optimize.master import PatternMix
 from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance, best_fills
 from fleet.optimize.presolve import dominated_kinds
-from fleet.optimize.purchase.mix import ResidualLimits, empty, housed, joined, trimmed
+from fleet.optimize.purchase.mix import ResidualLimits, empty, joined, on_cheapest_kinds, trimmed
 
 _FIRST = 64
-"""Groups of claims that there is room for at first; it doubles."""
+"""Groups of claims that arrays have room for at first; the room doubles as needed."""
 _CLOSED = -1.0
-"""Free on a kind of machine that a claim can no longer become."""
+"""Marks a kind that a claim can no longer become, in place of the free amount."""
 _FREE = 1e-9
-"""USD an hour that a machine for nothing counts as."""
+"""USD an hour that stands for the price of machines that cost nothing."""
 _AT_ONCE = 2_000
-"""Kinds times classes that are filled anew side by side, which costs little more than one kind."""
+"""Kinds times classes that are filled again at once, which costs little more than one kind."""
 
 # -- Karpenter's order, the baseline ----------------------------------------------------------------------------------
 
 
 def provisioning_order(part: PackingInstance) -> PatternMix:
-    """What Karpenter would buy: pods one by one in its order, a whole class at a time; with limits, some may be left.
+    """Returns what Karpenter would buy: pods one by one in its order, a whole class at a time.
 
     Karpenter sorts pods by CPU and memory, largest first, and gives each to the claim with the fewest pods that still
     has *any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest
     kind is chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). Existing machines come before all claims,
-    in order of name.
+    in order of name. Limits may leave pods without a place.
     """
     placed, missing = _on_existing(part)
     large = part.only(_roomiest(part))  # where these are full, all are
@@ -38,11 +38,11 @@ def provisioning_order(part: PackingInstance) -> PatternMix:
     claims = _InFlightClaims(large)
     for row in np.flatnonzero((missing > 0) & large.fits.any(axis=1)).tolist():
         claims.serve(row, int(missing[row]))
-    return joined(placed, housed(part, claims.pods(), claims.count, ~part.open))
+    return joined(placed, on_cheapest_kinds(part, claims.pods(), claims.count, ~part.open))
 
 
 def _on_existing(part: PackingInstance) -> tuple[PatternMix, Ints]:
-    """What first fit puts on the existing machines; and how many pods of each class [C] find nothing there."""
+    """Returns what first fit puts on existing machines, and [C] pods of each class that find no room there."""
     stands = np.flatnonzero(part.open)
     kinds = np.repeat(stands, part.most[stands].astype(np.int64))
     free, missing = part.capacity[kinds], part.demand.copy()
@@ -61,7 +61,7 @@ def _on_existing(part: PackingInstance) -> tuple[PatternMix, Ints]:
 
 
 def _roomiest(part: PackingInstance) -> Bools:
-    """[K]: no other kind that can be bought holds as much of everything for as many classes, whatever it costs."""
+    """Returns [K] whether no other kind for sale holds as much of everything for as many classes, at any price."""
     count = len(part.price)
     everywhere = replace(
         part, price=np.where(part.open, np.inf, 0.0), most=np.where(part.open, 0.0, np.inf),
@@ -71,14 +71,14 @@ def _roomiest(part: PackingInstance) -> Bools:
 
 
 class _InFlightClaims:
-    """Groups of equal claims in the order in which they were opened, while pods are given to them.
+    """`_InFlightClaims` are groups of equal claims in the order they were opened, while pods are given to them.
 
-    For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection, so the work
-    grows with classes and distinct claims, not with pods.
+    For equal pods "fewest first" means to level the claims: the level is found by bisection, so the work grows with
+    classes and distinct claims, not with pods.
 
-    Of each kind that the claims of a group may still become it is known what would be free. Most groups are full for
-    most classes: what is free on the roomiest of their kinds says so, and only the others are looked into. What claims
-    took are chains: a group knows its last entry, every entry the one before.
+    For each kind that the claims of a group may still become, the free amounts are kept. Most groups are full for most
+    classes: what is free on the roomiest of their kinds says so, and only the others are looked into. What claims took
+    are linked lists: a group knows its last entry, every entry the one before.
     """
 
     def __init__(self, part: PackingInstance) -> None:
@@ -92,11 +92,11 @@ class _InFlightClaims:
 
     @property
     def count(self) -> Ints:
-        """[G] claims in each group."""
+        """Returns [G] claims in each group."""
         return self._count[: self._groups]
 
     def pods(self) -> Ints:
-        """[G, C] pods on each claim."""
+        """Returns [G, C] pods on each claim."""
         found = np.zeros((self._groups, len(self._part.demand)), dtype=np.int64)
         for line, entry in enumerate(self._last[: self._groups].tolist()):
             while entry >= 0:
@@ -105,16 +105,16 @@ class _InFlightClaims:
         return found
 
     def serve(self, row: int, missing: int) -> None:
-        """Places all pods of a class that are missing: on the claims there are, then on new ones."""
-        if rest := missing - self._join(row, missing):
+        """Places all missing pods of a class: on the open claims, then on new ones."""
+        if rest := missing - self._place_on_open(row, missing):
             self._open(row, rest)
 
-    def _join(self, row: int, missing: int) -> int:
-        """Places pods on the claims there are; how many found a place."""
+    def _place_on_open(self, row: int, missing: int) -> int:
+        """Places pods on the open claims. Returns how many found a place."""
         groups, room = self._room(row, missing)
         if not len(groups):
             return 0
-        taken, split = _water_level(self._size[groups], self._count[groups], room, missing)
+        taken, split = _levelled(self._size[groups], self._count[groups], room, missing)
         if split is not None:
             place, ones = split
             self._split(int(groups[place]), ones)
@@ -125,7 +125,7 @@ class _InFlightClaims:
         return int(taken @ self._count[groups])
 
     def _room(self, row: int, missing: int) -> tuple[Ints, Ints]:
-        """The groups with room for the class, and the pods that one claim takes on the roomiest kind it may become."""
+        """Returns the groups with room for the class, and how many pods one claim takes on its roomiest kind."""
         asked = self._part.requests[row]
         hopeful = (self._most[:, : self._groups] >= asked[:, None]).all(axis=0)
         groups = np.flatnonzero(hopeful)
@@ -139,7 +139,7 @@ class _InFlightClaims:
         return groups[room > 0], room[room > 0]
 
     def _split(self, group: int, ones: int) -> None:
-        """Makes `ones` claims of a group a group of their own before it."""
+        """Moves `ones` claims of a group into a group of their own before it."""
         self._reserve(1)
         here, there = slice(group, self._groups), slice(group + 1, self._groups + 1)
         for column in (self._count, self._size, self._last):
@@ -151,7 +151,7 @@ class _InFlightClaims:
         self._count[group + 1] -= ones
 
     def _open(self, row: int, missing: int) -> None:
-        """Opens claims, each filled to the brim before the next one is: the others are full."""
+        """Opens claims for pods, each filled completely before the next one."""
         most = int(self._part.holds[row].max())
         sizes = [(most, missing // most), (missing % most, 1)]
         pods, count = np.array([it for it in sizes if all(it)], dtype=np.int64).reshape(-1, 2).T
@@ -163,7 +163,7 @@ class _InFlightClaims:
         self._grow(fresh, row, pods)
 
     def _grow(self, groups: Ints, row: int, taken: Ints) -> None:
-        """Gives each claim of these groups so many more pods of the class."""
+        """Adds `taken` pods of the class to each claim of these groups."""
         free = self._free[:, groups] - (taken * self._part.requests[row][:, None])[:, :, None]
         free[:, (free < 0).any(axis=0) | ~self._part.fits[row]] = _CLOSED
         self._free[:, groups], self._most[:, groups] = free, free.max(axis=2)
@@ -173,7 +173,7 @@ class _InFlightClaims:
         self._last[groups] = np.arange(first, len(self._entries))
 
     def _reserve(self, more: int) -> None:
-        """Makes room for so many more groups."""
+        """Makes room in the arrays for so many more groups."""
         there = len(self._count)
         if self._groups + more <= there:
             return
@@ -182,8 +182,11 @@ class _InFlightClaims:
         self._most = np.pad(self._most, ((0, 0), (0, there)))
 
 
-def _water_level(pods: Ints, count: Ints, room: Ints, missing: int) -> tuple[Ints, tuple[int, int] | None]:
-    """How many each claim takes when each pod goes to the claim with the fewest; `(g, n)`: n claims of g one more."""
+def _levelled(pods: Ints, count: Ints, room: Ints, missing: int) -> tuple[Ints, tuple[int, int] | None]:
+    """Returns the pods that each claim takes if each goes to the claim with the fewest; with `(g, n)` or None.
+
+    `(g, n)`: n claims of group g take one more.
+    """
     if int(room @ count) <= missing:
         return room, None
     low, high = 0, int((pods + room).max())
@@ -207,10 +210,10 @@ def _water_level(pods: Ints, count: Ints, room: Ints, missing: int) -> tuple[Int
 
 
 def by_choice(part: PackingInstance) -> PatternMix:
-    """Each class on the kind that holds it cheapest by itself, first fit; as far as the limits allow.
+    """Returns each class on the kind that is cheapest for it alone, first fit, as far as the limits allow.
 
     Existing machines are filled first. One machine is filled at a time, the largest shares of it first, and as many are
-    bought as the pods suffice for: a step for each pattern, so that thousands of classes take a fraction of a second.
+    bought as there are pods for: a step for each pattern, so that thousands of classes take a fraction of a second.
     """
     placed, missing = _on_existing(part)
     alone = part.price_alone
@@ -223,18 +226,18 @@ def by_choice(part: PackingInstance) -> PatternMix:
     rows, pods, machines = zip(*found, strict=True)
     patterns = np.zeros((len(found), len(missing)), dtype=np.int64)
     patterns[np.repeat(np.arange(len(found)), [len(it) for it in rows]), np.concatenate(rows)] = np.concatenate(pods)
-    return joined(placed, housed(part, patterns, np.array(machines, dtype=np.int64), ~part.open))
+    return joined(placed, on_cheapest_kinds(part, patterns, np.array(machines, dtype=np.int64), ~part.open))
 
 
 def _packed(part: PackingInstance, kind: int, own: Bools, missing: Ints) -> Iterator[tuple[Ints, Ints, int]]:
-    """Yields (classes, pods of each, machines) until none of the classes that are the kind's `own` [C] is left."""
+    """Yields (classes, pods of each, machines) until every class in `own` [C] is packed on machines of the kind."""
     share = (part.requests / np.maximum(part.capacity[kind], 1.0)).max(axis=1)
     classes = np.argsort(-share, kind="stable")
     classes = classes[own[classes]]
     while len(classes):  # a class that is done is in nobody's way until half of them are
         queue, done = _FirstFitQueue(part.requests[classes].T.copy(), missing[classes]), 0
         while 2 * done < len(classes):
-            places, pods = queue.one(part.capacity[kind])
+            places, pods = queue.fill_one(part.capacity[kind])
             machines, gone = queue.taken(places, pods)
             done += gone
             yield classes[places], np.array(pods), machines
@@ -243,17 +246,17 @@ def _packed(part: PackingInstance, kind: int, own: Bools, missing: Ints) -> Iter
 
 
 class _FirstFitQueue:
-    """Classes that wait for machines, the largest share first."""
+    """A `_FirstFitQueue` holds classes that wait for machines, the largest share of a machine first."""
 
     def __init__(self, requests: Floats, left: Ints) -> None:
         self.left = left
-        """[N] pods."""
+        """[N] pods that wait."""
         self._requests = requests  # [R, N], out of reach once none is left
         self._first = 0
         self._least: list[list[float]] = np.minimum.accumulate(requests[:, ::-1], axis=1)[:, ::-1].T.tolist()
 
-    def one(self, capacity: Floats) -> tuple[list[int], list[int]]:
-        """One machine, first fit: the places of the classes that it takes, and how many pods of each."""
+    def fill_one(self, capacity: Floats) -> tuple[list[int], list[int]]:
+        """Fills one machine by first fit. Returns the places of the classes it takes, and the pods of each."""
         rest: list[float] = capacity.tolist()
         place, places, pods = self._first, list[int](), list[int]()
         while place < len(self._least) and all(map(le, self._least[place], rest)):
@@ -272,7 +275,7 @@ class _FirstFitQueue:
         return places, pods
 
     def taken(self, places: list[int], pods: list[int]) -> tuple[int, int]:
-        """Takes as many such machines as the pods suffice for: how many, and how many classes are then done."""
+        """Takes as many such machines as there are pods for. Returns how many, and how many classes are done."""
         machines = min(int(self.left[place]) // count for place, count in zip(places, pods, strict=True))
         gone = 0
         for place, count in zip(places, pods, strict=True):
@@ -289,10 +292,10 @@ class _FirstFitQueue:
 
 
 def by_value(part: PackingInstance, worth: Floats, begun: PatternMix | None = None) -> PatternMix:
-    """The machine whose pods are worth most for its price, until every pod has a place; on top of those `begun` with.
+    """Buys the machine whose pods are worth most for its price, until every pod has a place or limits are reached.
 
-    What a pod is worth [C] comes from outside: the duals of a linear programme, or the cheapest way to hold it by
-    itself. As far as the limits allow.
+    `worth` [C] of a pod: the duals of a linear programme, or the cheapest way to hold it by itself. `begun` is bought
+    already.
     """
     demand, residual = part.demand.copy(), ResidualLimits(part)
     bought: list[tuple[int, Ints, int]] = []
@@ -320,7 +323,7 @@ def by_value(part: PackingInstance, worth: Floats, begun: PatternMix | None = No
 
 
 def worths_alone(part: PackingInstance) -> Iterator[Floats]:
-    """[C] prices of a pod without any solver: its share of the machine that is cheapest for it, by two measures."""
+    """Yields [C] the worth of a pod, without a solver: its share of its cheapest machine, by two measures."""
     shares = part.requests[:, None] / np.maximum(part.capacity, 1.0)[None]
     by_share = np.where(part.fits & ~part.open, shares.max(axis=2) * part.price, np.inf)
     for measure in (part.price_alone, by_share):
@@ -329,10 +332,10 @@ def worths_alone(part: PackingInstance) -> Iterator[Floats]:
 
 
 class _BestFills:
-    """The best filled machine of each kind.
+    """`_BestFills` keeps the best filled machine of each kind.
 
-    A purchase makes patterns impossible for which there are no longer pods enough. Those kinds are filled anew only
-    when their old score, which they will hardly reach again, is above that of all others.
+    A purchase uses up pods of some patterns. Their kinds are filled again only when the old score, which they will
+    hardly reach again, is above that of all others.
     """
 
     def __init__(self, part: PackingInstance, worth: Floats, demand: Ints) -> None:
@@ -343,7 +346,7 @@ class _BestFills:
         self._fill(np.arange(len(part.price)), demand)
 
     def best(self, demand: Ints, residual: ResidualLimits) -> tuple[int, Ints] | None:
-        """The kind and pods worth most for the price; None when nothing fits or may be bought any more."""
+        """Returns the kind and the pods worth most for the price; None when nothing fits or may be bought."""
         while True:
             score: Floats = np.where(residual.every(), self._score, 0.0) if self._part.bounded else self._score
             possible: Bools = np.logical_and.reduce(self._pods <= demand, axis=1)
@@ -355,6 +358,7 @@ class _BestFills:
             self._fill(hopeful[np.argsort(-score[hopeful], kind="stable")[: self._at_once]], demand)
 
     def _fill(self, which: Ints, demand: Ints) -> None:
+        """Fills these kinds again, and keeps the best machine of each."""
         kinds, pods = best_fills(self._part, which, self._worth, demand)
         score = pods @ self._worth / np.maximum(self._part.price[kinds], _FREE)
         at = np.lexsort((-score, kinds))

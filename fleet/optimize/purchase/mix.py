@@ -1,4 +1,4 @@
-"""Sets of machines that keep what they must: exact pods, kinds that hold them, limits."""
+"""Keeps sets of machines valid: every pod exactly once, on kinds that hold it, within limits."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from fleet.optimize.packing import Bools, Ints, PackingInstance, holding
 
 
 def empty(part: PackingInstance) -> PatternMix:
-    """The mix without machines."""
+    """Returns the mix without machines."""
     nothing = np.zeros(0, dtype=np.int64)
     return PatternMix(nothing, np.zeros((0, len(part.demand)), dtype=np.int64), nothing)
 
 
 def joined(one: PatternMix, other: PatternMix) -> PatternMix:
-    """The machines of both mixes."""
+    """Returns the machines of both mixes."""
     if not len(one.kinds):
         return other
     return PatternMix(
@@ -24,7 +24,7 @@ def joined(one: PatternMix, other: PatternMix) -> PatternMix:
 
 
 def within_limits(part: PackingInstance, mix: PatternMix) -> bool:
-    """Whether a mix keeps bounds and limits."""
+    """Returns whether a mix keeps all bounds of kinds and all limits."""
     if not part.bounded:
         return True
     bought = np.bincount(mix.kinds, weights=mix.machines, minlength=len(part.price))
@@ -32,7 +32,7 @@ def within_limits(part: PackingInstance, mix: PatternMix) -> bool:
 
 
 class ResidualLimits:
-    """What may still be bought: the bounds and limits of an instance less what was bought already."""
+    """`ResidualLimits` are the bounds and limits of an instance less what was bought already."""
 
     def __init__(self, part: PackingInstance) -> None:
         self._part = part
@@ -40,24 +40,27 @@ class ResidualLimits:
         self._limits = part.limits.copy()
 
     def machines(self, kind: int) -> float:
-        """How many more machines of a kind."""
+        """Returns how many more machines of a kind may be bought."""
         usage = self._part.usage[:, kind]
         counted = usage > 0
         by_limits = np.floor(self._limits[counted] / usage[counted]).min(initial=np.inf)
         return max(0.0, min(float(self._most[kind]), float(by_limits)))
 
     def every(self) -> Bools:
-        """[K] whether one more of a kind may be bought."""
+        """Returns [K] whether one more machine of a kind may be bought."""
         return (self._most >= 1) & (self._part.usage <= self._limits[:, None]).all(axis=0)
 
     def buy(self, kind: int, count: int) -> None:
-        """Takes `count` machines off it."""
+        """Deducts `count` machines of a kind."""
         self._most[kind] -= count
         self._limits -= self._part.usage[:, kind] * count
 
 
-def housed(part: PackingInstance, pods: Ints, machines: Ints, kinds: Bools | None = None) -> PatternMix:
-    """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, else left out; in order."""
+def on_cheapest_kinds(part: PackingInstance, pods: Ints, machines: Ints, kinds: Bools | None = None) -> PatternMix:
+    """Returns each pattern on the cheapest of `kinds` [K] that holds it and can still be had, in order.
+
+    Machines for which no kind is left are left out.
+    """
     possible = holding(part, pods)
     if kinds is not None:
         possible &= kinds
@@ -68,6 +71,7 @@ def housed(part: PackingInstance, pods: Ints, machines: Ints, kinds: Bools | Non
 
 
 def _rationed(part: PackingInstance, pods: Ints, machines: Ints, possible: Bools) -> PatternMix:
+    """Returns the patterns on their cheapest kinds while bounds and limits last."""
     residual = ResidualLimits(part)
     rows: list[tuple[int, int, int]] = []
     for row in range(len(pods)):
@@ -86,18 +90,22 @@ def _rationed(part: PackingInstance, pods: Ints, machines: Ints, possible: Bools
 
 
 def trimmed(part: PackingInstance, mix: PatternMix) -> PatternMix:
-    """The mix without pods that stand there twice, which go from the emptiest machines first; on cheaper kinds."""
+    """Returns the mix without pods that have two places, and on cheaper kinds if that costs less.
+
+    Surplus pods go from the emptiest machines first.
+    """
     excess = mix.placed - part.demand
     if (excess > 0).any():
         mix = _without(part, mix, np.maximum(excess, 0))
     busy = (mix.machines > 0) & (mix.pods > 0).any(axis=1)
     mix = PatternMix(mix.kinds[busy], mix.pods[busy], mix.machines[busy])
-    smaller = housed(part, mix.pods, mix.machines)
+    smaller = on_cheapest_kinds(part, mix.pods, mix.machines)
     same = bool((smaller.placed == mix.placed).all())
     return smaller if same and smaller.cost_usd_h(part) <= mix.cost_usd_h(part) else mix
 
 
 def _without(part: PackingInstance, mix: PatternMix, excess: Ints) -> PatternMix:
+    """Returns the mix less `excess` [C] pods, taken from the emptiest machines first."""
     fill = (mix.pods.astype(np.float64) @ part.requests / np.maximum(part.capacity[mix.kinds], 1)).max(axis=1)
     rows = [(int(mix.kinds[p]), mix.pods[p].copy(), int(mix.machines[p])) for p in np.lexsort((mix.kinds, fill))]
     kept: list[tuple[int, Ints, int]] = []
@@ -108,7 +116,7 @@ def _without(part: PackingInstance, mix: PatternMix, excess: Ints) -> PatternMix
 
 
 def _lighter(kind: int, pods: Ints, machines: int, excess: Ints) -> list[tuple[int, Ints, int]]:
-    """One pattern less what is in excess of its pods, which is taken off `excess`; at most one part a class."""
+    """Takes surplus pods off one pattern and off `excess`. Returns the patterns it becomes, at most one a class."""
     parts = []
     while machines:
         taken = np.minimum(pods, excess)

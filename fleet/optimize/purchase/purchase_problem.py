@@ -1,4 +1,4 @@
-"""The purchase problem: pods to buy machines for, how hard to try, and what comes of it."""
+"""Defines the purchase problem: pods to buy machines for, the effort to spend, and the solution."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,16 +23,16 @@ from fleet.optimize.inputs import (
 
 @dataclass(frozen=True, slots=True)
 class PodDemand(PodClass):
-    """`count` equal pods to buy machines for."""
+    """A `PodDemand` is `count` equal pods to buy machines for."""
 
     count: int
     group: str = ""
-    """All classes of a group stand on machines of one domain, all of their pods or none; empty = each for itself."""
+    """Classes of one group stand on machines of one domain, all of their pods or none; empty = no group."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingMachine:
-    """A machine that is there already: what is still free on it costs nothing. Pods name it as they name a kind."""
+    """An `ExistingMachine` is there already: what is free on it costs nothing. Classes name it as they name a kind."""
 
     name: str
     free: Mapping[str, int]
@@ -41,10 +41,10 @@ class ExistingMachine:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseProblem:
-    """A batch of pods to buy machines for. Raises `InvalidProblem`."""
+    """A `PurchaseProblem` is a batch of pods to buy machines for. Raises `InvalidProblem` if inconsistent."""
 
     resources: tuple[str, ...]
-    """Every resource that counts, the one that orders pods first in front (`cpu`, `memory`, ...)."""
+    """Every resource that counts, in the order by which pods are sorted (`cpu`, `memory`, ...)."""
     classes: tuple[PodDemand, ...]
     kinds: tuple[MachineKind, ...]
     limits: tuple[Limit, ...] = ()
@@ -73,7 +73,7 @@ class PurchaseProblem:
 
     @property
     def pods(self) -> int:
-        """How many pods there are."""
+        """Returns how many pods there are."""
         return sum(it.count for it in self.classes)
 
 
@@ -82,48 +82,49 @@ class PurchaseProblem:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseEffort(SolverEffort):
-    """Ends of the search for a purchase.
+    """A `PurchaseEffort` bounds the search for a purchase.
 
-    The usual one spends about a second on a part of 130 classes and 20 kinds, whatever it holds more. Without ends of
-    `work`, `whole_pairs` and `whole_patterns` it takes four times as long there, and saves a tenth of a percent more.
+    The usual one spends about a second on a part of 130 classes and 20 kinds, and about as much on larger ones. Without
+    the bounds `work`, `whole_pairs` and `whole_patterns` it takes four times as long there, and saves a tenth of a
+    percent more.
     """
 
     value_classes: int = 60
-    """Parts with more are not filled by value until the solver says what pods are worth."""
+    """Parts with more classes are filled by value only once the solver has prices of pods."""
     pattern_pairs: int = 40_000
-    """Of a class and a kind that may hold it. Parts with more are left as the greedy heuristics have them."""
+    """Parts with more pairs of a class and a kind that may hold it are left to the greedy heuristics."""
     exact_pairs: int = 1_000
-    """Of a class and a kind. Parts with more are priced by filling alone, which costs little and proves less."""
+    """Parts with more pairs of a class and a kind are priced by filling alone, which costs little and proves less."""
     rounds: int = 200
-    """Of pricing, for each part."""
+    """Rounds of pricing for each part."""
     work: int = 10_000_000
-    """Of pricing, for each part: machines filled times classes, and what programmes take in that measure; a second."""
+    """Work of pricing for each part, in machines filled times classes, programmes included; about a second."""
     exact_rounds: int = 3
-    """Of pricing that misses nothing, for each part; the last of them proves the bound."""
+    """Rounds of exact pricing for each part; the last of them proves the bound."""
     exact_nodes: int = 200
-    """Of branch and bound, for each kind in such a round."""
+    """Nodes of branch and bound for each kind in such a round."""
     nodes: int = 60
-    """Of branch and bound over patterns, for each part."""
+    """Nodes of branch and bound over patterns, for each part."""
     whole_pairs: float = 100.0
-    """Of a class and a kind: for each so many, branch and bound has to promise another `close_enough` to be tried."""
+    """Branch and bound is tried if it may save `close_enough` for each so many pairs of a class and a kind."""
     whole_patterns: int = 150
-    """Among which branch and bound chooses, for each part, besides those of the best so far."""
+    """Patterns that branch and bound chooses from, for each part, besides those of the incumbent."""
     trials: int = 24
     """Choices of domains for the groups that are compared by the greedy heuristics."""
     domains: int = 3
-    """Choices of domains that are searched in full at most."""
+    """Most choices of domains that are searched in full."""
     close_enough: float = 1e-4
-    """A part that could save less than this of the whole purchase is good enough."""
+    """A part that could save less than this fraction of the whole purchase is good enough."""
 
 
 GREEDY = PurchaseEffort(solver=False)
-"""No solver: the best of the greedy heuristics, with a bound by one resource."""
+"""The best of the greedy heuristics, with a bound by one resource and without a solver."""
 
 # -- what is answered -------------------------------------------------------------------------------------------------
 
 
 class PurchaseHeuristic(StrEnum):
-    """What found the machines of a part."""
+    """A `PurchaseHeuristic` names what found the machines of a part."""
 
     BASELINE = "baseline"
     """Pod by pod in Karpenter's order."""
@@ -139,7 +140,7 @@ class PurchaseHeuristic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineBatch:
-    """`machines` equal machines that are filled in the same way."""
+    """A `MachineBatch` is `machines` equal machines that are filled alike."""
 
     kind: str
     pods: Mapping[str, int]
@@ -149,14 +150,14 @@ class MachineBatch:
 
 @dataclass(frozen=True, slots=True)
 class SearchSteps:
-    """The work it took, which depends on the problem alone."""
+    """`SearchSteps` counts the work of a search, which depends on the problem alone."""
 
     rounds: int = 0
-    """Of pricing: linear programmes over patterns."""
+    """Rounds of pricing: linear programmes over patterns."""
     patterns: int = 0
-    """Known in the end."""
+    """Patterns known in the end."""
     nodes: int = 0
-    """Of branch and bound."""
+    """Nodes of branch and bound."""
 
     def __add__(self, other: "SearchSteps") -> "SearchSteps":
         return SearchSteps(self.rounds + other.rounds, self.patterns + other.patterns, self.nodes + other.nodes)
@@ -164,12 +165,12 @@ class SearchSteps:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseSolution:
-    """The best set of machines that was found, and a lower bound that proves how good it is."""
+    """A `PurchaseSolution` is the best set of machines found, with a lower bound that proves how good it is."""
 
     batches: tuple[MachineBatch, ...] = ()
     cost_usd_h: float = 0.0
     bound_usd_h: float = 0.0
-    """No purchase that holds the same pods costs less."""
+    """Lower bound: no purchase that holds the same pods costs less."""
     baseline_usd_h: float = 0.0
     """What Karpenter's order would pay for the same pods; infinite where it finds no place for them."""
     left: Mapping[str, int] = field(default_factory=dict)
@@ -177,9 +178,9 @@ class PurchaseSolution:
     worth_usd_h: Mapping[str, float] = field(default_factory=dict)
     """Class -> the price of one pod that proves the bound."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """Group -> where all of it stands."""
+    """Group -> the domain where all of it stands."""
     heuristics: tuple[PurchaseHeuristic, ...] = ()
-    """What found the parts that have nothing to do with each other, dearest part first."""
+    """What found each independent part, dearest part first."""
     steps: SearchSteps = field(default_factory=SearchSteps)
     failure: str = ""
-    """Why the solver was not used, or not to the end; then the machines are the best that was found without it."""
+    """Why the solver was not used, or not to the end; the machines are then the best found without it."""

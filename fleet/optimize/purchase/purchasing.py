@@ -1,11 +1,11 @@
-"""The cheapest machines for a batch of pods, and where each group of pods stands.
+"""Finds the cheapest machines for a batch of pods, and the domain of each group of pods.
 
 A group stands in one domain (a zone, a placement group), whichever makes the whole cheapest. Choices are compared by
 the greedy heuristics; few choices all of them, many by changing one group at a time. The best few are then searched in
 full, and others only while their bound says that they could be cheaper.
 
-A problem falls into components that share no kind and no limit; each becomes an instance, and is read back. Equal
-classes are one in an instance, and so are equal existing machines; kinds that another one dominates are gone.
+A problem is split into parts that share no kind and no limit; each becomes an instance, and its solution is translated
+back. Equal classes are one in an instance, and so are equal existing machines; dominated kinds are dropped.
 """
 
 from collections import ChainMap, Counter
@@ -46,20 +46,20 @@ Domains = Mapping[str, str]
 """Group -> domain."""
 _USUAL = PurchaseEffort()
 _ROUNDING = 1e-9
-"""By which a sum of prices may exceed a limit, relatively; everything else is counted in whole numbers."""
+"""Relative amount by which a sum of prices may exceed a limit; everything else is counted in whole numbers."""
 _Held = tuple[tuple[str, int], ...]
 """(class, pods on each machine), sorted."""
 
 
 def solve(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> PurchaseSolution:
-    """The best purchase within the effort; never costlier than Karpenter's order for as many pods."""
+    """Returns the best purchase within the effort; never costlier than Karpenter's order for as many pods."""
     if any(it.group and it.count for it in problem.classes):
         return _solve_grouped(problem, effort)
     return _solve_in_domains(problem, {}, effort)
 
 
 def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
-    """What Karpenter's order would buy; groups are not kept together."""
+    """Returns what Karpenter's order would buy; groups are not kept together."""
     parts, unfit = packing_instances(problem, {})
     mixes = [(part, provisioning_order(part)) for part in parts]
     cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
@@ -76,7 +76,7 @@ def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
 
 
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
-    """The best purchase with the groups in their domains, but maybe not all of their pods."""
+    """Returns the best purchase with each group in its domain, where maybe not all of its pods find room."""
     parts, unfit = packing_instances(problem, domains)
     quick = [greedy(part, effort) for part in parts]
     enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
@@ -101,13 +101,13 @@ def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: Purcha
 
 
 def _baseline_usd_h(found: PurchaseIncumbent) -> float:
-    """What Karpenter's order pays for the same pods, infinite where it has no place for them."""
+    """Returns what Karpenter's order pays for the same pods; inf where it has no place for them."""
     placed = found.baseline.placed
     return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else inf
 
 
 def _missing(part: PackingInstance, members: Sequence[Sequence[Member]], placed: Ints) -> dict[str, int]:
-    """Class -> pods of the part without a machine. The search may have left out what there is no room for."""
+    """Returns class -> pods of the part without a machine; `members` are those of the part that was searched."""
     held: dict[str, int] = {}
     for group, count in zip(members, placed.tolist(), strict=True):
         rest = count
@@ -122,9 +122,9 @@ def _missing(part: PackingInstance, members: Sequence[Sequence[Member]], placed:
 
 
 def _solve_grouped(problem: PurchaseProblem, effort: PurchaseEffort) -> PurchaseSolution:
-    """The best purchase that keeps every group in one domain, all of its pods or none."""
+    """Returns the best purchase that keeps every group in one domain, all of its pods or none."""
     groups = {pods.group for pods in problem.classes if pods.group and pods.count}
-    options = {group: _possible(problem, group) for group in sorted(groups)}
+    options = {group: _possible_domains(problem, group) for group in sorted(groups)}
     left = {it.name: it.count for it in problem.classes if it.count and it.group in groups and not options[it.group]}
     while True:
         options = {group: domains for group, domains in options.items() if domains}
@@ -142,8 +142,8 @@ def _solve_grouped(problem: PurchaseProblem, effort: PurchaseEffort) -> Purchase
         left |= {it.name: it.count for it in wanted.classes if it.group == gone and it.count}
 
 
-def _possible(problem: PurchaseProblem, group: str) -> list[str]:
-    """The domains where a pod of each class of a group fits on something, sorted."""
+def _possible_domains(problem: PurchaseProblem, group: str) -> list[str]:
+    """Returns the domains where a pod of each class of a group fits on something, sorted."""
     places = [(it.name, it.domain, it.capacity) for it in problem.kinds if it.most != 0]
     places += [(it.name, it.domain, it.free) for it in problem.existing]
 
@@ -158,7 +158,7 @@ def _possible(problem: PurchaseProblem, group: str) -> list[str]:
 def _best_domains(
     problem: PurchaseProblem, options: Mapping[str, Sequence[str]], effort: PurchaseEffort
 ) -> PurchaseSolution:
-    """The best purchase over the choices of a domain for each group; `options` are the domains of each."""
+    """Returns the best purchase over the choices of a domain for each group, of the `options` of each."""
     if not options:
         return _solve_in_domains(problem, {}, effort)
     every = prod(len(domains) for domains in options.values()) <= effort.trials
@@ -180,21 +180,24 @@ def _best_domains(
 
 @dataclass(frozen=True, slots=True)
 class _DomainTrial:
-    """A choice of domains, and what the greedy heuristics make of it."""
+    """A `_DomainTrial` is a choice of domains with the purchase that the greedy heuristics find for it."""
 
     domains: Domains
     quick: PurchaseSolution
 
     @property
     def rank(self) -> tuple[int, float, tuple[tuple[str, str], ...]]:
+        """Returns the sort key: fewest pods without a machine, then cost, then names."""
         return (*_rank(self.quick), tuple(sorted(self.domains.items())))
 
 
 def _rank(found: PurchaseSolution) -> tuple[int, float]:
+    """Returns (pods without a machine, cost): lower is better."""
     return sum(found.left.values()), found.cost_usd_h
 
 
 def _every(options: Mapping[str, Sequence[str]]) -> Iterator[Domains]:
+    """Yields every choice of one domain for each group."""
     for domains in product(*options.values()):
         yield dict(zip(options, domains, strict=True))
 
@@ -202,7 +205,7 @@ def _every(options: Mapping[str, Sequence[str]]) -> Iterator[Domains]:
 def _one_group_at_a_time(
     options: Mapping[str, Sequence[str]], problem: PurchaseProblem, effort: PurchaseEffort
 ) -> Iterator[Domains]:
-    """Yields the first domains of all; then, group after group, the others, going on with the best so far."""
+    """Yields the first domain of every group; then changes of one group at a time, keeping what is better."""
     best = {group: domains[0] for group, domains in options.items()}
     yield best
     quick = replace(effort, solver=False)
@@ -221,7 +224,7 @@ def _one_group_at_a_time(
 def packing_instances(
     problem: PurchaseProblem, domains: Mapping[str, str]
 ) -> tuple[list[PackingInstance], dict[str, int]]:
-    """The independent parts, groups being held to `domains`; and the pods that fit on no kind at all, by class."""
+    """Returns the independent parts with groups held to `domains`, and class -> pods that fit on no kind."""
     kinds = _kinds(problem)
     standing = {it.name for it in problem.existing}
     capacity = amounts((kind.capacity for kind in kinds), problem.resources)
@@ -233,7 +236,7 @@ def packing_instances(
         fits &= requests[:, resource, None] <= capacity[None, :, resource]
     left = {pods.name: pods.count for row, pods in enumerate(classes) if not fits[row].any()}
     counted, limits = _limits(problem, kinds, standing)
-    merged = _merged(requests, fits)
+    merged = _equal_classes(requests, fits)
     price = np.array([kind.price_usd_h for kind in kinds], dtype=np.float64)
     most = np.array([np.inf if kind.most is None else kind.most for kind in kinds], dtype=np.float64)
     stands = np.array([kind.name in standing for kind in kinds], dtype=bool)
@@ -253,7 +256,7 @@ def packing_instances(
 
 
 def _kinds(problem: PurchaseProblem) -> list[MachineKind]:
-    """All that pods may stand on, by price; each existing machine is a kind of its own that can be had once."""
+    """Returns all kinds that pods may stand on, by price; each existing machine is a kind that can be had once."""
     existing = [MachineKind(it.name, 0.0, it.free, it.domain, 1) for it in problem.existing]
     had = [it for it in problem.kinds if it.most != 0]
     return sorted([*had, *existing], key=lambda it: (it.price_usd_h, it.name))
@@ -262,14 +265,14 @@ def _kinds(problem: PurchaseProblem) -> list[MachineKind]:
 def _limits(
     problem: PurchaseProblem, kinds: Sequence[MachineKind], standing: AbstractSet[str]
 ) -> tuple[Floats, Floats]:
-    """[L, K] what a machine counts, nothing where it stands already, and [L] how much there may be."""
+    """Returns [L, K] what a machine counts against each limit (0 if it exists already), and [L] the limits."""
     ordered = sorted(problem.limits, key=lambda it: it.name)
     most = [it.most * (1 + _ROUNDING) + _ROUNDING if it.counted == USD_H else it.most for it in ordered]
     return usage(ordered, kinds, standing), np.array(most, dtype=np.float64)
 
 
-def _merged(requests: Floats, fits: Bools) -> list[list[int]]:
-    """Rows of classes that ask the same and may stand on the same kinds; those without any kind are left out."""
+def _equal_classes(requests: Floats, fits: Bools) -> list[list[int]]:
+    """Returns groups of class numbers with equal requests and kinds; classes without a kind are left out."""
     equal: dict[tuple[bytes, bytes], list[int]] = {}
     for row in np.flatnonzero(fits.any(axis=1)).tolist():
         equal.setdefault((requests[row].tobytes(), fits[row].tobytes()), []).append(row)
@@ -277,7 +280,7 @@ def _merged(requests: Floats, fits: Bools) -> list[list[int]]:
 
 
 def _components(fits: Bools, counted: Floats) -> list[tuple[list[int], list[int]]]:
-    """(rows of classes, kinds) that share no kind and no limit with others, in the order of their first class."""
+    """Returns (classes, kinds) that share no kind and no limit with others, in the order of their first class."""
     if not len(fits):
         return []
     head = components(np.vstack([fits, counted > 0]))
@@ -288,7 +291,7 @@ def _components(fits: Bools, counted: Floats) -> list[tuple[list[int], list[int]
 
 
 def _reduced(part: PackingInstance) -> PackingInstance:
-    """The part without resources nobody asks for, in whole multiples of common units, without dominated kinds."""
+    """Returns the part without unused resources and dominated kinds, in the largest common units."""
     asked: Bools = np.logical_or.reduce(part.requests, axis=0)
     asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
@@ -303,7 +306,7 @@ def _reduced(part: PackingInstance) -> PackingInstance:
 
 
 def _existing_merged(part: PackingInstance) -> PackingInstance:
-    """Existing machines with the same room for the same classes are one kind that can be had more often."""
+    """Returns the part with equal existing machines merged into one kind that can be had several times."""
     equal: dict[tuple[bytes, ...], list[int]] = {}
     for col in np.flatnonzero(part.open).tolist():
         key = (part.capacity[col].tobytes(), part.fits[:, col].tobytes(), part.usage[:, col].tobytes())
@@ -321,7 +324,7 @@ def _existing_merged(part: PackingInstance) -> PackingInstance:
 
 
 def batches(part: PackingInstance, mix: PatternMix) -> list[MachineBatch]:
-    """The machines by name, dearest kind first; what was counted as one (classes, existing machines) is told apart."""
+    """Returns the machines by name, dearest kind first; merged classes and existing machines are told apart again."""
     queues = [list(reversed(group)) for group in part.members]
     existing = [iter(names) for names in part.names]
     found: Counter[tuple[str, _Held]] = Counter()
@@ -340,7 +343,7 @@ def batches(part: PackingInstance, mix: PatternMix) -> list[MachineBatch]:
 
 
 def _ordered(mix: PatternMix) -> list[tuple[int, list[tuple[int, int]], int]]:
-    """(kind, its (class, pods), machines) of each pattern; dearest first, then the fewest pods of the last class."""
+    """Returns (kind, its (class, pods), machines) of each pattern; dearest first, then by pods of the last class."""
     patterns, rows = np.nonzero(mix.pods)
     pods: list[list[tuple[int, int]]] = [[] for _ in mix.kinds]
     for pattern, row, count in zip(patterns.tolist(), rows.tolist(), mix.pods[patterns, rows].tolist(), strict=True):
@@ -350,7 +353,7 @@ def _ordered(mix: PatternMix) -> list[tuple[int, list[tuple[int, int]], int]]:
 
 
 def _take(queue: list[Member], pods: int, machines: int, held: dict[str, int]) -> None:
-    """Takes `pods` for each of so many machines off the queue; more than one class only for a single machine."""
+    """Takes `pods` for each of `machines` off the queue; of more than one class only for a single machine."""
     while pods:
         name, there = queue.pop()
         taken = min(pods, there // machines)
@@ -361,5 +364,5 @@ def _take(queue: list[Member], pods: int, machines: int, held: dict[str, int]) -
 
 
 def by_class(part: PackingInstance, values: Sequence[float]) -> dict[str, float]:
-    """A number for each row of classes as one for each class."""
+    """Returns class -> value, given one value for each row of merged classes."""
     return {name: value for group, value in zip(part.members, values, strict=True) for name, _ in group}

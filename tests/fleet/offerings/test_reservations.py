@@ -21,8 +21,8 @@ from fleet.offerings.reservations import (
     ReservationCapacity,
     ReservationSelector,
     closes_s,
+    converted_to_on_demand,
     offer_of,
-    outlived,
     terminates_s,
 )
 from fleet.placement.flavor_nodes import FleetFlavors
@@ -381,7 +381,7 @@ def test_a_machine_outlives_its_reservation(instance: dict[str, Any] | None, *, 
     world, claim = World(fleet_of()), reserved_claim()
     if instance is not None:
         world.instances[claim.instance_id] = instance_of(claim, **instance)
-    plain = outlived(world.snapshot(), claim)
+    plain = converted_to_on_demand(world.snapshot(), claim)
     assert (plain is not None) is changes
     if plain is not None:
         assert plain.capacity_pool == CapacityPool("on-demand", P5.name, A)

@@ -59,7 +59,7 @@ def test_kinds_that_another_one_beats_are_gone_and_equal_classes_are_one() -> No
     blocks = (PodBlock("b", {"c0": {"cpu": 1, "twin": 1}}, whole=False),)
     (ground, _) = consolidation_instances(replace(APART, classes=(CPU, twin, GPU), blocks=(*blocks, APART.blocks[1])))
     assert ground.classes == ((0, 1),)
-    assert ground.loose.tolist() == [[2]]
+    assert ground.independent.tolist() == [[2]]
     assert [names[0] for names in ground.kinds.names] == ["c"]  # two pods make no use of more
 
 
@@ -71,5 +71,9 @@ def test_a_block_of_one_domain_has_a_row_and_a_way_for_each() -> None:
     standing = (replace(APART.standing[0], domain="a"),)
     gang = PodBlock("b", {"c0": {"cpu": 2}}, one_domain=True)
     (ground,) = consolidation_instances(ConsolidationProblem(("cpu",), (cpu,), standing, (gang,), domains))
-    assert [way.sum(axis=0).tolist() for way in ground.gangs[0].ways] == [[0, 2, 0, 0], [0, 0, 2, 0], [0, 0, 0, 2]]
+    assert [option.sum(axis=0).tolist() for option in ground.gangs[0].options] == [
+        [0, 2, 0, 0],
+        [0, 0, 2, 0],
+        [0, 0, 0, 2],
+    ]
     assert ground.fits[:, 0].tolist() == [True, True, False, False]

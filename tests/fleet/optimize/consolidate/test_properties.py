@@ -12,7 +12,7 @@ from tests.support.repack import TOLERANCE, broken, problems
 FEW = settings(max_examples=40, deadline=None)
 
 
-EFFORTS = st.sampled_from([ConsolidationEffort(), GREEDY, ConsolidationEffort(ways=0)])
+EFFORTS = st.sampled_from([ConsolidationEffort(), GREEDY, ConsolidationEffort(gang_options=0)])
 
 
 @FEW
