@@ -1,4 +1,4 @@
-"""Adoption: machines that were not bought here become a pool's, each by a person's explicit tag and by nothing else.
+"""Decides on adoption: a machine not bought here joins a pool only by a person's explicit tag.
 
 One tag asks, `muster.dev/adopt` = `<cluster>/<node pool>`, so that there is no instant between two of them at which the
 machine would belong to the cluster and to no claim. What may be adopted gets a claim that names the instance; the life
@@ -23,7 +23,7 @@ from model.fleet import Fleet
 from model.index import Index, derived
 
 TAGGED_WITHIN_S: Final = 60.0
-"""A claim whose machine does not carry its tags after this long is told of."""
+"""Seconds after which it is reported that an adopted machine still lacks its tags."""
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:

@@ -24,7 +24,7 @@ from model.pools import pool_requirements
 from model.requirements import Requirements
 
 KARPENTERS: Final = "karpenter.sh/nodeclaim"
-"""Tag of instances that Karpenter answers for, on whatever cloud."""
+"""Tag of instances that Karpenter manages, on any cloud."""
 
 
 def asks(instance: Instance) -> bool:
@@ -67,17 +67,17 @@ def claim_for(instance: Instance, offering: Offering, now_s: float) -> Claim:
 
 @dataclass(frozen=True, slots=True)
 class _AdoptionRequest:
-    """A machine that is to join a pool, and what the pool may still have."""
+    """An `_AdoptionRequest` is a machine that is to join a pool, with what the pool may still have."""
 
     snapshot: Snapshot
     instance: Instance
     pool: NodePool
     node: Node
     offerings: tuple[Offering, ...]
-    """What of the pool's it could have been bought as: one for each layout."""
+    """Offerings of the pool that the machine could be: one for each MIG layout."""
     headroom: PoolHeadroom
     replicas_left: int | None
-    """How many machines its fixed pool lacks; None = it is not fixed."""
+    """Machines that a fixed pool lacks; None = the pool is not fixed."""
 
     @property
     def where(self) -> CapacityPool:
@@ -86,12 +86,12 @@ class _AdoptionRequest:
 
 @dataclass(slots=True)
 class AdoptionPass:
-    """One pass over the machines that somebody asks to adopt; `take` counts what is adopted in it."""
+    """An `AdoptionPass` judges the machines that ask for adoption; `take` counts those adopted in it."""
 
     fleet: Fleet
     snapshot: Snapshot
     _headroom: dict[str, PoolHeadroom] = field(default_factory=dict)
-    """Of all pools, made when somebody asks for one: they may share a placement group."""
+    """Pool -> what it may still buy; computed for all pools at once, for they may share a placement group."""
     _taken: Counter[str] = field(default_factory=Counter)
 
     def judge(self, instance: Instance) -> Offering | Refusal:

@@ -18,17 +18,17 @@ from fleet.quota.workload import PreemptionMode, Workload, WorkloadAssignment
 
 @dataclass(slots=True)
 class CycleResult:
-    """Everything that a cycle, or a sweep of several, has decided."""
+    """A `CycleResult` is everything that one cycle, or a sweep of several, has decided."""
 
     admitted: list[AdmittedWorkload] = field(default_factory=list)
     placed: list[AdmittedWorkload] = field(default_factory=list)
-    """They held their quota before, and have a place now."""
+    """Holders of quota that got a place in this cycle (Kueue's second pass)."""
     lost: list[AdmittedWorkload] = field(default_factory=list)
-    """They hold their quota still, and have to leave: a node of theirs failed and there is no other place."""
+    """Holders of quota that have to leave: a node of theirs failed and there is no other place."""
     replaced: list[AdmittedWorkload] = field(default_factory=list)
-    """They hold nothing any more: one that was admitted replaces each."""
+    """Workloads whose quota was given back because an admitted one replaces them."""
     evictions: list[tuple[Victim, Workload]] = field(default_factory=list)
-    """With the workload each is evicted for."""
+    """(victim, the workload it is evicted for)."""
     waiting: list[CycleEntry] = field(default_factory=list)
     """Heads that were not admitted."""
     skipped_preemptions: dict[str, int] = field(default_factory=dict)
@@ -44,12 +44,12 @@ class CycleResult:
 
 @dataclass(slots=True)
 class AdmissionCycle:
-    """Decides the entries of one cycle in the order in which they come."""
+    """An `AdmissionCycle` decides the entries of one cycle in the order in which they come."""
 
     nominator: Nominator
     result: CycleResult = field(default_factory=CycleResult)
     taken: dict[str, Victim] = field(default_factory=dict)
-    """uid -> victim so far, which is still in the ledger."""
+    """uid -> victim chosen so far in this cycle; it is still in the ledger."""
     _taken_below: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
     """Root -> the victims that hold quota of its tree."""
     held: dict[str, HeldCapacity] = field(default_factory=dict)
@@ -80,11 +80,12 @@ class AdmissionCycle:
         return True
 
     def _overlaps(self, entry: CycleEntry) -> bool:
-        """Returns whether a victim of the entry goes for another entry already."""
+        """Returns whether a victim of the entry is already evicted for another entry."""
         taken = self.taken
         return bool(taken) and any(victim.holder.workload.uid in taken for victim in entry.victims)
 
     def _outcome(self, entry: CycleEntry) -> EntryOutcome:
+        """Returns the outcome of an entry, and carries out what follows from it."""
         if entry.workload.busy:
             if entry.deferred or (entry.mode is PreemptionMode.FIT and self._still_fits(entry)):
                 self._keep(entry, entry.assignment.usage)
@@ -96,7 +97,7 @@ class AdmissionCycle:
             self.nominator.forget_progress(entry.workload)
             return EntryOutcome.PENDING_PREEMPTION
         if entry.mode is PreemptionMode.FIT or (entry.victims and entry.workload.may_evict):
-            return self._carried_out(entry)
+            return self._carry_out(entry)
         if entry.victims:
             return EntryOutcome.GATED
         # What it cannot take back later stays free for it.
@@ -104,11 +105,13 @@ class AdmissionCycle:
             self._keep(entry, resources_to_reserve(entry.node, entry.assignment))
         return EntryOutcome.NO_CANDIDATES
 
-    def _carried_out(self, entry: CycleEntry) -> EntryOutcome:
+    def _carry_out(self, entry: CycleEntry) -> EntryOutcome:
+        """Admits the entry or evicts its victims; one that backfills does so on what is reserved for others."""
         with self.nominator.unreserved() if entry.backfills else nullcontext():
-            return self._done(entry)
+            return self._admit_or_evict(entry)
 
-    def _done(self, entry: CycleEntry) -> EntryOutcome:
+    def _admit_or_evict(self, entry: CycleEntry) -> EntryOutcome:
+        """Returns the outcome of admitting an entry or evicting its victims; SKIPPED if it no longer fits."""
         if self._overlaps(entry) or not self._still_fits(entry):
             if entry.mode.preempting:
                 self._count_skip(entry)
@@ -120,6 +123,7 @@ class AdmissionCycle:
         return EntryOutcome.ADMITTED
 
     def _evict(self, entry: CycleEntry) -> None:
+        """Records the victims of an entry, and holds quota and place for it until they have left."""
         settled = not any(victim.holder.unsettled for victim in entry.victims)
         for victim in entry.victims if settled else ():
             self.taken[victim.holder.workload.uid] = victim
@@ -130,6 +134,7 @@ class AdmissionCycle:
         self.nominator.forget_progress(entry.workload)
 
     def _admit(self, entry: CycleEntry) -> None:
+        """Adds the entry's workload to the ledger, or moves a holder to the place found for it."""
         found = entry.assignment
         if entry.second_pass is not None:
             self.ledger.move(entry.second_pass.holder, found.place)
@@ -149,7 +154,7 @@ class AdmissionCycle:
         self.result.skipped_preemptions[name] = self.result.skipped_preemptions.get(name, 0) + 1
 
     def _recompute(self, entry: CycleEntry) -> None:
-        """Nominates an entry anew as if the victims so far were gone: some of them were to go for it."""
+        """Nominates an entry again because some of its victims go for another entry, as if all victims were gone."""
         self._renominate(entry)
         if entry.mode is PreemptionMode.FIT:
             entry.wait_for(self.ledger.leaving.values() if entry.leaving_gone else ())
@@ -157,7 +162,7 @@ class AdmissionCycle:
         self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: CycleEntry) -> None:
-        """Nominates an entry anew if its place has gone to a head before it: for another, with victims if need be."""
+        """Nominates an entry again if an entry before it has taken its place: for another, with victims if need be."""
         if self.ledger.placement is NO_PLACEMENT:
             return
         gone = self._lift(entry, self._taken(entry))
@@ -170,7 +175,7 @@ class AdmissionCycle:
             self._renominate(entry)
 
     def _renominate(self, entry: CycleEntry) -> None:
-        """Nominates an entry anew as if all who leave were gone, among the flavors nominated before."""
+        """Nominates an entry again as if all victims so far were gone, among the flavors it was nominated with."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
         gone = self._lift(entry, self._taken(entry))
         search = self.nominator.search(entry.queue.name, nominated)
@@ -185,9 +190,9 @@ class AdmissionCycle:
         return [victim.holder for victim in self.taken.values()]
 
     def _lift(self, entry: CycleEntry, more: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
-        """Lifts `more` and those that the entry was nominated without; who is returned has to be put back.
+        """Lifts `more` and the holders that the entry was nominated without; returns whom to put back.
 
-        Who was nominated as if those who leave had left is judged so too.
+        An entry nominated as if leaving holders had left is judged like that here.
         """
         self.ledger.count_leaving(gone=entry.leaving_gone)
         gone = []
@@ -221,13 +226,13 @@ class AdmissionCycle:
         return enough
 
     def _keep(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
-        """Holds what an entry waits for until the end of the cycle or longer."""
+        """Holds quota and place for a waiting entry, until the end of the cycle or longer."""
         held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place)
         held.take(self.ledger)
         self.held[entry.workload.uid] = held
 
     def close(self, *, but: frozenset[str] = frozenset()) -> list[HeldCapacity]:
-        """Gives back what is held for entries that wait; returns what stays held, for the workloads named."""
+        """Gives back what is held for waiting entries; returns what stays held, for the workloads in `but`."""
         longer = []
         for uid, held in reversed(self.held.items()):
             if uid in but:

@@ -1,8 +1,8 @@
-"""Admission fair sharing: what local queues used lately, and the number that orders them (Kueue's; reference 3.6).
+"""Computes Kueue's admission fair sharing: the recent usage of local queues, and the number that orders them (3.6).
 
 A *local queue* is `namespace/queue`, by the queue that jobs name: a LocalQueue of Kueue, or one namespace in a Queue of
-ours. What admitted gangs hold is sampled and forgotten by half lives, and an admission counts ahead, as much as one
-interval of it, until the sample has it (Kueue's entry penalty).
+ours. Usage of admitted gangs is sampled and decays by a half-life; an admission counts at once, as much as one sampling
+interval of it, until the next sample contains it (Kueue's entry penalty).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from model.index import Index, derived
 from model.quantity import Resources
 
 FORGOTTEN = 1e-6
-"""Less than this of a resource (a millicore, a byte, a device) is nothing: accounts do not pile up for ever."""
+"""Smaller amounts of a resource (a millicore, a byte, a device) are dropped, so that records do not pile up."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageDecay:
-    """The half-life of local queues' usage, how often it is sampled, and the weights of resources."""
+    """A `UsageDecay` is the half-life of local queues' usage, how often it is sampled, and the weights of resources."""
 
     half_life_s: float
     sampling_s: float = 300.0
@@ -35,14 +35,14 @@ class UsageDecay:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueUsage:
-    """The usage of one local queue, decayed with time, with what was admitted since the last sample."""
+    """A `LocalQueueUsage` is the decayed usage of one local queue, and what was admitted since the last sample."""
 
     consumed: Mapping[str, float] = field(default_factory=dict)
     """Resource -> decayed usage, canonical amounts."""
     at_s: float = 0.0
     """When `consumed` was last brought up to date."""
     penalty: Mapping[str, float] = field(default_factory=dict)
-    """Admitted since the last sample: it counts at once, until the sample has it."""
+    """Resource -> amount admitted since the last sample, which counts until the next sample has it."""
 
     def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "LocalQueueUsage":
         """Returns the account decayed to now and mixed with present usage; nothing is counted ahead any more."""
@@ -96,7 +96,7 @@ def _natural(resource: str, amount: float) -> float:
 
 @dataclass(slots=True)
 class UsageLedger:
-    """The usage of local queues while decisions are made: admissions count for the decisions that follow."""
+    """A `UsageLedger` is the usage of local queues while decisions are made: each admission counts for the next."""
 
     decay: UsageDecay
     accounts: dict[str, LocalQueueUsage]
@@ -172,7 +172,7 @@ def _ordered(fleet: Fleet, specs: QuotaSpecs, namespace: str, queue: str) -> boo
 
 
 class GangAdmission(NamedTuple):
-    """The instant (epoch seconds) at which a gang got quota."""
+    """A `GangAdmission` is the instant (epoch seconds) at which a gang got quota."""
 
     uid: str
     at_s: float
@@ -180,13 +180,13 @@ class GangAdmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """The usage of all local queues at one sample, with what was admitted since."""
+    """A `UsageSample` is the usage of all local queues at one sample, with what was admitted since."""
 
     accounts: Mapping[str, LocalQueueUsage] = field(default_factory=dict)
     at_s: float = 0.0
-    """The last sample, of all accounts alike; 0 = none yet."""
+    """When the last sample of all local queues was taken (epoch seconds); 0 = none yet."""
     ahead: frozenset[GangAdmission] = frozenset()
-    """Admissions that count ahead in the accounts, or that the sample had."""
+    """Admissions that count already: as penalties, or because the sample has them."""
 
     def used(self) -> dict[str, dict[str, float]]:
         """Returns local queue -> resource -> what it used lately, with what counts ahead."""
@@ -194,7 +194,7 @@ class UsageSample:
 
 
 class _GangUsage(NamedTuple):
-    """The amounts that one gang holds, of a queue that usage orders."""
+    """A `_GangUsage` is what one gang holds in a queue that is ordered by usage."""
 
     local_queue: str
     admission: GangAdmission

@@ -27,7 +27,7 @@ from fleet.quota.workload import (
 )
 
 MOST_OPTIONS = 64
-"""So many assignments are tried for one workload: a bound in steps, so that the same input gives the same answer."""
+"""Most assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
 
 Found = tuple[WorkloadAssignment, list[Victim]]
 
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(slots=True)
 class AssignmentSearch:
-    """Searches flavors, a place and victims for one workload at a time; the ledger ends as it began."""
+    """An `AssignmentSearch` looks for flavors, a place and victims for one workload; the ledger ends as it began."""
 
     ledger: QuotaLedger
     rules: AdmissionRules

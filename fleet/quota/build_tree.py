@@ -1,4 +1,4 @@
-"""Building the quota tree of a fleet: specs of Teams and Cohorts, of Queues and ClusterQueues, and what gangs hold.
+"""Builds the quota tree of a fleet: specs of Teams and Cohorts, of Queues and ClusterQueues, and what gangs hold.
 
 A Team is a cohort with quota of its own, and a Queue below it uses that quota as if it were the queue's.
 """

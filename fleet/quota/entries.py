@@ -32,11 +32,11 @@ class EntryOutcome(StrEnum):
     NO_FIT = "NoFit"
     NO_CANDIDATES = "NoCandidates"
     SKIPPED = "FailedAfterNomination"
-    """Another head took the quota or the place before it."""
+    """An entry decided earlier in the cycle took the quota or the place."""
     PENDING_PREEMPTION = "PendingPreemption"
     GATED = "BlockedOnPreemptionGates"
     BUSY = "Busy"
-    """It keeps its turn while its last decision is written."""
+    """The workload's last decision is still being saved; it stays at the head meanwhile."""
     GENERIC = "Generic"
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     PREEMPTION_FAILED = "PreemptionFailed"
@@ -61,7 +61,7 @@ def stays_at_head(outcome: EntryOutcome, *, strict: bool) -> bool:
 
 @dataclass(slots=True, eq=False)
 class CycleEntry:
-    """One head of a cycle, with what could be given to it (Kueue's entry)."""
+    """A `CycleEntry` is one head of a cycle, with what could be given to it (Kueue's entry)."""
 
     workload: Workload
     queue: QuotaQueueSpec
@@ -70,19 +70,19 @@ class CycleEntry:
     victims: list[Victim] = field(default_factory=list)
     outcome: EntryOutcome = EntryOutcome.GENERIC
     deferred: bool = False
-    """It fits once the victims of others in this cycle are gone, and has none of its own."""
+    """Whether it fits once victims of other entries are gone, and needs none of its own."""
     backfills: bool = False
-    """It ends before the reservations of others are due, and uses what they will need."""
+    """Whether it uses what is reserved for others, because it ends before they need it."""
     fits_beside: bool = False
-    """It fits now, and will once those who are leaving have made room for others: it need not wait for that."""
+    """Whether it fits now and also after leaving holders have made room for others, so that it need not wait."""
     resumed: bool = False
-    """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
+    """Whether its search resumed after flavors tried in an earlier cycle, which were not looked at again."""
     gone: tuple[AdmittedWorkload, ...] = ()
-    """Those who leave for it to start: the one it replaces, and where it is deferred those who were leaving."""
+    """Holders that leave before it starts: the one it replaces and, if deferred, those that were leaving."""
     leaving_gone: bool = False
-    """It was nominated as if those who are leaving already had left."""
+    """Whether it was nominated as if holders that are leaving had left."""
     second_pass: SecondPassWorkload | None = None
-    """It holds its quota and asks only for a place, as this says."""
+    """Set for a workload that holds quota already and asks only for a place."""
 
     def wait_for(self, leaving: Iterable[AdmittedWorkload]) -> None:
         """Notes that the entry fits once these holders and the victims of others are gone."""

@@ -1,4 +1,4 @@
-"""Who holds quota, and where the pods of those stand: the ledger that all decisions of a cycle are made against.
+"""Keeps the ledger that all decisions of a cycle are made against: who holds quota, and where its pods stand.
 
 Machines are behind one protocol, so that the engine runs with them and without.
 """
@@ -24,17 +24,17 @@ class AdmittedWorkload:
     usage: Mapping[Cell, int]
     reserved_at_s: float
     ends_at_s: float = inf
-    """When it says it will have ended (epoch seconds); inf = it does not say."""
+    """When it is expected to have ended (epoch seconds); inf = unknown."""
     leaving: bool = False
-    """It was evicted and is not gone yet."""
+    """Whether it was evicted and has not left yet."""
     place: object = None
-    """Where its pods stand, as the placement backend knows it."""
+    """Where its pods stand; opaque here, known to the placement backend."""
     protected: bool = False
-    """It may not be chosen as a victim now."""
+    """Whether it may not be chosen as a victim now."""
     unsettled: bool = False
-    """The last decision about it is still being written: who wants it to go waits until that is done."""
+    """Whether its last decision is still being saved: a preemptor that wants it to leave waits for that."""
     out: bool = False
-    """It is lifted out of the ledger for the moment."""
+    """Whether it is lifted out of the ledger for a what-if."""
 
     def uses_any(self, cells: Iterable[Cell]) -> bool:
         """Returns whether the workload takes something of one of the cells."""
@@ -51,7 +51,7 @@ class SecondPassWorkload:
 
     holder: AdmittedWorkload
     lost: bool = False
-    """A node under it failed: nobody is evicted to make room, and what still runs stays where it is."""
+    """Whether a node under it failed: then nobody is evicted for it, and its other pods stay where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class QuotaLedger:
     placement: PlacementBackend = NO_PLACEMENT
     holders: dict[str, AdmittedWorkload] = field(default_factory=dict)
     leaving: dict[str, AdmittedWorkload] = field(default_factory=dict)
-    """Those who were told to leave and still hold what they hold, by uid."""
+    """uid -> holder that was told to leave and still holds its quota and place."""
     leaving_gone: bool = False
-    """Whether they count as gone for the moment; see `count_leaving`."""
+    """Whether leaving holders count as gone in the present what-if; see `count_leaving`."""
     _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
     _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
     """Queue -> those who are not leaving, by `eviction_order`: made when first asked for, kept in order from then on,
@@ -173,9 +173,9 @@ class QuotaLedger:
             del staying[bisect_left(staying, eviction_order(holder), key=eviction_order)]
 
     def count_leaving(self, *, gone: bool) -> None:
-        """Counts those who are leaving as gone from now on, or as there again.
+        """Counts leaving holders as gone from now on, or as present again.
 
-        What-ifs that take their leaving for granted come in long rows: this way nobody is lifted for each of them.
+        Many what-ifs in a row assume that they have left; so they are lifted once and not for each.
         """
         if gone is self.leaving_gone:
             return

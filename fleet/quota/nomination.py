@@ -25,7 +25,7 @@ from fleet.reasons import Reason
 from fleet.snapshot.elastic_parts import whole
 
 FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
-"""Reasons that no waiting cures."""
+"""Reasons that waiting does not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Nominator:
     local_usage: dict[str, float] = field(default_factory=dict)
     """Local queue -> decayed usage."""
     usage_ledger: UsageLedger | None = None
-    """What `local_usage` is worked out from, where admissions are to count within a sweep."""
+    """The ledger that `local_usage` is computed from, where admissions are to count within a sweep."""
     reservations: list[BackfillReservation] = field(default_factory=list)
-    """Of this sweep: at most one a queue."""
+    """Reservations made in this sweep: at most one a queue."""
     held: list[HeldCapacity] = field(default_factory=list)
-    """Kept by this sweep for workloads that wait, until its end."""
+    """Capacity held until the end of this sweep for workloads that wait."""
     _last: dict[str, _LastAssignment] = field(default_factory=dict)
     """uid -> where the search for flavors goes on."""
     _changes: dict[str, int] = field(default_factory=dict)
@@ -161,10 +161,11 @@ class Nominator:
     def _wait_for_leaving(
         self, entry: CycleEntry, search: AssignmentSearch, resume: Sequence[Mapping[str, int]] | None
     ) -> None:
-        """Nominates an entry that does not fit as if all who are leaving had left, for whomever they do.
+        """Nominates an entry that does not fit as if all leaving holders had left.
 
-        Nobody else need go for that. Who does not fit then does not fit now either. Most heads in a row fare alike, so
-        the ledger stays as the last one left it, and changes only for a head that asks for the other view.
+        If it fits then, it waits for them and nobody else is evicted; if it does not, it does not fit now either. Most
+        heads in a row fare alike, so the ledger stays as the last one left it, and changes only for a head that asks
+        for the other view.
         """
         if entry.leaving_gone is not (entry.mode is PreemptionMode.FIT):
             return

@@ -24,7 +24,7 @@ def order_key(workload: Workload) -> Key:
 
 @dataclass(slots=True)
 class RequeueCounter:
-    """How often everything set aside in one tree was to be looked at again; all queues of the tree share it."""
+    """A `RequeueCounter` counts requests to look again at everything set aside in one tree; its queues share it."""
 
     count: int = 0
 
@@ -35,7 +35,7 @@ QueuePosition = tuple[Key, int]
 
 @dataclass(slots=True)
 class PendingQueue:
-    """The waiting workloads of one queue. At most one is popped and not yet back at any time."""
+    """A `PendingQueue` holds the waiting workloads of one queue; at most one is popped and not yet put back."""
 
     strict: bool = False
     usage: Callable[[Workload], float] | None = None
@@ -53,11 +53,11 @@ class PendingQueue:
     """Numbers of the positions in `_heads`, so that none is there twice."""
     _pushed: int = 0
     _overdue: bool = False
-    """Whether one that has waited too long was ever put in."""
+    """Whether an overdue workload was ever pushed."""
     _waiting: dict[str, Workload] = field(default_factory=dict)
-    """In a row, by uid; what is in a row and not here has left."""
+    """uid -> workload in a row; an entry of a row that is not here has left."""
     _inadmissible: dict[str, Workload] = field(default_factory=dict)
-    """Set aside one by one."""
+    """uid -> workload that was set aside by itself."""
     _inadmissible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes set aside: their rows have no entry in `_heads`, or one that is dropped when it is met."""
     _taken_up: int = field(init=False)

@@ -37,9 +37,9 @@ class PreemptionContext:
     queue: QuotaQueueSpec
     node: QuotaNode
     usage: Usage
-    """All it asks for."""
+    """All that the workload asks for."""
     cells: Collection[Cell]
-    """What it asks for and cannot have without preemption."""
+    """What the workload cannot have without preemption."""
     finds_place: Callable[[], bool] = field(default=lambda: True)
     """Whether its pods would have a place as the ledger stands."""
     local_usage: Mapping[str, float] = field(default_factory=dict)
@@ -127,9 +127,9 @@ def fill_back(
 ) -> list[Victim]:
     """Puts back the victims that are not needed after all; the last one taken made it fit and stays out.
 
-    From the last but one to the first; who is put back leaves a hole that the last of the list moves into, so the order
-    of visits shifts as upstream's does. `still_right` may object to going on with just the victims left. All that are
-    returned are still out of the ledger afterwards.
+    Goes from the last but one to the first. Each victim put back is replaced in the list by the last one, so the order
+    of visits shifts as upstream's does. `still_right` may object to going on with just the remaining victims. All
+    victims returned are still out of the ledger.
     """
     kept = list(taken)
     for index in range(len(kept) - 2, -1, -1):
@@ -212,7 +212,7 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
 
 
 def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[QuotaNode]]) -> bool:
-    """Returns whether a queue loses nobody: some subtree that it is in is within quota on all contested cells."""
+    """Returns whether a queue loses nobody, because a subtree above it is within its quota on all contested cells."""
     path = paths.get(queue.name)
     if path is None:
         path = paths[queue.name] = list(_apart(context, queue))

@@ -1,4 +1,4 @@
-"""Where a gang waits, and before whom: the queue behind the name that a job gives, and the priority of the job.
+"""Finds the queue behind the name that a job gives, and the priority by which its gang is ordered.
 
 That queue is a Queue of ours, a queue of Volcano, or a ClusterQueue of Kueue behind a LocalQueue. Here they look alike.
 """
@@ -21,19 +21,19 @@ DEFAULT_CLASS: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class QueueBinding:
-    """A queue as jobs are bound to it; the quota engine knows it by `name`."""
+    """A `QueueBinding` is a queue as jobs are bound to it; the quota engine knows it by `name`."""
 
     name: str
     stop_policy: str = "None"
     protected_run_s: float = 0.0
     reserve_after_s: float | None = None
-    """How long its gangs wait before capacity is kept for them; None = as long as they say themselves."""
+    """Seconds its gangs wait before capacity is reserved for them; None = as long as each gang says."""
     team: Team | None = None
-    """Whose quota it uses; None for a ClusterQueue, which has its own."""
+    """The team whose quota it uses; None for a ClusterQueue, which has its own."""
     on_node_failure: str = "Replace"
-    """What becomes of its gangs when they lose a node, unless they say it themselves; Kueue replaces it."""
+    """`Replace` (as in Kueue) or `Evict`: what happens to gangs that lose a node, unless they say so themselves."""
     namespaces: LabelSelector | None = None
-    """Namespaces whose work a ClusterQueue takes; None = none, or the team says."""
+    """Selector of namespaces whose work a ClusterQueue takes; None = none, or the team decides."""
 
     @property
     def payer(self) -> str:

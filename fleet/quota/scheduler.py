@@ -30,9 +30,9 @@ class AdmissionScheduler(Nominator):
     """Decides who is admitted and who is evicted; whoever calls it carries that out and tells it what came of it."""
 
     pending: dict[str, PendingQueue] = field(default_factory=dict)
-    """Queue -> what waits in it, of the queues that anything was ever submitted to."""
+    """Queue -> the workloads that wait in it, for queues that ever had any."""
     _requeues: dict[str, RequeueCounter] = field(default_factory=dict)
-    """Root -> how often everything set aside below it was to be looked at again."""
+    """Root -> counter of requests to look again at everything set aside below it."""
 
     def submit(self, workload: Workload) -> None:
         """Adds a workload to its queue; KeyError when there is no such queue."""

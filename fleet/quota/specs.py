@@ -1,7 +1,7 @@
-"""What the quota engine is told of a fleet: cohorts, queues with their policies, flavors, rules. Kueue's terms.
+"""Defines what the quota engine is told of a fleet, in Kueue's terms: cohorts, queues, policies, flavors, rules.
 
-Plain values without behaviour of their own. `fleet.quota.build_tree` writes them from the declarations of a fleet; a
-replay, the conformance cases and the benchmarks write theirs by hand.
+The specs are plain values. `fleet.quota.build_tree` makes them of the declarations of a fleet; a replay, the
+conformance cases and the benchmarks make theirs by hand.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ PODS = "pods"
 UNLIMITED = 1 << 62
 """An amount without bound."""
 EVERY_RESOURCE = "*"
-"""As the one resource of a queue's one group: one flavor gives all that is asked for."""
+"""Stands for all resources in a group that gives everything from one flavor."""
 
 
 class FlavorResource(NamedTuple):
@@ -58,7 +58,7 @@ class CandidatePolicy(StrEnum):
 
 
 class FungibilityPolicy(StrEnum):
-    """Whether a flavor that would need borrowing, or preemption, is taken, or the next one looked at first."""
+    """Whether a flavor that needs borrowing or preemption is taken at once, or the next one is tried first."""
 
     STOP = "MayStopSearch"
     NEXT = "TryNextFlavor"
@@ -164,10 +164,10 @@ class PreemptionStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Switches of the engine that hold for every queue."""
+    """`AdmissionRules` are switches of the quota engine that hold for every queue."""
 
     fair: tuple[PreemptionStrategy, ...] = ()
-    """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
+    """Strategies of fair sharing, empty = off; the second is tried when the first frees too little."""
     upstream_defects: bool = False
     """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its
     worst (mode, borrowing) pair; victims are put back without asking whether the others may then still be taken; a
@@ -178,16 +178,16 @@ class AdmissionRules:
     preemptors_first: bool = False
     """Heads that already had others evicted for them go before all others of the cycle."""
     place_again: bool = True
-    """A head whose place went to another in the same cycle is nominated once more at once."""
+    """Whether an entry whose place was taken in the same cycle is nominated again at once."""
     victims_again: bool = True
-    """So is one whose victims go for another already; otherwise it waits for the next cycle."""
+    """Whether an entry whose victims go for another is nominated again at once; else it waits for the next cycle."""
     lost_leave: bool = True
-    """A workload that lost a node and finds no other place is evicted at once, rather than looked at again."""
+    """Whether a workload that lost a node and finds no other place is evicted at once."""
     fair_trees: frozenset[str] | None = None
-    """Names of the roots fair sharing is on for; None = all."""
+    """Roots of the trees in which fair sharing is on; None = all."""
     wait_for_leaving: bool = False
-    """What somebody is about to leave counts as coming, whoever they leave for, before anybody else is evicted."""
+    """Whether a workload waits for what leaving holders will free before anybody else is evicted for it."""
     every_flavor: bool = False
-    """Where quota fits and no machine can be had, look at the next flavor at once."""
+    """Whether the next flavor is tried at once where quota fits and no machine can be had."""
     count_declared_only: bool = False
-    """A resource that no quota of the tree names is not limited, rather than refused (Kueue's IgnoreUndeclared)."""
+    """Whether a resource without any quota in the tree is unlimited; else it is refused (Kueue's IgnoreUndeclared)."""

@@ -1,4 +1,4 @@
-"""Workloads as the quota engine sees them: what each asks for, and what it could be given (Kueue's Assignment)."""
+"""Defines workloads as the quota engine sees them: what each asks for, what it could be given (Kueue's Assignment)."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -23,17 +23,17 @@ class Workload:
     queue: str
     priority: int
     created_at_s: float
-    """NEVER_CREATED_S sorts before everything."""
+    """Epoch seconds; NEVER_CREATED_S sorts before everything."""
     pod_sets: tuple[PodSet, ...]
     queued_at_s: float | None = None
-    """The time that orders it in its queue, when that is not its creation: the time of an eviction."""
+    """Epoch seconds by which it is ordered if that is not its creation: its last eviction."""
     evicted_at_s: float = 0.0
-    """Last time it was evicted: among equals the one that waits longest since goes first."""
+    """Epoch seconds of the last eviction: among equals the earliest goes first."""
     local_queue: str = ""
-    """The local queue whose usage it counts as, where that orders the queue."""
+    """The local queue whose usage it adds to, where usage orders the queue."""
     preempts: bool = True
     buys: bool = True
-    """Whether a machine may be bought, cut anew or waited for so that it has a place."""
+    """Whether machines may be bought, re-partitioned or waited for to place it."""
     may_evict: bool = True
     """False while a gate holds its preemptions back: it waits although there are victims."""
     allowed_flavors: frozenset[str] | None = None
@@ -41,13 +41,13 @@ class Workload:
     replaces: str = ""
     """uid of the workload it stands in for (a scaled job's new slice): that one's usage is its own."""
     overdue: bool = False
-    """It has waited longer than its queue or it itself says it should: what becomes free is reserved for it."""
+    """Whether it has waited longer than its queue or it itself allows, so that freed capacity is reserved for it."""
     runs_s: float | None = None
-    """How long it says it will run; None = it does not say."""
+    """Seconds it is expected to run at most; None = unknown."""
     busy: bool = False
-    """The last decision about it is still being written: it keeps its turn, and nothing new is decided."""
+    """Whether its last decision is still being saved: it stays at the head, and nothing new is decided."""
     nominated: bool = False
-    """Others were already evicted for it, and it waits for them to leave."""
+    """Whether others were evicted for it already, and it waits for them to leave."""
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
     _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
@@ -118,7 +118,7 @@ class PreemptionMode(IntEnum):
 
     NO_FIT = 0
     NO_CANDIDATES = 1
-    """Only by preemption, and there is nobody to preempt."""
+    """Only by preemption, and there is no candidate."""
     PREEMPT = 2
     """By preemption, of a workload of the own queue among others."""
     RECLAIM = 3
@@ -186,9 +186,9 @@ class PodSetFlavors:
     """Resource -> amount for all pods."""
     choices: dict[str, FlavorAssignment] | None = None
     refusals: list[FlavorRefusal] = field(default_factory=list)
-    """What was found against flavors that were tried, in this order."""
+    """Why flavors were refused, in the order they were tried."""
     no_place: bool = False
-    """Quota or not: its pods could not stand anywhere, even if no workload stood there."""
+    """Whether its pods could not be placed even if no workload had any pods running."""
 
     @property
     def mode(self) -> PreemptionMode:

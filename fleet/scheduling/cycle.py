@@ -156,7 +156,7 @@ class AdmissionPass:
         return self.bindings[key]
 
     def _protected(self, gang: Gang, binding: QueueBinding) -> bool:
-        """Returns whether a running gang may not be evicted yet (`protectedRun` of its queue)."""
+        """Returns whether a running gang may not be evicted yet (`protectedRunTime` of its queue)."""
         ran_s = self.snapshot.now_s - gang.admitted_at_s
         return gang.state is GangState.ADMITTED and ran_s < binding.protected_run_s
 

@@ -1,4 +1,4 @@
-"""What is observed, as immutable values: one `Snapshot` is all that a decider sees of the world."""
+"""Holds what is observed as immutable values: one `Snapshot` is all that a decider sees of cluster and cloud."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Whether a pod may stand on a node at all: labels, affinity and taints, Muster's own among them; room apart."""
+"""Judges whether a pod may stand on a node by labels, affinity and taints, Muster's own among them, not by room."""
 
 from collections.abc import Iterable, Mapping
 
@@ -37,15 +37,15 @@ def admits(
 
 
 UNREGISTERED = Taint(key="muster.dev/unregistered", effect="NoExecute")
-"""On every new machine until its claim has adopted it, so that nothing runs on a node nobody answers for."""
+"""Set on every new machine until its node is registered, so that nothing runs on a node without a claim."""
 
 
 DISRUPTED = Taint(key="muster.dev/disrupted", effect="NoSchedule")
-"""On a machine that is leaving."""
+"""Set on a machine that is leaving."""
 
 
 RECUTTING = Taint(key="muster.dev/recutting", effect="NoSchedule")
-"""On a machine whose GPUs are being cut anew."""
+"""Set on a machine whose GPUs are being partitioned anew."""
 
 
 OWN_KEYS = frozenset({UNREGISTERED.key, DISRUPTED.key, RECUTTING.key})

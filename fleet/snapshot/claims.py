@@ -1,4 +1,4 @@
-"""Claims: the written intent to own one machine, and what became of it."""
+"""Defines claims: each is the written intent to own one machine, and the record of what became of it."""
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,24 +10,24 @@ from model.kinds import NEVER
 from model.quantity import Resources
 
 SAME_INSTANT_S: Final = 1e-3
-"""Instants that differ by less are one: what is written down is rounded, and must not look like news afterwards."""
+"""Instants that differ by less count as equal, because stored ones are rounded."""
 
 
 class ClaimState(StrEnum):
-    """How far a machine has come. Every claim ends in TERMINATING and then disappears."""
+    """A `ClaimState` says how far a machine has come. Every claim ends in TERMINATING and then disappears."""
 
     PENDING = "Pending"
-    """Intent written, nothing bought yet (or not known)."""
+    """The claim is written; nothing is bought yet, or it is not known to be."""
     LAUNCHED = "Launched"
     REGISTERED = "Registered"
     READY = "Ready"
-    """Node ready, start-up taints gone, every owed resource in allocatable."""
+    """The node is ready, start-up taints are gone, and every extended resource owed is in its allocatable."""
     TERMINATING = "Terminating"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The all-or-nothing purchase a claim belongs to. All claims of a `group` succeed or none stays.
+    """A `Launch` names the all-or-nothing purchase of a claim: all claims of a `group` succeed or none stays.
 
     A group is made of lots, one for each capacity pool it buys from; `size` counts the claims of the whole group.
     """
@@ -39,7 +39,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class NodeDisruption:
-    """Why a machine is leaving and until when its pods may take (epoch seconds; inf = no deadline)."""
+    """A `NodeDisruption` says why a machine is leaving and when its drain must be over (epoch seconds; inf = never)."""
 
     reason: str
     message: str
@@ -49,43 +49,45 @@ class NodeDisruption:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One machine, from the written intent to buy it until it is gone (CRD `NodeClaim`).
+    """A `Claim` is one machine, from the written intent to buy it until it is gone (CRD `NodeClaim`).
 
-    Only a re-cut changes `layout` and `resources`, and only the end of its reservation `capacity_pool` and prices.
+    Only a new MIG layout changes `layout` and `resources`, and only the end of its reservation `capacity_pool` and
+    prices.
     """
 
     name: str
     uid: str
     node_pool: str
     pool_hash: str
-    """Hash of the pool's template at purchase; a different one now means drift. Empty = not known: it was adopted."""
+    """Hash of the pool's template at purchase; if the pool's differs now, the machine has drifted. Empty = adopted, not
+    judged."""
     capacity_pool: CapacityPool
     price_usd_h: float
     launch: Launch
     created_at_s: float
     gang: str = ""
-    """uid of the gang it was bought for; empty for a replacement or a fixed pool."""
+    """uid of the gang it was bought for; empty for a replacement or a machine of a fixed pool."""
     purpose: str = ""
     """Why it was bought, in words."""
     replaces: tuple[str, ...] = ()
     """Claims that may go once this one is ready."""
     also_for: tuple[str, ...] = ()
-    """uids of further gangs that stand on those and come to this one."""
+    """uids of the gangs on the machines it replaces, which move to this one."""
     adopts: str = ""
-    """Id of the running instance it takes over: nothing is bought for it, and it is `LAUNCHED` from the first."""
+    """Id of the running instance it takes over; nothing is bought, and the claim is `LAUNCHED` from the start."""
     resources: Resources = field(default_factory=dict)
-    """Allocatable that was planned with; extended resources in it are owed before the node counts as ready."""
+    """Allocatable that was planned with; the node is ready only once it has the extended resources among them."""
     layout: str = ""
-    """MIG configuration name it is, or is being, cut to; empty = MIG off."""
+    """Name of the MIG configuration it has or is getting; empty = MIG off."""
     instance_id: str = ""
     node: str = ""
     launched_at_s: float = 0.0
     registered_at_s: float = 0.0
     ready_at_s: float = 0.0
     emptied_at_s: float = 0.0
-    """When the last gang left it (or it became ready); start of the quiet time."""
+    """When the last gang left it or it became ready (epoch seconds); consolidation waits from then."""
     recut_at_s: float = 0.0
-    """When the present layout was asked for; later than `ready_at_s` means a re-cut is under way."""
+    """When the present MIG layout was asked for (epoch seconds); later than `ready_at_s`: it is not in effect yet."""
     advised_at_s: float = 0.0
     """When the cloud first advised to move away (a rebalance recommendation); 0 = never."""
     deleting: bool = False
@@ -93,8 +95,8 @@ class Claim:
     failure: DecisionFailure | None = None
     """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     list_usd_h: float | None = None
-    """What whoever uses it is charged an hour, where that is not its price: a reserved machine adds next to nothing to
-    the bill, and is not free for that."""
+    """USD an hour charged to its users where that differs from its price: a reserved machine adds next to nothing to
+    the bill, and is charged all the same."""
 
     @property
     def gangs(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A gang in parts: its core, which starts together or not at all, and each pod beyond it as one of its own."""
+"""Splits a gang into parts: its core, which starts together or not at all, and each pod beyond it as another part."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -96,7 +96,7 @@ def together(pins: Iterable[Pin]) -> tuple[Pin, ...]:
 
 
 class Minimum(NamedTuple):
-    """The number of pods of a role, and the least of them that the gang needs; None = not said."""
+    """A `Minimum` is the number of pods of a role, and the least of them that the gang needs; None = not stated."""
 
     pods: int
     least: int | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DecisionFailure:
-    """Why nothing could be decided about a gang or a machine: a defect of the agent that this one object meets."""
+    """A `DecisionFailure` says why nothing could be decided about a gang or a machine: a defect of the agent."""
 
     error: str
     """Class of the exception."""

@@ -1,4 +1,4 @@
-"""Gangs: what a job asks for, and what has been decided for it so far."""
+"""Defines gangs: what a job asks for, and what has been decided for it so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from model.quantity import Resources
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Pods of a set go together in groups of `size`, each group inside one domain of the node label `level`."""
+    """A `Slice` splits a pod set into groups of `size`, each inside one domain of the node label `level` (Kueue)."""
 
     level: str
     size: int
@@ -20,7 +20,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods of a gang. `requests` is for one pod."""
+    """A `PodSet` is `count` equal pods of a gang. `requests` is for one pod."""
 
     name: str
     count: int
@@ -34,7 +34,7 @@ class PodSet:
     preferred_topology: str = ""
     """Node label whose value the pods should share; the next coarser level is tried before they are spread."""
     any_topology: bool = False
-    """The pods want places chosen on the topology, but have no wish where (Kueue's `unconstrained`)."""
+    """Whether places are chosen on the topology without any wish where (Kueue's `unconstrained`)."""
     slices: tuple[Slice, ...] = ()
     """Groups within the set, coarse to fine; each size divides the one before."""
     group: str = ""
@@ -42,7 +42,7 @@ class PodSet:
     min_count: int | None = None
     """Fewest pods it may be admitted with (partial admission); None = all of them. The count is final at admission."""
     core: int | None = None
-    """Pods that start together or not at all; None = all. The rest is elastic surplus that joins and leaves singly."""
+    """Pods that start together or not at all; None = all. The others, elastic, join and leave one by one."""
 
     @property
     def wishes(self) -> bool:
@@ -52,7 +52,7 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class JobRef:
-    """The object that owns a gang's pods."""
+    """A `JobRef` names the object that owns a gang's pods."""
 
     api_version: str
     kind: str
@@ -65,28 +65,28 @@ class JobRef:
 
 
 class JobResult(StrEnum):
-    """The way a job has ended."""
+    """A `JobResult` says how a job has ended."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
 
 ANY_NUMBER: Final = 1 << 31
-"""Of restarts: there is no end to them."""
+"""Stands for an unlimited number of restarts."""
 
 
 class Hold(StrEnum):
-    """What keeps the pods of a job back until its gang is admitted."""
+    """A `Hold` says what keeps the pods of a job back until its gang is admitted."""
 
     SWITCH = "Switch"
-    """The job has a switch: suspended, it has no pods. Those it makes once started are born with the gang's marks."""
+    """The job itself is suspended and has no pods; pods made once it starts carry the gang's marks."""
     PODS = "Pods"
-    """Each pod waits behind the gate by itself, and gets the gang's marks when it is released."""
+    """Each pod waits behind a scheduling gate, and gets the gang's marks when it is released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work of any kind as observed. `queue` is empty when it does not ask to be managed."""
+    """A `Job` is work of any kind as observed. `queue` is empty when it does not ask to be managed."""
 
     ref: JobRef
     resource_version: str
@@ -119,14 +119,14 @@ class Job:
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods it still needs until the end, where these are fewer than it runs at once."""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """Pod set -> how many of its pods may be lost now and are made anew while the others go on; none where not said."""
+    """Pod set -> pods that may be lost now and are made again while the others go on; none where not stated."""
     on_node_failure: str = ""
     """Annotation `muster.dev/on-node-failure`: `Replace`, `Evict`, or empty for what the queue says."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
     shaped_below: bool = False
-    """Its pod sets are those of the job it makes (`fleet.snapshot.works`)."""
+    """Whether its pod sets are taken from the job that it makes (`fleet.snapshot.works`)."""
 
 
 class GangState(StrEnum):
@@ -134,16 +134,16 @@ class GangState(StrEnum):
 
     PENDING = "Pending"
     RESERVED = "QuotaReserved"
-    """It holds quota and places; machines are being bought or re-cut for it."""
+    """It holds quota and places; machines are being bought or re-partitioned for it."""
     ADMITTED = "Admitted"
     EVICTING = "Evicting"
-    """Told to stop; it holds quota and places until its last pod is gone."""
+    """It was told to stop and holds quota and places until its last pod is gone."""
     FINISHED = "Finished"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pin:
-    """`count` pods of a pod set on one node; until the machine has joined, `claim` names what will become it.
+    """A `Pin` puts `count` pods of a pod set on one node, or on the machine of `claim` until it has joined.
 
     A gang starts when every pin names a node. One that has lost a machine since may have pins without.
     """
@@ -156,7 +156,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """The reason why a gang leaves, and since when."""
+    """An `Eviction` says why a gang leaves, and since when."""
 
     reason: str
     message: str
@@ -164,24 +164,24 @@ class Eviction:
 
 
 class CheckState(StrEnum):
-    """The state of an admission check, as whoever carries it out has written it."""
+    """A `CheckState` is the answer of an admission check, as whoever carries it out has written it (Kueue)."""
 
     PENDING = "Pending"
     READY = "Ready"
     RETRY = "Retry"
-    """Not now: the gang gives everything back and is asked about again."""
+    """Not now: the gang gives its quota and places back, and the check is asked again later."""
     REJECTED = "Rejected"
     """Never: the gang is deactivated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The answer of one admission check, written by whoever carries it out."""
+    """A `Check` is the answer of one admission check with its message."""
 
     state: CheckState
     message: str = ""
     requeue_after_s: float = 0.0
-    """With RETRY: how long to wait before it is tried again; 0 = not said."""
+    """With RETRY: seconds to wait before it is tried again; 0 = not stated."""
 
 
 LIVE_FIELDS: Final = (
@@ -194,12 +194,12 @@ LIVE_FIELDS: Final = (
     "priority_boost",
     "remaining",
 )
-"""Fields of a `Gang` that the Workload does not hold: they are the job's, of the same names, whenever it is seen."""
+"""Fields of a `Gang` that are copied from its job whenever that is observed, and not stored in the Workload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """One all-or-nothing unit of work: the Workload object, joined with what is seen of its job.
+    """A `Gang` is one all-or-nothing unit of work: the Workload object, joined with what is observed of its job.
 
     Identity is the uid of the job, which is known before the Workload object exists. Amounts charged to quota are
     `requests * count` of each pod set in the flavor that `flavors` names for it.
@@ -214,7 +214,7 @@ class Gang:
     queue: str
     priority_class: str
     priority: int
-    """Of its class when it was opened; what counts is `effective_priority`."""
+    """Priority of its class when the Workload was made; decisions use `effective_priority`."""
     pod_sets: tuple[PodSet, ...]
     created_at_s: float
     state: GangState = GangState.PENDING
@@ -226,45 +226,44 @@ class Gang:
     """Pod set -> its flavors, one for each group of resources of its queue; set from QuotaReserved on."""
     pins: tuple[Pin, ...] = ()
     leaving: tuple[Pin, ...] = ()
-    """The part of `pins` whose pods, of the elastic surplus, are on their way out; gone with the last of them."""
+    """Those of `pins` whose pods, beyond the core, were told to leave; removed once the pods are gone."""
     recuts: Mapping[str, str] = field(default_factory=dict)
-    """Claim -> MIG configuration name it is being cut to for this gang."""
+    """Claim -> name of the MIG configuration that it is getting for this gang."""
     quota_reserved_at_s: float = 0.0
     admitted_at_s: float = 0.0
     pods_ready: bool = False
     not_ready_since_s: float = 0.0
-    """Since when pods that were all ready are not any more; 0 = they are, or never were."""
+    """Since when pods that were all ready no longer are (epoch seconds); 0 = they are, or never were."""
     replacing_since_s: float = 0.0
-    """Since when pods that lost their machine are getting other places, until all are ready and have left the old
-    ones; 0 = none are."""
+    """Since when lost pods are getting other places (epoch seconds), until all are ready there; 0 = none are."""
     eviction: Eviction | None = None
     evictions: int = 0
     requeue_at_s: float = 0.0
-    """Not considered before this instant (back-off)."""
+    """End of its back-off (epoch seconds); it is not considered before."""
     preempts: bool = True
-    """False for one whose priority, at its opening, was of pods that preempt nobody."""
+    """Whether it may evict others; False if its pods' PriorityClass preempts nobody."""
     active: bool = True
-    """False for one that is not considered (`spec.active`): its user says so, or a limit of its own was reached."""
+    """Whether it is considered at all (`spec.active`): its user or a limit of its own may deactivate it."""
     timeouts: int = 0
-    """How often it had to leave because its pods were not ready in time."""
+    """How often it was evicted because its pods were not ready in time."""
     ran_before_s: float = 0.0
-    """How long its former runs were admitted, all together."""
+    """Seconds that its earlier runs were admitted, summed up."""
     checks: Mapping[str, Check] = field(default_factory=dict)
-    """Admission check -> its answer, since the gang was last considered; others write them into the Workload."""
+    """Admission check -> its answer since the gang was last considered; controllers write them into the Workload."""
     failure: DecisionFailure | None = None
     """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
     do_not_disrupt: bool = False
     expected_run_s: float | None = None
-    """How long its user expects it to run."""
+    """Seconds its user expects it to run."""
     max_run_s: float | None = None
-    """How long it may run, all its runs together."""
+    """Seconds it may run, all its runs summed up."""
     sla_waiting_s: float | None = None
-    """How long it may wait at most, by the agreement with its user."""
+    """Seconds it may wait until capacity is reserved for it (Volcano's `sla-waiting-time`)."""
     priority_boost: int = 0
     remaining: Mapping[str, int] = field(default_factory=dict)
-    """Pod set -> pods its job still needs, where these are fewer than it asked for at once."""
+    """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
 
     @property
     def reclaimable(self) -> Mapping[str, int]:

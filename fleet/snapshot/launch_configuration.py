@@ -1,4 +1,4 @@
-"""What machines are born with, by name as pools declare it, and what those names stand for in the cloud now."""
+"""Describes how machines are launched, by the names that pools declare, and what these names stand for in the cloud."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from model.kinds import NodeTemplate
 
 
 class ImageKind(NamedTuple):
-    """What an image has to suit; machines of one kind take the same image."""
+    """An `ImageKind` is what an image has to suit; machines of one kind take the same image."""
 
     arch: str = "amd64"
     accelerator: str = ""
@@ -18,10 +18,10 @@ class ImageKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfiguration:
-    """A question to the cloud: which images and subnets the names in a template stand for, for these machines."""
+    """A `LaunchConfiguration` asks the cloud which images and subnets the names in a template stand for."""
 
     pool_hash: str
-    """Of the pools that say so: the answer is kept by it, so that one to another template is never taken for it."""
+    """Hash of the template, by which the answer is kept."""
     template: NodeTemplate
     kinds: tuple[ImageKind, ...]
     """Sorted."""
@@ -29,7 +29,7 @@ class LaunchConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The cloud's answer to a `LaunchConfiguration`; what it does not know, or has not got, is missing in it."""
+    """A `Resolved` is the cloud's answer to a `LaunchConfiguration`; what does not exist or is unknown is missing."""
 
     images: Mapping[ImageKind, str] = field(default_factory=dict)
     """Kind -> id of the image that a machine gets now."""
@@ -39,7 +39,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Resolutions:
-    """The cloud's answers of one reading. A machine that was launched after it began is not judged by them."""
+    """`Resolutions` are the cloud's answers of one reading; machines launched after it began are not judged by them."""
 
     at_s: float = -inf
     """When the reading began (epoch seconds)."""

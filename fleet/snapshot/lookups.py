@@ -1,4 +1,4 @@
-"""Look-ups that every room asks of a snapshot: claims by node and pool, gangs that hold capacity, what stands where."""
+"""Looks up what every room asks of a snapshot: claims by node and pool, gangs that hold capacity, what stands where."""
 
 from collections.abc import Mapping, Sequence
 

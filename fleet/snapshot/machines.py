@@ -1,4 +1,4 @@
-"""What can be bought and what was: instance types, offers, launch requests and their outcome, instances, notices."""
+"""Defines what can be bought and what was: instance types, offers, launch requests and outcomes, instances, notices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ _PLAIN = NodeTemplate()
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One machine model of the cloud, with what the kubelet would report on it.
+    """An `InstanceType` is one machine model of the cloud, with what the kubelet would report on it.
 
     `allocatable` = `capacity` - kube-reserved - eviction threshold by the documented formulas, in canonical amounts
     (`model.quantity.Resources`), with whole GPUs as `nvidia.com/gpu`. `labels` are those that hold for every machine of
-    the type (`node.kubernetes.io/instance-type`, `karpenter.k8s.aws/instance-*`, `kubernetes.io/arch|os`). Amounts are
-    those of a pool that says nothing of image, disks and kubelet; `Catalog.profiles` tells what others make of it.
+    the type (`node.kubernetes.io/instance-type`, `karpenter.k8s.aws/instance-*`, `kubernetes.io/arch|os`). Amounts hold
+    for a pool that sets no image, disks or kubelet options; `Catalog.profiles` computes the others.
     """
 
     name: str
@@ -31,14 +31,14 @@ class InstanceType:
     gpu_count: int = 0
     gpu_memory_mib: int = 0
     fabric_interfaces: int = 0
-    """Network interfaces by which machines talk past the kernel (EFA on EC2); attached where a pool asks for them."""
+    """Number of interfaces for networking past the kernel (EFA on EC2); attached where a pool asks for them."""
     fabric_resource: str = ""
-    """Resource under which nodes offer these."""
+    """Name of the resource by which nodes offer these interfaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Machines the account, or one that shares with it, has reserved in a zone.
+    """A `Reservation` is machines that the account, or one that shares with it, has reserved in a zone.
 
     `available` is how many of `total` no machine occupied when it was read. `terminates_s` is when the cloud begins to
     terminate its machines (epoch seconds): inf where they run on as on-demand ones when it ends.
@@ -52,12 +52,12 @@ class Reservation:
     kind: ReservationKind = "default"
     match: MatchCriteria = "targeted"
     state: str = "active"
-    """The cloud's word for it; machines can only be had of an `active` one."""
+    """The cloud's word for its state; machines can only be launched into an `active` one."""
     owner: str = ""
-    """Account id."""
+    """Id of the account that owns it."""
     terminates_s: float = inf
     interruptible: bool = False
-    """Its owner may take machines back, at short notice."""
+    """Whether its owner may take machines back at short notice."""
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -73,7 +73,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class InstanceOffer:
-    """One way to buy a machine: a type in a zone with a capacity type, at a price in USD an hour.
+    """An `InstanceOffer` is one way to buy a machine: type, zone, capacity type, and price in USD an hour.
 
     The price is what the purchase adds to the bill: next to nothing for a machine that is reserved anyway.
     """
@@ -84,7 +84,7 @@ class InstanceOffer:
     price_usd_h: float
     reservation: Reservation | None = None
     list_usd_h: float | None = None
-    """What whoever uses the machine is charged, where that is not its price."""
+    """USD an hour charged to the machine's users, where that is not its price."""
 
     @property
     def pool_key(self) -> "CapacityPool":
@@ -100,7 +100,7 @@ class InstanceOffer:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CapacityPool:
-    """Capacity that runs short together: (capacity type, instance type, zone), or one capacity reservation."""
+    """A `CapacityPool` is capacity that runs short together: (capacity type, type, zone), or one reservation."""
 
     capacity_type: CapacityType
     instance_type: str
@@ -114,18 +114,18 @@ class CapacityPool:
 
 
 class InterruptionHistory(NamedTuple):
-    """What is remembered of the interruptions of a capacity pool (`fleet.offerings.interruption_rate`)."""
+    """An `InterruptionHistory` remembers the interruptions of a capacity pool (`fleet.offerings.interruption_rate`)."""
 
     weight: float
-    """How many they count as, at `at_s`."""
+    """How many interruptions they count as at `at_s`, older ones less."""
     at_s: float
-    """When the last of them was (epoch seconds)."""
+    """When the last interruption was (epoch seconds)."""
 
 
 class NodeProfiles(Protocol):
-    """The cloud's knowledge of what image, disks and kubelet of a template leave of an instance type.
+    """`NodeProfiles` compute what image, disks and kubelet of a template leave of an instance type.
 
-    Pure: the same type and template, the same answer.
+    Pure: the same type and template give the same answer.
     """
 
     def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
@@ -134,7 +134,7 @@ class NodeProfiles(Protocol):
 
 
 class ListedProfiles:
-    """Profiles of a catalogue whose amounts hold for every template."""
+    """`ListedProfiles` are of a catalogue whose amounts hold for every template."""
 
     def profile(self, machine: InstanceType, _template: NodeTemplate) -> InstanceType:
         """Returns the type itself."""
@@ -143,7 +143,7 @@ class ListedProfiles:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All types and offers of a region. `priced_at_s` is the age of the oldest price in it (epoch seconds)."""
+    """A `Catalog` is all types and offers of a region. `priced_at_s` is the age of its oldest price (epoch seconds)."""
 
     region: str = ""
     types: Mapping[str, InstanceType] = field(default_factory=dict)
@@ -153,20 +153,20 @@ class Catalog:
     price_source: str = ""
     profiles: NodeProfiles = field(default=ListedProfiles(), repr=False, compare=False)
     tagging_permission: str = "permission to tag machines"
-    """What the agent must be granted to write tags on a machine, in the cloud's words."""
+    """What the agent must be granted to write tags on a machine, as the cloud calls it."""
 
 
 MeasuredKind = tuple[str, str]
 """Instance type, and hash of the template of the node pool."""
 Measured = Mapping[MeasuredKind, Resources]
-"""The smallest allocatable that machines of a kind have lately turned out to have, without devices."""
+"""Smallest allocatable that machines of a kind have lately had, without devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """`count` equal machines, all or nothing, from one capacity pool.
+    """A `LaunchRequest` asks for `count` equal machines, all or nothing, from one capacity pool.
 
-    `token` makes the call idempotent; `tags` end on every instance and are what garbage collection finds them by.
+    `token` makes the call idempotent; `tags` are set on every instance, and garbage collection finds instances by them.
     `template` is what the pool says; its labels, taints and tags are among those given here.
     """
 
@@ -179,17 +179,17 @@ class LaunchRequest:
     tags: Mapping[str, str]
     template: NodeTemplate = _PLAIN
     arch: str = "amd64"
-    """Of the machine, as its image must be."""
+    """Processor architecture of machine and image."""
     accelerator: str = ""
-    """Who made its GPUs or accelerators: `nvidia`, `aws`, ...; empty = it has none."""
+    """Maker of its GPUs or accelerators: `nvidia`, `aws`, ...; empty = it has none."""
     placement_group: str = ""
     fabric_interfaces: int = 0
     reservation_kind: ReservationKind | None = None
-    """Of the capacity reservation it is launched into; None = into none."""
+    """Kind of the capacity reservation it is launched into; None = into none."""
     interruptible: bool = False
     """Whether the owner of that reservation may take the machines back."""
     closed: bool = False
-    """Not to be let into an open capacity reservation unasked: the pool says which it uses."""
+    """Whether the machines must not enter an open capacity reservation that the pool has not selected."""
 
     @property
     def image_kind(self) -> ImageKind:
@@ -198,7 +198,7 @@ class LaunchRequest:
 
 
 class LaunchError(StrEnum):
-    """Why machines did not come, by what to do about it."""
+    """A `LaunchError` says why machines did not come, by what to do about it."""
 
     SHORTAGE = "Shortage"
     """No capacity in this pool now: remember it and try another."""
@@ -213,10 +213,10 @@ class LaunchError(StrEnum):
 
 
 class Reach(StrEnum):
-    """What a failed launch says is short, beyond the machines it was for."""
+    """A `Reach` says what else is short besides the machines of a failed launch."""
 
     NOTHING = "Nothing"
-    """It says nothing about capacity: asked too fast, not allowed, no answer."""
+    """The failure tells nothing about capacity: asked too fast, not allowed, no answer."""
     POOL = "Pool"
     """The capacity pool it tried."""
     CAPACITY_TYPE = "CapacityType"
@@ -228,7 +228,7 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailure:
-    """One failure of a launch; `code` is the cloud's own, for people."""
+    """A `LaunchFailure` is one failure of a launch; `code` is the cloud's own, for people."""
 
     error: LaunchError
     code: str
@@ -238,7 +238,7 @@ class LaunchFailure:
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutcome:
-    """What a launch brought: instances (read first) and failures. Fewer instances than asked is a shortfall."""
+    """A `LaunchOutcome` lists the instances and failures of a launch; fewer instances than asked is a shortfall."""
 
     instances: tuple[str, ...] = ()
     failures: tuple[LaunchFailure, ...] = ()
@@ -249,7 +249,7 @@ InstanceState = Literal["pending", "running", "shutting-down", "terminated", "st
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine of the cloud that carries this cluster's tag, or the tag that asks this cluster to adopt it."""
+    """An `Instance` is a machine that carries this cluster's tag, or the tag that asks this cluster to adopt it."""
 
     id: str
     instance_type: str
@@ -262,16 +262,16 @@ class Instance:
     reservation: str = ""
     """Id of the capacity reservation it runs in."""
     image: str = ""
-    """Id of the image it was made from; like the two below empty where the cloud does not say."""
+    """Id of the image it was made from; empty where the cloud does not say, as the next two."""
     subnet: str = ""
     security_groups: tuple[str, ...] = ()
-    """Ids, sorted, of those its primary network interface has now."""
+    """Ids, sorted, of the security groups of its primary network interface."""
     placement_group: str = ""
     """Name of the placement group it stands in."""
     provider_id: str = ""
     """What the node that it becomes has as `spec.providerID`."""
     managed_by: str = ""
-    """Who else replaces it or gives it back, in words; empty where nobody does."""
+    """What else in the cloud replaces it or gives it back, in words; empty where nothing does."""
 
     @property
     def gone(self) -> bool:
@@ -280,7 +280,7 @@ class Instance:
 
 
 class NoticeKind(StrEnum):
-    """What an interruption message says (Karpenter `pkg/controllers/interruption/messages`)."""
+    """A `NoticeKind` is what an interruption message says (Karpenter `pkg/controllers/interruption/messages`)."""
 
     SPOT_INTERRUPTED = "spot_interrupted"
     REBALANCE_RECOMMENDATION = "rebalance_recommendation"
@@ -298,7 +298,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One interruption message: which instances, what happens to them, and when the cloud wrote it (epoch seconds)."""
+    """A `Notice` is one interruption message: which instances, what happens to them, when it was written (epoch s)."""
 
     id: str
     kind: NoticeKind
@@ -307,4 +307,4 @@ class Notice:
     due_s: float = NEVER
     """When it happens (epoch seconds), by the message or by what the cloud does after one of its kind."""
     source: str = "the cloud"
-    """Who says so, in words."""
+    """Who sent it, in words."""

@@ -1,4 +1,4 @@
-"""What the cluster shows of machines and what runs on them."""
+"""Defines what the cluster shows of machines and of what runs on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 
 class NodeCondition(NamedTuple):
-    """The status of a node's condition (`True`, `False`, `Unknown`) and since when it has it (epoch seconds)."""
+    """A `NodeCondition` is a condition's status (`True`, `False`, `Unknown`) and since when (epoch seconds)."""
 
     status: str
     since_s: float
@@ -20,7 +20,7 @@ class NodeCondition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Kubernetes node. `allocatable` in canonical amounts; zero-valued leftovers of old MIG profiles are dropped."""
+    """A `Node` is a Kubernetes node; `allocatable` is in canonical amounts, without zeros left by old MIG profiles."""
 
     name: str
     uid: str
@@ -47,11 +47,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """What a pod of a plain group says of the group; every pod says all of it."""
+    """A `GroupMember` is what a pod of a plain group says of the group; every pod says all of it."""
 
     group: str
     total: int
-    """Pods the group has when it is complete; 0 = not said, then it takes `Terms` to know when it is."""
+    """Pods of the complete group; 0 = not stated, then `Terms` say when it is complete."""
     shape: PodSet
     """What this pod asks for; `name` is its role."""
     queue: str
@@ -69,14 +69,14 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an object beside a plain group says of it (Volcano's PodGroup)."""
+    """`Terms` are what an object beside a plain group says of it (Volcano's PodGroup)."""
 
     namespace: str
     group: str
     together: int
     """Pods that start together or not at all (`minMember`)."""
     roles: Mapping[str, int] = field(default_factory=dict)
-    """Role -> how many of them are its pods at least (`minTaskMember`)."""
+    """Role -> least number of its pods (`minTaskMember`)."""
 
     @property
     def key(self) -> str:
@@ -86,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod. `workload` is the name of its gang's Workload (label `muster.dev/workload`), empty for all others."""
+    """A `Pod` names its gang's Workload in `workload` (label `muster.dev/workload`); empty for pods of no gang."""
 
     uid: str
     namespace: str
@@ -97,25 +97,25 @@ class Pod:
     workload: str = ""
     pod_set: str = ""
     gated: bool = False
-    """Still behind the scheduling gate `muster.dev/placement`."""
+    """Whether the scheduling gate `muster.dev/placement` still holds it."""
     pinned_host: str = ""
     """Value of its node selector `kubernetes.io/hostname`."""
     ready: bool = False
     deleting: bool = False
     daemon: bool = False
-    """Owned by a DaemonSet or a static mirror pod: it never keeps a node."""
+    """Whether a DaemonSet owns it or it is a static mirror pod; such pods never keep a node."""
     do_not_disrupt: bool = False
     started_at_s: float = 0.0
     deletion_grace_s: float = 30.0
-    """Its own grace period."""
+    """Its own grace period in seconds."""
     deletion_at_s: float = 0.0
     """When a deletion that is under way will have ended (`metadata.deletionTimestamp`)."""
     job_uid: str = ""
     """uid of the job whose pods are held one by one (`Hold.PODS`); empty for all others."""
     member: GroupMember | None = None
-    """Only on pods of a plain group."""
+    """What it says of its plain group; None for pods of no plain group."""
     labels: tuple[str, ...] = ()
-    """All of its labels, keys and values in turns; only on pods of gangs, for the selectors of `PodBudget`s."""
+    """Its labels, keys and values alternating; only on pods of gangs, for the selectors of `PodBudget`s."""
 
     @property
     def held(self) -> bool:
@@ -135,7 +135,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class DaemonOverhead:
-    """What DaemonSet pods take on a new node that carries these labels: subtracted before a purchase is sized."""
+    """A `DaemonOverhead` is what DaemonSet pods take on new nodes with these labels; purchases deduct it."""
 
     node_selector: Mapping[str, str]
     requests: Resources = field(default_factory=dict)

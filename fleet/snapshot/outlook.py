@@ -1,4 +1,4 @@
-"""What consolidation has in mind: handed from one pass to the next, in memory only.
+"""Holds what consolidation hands from one pass to the next, in memory only.
 
 Nothing is bought or written for it, so an agent that starts anew has lost no more than the time it has waited.
 """
@@ -6,47 +6,47 @@ Nothing is bought or written for it, so an agent that starts anew has lost no mo
 from dataclasses import dataclass, field
 
 OfferingKey = tuple[str, str, str, str, str, int, str]
-"""Names a way to buy a machine: pool, type, zone, capacity type, reservation, rank of the layout, layout."""
+"""Identifies an offering: pool, type, zone, capacity type, reservation, rank of the layout, layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Machines that should go together, and what should come first; looked at again before it is carried out."""
+    """A `Proposal` names machines to consolidate and what to buy first; it is checked again before it is acted on."""
 
     claims: tuple[str, ...]
-    """Names, sorted."""
+    """Names of the machines' claims, sorted."""
     gangs: tuple[str, ...]
-    """uids of all that stood on them, sorted."""
+    """uids of the gangs on these machines, sorted."""
     bought: tuple[OfferingKey, ...]
-    """One for each machine."""
+    """What is bought instead, one entry for each machine."""
     cost_usd_h: float
-    """Of what is bought."""
+    """Price of what is bought, in USD an hour."""
     saving_usd_h: float
     message: str
     since_s: float
     """When it was proposed (epoch seconds)."""
     chosen: bool = False
-    """Whether a plan for many machines has chosen what to buy, for all of the gangs; else the packer has."""
+    """Whether the plan for many machines chose what to buy for all gangs together; else placement did, gang by gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What consolidation has in mind between passes: its proposals, and what it has looked at in vain so far."""
+    """An `Outlook` is what consolidation remembers between passes: its proposals, and what it has tried in vain."""
 
     proposals: tuple[Proposal, ...] = ()
     """In the order in which they are carried out; no machine is in two."""
     seen: tuple[object, ...] = field(default=(), repr=False)
-    """The world that was looked at; compared as a whole, and mostly by identity."""
+    """The state that was last looked at; compared as a whole, and mostly by identity."""
     seen_at_s: float = 0.0
-    """Since when it looks like this (epoch seconds)."""
+    """Since when the state is the same (epoch seconds)."""
     sought: bool = False
-    """Whether a plan for many machines was sought in that world."""
+    """Whether a plan for many machines was searched in that state."""
     rests_until_s: float = 0.0
-    """Before then no plan for many is sought again (epoch seconds)."""
+    """No plan for many machines is searched before this instant (epoch seconds)."""
     tried: frozenset[str] = frozenset()
-    """Claims tried one by one since."""
+    """Claims that were tried one by one in that state."""
     done: bool = False
-    """Whether that is all there were."""
+    """Whether every claim was tried."""
 
     def of(self, claim: str) -> Proposal | None:
         """Returns the proposal that a claim is in; None when it is in none."""

@@ -1,4 +1,4 @@
-"""Seats of a gang: the pods of its pins that it still needs, those that stand elsewhere, and which pod is where."""
+"""Computes the seats of a gang: the pods of its pins that it still needs, pods elsewhere, and which pod is where."""
 
 from collections import Counter
 from collections.abc import Mapping

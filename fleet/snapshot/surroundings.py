@@ -1,4 +1,4 @@
-"""What else of the cluster decides about work: namespaces, the priorities pods may have, and PodDisruptionBudgets."""
+"""Defines what else of the cluster decides about work: namespaces, PriorityClasses, and PodDisruptionBudgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from model.upstream.selectors import LabelSelector
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace; selectors of queues look at its labels."""
+    """A `Namespace` with its labels, which selectors of queues look at."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -16,29 +16,30 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class PodPriority:
-    """A PriorityClass of the cluster, which pods name (`scheduling.k8s.io`); ours are for gangs (`model.kinds`)."""
+    """A `PodPriority` is a PriorityClass of the cluster, for pods (`scheduling.k8s.io`); ours are for gangs."""
 
     name: str
     value: int
     preempts: bool = True
     """False where its `preemptionPolicy` is Never."""
     default: bool = False
-    """Whether pods that name none have it (`globalDefault`)."""
+    """Whether pods that name no class get it (`globalDefault`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodBudget:
-    """A PodDisruptionBudget and what its controller has last counted."""
+    """A `PodBudget` is a PodDisruptionBudget with the count that its controller last wrote."""
 
     namespace: str
     name: str
     selector: LabelSelector | None
-    """An empty one selects every pod of the namespace, None selects none."""
+    """Selector of its pods; an empty one selects every pod of the namespace, None selects none."""
     disruptions_allowed: int = 0
     counted: bool = True
-    """Whether the count is of the budget as it now stands; one that is older allows nothing."""
+    """Whether the count is of the budget's present generation; an older count allows nothing."""
     unready_may_go: bool = False
-    """Whether pods that are not ready leave whatever it counts (`unhealthyPodEvictionPolicy: AlwaysAllow`)."""
+    """Whether pods that are not ready may be evicted regardless of the count (`unhealthyPodEvictionPolicy:
+    AlwaysAllow`)."""
     trouble: str = ""
     """Why its controller cannot count (condition `DisruptionAllowed`, reason `SyncFailed`); then it allows nothing."""
 

@@ -1,4 +1,4 @@
-"""Jobs of every kind as the deciders see them: what is known of an object, completed by what stands beside it.
+"""Joins jobs of every kind with what belongs to them (child jobs, plain groups of pods), as the deciders see them.
 
 - A job that only names a recipe (TrainJob) has the pod sets of the job it makes.
 - A job whose pods are held one by one has started when one of its pods has.
@@ -120,7 +120,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
 
 @derived(4096)
 def _group_job(_index: Index, uid: str, pods: Sequence[Pod], terms: Terms | None) -> Job:
-    """Returns `group_job`, kept: most groups are the same from one look to the next."""
+    """Returns a plain group as a job; kept, because most groups do not change from one pass to the next."""
     return group_job(uid, pods, terms)
 
 
