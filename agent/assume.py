@@ -21,8 +21,7 @@ from fleet.actions import (
     StartJob,
     StopJob,
 )
-from fleet.snapshot import Gang, JobRef, Node
-from model.labels import DO_NOT_DISRUPT
+from fleet.snapshot import Gang, JobRef
 from providers.kube.objects import kind_of
 
 Belief = tuple[MirrorTable[Any], str, Any]
@@ -61,17 +60,7 @@ def _pod(action: ReleasePod, mirror: Mirror) -> list[Belief]:
 
 def _node(action: PatchNode, mirror: Mirror) -> list[Belief]:
     node = mirror.nodes.current.get(action.node)
-    return [(mirror.nodes, action.node, patched(node, action))] if node else []
-
-
-def patched(node: Node, action: PatchNode) -> Node:
-    """Returns the node as the action will have changed it."""
-    added = {taint.key for taint in action.add_taints}
-    kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
-    spared = action.annotations.get(DO_NOT_DISRUPT, node.do_not_disrupt)
-    taints = (*kept, *action.add_taints)
-    labels = {key: value for key, value in node.labels.items() if key not in action.remove_labels}
-    return replace(node, labels={**labels, **action.labels}, taints=taints, do_not_disrupt=spared)
+    return [(mirror.nodes, action.node, action.applied_to(node))] if node else []
 
 
 _TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {

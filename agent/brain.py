@@ -1,8 +1,7 @@
 """The brain: one thread that folds events into the mirror, runs the deciders on a snapshot and hands out actions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -31,7 +30,6 @@ from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Performer
-from fleet import disruption
 from fleet.actions import (
     Action,
     Consider,
@@ -43,14 +41,10 @@ from fleet.actions import (
     instance_subject,
     revision_subject,
 )
-from fleet.disruption import rollout
-from fleet.fence import EVERYBODY, Decided, DecisionFailed, told_apart
-from fleet.gangs import lifecycle as gang_lifecycle
-from fleet.nodeclaims import adoption, fixed, interruption
-from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.deciders import DECIDERS, Decider
+from fleet.fence import EVERYBODY, DecisionFailed, told_apart
 from fleet.nodeclaims.interruption import ADVICE, respond
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.scheduling import cycle
 from fleet.snapshot import Notice, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
@@ -58,20 +52,6 @@ from providers.kube.batches import Batch, DeltaKind, Replace
 
 log = structlog.get_logger(__name__)
 
-Decider = Callable[[Fleet, Snapshot], Iterable[Decided]]
-DECIDERS: Mapping[str, Decider] = MappingProxyType(
-    {
-        "gangs": gang_lifecycle.decide,
-        "nodeclaims": claim_lifecycle.decide,
-        "adoption": adoption.decide,
-        "capacity-blocks": interruption.decide,
-        "mig-layouts": rollout.decide,
-        "scheduling": cycle.decide,
-        "fixed-pools": fixed.decide,
-        "disruption": disruption.decide,
-    }
-)
-"""By name, in the order in which they run: each on what the ones before will have made of the world."""
 Planner = Callable[[Callable[[], Event]], None]
 """Carries out a job that takes its time, and sees to it that the brain hears what comes of it."""
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from agent import brain as brains
 from agent.accounts import Accounts, Bookkeeper
 from agent.brain import Brain
 from agent.failures import Failures
@@ -27,6 +26,7 @@ from agent.sync import Sync
 from agent.tables import MirrorTable
 from bench import cluster
 from fleet.actions import Action, SaveGang
+from fleet.deciders import DECIDERS, Decider
 from fleet.nodeclaims.launch import launch_configurations
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
@@ -139,7 +139,7 @@ def deciders_ms(world: DecisionWorld) -> dict[str, float]:
         raise RuntimeError("no fleet is in force")
     return {
         f"{name.replace('-', '_')}_ms": _median_ms(partial(_decide, decide, fleet, world))
-        for name, decide in brains.DECIDERS.items()
+        for name, decide in DECIDERS.items()
     }
 
 
@@ -147,7 +147,7 @@ def _snapshot(world: DecisionWorld) -> Any:
     return world.mirror.snapshot(world.clock.now(), frozenset())
 
 
-def _decide(decide: brains.Decider, fleet: Fleet, world: DecisionWorld) -> object:
+def _decide(decide: Decider, fleet: Fleet, world: DecisionWorld) -> object:
     return decide(fleet, _snapshot(world))
 
 

@@ -5,11 +5,12 @@ and deciders leave them alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Outlook, Pod, PodSet, Proposal
+from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Node, Outlook, Pod, PodSet, Proposal
 from model.kinds import Taint, Toleration
+from model.labels import DO_NOT_DISRUPT
 
 
 def gang_subject(uid: str) -> str:
@@ -287,6 +288,15 @@ class PatchNode:
     def subjects(self) -> tuple[str, ...]:
         """Returns the node."""
         return (node_subject(self.node),)
+
+    def applied_to(self, node: Node) -> Node:
+        """Returns the node as the action will have changed it."""
+        added = {taint.key for taint in self.add_taints}
+        kept = tuple(taint for taint in node.taints if taint.key not in added | set(self.remove_taints))
+        spared = self.annotations.get(DO_NOT_DISRUPT, node.do_not_disrupt)
+        labels = {key: value for key, value in node.labels.items() if key not in self.remove_labels}
+        taints = (*kept, *self.add_taints)
+        return replace(node, labels={**labels, **self.labels}, taints=taints, do_not_disrupt=spared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final
 
 from fleet.snapshot.failures import DecisionFailure
@@ -195,6 +196,7 @@ LIVE_FIELDS: Final = (
     "remaining",
 )
 """Fields of a `Gang` that are copied from its job whenever that is observed, and not stored in the Workload."""
+_live_facts: Final = attrgetter(*LIVE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +293,12 @@ class Gang:
     def ran_s(self, now_s: float) -> float:
         """Returns how long (s) the gang has been admitted, over all its runs."""
         return self.ran_before_s + (now_s - self.admitted_at_s if self.state is GangState.ADMITTED else 0.0)
+
+    def joined(self, job: Job | None) -> "Gang":
+        """Returns the gang with what only its job knows at this moment (`LIVE_FIELDS`)."""
+        if job is None or (live := _live_facts(job)) == _live_facts(self):
+            return self
+        return replace(self, **dict(zip(LIVE_FIELDS, live, strict=True)))
 
     def afresh(self) -> "Gang":
         """Returns a copy whose run time and time-outs count from zero."""

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.assume import beliefs, patched
-from agent.mirror import UNLISTED_S, Mirror, PodIndex
+from agent.assume import beliefs
+from agent.mirror import UNLISTED_S, Mirror
 from agent.sources import WATCHED
 from fleet.actions import (
     CloseClaim,
@@ -32,6 +32,7 @@ from fleet.actions import (
 from fleet.nodeclaims.launch import launch_request
 from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodBudget, PodPriority, Reservation
 from fleet.snapshot.affinity import DISRUPTED, RECUTTING
+from fleet.snapshot.pod_index import PodIndex
 from model.quantity import Resources
 from model.upstream.selectors import LabelSelector
 from providers.kube.batches import Replace
@@ -322,16 +323,16 @@ def test_nothing_is_believed_of_what_is_not_there() -> None:
 
 
 def test_a_patched_node_has_each_taint_once() -> None:
-    twice = patched(
-        patched(NODE, PatchNode(NODE.name, {}, (DISRUPTED,))), PatchNode(NODE.name, {}, (DISRUPTED, RECUTTING))
+    twice = PatchNode(NODE.name, {}, (DISRUPTED, RECUTTING)).applied_to(
+        PatchNode(NODE.name, {}, (DISRUPTED,)).applied_to(NODE)
     )
     assert twice.taints == (*NODE.taints, DISRUPTED, RECUTTING)
-    assert patched(twice, PatchNode(NODE.name, remove_taints=(DISRUPTED.key,))).taints == (*NODE.taints, RECUTTING)
+    assert PatchNode(NODE.name, remove_taints=(DISRUPTED.key,)).applied_to(twice).taints == (*NODE.taints, RECUTTING)
 
 
 def test_a_patched_node_loses_the_labels_that_are_taken_away() -> None:
-    marked = patched(NODE, PatchNode(NODE.name, {"a": "b", "c": "d"}))
-    assert patched(marked, PatchNode(NODE.name, {"c": "e"}, remove_labels=("a", "missing"))).labels == {
+    marked = PatchNode(NODE.name, {"a": "b", "c": "d"}).applied_to(NODE)
+    assert PatchNode(NODE.name, {"c": "e"}, remove_labels=("a", "missing")).applied_to(marked).labels == {
         **NODE.labels,
         "c": "e",
     }

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import bench
-from agent.brain import DECIDERS
 from bench import cluster
 from bench.__main__ import GOALS
+from fleet.deciders import DECIDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,0 +1,99 @@
+"""Pods by where they are and whose they are, kept up to date pod by pod."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from fleet.snapshot.nodes import Pod
+from model.quantity import Resources
+
+V = TypeVar("V")
+_NOTHING: Final = object()
+
+
+class PodIndex:
+    """Pods by node, gang and job, with the sum of what pods of no gang take; only what changed is computed again."""
+
+    def __init__(self) -> None:
+        self.node_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.gang_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.job_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.foreign_use: Mapping[str, Resources] = {}
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_gang: dict[str, dict[str, Pod]] = {}
+        self._by_job: dict[str, dict[str, Pod]] = {}
+        self._dirty_nodes: set[str] = set()
+        self._dirty_jobs: set[str] = set()
+        self._dirty_gangs: set[str] = set()
+
+    def change(self, key: str, before: Pod | None, after: Pod | None) -> None:
+        """Move one pod from where it was to where it is."""
+        for pod, present in ((before, False), (after, True)):
+            if pod is None:
+                continue
+            if pod.node:
+                _put(self._by_node.setdefault(pod.node, {}), key, pod if present else None)
+                self._dirty_nodes.add(pod.node)
+            if pod.workload:
+                gang = f"{pod.namespace}/{pod.workload}"
+                _put(self._by_gang.setdefault(gang, {}), key, pod if present else None)
+                self._dirty_gangs.add(gang)
+            if pod.job_uid:
+                _put(self._by_job.setdefault(pod.job_uid, {}), key, pod if present else None)
+                self._dirty_jobs.add(pod.job_uid)
+
+    def settle(self) -> None:
+        """Bring the views up to date; one in which nothing has changed stays the same object."""
+        gang_pods: dict[str, tuple[Pod, ...]] = {}
+        node_pods: dict[str, tuple[Pod, ...]] = {}
+        foreign_use: dict[str, Resources] = {}
+        for gang in self._dirty_gangs:
+            gang_pods[gang] = tuple(_sorted(self._by_gang, gang))
+        for node in self._dirty_nodes:
+            active = [pod for pod in _sorted(self._by_node, node) if pod.active]
+            node_pods[node] = tuple(pod for pod in active if not pod.daemon)
+            foreign_use[node] = _total([pod for pod in active if not pod.workload])
+        job_pods = {uid: tuple(_sorted(self._by_job, uid)) for uid in self._dirty_jobs}
+        self.gang_pods = _updated(self.gang_pods, gang_pods)
+        self.job_pods = _updated(self.job_pods, job_pods)
+        self.node_pods = _updated(self.node_pods, node_pods)
+        self.foreign_use = _updated(self.foreign_use, foreign_use)
+        self._dirty_gangs.clear()
+        self._dirty_jobs.clear()
+        self._dirty_nodes.clear()
+
+
+def _put(pods: dict[str, Pod], key: str, pod: Pod | None) -> None:
+    if pod is None:
+        pods.pop(key, None)
+    else:
+        pods[key] = pod
+
+
+def _sorted(pods: dict[str, dict[str, Pod]], place: str) -> list[Pod]:
+    """The pods of one place by key; a place that has none left is forgotten: names come and never come back."""
+    found = [pod for _, pod in sorted(pods[place].items())]
+    if not found:
+        del pods[place]
+    return found
+
+
+def _updated(view: Mapping[str, V], found: Mapping[str, V]) -> Mapping[str, V]:
+    """`view` with what was found, without what is empty; `view` itself where that is the same."""
+    changed = {key: value for key, value in found.items() if view.get(key, _NOTHING) != (value or _NOTHING)}
+    if not changed:
+        return view
+    updated = dict(view)
+    for key, value in changed.items():
+        if value:
+            updated[key] = value
+        else:
+            del updated[key]
+    return updated
+
+
+def _total(pods: Sequence[Pod]) -> dict[str, int]:
+    total = {"pods": len(pods)} if pods else {}
+    for pod in pods:
+        for resource, amount in pod.requests.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
