@@ -41,7 +41,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
 
 
 def refusals(fleet: Fleet, snapshot: Snapshot) -> dict[str, Refusal]:
-    """Returns instance id -> why it is not adopted although its tag asks for it; without those being adopted."""
+    """Returns instance id -> why it is not adopted although its tag asks for it."""
     checks = AdoptionPass(fleet, snapshot)
     found: dict[str, Refusal] = {}
     for instance in asking(snapshot):

@@ -70,7 +70,7 @@ class AdmissionCycle:
         entry.outcome = EntryOutcome.EVICTED if self._leaves(entry) else self._outcome(entry)
 
     def _leaves(self, entry: CycleEntry) -> bool:
-        """Returns whether the entry is a holder that lost a part of its place and finds no other."""
+        """Returns whether the entry has lost part of its place, finds no other and has to leave."""
         second_pass = entry.second_pass
         if second_pass is None or not second_pass.lost:
             return False
@@ -184,7 +184,7 @@ class AdmissionCycle:
         self._put_back(gone)
 
     def _taken(self, entry: CycleEntry) -> list[AdmittedWorkload]:
-        """Returns the victims so far that may stand in the entry's way: without machines, those of its tree."""
+        """Returns victims of this cycle that may matter to the entry; without machines, only those of its tree."""
         if self.ledger.placement is NO_PLACEMENT:
             return self._taken_below.get(entry.node.root.name, [])
         return [victim.holder for victim in self.taken.values()]

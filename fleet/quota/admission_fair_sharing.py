@@ -45,7 +45,7 @@ class LocalQueueUsage:
     """Resource -> amount admitted since the last sample, which counts until the next sample has it."""
 
     def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "LocalQueueUsage":
-        """Returns the account decayed to now and mixed with present usage; nothing is counted ahead any more."""
+        """Returns the usage decayed to now and mixed with present usage, without penalties."""
         share = forgotten_share(max(0.0, now_s - self.at_s), half_life_s)
         names = {*self.consumed, *usage}
         mixed = {
@@ -54,7 +54,7 @@ class LocalQueueUsage:
         return LocalQueueUsage(mixed, now_s)
 
     def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "LocalQueueUsage":
-        """Returns the account after an admission: the share of one sampling interval counts from now on."""
+        """Returns the usage with the penalty of an admission: the weight of one sampling interval of it."""
         if half_life_s <= 0:
             return self
         share = forgotten_share(sampling_s, half_life_s)
@@ -62,16 +62,16 @@ class LocalQueueUsage:
         return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
 
     def total(self) -> dict[str, float]:
-        """Returns resource -> what counts: decayed usage and what was counted ahead."""
+        """Returns resource -> decayed usage and penalty."""
         names = sorted({*self.consumed, *self.penalty})
         return {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
 
     def value(self, queue_weight: float, resource_weights: Mapping[str, float]) -> float:
-        """Returns the number that orders the local queue."""
+        """Returns the number by which the local queue is ordered: lower goes first."""
         return weighted(self.total(), queue_weight, resource_weights)
 
     def without(self, least: float) -> "LocalQueueUsage":
-        """Returns the account without resources of which less than this is left."""
+        """Returns the usage without resources of which less than this is left."""
         return replace(self, consumed={name: amount for name, amount in self.consumed.items() if amount >= least})
 
 
@@ -90,7 +90,7 @@ def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weight
 
 
 def _natural(resource: str, amount: float) -> float:
-    """Returns cores for cpu, bytes and devices for the rest."""
+    """Returns an amount in natural units: cores for cpu, bytes and devices for the rest."""
     return amount / 1000.0 if resource == "cpu" else amount
 
 
@@ -104,12 +104,12 @@ class UsageLedger:
     """Local queue -> its weight; 1 where it is not named."""
 
     def value(self, local_queue: str) -> float:
-        """Returns the number that orders a local queue."""
+        """Returns the number by which a local queue is ordered: lower goes first."""
         account, weight = self.accounts.get(local_queue, LocalQueueUsage()), self.weights.get(local_queue, 1.0)
         return account.value(weight, self.decay.resource_weights)
 
     def values(self) -> dict[str, float]:
-        """Returns local queue -> the number that orders it, of those with an account or a weight; all others have 0."""
+        """Returns local queue -> the number that orders it, of those with usage or a weight; all others have 0."""
         return {local_queue: self.value(local_queue) for local_queue in sorted({*self.accounts, *self.weights})}
 
     def admit(self, local_queue: str, requests: Resources) -> float:
@@ -120,7 +120,7 @@ class UsageLedger:
 
 
 def usage_ledger(fleet: Fleet, snapshot: Snapshot) -> UsageLedger | None:
-    """Returns the accounts that order local queues now; None where the fleet declares no admission fair sharing."""
+    """Returns the usages that order local queues now; None where the fleet declares no admission fair sharing."""
     decay = usage_decay(fleet)
     if decay is None:
         return None
@@ -166,7 +166,7 @@ def _local_queue_weights(_index: Index, fleet: Fleet) -> Mapping[str, float]:
 
 
 def _ordered(fleet: Fleet, specs: QuotaSpecs, namespace: str, queue: str) -> bool:
-    """Returns whether usage orders the queue that jobs of a namespace mean by this name."""
+    """Returns whether usage orders the queue that jobs of this namespace reach by this name."""
     binding = binding_of(fleet, namespace, queue)
     return binding is not None and specs.queues[binding.name].usage_ordered
 
@@ -189,7 +189,7 @@ class UsageSample:
     """Admissions that count already: as penalties, or because the sample has them."""
 
     def used(self) -> dict[str, dict[str, float]]:
-        """Returns local queue -> resource -> what it used lately, with what counts ahead."""
+        """Returns local queue -> resource -> decayed usage and penalty."""
         return {local: account.total() for local, account in sorted(self.accounts.items())}
 
 
@@ -202,10 +202,10 @@ class _GangUsage(NamedTuple):
 
 
 def next_sample(fleet: Fleet, snapshot: Snapshot, before: UsageSample) -> UsageSample:
-    """Returns the accounts as of now: sampled when it is time, and with everybody who was admitted since.
+    """Returns the usages as of now: with a new sample when one is due, and with admissions since the last.
 
-    The same object when nothing has changed; an empty one where usage is not remembered. A clock that went back before
-    the last sample takes a new one, which changes no amount.
+    The same object when nothing has changed; an empty one where the fleet declares no admission fair sharing. A clock
+    that went back before the last sample takes a new one, which changes no amount.
     """
     decay = usage_decay(fleet)
     if decay is None:
@@ -217,7 +217,7 @@ def next_sample(fleet: Fleet, snapshot: Snapshot, before: UsageSample) -> UsageS
         return UsageSample({}, now, frozenset(it.admission for it in _since(held, now)))
     if not 0 <= now - before.at_s < decay.sampling_s:
         return _sampled(fleet, specs, held, before, now, decay)
-    return _counted(held, before, decay)
+    return _with_penalties(held, before, decay)
 
 
 @derived()
@@ -228,7 +228,7 @@ def _gang_usages(
     gangs: Sequence[Gang],
     taken: Mapping[str, Mapping[FlavorResource, int]],
 ) -> Sequence[_GangUsage]:
-    """Returns what gangs of queues that usage orders hold, the newest first."""
+    """Returns what gangs hold in queues that usage orders, the newest admission first."""
     found = []
     for gang in gangs:
         if _ordered(fleet, specs, gang.namespace, gang.queue):
@@ -251,7 +251,7 @@ def _since(held: Sequence[_GangUsage], at_s: float) -> Iterator[_GangUsage]:
 def _sampled(
     fleet: Fleet, specs: QuotaSpecs, held: Sequence[_GangUsage], before: UsageSample, now_s: float, decay: UsageDecay
 ) -> UsageSample:
-    """Returns a new sample of all accounts."""
+    """Returns a new sample of the usage of all local queues."""
     usage: dict[str, dict[str, int]] = {}
     for it in held:
         total = usage.setdefault(it.local_queue, {})
@@ -266,8 +266,8 @@ def _sampled(
     return UsageSample(accounts, now_s, frozenset(it.admission for it in _since(held, now_s)))
 
 
-def _counted(held: Sequence[_GangUsage], before: UsageSample, decay: UsageDecay) -> UsageSample:
-    """Returns the sample from before, with admissions since then counted ahead."""
+def _with_penalties(held: Sequence[_GangUsage], before: UsageSample, decay: UsageDecay) -> UsageSample:
+    """Returns the last sample with a penalty for each admission since (Kueue's entry penalty)."""
     fresh = [it for it in _since(held, before.at_s) if it.admission not in before.ahead]
     if not fresh:
         return before

@@ -1,4 +1,4 @@
-"""The search for what one workload could have now: flavors, a place, and victims if that is what it takes.
+"""Searches what one workload could have now: flavors, a place, and victims if that is what it takes.
 
 Kueue's getAssignments (`pkg/scheduler/scheduler.go`; reference 2.3-2.5). The flavor assigner says which flavors have
 quota, the placement backend whether the pods have a place, and preemption whom to evict where either is missing.
@@ -88,7 +88,7 @@ class AssignmentSearch:
                     assigner.passed_over |= {(pods.pod_set.name, flavor) for flavor in pods.flavors}
 
     def _partial(self, workload: Workload, assigner: FlavorAssigner) -> Found | None:
-        """Returns the assignment for the most pods that can be had, within their minimum counts; None without."""
+        """Returns the assignment for the most pods that can be had, within minimum counts; None if there is none."""
         kept: dict[tuple[int, ...], Found] = {}
 
         def possible(counts: tuple[int, ...]) -> bool:
@@ -125,7 +125,7 @@ class AssignmentSearch:
         return None if found is None or found.out else found
 
     def _instead(self, workload: Workload, ask: Callable[[], Answer]) -> Answer:
-        """Returns the answer as if the workload that this one replaces were gone: it leaves on admission."""
+        """Returns the answer of `ask` as if the workload that this one replaces were gone: it leaves on admission."""
         replaced = self._replaced(workload)
         if replaced is None:
             return ask()
@@ -223,7 +223,7 @@ class AssignmentSearch:
 
 
 def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssignment:
-    """Returns what a workload holds already, as an answer that asks for no more quota."""
+    """Returns the assignment of what a workload holds already, which asks for no more quota."""
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     held = [
         PodSetFlavors(
@@ -238,7 +238,7 @@ def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssi
 
 
 def _refuse(assignment: WorkloadAssignment, found: PlacementRefusal, mode: PreemptionMode) -> None:
-    """Lowers the mode of pod sets that have no place to `mode` at best, with the refusal."""
+    """Records a placement refusal on the pod sets that have no place: their mode becomes `mode` at best."""
     for pods in assignment.pod_sets:
         if pods.pod_set.name in found.pod_sets:
             refusal = found.refusal
@@ -251,9 +251,10 @@ def _refuse(assignment: WorkloadAssignment, found: PlacementRefusal, mode: Preem
 def most_possible(
     wanted: Sequence[tuple[int, int | None]], possible: Callable[[tuple[int, ...]], bool]
 ) -> tuple[int, ...] | None:
-    """Returns the largest counts that are possible, by binary search over how many pods go without (reference 2.5).
+    """Returns the largest pod counts that are possible, by binary search (partial admission; reference 2.5).
 
-    `wanted`: (count, least count or None = all) of each pod set. All sets give up in proportion to what they can spare.
+    `wanted`: (count, least count or None = all) of each pod set. All sets are reduced in proportion to what they can
+    spare.
     """
     spare = [count - (count if least is None else least) for count, least in wanted]
     total = sum(spare)

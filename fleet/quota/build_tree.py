@@ -51,7 +51,7 @@ class QuotaSpecs:
 def quota_specs(fleet: Fleet) -> QuotaSpecs:
     """Returns the specs of a fleet without Volcano's queues, whose quotas depend on the machines there are.
 
-    The fleet's references resolve, and its teams and cohorts have no circle.
+    Assumes a checked fleet: references resolve, and teams and cohorts form no circle.
     """
     return _quota_specs(fleet.index, fleet)
 
@@ -77,9 +77,9 @@ def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> Quo
 
 
 def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResource, int]]:
-    """Returns uid -> usage by (flavor, resource), of each part of the gangs that hold capacity in declared queues.
+    """Returns uid -> (flavor, resource) -> amount, of each part of the gangs that hold capacity in declared queues.
 
-    By name of the cells: a tree gives cells of its own to what no quota names.
+    Cells of a tree are numbered anew for each tree, so they are named here.
     """
     return _usages(snapshot.index, fleet, current_quota_specs(fleet, snapshot), holders(snapshot))
 
@@ -99,7 +99,7 @@ def _usages(
 
 
 def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
-    """Returns what a gang takes of its flavors, by cell, of what counts in the tree of the queue it is charged to.
+    """Returns cell -> amount that a gang takes of its flavors, as far as its queue's tree counts them.
 
     Pods that have succeeded for good take nothing any more.
     """
@@ -131,7 +131,7 @@ def pod_set_assignments(specs: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodS
 
 
 def _flavor_of(spec: QuotaQueueSpec, chosen: Sequence[str], resource: str) -> str:
-    """Returns the flavor that a resource was taken from: of several, the one in the resource's group."""
+    """Returns the flavor that gives a resource: of several chosen ones that in the resource's group; empty if none."""
     if len(chosen) == 1:
         return chosen[0]
     group = spec.group_of(resource)
@@ -158,7 +158,7 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
 
 
 def _fair(fleet: Fleet) -> Iterator[str]:
-    """Yields cohorts whose trees share by dominant share: a Queue says so, or an upstream kind states a weight."""
+    """Yields cohorts in whose trees fair sharing is on: a Queue asks for it, or a Kueue object states a weight."""
     yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "DominantShare")
     yield from (cohort.name for cohort in fleet.cohorts.values() if "fair_sharing" in cohort.spec.model_fields_set)
     for queue in fleet.cluster_queues.values():
@@ -178,7 +178,10 @@ def _cohort(cohort: Cohort) -> QuotaCohortSpec:
 
 
 def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QuotaQueueSpec:
-    """Returns the spec of a ClusterQueue; usage orders it only if `remembers`: the fleet declares a decay."""
+    """Returns the spec of a ClusterQueue.
+
+    Usage orders it only with `remembers`: the fleet declares admission fair sharing.
+    """
     spec = queue.spec
     groups = (
         QuotaResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
@@ -258,7 +261,7 @@ def _with_volcano(
 
 
 def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Resources:
-    """Returns what ready nodes have for workloads of queues."""
+    """Returns the allocatable of ready nodes less what pods outside of queues take."""
     total: dict[str, int] = {}
     for name, node in nodes.items():
         if node.ready and not node.unschedulable:
@@ -269,7 +272,7 @@ def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Re
 
 
 def _requests(fleet: Fleet, gangs: Mapping[str, Gang]) -> Mapping[str, Resources]:
-    """Returns queue of Volcano -> what its gangs ask for, whether they run or wait."""
+    """Returns Volcano queue -> what its gangs ask for, whether they run or wait."""
     requests: dict[str, dict[str, int]] = {}
     for gang in gangs.values():
         binding = binding_of(fleet, gang.namespace, gang.queue)

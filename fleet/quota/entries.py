@@ -1,4 +1,4 @@
-"""Entries are the heads of a cycle with what was found for them; this says in which order they are decided.
+"""Orders the entries of a cycle: the heads of queues with what was found for them.
 
 Kueue's classical and fair-sharing iterators (`pkg/scheduler`; reference 2.6), and where a head goes next (2.8).
 """
@@ -55,7 +55,7 @@ def requeues_immediately(outcome: EntryOutcome, *, strict: bool, untried: bool) 
 
 
 def stays_at_head(outcome: EntryOutcome, *, strict: bool) -> bool:
-    """Returns whether a head keeps its turn whatever arrives, because victims are leaving for it."""
+    """Returns whether a workload stays at the head of its queue, because victims are leaving for it."""
     return not strict and outcome is EntryOutcome.PENDING_PREEMPTION
 
 
@@ -90,7 +90,7 @@ class CycleEntry:
 
     @property
     def mode(self) -> PreemptionMode:
-        """Returns by which means the entry's assignment could be had."""
+        """Returns how the entry's assignment could be had: it fits, by preemption, or not at all."""
         return self.assignment.mode
 
 
@@ -124,7 +124,7 @@ def fair_order(
     rules: AdmissionRules,
     following: Callable[[CycleEntry], CycleEntry | None] = lambda _entry: None,
 ) -> Iterator[CycleEntry]:
-    """Yields entries by a tournament of dominant shares in each tree, with shares taken anew after each one.
+    """Yields entries by a tournament of dominant shares in each tree; shares are computed again after each.
 
     Trees go in the order of their first entry (upstream: any order). What is charged to the tree between two entries
     counts for the next. `following` is asked, once an entry was dealt with, for one that joins the tournament.
@@ -162,14 +162,14 @@ def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rul
 
 
 def _own_key(entry: CycleEntry) -> tuple[object, ...]:
-    """Returns the order of a queue's own heads: priority, age, name, uid."""
+    """Returns the sort key of a queue's own heads: priority, age, name, uid."""
     workload = entry.workload
     return -workload.priority, workload.at_s, workload.name, workload.uid
 
 
 @dataclass(frozen=True, slots=True)
 class TournamentStanding:
-    """The standing of an entry at one level of the fair-sharing tournament."""
+    """A `TournamentStanding` is what an entry is compared by at one level of the fair-sharing tournament."""
 
     share: DominantResourceShare
     borrows_requested: bool
@@ -190,7 +190,7 @@ def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionR
 
 
 def _standings(entries: Sequence[CycleEntry], tree: QuotaTree) -> dict[tuple[int, int], TournamentStanding]:
-    """Returns (id of an entry, id of a node on its path) -> its standing there, with all it asks for charged."""
+    """Returns (id of an entry, id of a node above it) -> its standing there once all it asks for is charged."""
     found: dict[tuple[int, int], TournamentStanding] = {}
     for entry in entries:
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]

@@ -24,7 +24,7 @@ def fair_preemptions(
 ) -> list[Victim]:
     """Returns the holders to evict; empty when no permitted set makes the workload fit. The ledger is unchanged.
 
-    `upstream`: by the rules of Kueue alone.
+    `upstream`: by Kueue's rules, without our additional ones.
     """
     candidates = _collect(context)
     if not candidates:
@@ -44,7 +44,7 @@ def fair_preemptions(
 
 
 def _collect(context: PreemptionContext) -> list[AdmittedWorkload]:
-    """Returns all candidates of the tree, the one to go first at the head."""
+    """Returns all candidates of the tree in the order of eviction."""
     policy = context.queue.preemption
     others = (queue for queue in context.node.root.queues() if queue is not context.node)
     sources = [
@@ -68,7 +68,7 @@ _RULES: dict[PreemptionStrategy, Rule] = {
 def _first(
     context: PreemptionContext, candidates: list[AdmittedWorkload], comparison: "_ShareComparison", rule: Rule
 ) -> tuple[list[Victim], list[AdmittedWorkload], bool]:
-    """Returns (victims by the first strategy, candidates passed over, whether the workload fits now)."""
+    """Returns (victims by the first strategy, candidates it passed over, whether the workload fits now)."""
     targets = TargetQueueOrdering.of(context, candidates)
     taken: list[Victim] = []
     retry: list[AdmittedWorkload] = []
@@ -160,11 +160,11 @@ class TargetQueueOrdering:
                 yield target
 
     def drop(self, queue: QuotaNode) -> None:
-        """Hands this queue out no more."""
+        """Removes a queue from the ordering."""
         self._pruned.add(id(queue))
 
     def _next(self, cohort: QuotaNode) -> QuotaNode | None:
-        """Returns the target below a cohort; None when a child or the cohort itself was just ruled out."""
+        """Returns the next queue below a cohort; None when a child or the cohort itself was just ruled out."""
         queue = self._highest_queue(cohort)
         child = self._highest_cohort(cohort)
         if child is not None and (queue is None or child[0].key >= queue[0].key):
@@ -211,7 +211,7 @@ class _ShareComparison:
 
     context: PreemptionContext
     dominant_only: bool
-    """Nothing but dominant shares counts."""
+    """Whether shares of contested resources are not compared where dominant shares are equal."""
 
     def shares(
         self, holder: AdmittedWorkload
@@ -239,7 +239,7 @@ class _ShareComparison:
 
 
 def _almost_shared(mine: QuotaNode, theirs: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-    """Returns the ancestors of both just below the lowest one they share; raises `UnrelatedNodes` without one."""
+    """Returns the highest ancestors that two queues do not share, one of each; raises `UnrelatedNodes`."""
     above = {id(node): below for node, below in zip(mine.ancestors(), (mine, *mine.ancestors()), strict=False)}
     node = theirs
     while node.parent is not None:
@@ -251,14 +251,14 @@ def _almost_shared(mine: QuotaNode, theirs: QuotaNode) -> tuple[QuotaNode, Quota
 
 @dataclass(slots=True)
 class _StrategyCheck:
-    """Judges whether victims of other queues may be evicted, with all the others out."""
+    """Checks that victims of other queues may be evicted by the strategies when all victims are out."""
 
     context: PreemptionContext
     comparison: _ShareComparison
     rules: tuple[Rule, ...]
 
     def unharmed(self, taken: list[Victim]) -> Callable[[list[Victim]], bool]:
-        """Returns a test of those left of `taken`: that all who could be evicted before still can be."""
+        """Returns a test whether every victim left of `taken` that was permitted still is."""
         legal = self._legal(taken)
         return lambda left: not legal or all(id(v) not in legal or self._may_go(v) for v in left)
 

@@ -49,15 +49,15 @@ class FlavorAssigner:
     fair: bool = False
     """Whether fair sharing is on."""
     pairwise: bool = False
-    """A flavor counts by its worst pair of mode and borrowing, as upstream has it."""
+    """Whether a flavor counts by its worst (mode, borrowing) pair, as upstream has it."""
     declared_only: bool = False
-    """A resource that no quota of the tree names is not limited, rather than refused."""
+    """Whether a resource without any quota in the tree is unlimited; else it is refused."""
     own_usage: Mapping[Cell, int] = field(default_factory=dict)
-    """What the workload holds already through the one it replaces."""
+    """Cell -> what the workload holds already through the workload it replaces."""
     only: Mapping[str, Mapping[str, str]] | None = None
     """Pod set -> resource -> the one flavor to look at; None = all."""
     passed_over: set[tuple[str, str]] = field(default_factory=set)
-    """(pod set, flavor) not to look at: there is no machine."""
+    """(pod set, flavor) to skip, because no machine can be had there."""
 
     def assign(
         self,
@@ -65,7 +65,7 @@ class FlavorAssigner:
         counts: Sequence[int] | None = None,
         resume: Sequence[Mapping[str, int]] | None = None,
     ) -> WorkloadAssignment:
-        """Returns flavors for every pod set, with `counts` pods each; `resume` holds the flavors tried before."""
+        """Returns flavors for every pod set, with `counts` pods each; `resume` says where earlier searches ended."""
         found = WorkloadAssignment([], {})
         wanted = [self._wanted(pods, n) for pods, n in zip(workload.pod_sets, _counts(workload, counts), strict=True)]
         for members in _together([pods.pod_set for pods in wanted]):
@@ -201,7 +201,7 @@ class FlavorAssigner:
             yield f"{pod_set.name} selects other nodes"
 
     def _placed_by_another(self, resource: str) -> bool:
-        """Returns whether flavors of another group of the queue have the topology that this one's do not."""
+        """Returns whether another resource group of the queue has flavors with a topology and this one has none."""
         own = self.queue.group_of(resource)
         placing = {id(g) for g in self.queue.groups for n in g.flavors if (f := self.flavors.get(n)) and f.levels}
         return bool(placing) and id(own) not in placing
@@ -209,7 +209,7 @@ class FlavorAssigner:
     def _at(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], refusals: list[FlavorRefusal]
     ) -> tuple[GranularMode, dict[str, FlavorAssignment]]:
-        """Returns by which means a flavor gives all that is `wanted` of it, and the choices; none without."""
+        """Returns how a flavor could give all that is `wanted` of it, and the choices; empty where it cannot."""
         mode, borrow = PreemptionMode.FIT, 0
         choices: dict[str, FlavorAssignment] = {}
         for resource, amount in wanted.items():
@@ -230,7 +230,7 @@ class FlavorAssigner:
         return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
 
     def _mode_of(self, cell: Cell, amount: int, refusals: list[FlavorRefusal]) -> GranularMode:
-        """Returns by which means an amount of a cell could be had; adds to `refusals` what is short."""
+        """Returns how an amount of a cell could be had; adds to `refusals` what is short."""
         amount -= self.own_usage.get(cell, 0)
         most = self.node.potential[cell]
         if amount > most:
@@ -253,7 +253,7 @@ class FlavorAssigner:
 
 
 def is_preferred(a: GranularMode, b: GranularMode, fungibility: QueueFungibility) -> bool:
-    """Returns whether `a` is preferred to `b`."""
+    """Returns whether mode and borrowing `a` are preferred to `b` by the queue's fungibility."""
     if not a.mode or not b.mode:
         return bool(a.mode)
     if fungibility.prefer_preemption:
@@ -266,7 +266,7 @@ def _viable_key(found: GranularMode) -> tuple[bool, int, PreemptionMode]:
 
 
 def may_stop_search(found: GranularMode, fungibility: QueueFungibility) -> bool:
-    """Returns whether the search ends with a flavor that would be given by these means."""
+    """Returns whether the search for a flavor ends with one that is had in this way."""
     if found.mode <= PreemptionMode.NO_CANDIDATES:
         return False
     if found.mode < PreemptionMode.FIT and fungibility.when_can_preempt is FungibilityPolicy.NEXT:
@@ -288,7 +288,7 @@ def _counts(workload: Workload, counts: Sequence[int] | None) -> Sequence[int]:
 
 
 def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
-    """Returns the positions of the pod sets that get the same flavors, in the order of the first of each."""
+    """Returns the positions of pod sets that must get the same flavors, group by group."""
     if len(pod_sets) == 1:
         return [[0]]
     groups: dict[str, list[int]] = {}
@@ -298,7 +298,7 @@ def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
 
 
 def _misplaced(pod_set: PodSet, levels: tuple[str, ...]) -> str:
-    """Returns why a pod set and a flavor's topology do not go together; empty when they do."""
+    """Returns why a pod set cannot be placed by a flavor's topology `levels`; empty when it can."""
     wished = [pod_set.required_topology, pod_set.preferred_topology, *(layer.level for layer in pod_set.slices)]
     named = [level for level in wished if level]
     if not levels:

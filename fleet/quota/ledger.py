@@ -186,7 +186,7 @@ class QuotaLedger:
 
     @property
     def leave_later(self) -> bool:
-        """Returns whether anybody is leaving who does not count as gone at present."""
+        """Returns whether some holder is leaving and does not count as gone at present."""
         return bool(self.leaving) and not self.leaving_gone
 
     def lift(self, holder: AdmittedWorkload) -> None:

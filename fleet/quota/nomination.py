@@ -1,4 +1,4 @@
-"""Nomination makes an entry of the head of a queue: what it could be given as the ledger stands, and whom it waits for.
+"""Nominates the heads of queues: what each could be given as the ledger stands, and whom it waits for.
 
 Kueue's `nominate` (`pkg/scheduler/scheduler.go`; reference 2.3), with EASY backfill around those who wait too long: the
 first overdue workload of a queue has a reservation, with the instant at which it could start if everybody ended when
@@ -66,7 +66,7 @@ class _LastAssignment(NamedTuple):
     changes: int
 
     def untried(self) -> bool:
-        """Returns whether some resource had flavors left to try."""
+        """Returns whether some resource has flavors left to try."""
         return any(index != -1 for tried in self.indexes for index in tried.values())
 
 
@@ -143,14 +143,17 @@ class Nominator:
         return entry
 
     def _last_of(self, workload: Workload, changes: int) -> _LastAssignment | None:
-        """Returns where a workload's search for flavors goes on; None after a pause in which its tree changed."""
+        """Returns where a workload's search for flavors resumes; None where it starts again.
+
+        It starts again if the workload was not nominated in the last cycle and its tree has changed since.
+        """
         last = self._last.get(workload.uid)
         if last is not None and last.cycle < self._cycle - 1 and last.changes != changes:
             return None
         return last
 
     def nominate_again(self, second_pass: SecondPassWorkload) -> CycleEntry:
-        """Returns the entry of a holder that needs a place."""
+        """Returns the entry of a holder of quota that needs a place (Kueue's second pass)."""
         self.ledger.count_leaving(gone=False)
         holder = second_pass.holder
         with about(holder.workload):
@@ -181,7 +184,7 @@ class Nominator:
             entry.wait_for(self.ledger.leaving.values())
 
     def fits_already(self, entry: CycleEntry, held: Sequence[HeldCapacity]) -> bool:
-        """Returns whether an entry fits if what is `held` for others does not count, beside their places."""
+        """Returns whether an entry has quota, not counting what is `held` for others, and a place beside theirs."""
         self.ledger.count_leaving(gone=False)
         place = self.ledger.placement.find(entry.workload, entry.assignment.given)
         if isinstance(place, PlacementRefusal):
@@ -236,7 +239,7 @@ class Nominator:
 
 
 def about(workload: Workload) -> concerning:
-    """Returns a fence: an exception raised inside is about the gang behind this workload or part."""
+    """Returns a fence: an exception raised inside it is attributed to the gang of this workload."""
     return concerning(gang_subject(whole(workload.uid)))
 
 
@@ -255,8 +258,8 @@ def earliest_reservation(
 ) -> BackfillReservation | None:
     """Returns the earliest reservation for an entry; None when not even an empty tree would do.
 
-    Holders leave in the order in which they say they end. One that says nothing leaves last, at no known time. `ask`
-    says what a workload could have as the ledger stands.
+    Holders are assumed to leave when they say they end; those that say nothing leave last, at no known time. `ask`
+    returns what a workload could have as the ledger stands.
     """
     ending = sorted(
         (holder for holder in ledger.holders.values() if not holder.out),
@@ -271,7 +274,7 @@ def earliest_reservation(
 
 
 def _fewest_gone(ledger: QuotaLedger, ending: Sequence[AdmittedWorkload], fitting: Callable[[], bool]) -> int | None:
-    """Returns how many of those that end have to be gone, by bisection; None when all of them are not enough."""
+    """Returns how many of the holders, in order, must be gone until it fits, by bisection; None if all are too few."""
     low, high = 0, len(ending) + 1
     while low < high:
         middle = (low + high) // 2
@@ -285,7 +288,7 @@ def _fewest_gone(ledger: QuotaLedger, ending: Sequence[AdmittedWorkload], fittin
 
 
 def _without(ledger: QuotaLedger, gone: Sequence[AdmittedWorkload], ask: Callable[[], Answer]) -> Answer:
-    """Returns the answer as if these were gone."""
+    """Returns the answer of `ask` as if these holders were gone."""
     for holder in gone:
         ledger.lift(holder)
     answer = ask()

@@ -1,4 +1,4 @@
-"""The pending queue says which workload of a queue is next, and which are not worth another look for now.
+"""Holds the waiting workloads of a queue: which one is next, and which are set aside until something changes.
 
 Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set aside as inadmissible with all others of
 its shape, and new ones of that shape with it, until something changes in the tree; then all are looked at again.
@@ -61,9 +61,9 @@ class PendingQueue:
     _inadmissible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes set aside: their rows have no entry in `_heads`, or one that is dropped when it is met."""
     _taken_up: int = field(init=False)
-    """The count of `requeues` when those set aside were last taken up."""
+    """Value of the `requeues` counter when workloads set aside were last put back."""
     _popped_at: int = field(init=False)
-    """The count of `requeues` at the last pop."""
+    """Value of the `requeues` counter at the last pop."""
 
     def __post_init__(self) -> None:
         self._taken_up = self._popped_at = self.requeues.count
@@ -92,7 +92,7 @@ class PendingQueue:
 
     def pop(self) -> Workload | None:
         """Takes out the next workload to look at; None when all are set aside."""
-        self._take_up()
+        self._put_all_back()
         self._popped_at = self.requeues.count
         if self.usage is not None:
             return self._pop_by_usage(self.usage)
@@ -114,7 +114,7 @@ class PendingQueue:
         return (not workload.nominated, usage(workload), workload.uid != self.sticky, *order_key(workload))
 
     def _peek(self, local: str) -> Workload | None:
-        """Returns the first of a local queue whose shape is not set aside; it is then at the head of its heaps."""
+        """Returns the next workload of a local queue whose shape is not set aside; None if there is none."""
         heads = self._heads.get(local)
         while heads:
             position, shape = heads[0]
@@ -127,7 +127,7 @@ class PendingQueue:
         return None
 
     def _take(self, local: str) -> Workload:
-        """Returns what `_peek` has just found, taken out of the queue."""
+        """Takes the workload that `_peek` has just found out of the queue."""
         shape = self._unlist(local)
         row = self._rows[local, shape]
         _, workload = heappop(row)
@@ -137,13 +137,13 @@ class PendingQueue:
         return workload
 
     def _list(self, local: str, position: QueuePosition, shape: Hashable) -> None:
-        """Notes that the row has its head at this position."""
+        """Enters the head of a row into the heap of its local queue."""
         if position[1] not in self._listed:
             self._listed.add(position[1])
             heappush(self._heads[local], (position, shape))
 
     def _unlist(self, local: str) -> Hashable:
-        """Drops the entry of the first row of a local queue, and returns its shape."""
+        """Removes the first row from the heap of a local queue, and returns the row's shape."""
         position, shape = heappop(self._heads[local])
         self._listed.discard(position[1])
         return shape
@@ -155,7 +155,7 @@ class PendingQueue:
         return row[0] if row else None
 
     def pop_overdue(self) -> Workload | None:
-        """Takes out the first workload that has waited too long; where nothing passes the head, only the head."""
+        """Takes out the first overdue workload; with StrictFIFO only if it is the head."""
         for workload in self.active() if self._overdue else ():
             if workload.overdue:
                 return self._waiting.pop(workload.uid)
@@ -164,24 +164,24 @@ class PendingQueue:
         return None
 
     def put_back(self, workload: Workload, *, again: bool) -> None:
-        """Puts back what was popped: to be looked at `again`, or set aside until its tree is looked at again."""
+        """Puts a popped workload back: to be looked at `again`, or set aside until that is requested."""
         if again or self._requeued:
             self.push(workload)
         else:
             self._inadmissible[workload.uid] = workload
 
     def set_aside(self, shape: Hashable) -> None:
-        """Sets everything of this shape aside until the tree is looked at again."""
+        """Sets all workloads of this shape aside until another look at the tree is requested."""
         if not self._requeued:
             self._inadmissible_shapes.add(shape)
 
     @property
     def _requeued(self) -> bool:
-        """Returns whether the tree was to be looked at again since the last pop."""
+        """Returns whether another look at everything was requested since the last pop."""
         return self._popped_at != self.requeues.count
 
-    def _take_up(self) -> None:
-        """Looks at everything again, if that was asked for since it was last done."""
+    def _put_all_back(self) -> None:
+        """Puts everything set aside back, if that was requested since it was last done."""
         if self._taken_up == self.requeues.count:
             return
         self._taken_up = self.requeues.count
@@ -195,17 +195,17 @@ class PendingQueue:
         self._inadmissible.clear()
 
     def _set_shapes_aside(self) -> None:
-        self._take_up()
+        self._put_all_back()
         for uid in [uid for uid, workload in self._waiting.items() if workload.shape in self._inadmissible_shapes]:
             self._inadmissible[uid] = self._waiting.pop(uid)
 
     def active(self) -> list[Workload]:
-        """Returns the workloads that will be looked at, in order."""
+        """Returns the workloads that are not set aside, in order."""
         self._set_shapes_aside()
         return self._ordered(self._waiting.values())
 
     def in_order(self) -> list[Workload]:
-        """Returns all workloads in the order in which they would be looked at."""
+        """Returns all workloads in order, those set aside among them."""
         return self._ordered((*self._waiting.values(), *self._inadmissible.values()))
 
     def _ordered(self, workloads: Iterable[Workload]) -> list[Workload]:

@@ -1,4 +1,4 @@
-"""Preemption answers whom to evict for a workload, by entitlement and priority.
+"""Decides whom to evict for a workload, by entitlement and priority (Kueue's classical preemption).
 
 Kueue `pkg/scheduler/preemption/classical` with what it has in common with fair sharing (reference 3.1, 3.2). There are
 three classes of candidates: of the *same* queue; *hierarchical*, in subtrees that borrow what the preemptor's own
@@ -57,7 +57,7 @@ class PreemptionContext:
         return self.finds_place()
 
     def ordered(self, holders: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
-        """Returns the candidates of all queues, the one to go first at the head."""
+        """Returns the candidates of all queues in the order of eviction."""
         return sorted(holders, key=self._key)
 
     def _key(self, holder: AdmittedWorkload) -> tuple[object, ...]:
@@ -99,14 +99,14 @@ def candidates_in(
 
 
 def leaving_turns(ledger: QuotaLedger) -> tuple[bool, ...]:
-    """Returns for each turn of a search whether it looks among holders that are leaving: these come first."""
+    """Returns in which turns a search takes candidates: first those that are leaving (True), then others."""
     return (True, False) if ledger.leave_later else (False,)
 
 
 def why_kept(queue: QuotaQueueSpec, node: QuotaNode, preemptor: Workload, holder: AdmittedWorkload) -> str:
-    """Returns why a holder may not be evicted for a workload of the queue at `node`; empty where nothing forbids it.
+    """Returns why a holder may not be evicted for a workload of the queue at `node`; empty where it may.
 
-    The words for what `candidates_in` passes over.
+    These are the reasons for which `candidates_in` passes a holder over.
     """
     own = holder.queue is node
     policy = queue.preemption.within_queue if own else queue.preemption.reclaim
@@ -176,7 +176,7 @@ def classical_preemptions(context: PreemptionContext) -> list[Victim]:
 
 
 def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[bool, ...]:
-    """Returns for each attempt whether borrowing is allowed."""
+    """Returns for each attempt, in order, whether the preemptor may borrow."""
     never_borrowing = context.queue.preemption.while_borrowing is CandidatePolicy.NEVER
     if not sources[_CandidateClass.HIERARCHICAL] and not sources[_CandidateClass.PRIORITY]:
         return (True,)
@@ -220,7 +220,7 @@ def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[
 
 
 def _apart(context: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
-    """Yields the queue and its ancestors up to the first one that is the preemptor's too."""
+    """Yields the queue and its ancestors below the first one that is an ancestor of the preemptor's queue, too."""
     mine = {id(node) for node in context.node.ancestors()}
     node: QuotaNode | None = queue
     while node is not None and id(node) not in mine:
@@ -250,9 +250,9 @@ def _has_any(context: PreemptionContext, source: _CandidateQueue, *, leaving: bo
 def _candidates(
     context: PreemptionContext, sources: CandidateQueues, spent: set[str], *, borrowing: bool
 ) -> Iterator[tuple[_CandidateClass, Victim]]:
-    """Yields candidates with their class, first to go first; when `borrowing` only those a borrower may take.
+    """Yields candidates with their class in the order of eviction; when `borrowing` only those a borrower may take.
 
-    A queue that the caller adds to `spent` meanwhile gives nobody else.
+    Queues that the caller adds to `spent` meanwhile are passed over.
     """
     never_borrowing = context.queue.preemption.while_borrowing is CandidatePolicy.NEVER
     for leaving in leaving_turns(context.ledger):
@@ -284,7 +284,7 @@ def _merged(
 
 
 def _reason(context: PreemptionContext, holder: AdmittedWorkload, kind: _CandidateClass, *, same_team: bool) -> Reason:
-    """Returns why a candidate would leave; in the priority class it tells whether a borrower may take it."""
+    """Returns the reason for which a candidate would be evicted, by its class."""
     if same_team or kind is _CandidateClass.SAME:
         return Reason.PREEMPTED
     if kind is _CandidateClass.HIERARCHICAL:
@@ -323,7 +323,7 @@ def _within_quota(node: QuotaNode, remaining: dict[int, int]) -> bool:
 
 
 def _borrowing_queues(context: PreemptionContext, node: QuotaNode) -> Iterator[QuotaNode]:
-    """Yields queues at or below a node that borrow a contested cell, through nodes that all do."""
+    """Yields queues at or below a node that borrow a contested cell, if all nodes between them do."""
     if node.within(context.cells):
         return
     if node.is_queue:

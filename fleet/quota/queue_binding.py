@@ -105,14 +105,14 @@ class Priority(NamedTuple):
 
 
 def class_of(fleet: Fleet, priority_class: str) -> PriorityClass | None:
-    """Returns the PriorityClass of a gang that names this one, or the default; None when it is not declared."""
+    """Returns the PriorityClass of this name, the default one for an empty name; None when it is not declared."""
     return fleet.priority_classes.get(priority_class or DEFAULT_CLASS)
 
 
 def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
-    """Returns the priority of the class the job names, else the default's, else that of its pods' class, else 0.
+    """Returns the priority of the class the job names, else of the default class, else of its pods' class, else 0.
 
-    As with Kueue, the class of the job wins over that of its pods, and what a class is worth later changes nothing.
+    As with Kueue, the class of the job wins over that of its pods, and a later change of the class changes nothing.
     """
     declared = class_of(fleet, job.priority_class)
     if declared is not None:

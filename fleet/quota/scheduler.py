@@ -1,4 +1,4 @@
-"""The admission scheduler: queues, what waits in them, and cycles that decide the heads of all queues.
+"""Runs the admission scheduler: queues, what waits in them, and cycles that decide the heads of all queues.
 
 Kueue `pkg/scheduler/scheduler.go` (reference 2.1-2.8). `cycle` is upstream's: one head a queue, all nominated against
 the same ledger, then decided one by one. `sweep` goes on until nothing moves, which is what one pass of the agent does,
@@ -27,7 +27,7 @@ from fleet.quota.workload import PreemptionMode, Workload
 
 @dataclass(slots=True)
 class AdmissionScheduler(Nominator):
-    """Decides who is admitted and who is evicted; whoever calls it carries that out and tells it what came of it."""
+    """An `AdmissionScheduler` decides who is admitted and who is evicted; its caller carries that out."""
 
     pending: dict[str, PendingQueue] = field(default_factory=dict)
     """Queue -> the workloads that wait in it, for queues that ever had any."""
@@ -128,7 +128,10 @@ class AdmissionScheduler(Nominator):
     def _decide(
         self, heads: Iterable[Workload], second_pass: Iterable[SecondPassWorkload] = (), *, keep: bool = False
     ) -> CycleResult:
-        """Runs one cycle. With `keep`, capacity held for entries that wait outlasts it; they stay away."""
+        """Runs one cycle.
+
+        With `keep`, what is held for waiting entries stays held afterwards, and those entries stay out of their queues.
+        """
         self._cycle += 1
         entries = [*map(self.nominate_again, second_pass), *map(self.nominate, heads)]
         cycle = AdmissionCycle(self)
@@ -142,7 +145,7 @@ class AdmissionScheduler(Nominator):
         return cycle.result
 
     def _ordered(self, entries: list[CycleEntry], *, grows: bool) -> Iterable[CycleEntry]:
-        """Returns the entries in the order in which they are decided; with `grows` they become more on the way."""
+        """Yields entries in the order they are decided; with `grows`, the next of a queue joins after an admission."""
         fair = [entry for entry in entries if self.rules_for(entry.node).fair]
         classical = [entry for entry in entries if not self.rules_for(entry.node).fair]
         yield from classical_order(classical, self.rules)
@@ -150,10 +153,10 @@ class AdmissionScheduler(Nominator):
         yield from fair_order(fair, self.ledger.tree, self.rules, following)
 
     def _following(self, entries: list[CycleEntry], entry: CycleEntry) -> CycleEntry | None:
-        """Returns the queue's next entry after one that was admitted, if it fits at once; it joins the cycle.
+        """Returns the next entry of a queue whose head was admitted, if it fits at once; it joins the cycle.
 
-        With one head a queue and cycle each queue would get one after the other whatever its share, and what is unequal
-        then be set right by evictions (progressive filling: Ghodsi et al., "Dominant Resource Fairness", section 4.2).
+        With one head a queue and cycle, queues would be served in turn whatever their share, and evictions would
+        correct that afterwards (progressive filling: Ghodsi et al., "Dominant Resource Fairness", section 4.2).
         """
         pending = self.pending.get(entry.queue.name)
         goes_on = entry.outcome is EntryOutcome.ADMITTED and not entry.workload.overdue
@@ -168,7 +171,7 @@ class AdmissionScheduler(Nominator):
         return found
 
     def _return(self, entry: CycleEntry, result: CycleResult, *, parked: bool) -> None:
-        """Puts an entry that was not admitted back into its queue, or aside; a `parked` one after the sweep."""
+        """Puts an entry that was not admitted back into its queue or aside; a `parked` one stays out."""
         if entry.second_pass is not None:  # in no queue
             if entry.outcome not in {EntryOutcome.ADMITTED, EntryOutcome.EVICTED}:
                 result.waiting.append(entry)
@@ -193,6 +196,6 @@ class AdmissionScheduler(Nominator):
 
 
 def _stays_away(entry: CycleEntry) -> bool:
-    """Returns whether an entry is not looked at again in this sweep: others leave for it, or it blocks its queue."""
+    """Returns whether an entry is not decided again in this sweep: others leave for it, or it blocks its queue."""
     blocks = entry.queue.strict and entry.outcome is EntryOutcome.NO_CANDIDATES
     return blocks or entry.outcome in {EntryOutcome.PENDING_PREEMPTION, EntryOutcome.BUSY}

@@ -127,11 +127,11 @@ class QuotaQueueSpec:
 
     @property
     def declared_only(self) -> bool:
-        """Returns whether only what some quota of the tree names is limited; otherwise the rest is refused."""
+        """Returns whether a resource without any quota in the tree is unlimited; else it is refused."""
         return EVERY_RESOURCE in self._group_of
 
     def asked_of(self, pod_set: PodSet) -> Mapping[str, int]:
-        """Returns what one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""
+        """Returns resource -> what one pod takes of the quota: its requests, and 1 of `pods` where those count."""
         if PODS in self._group_of:
             return {**pod_set.requests, PODS: 1}
         return pod_set.requests

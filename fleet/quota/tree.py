@@ -60,7 +60,7 @@ class QuotaNode:
         return self.subtree[cell] < self.usage[cell] + amount
 
     def within(self, cells: Iterable[Cell]) -> bool:
-        """Returns whether the node uses no more than its subtree's quota of every one of the cells."""
+        """Returns whether the node uses no more of each of these cells than the quota of its subtree."""
         usage, subtree = self.usage, self.subtree
         for cell in cells:  # noqa: SIM110 -- asked of all queues in every search: a generator costs three times as much
             if usage[cell] > subtree[cell]:
@@ -89,7 +89,7 @@ class QuotaNode:
 
     @property
     def owner(self) -> "QuotaNode":
-        """Returns the node whose quota a queue calls its own: its team where it has none, else itself."""
+        """Returns the node whose quota counts as the queue's own: its team for a queue without, else itself."""
         return self.parent if self.through_team and self.parent is not None else self
 
     def queues(self) -> Iterator["QuotaNode"]:
@@ -216,7 +216,7 @@ class QuotaTree:
 
 
 def _named_or_given(cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> dict[str, QuotaCohortSpec]:
-    """Returns name -> cohort, in the order of names, of all that are given or only named."""
+    """Returns name -> cohort, sorted: all that have a spec, and without quota those only referred to."""
     given = {spec.name: spec for spec in cohorts}
     for name in [spec.parent for spec in cohorts] + [queue.cohort for queue in queues]:
         if name and name not in given:
@@ -292,9 +292,9 @@ def borrow_height(queue: QuotaNode, cell: Cell, amount: int) -> tuple[int, bool]
 
 
 class DominantResourceShare(NamedTuple):
-    """The part of what a node could borrow that it does, in thousandths: of the resource it borrows most of.
+    """A `DominantResourceShare` is the part of what a node could borrow that it does, in thousandths.
 
-    The node's `weight` divides it; a weight of 0 makes it infinite.
+    It is that of the resource which the node borrows most of, divided by its `weight`; infinite for a weight of 0.
     """
 
     ratio: float
@@ -314,7 +314,7 @@ class DominantResourceShare(NamedTuple):
 def dominant_resource_share(
     tree: QuotaTree, node: QuotaNode, only: Collection[str] | None = None
 ) -> DominantResourceShare:
-    """Returns the share of a node as its usage stands, of all resources or `only` of some; 0 for a root."""
+    """Returns the share of a node by its present usage, of all resources or `only` of some; 0 for a root."""
     above = node.parent
     if above is None:
         return DominantResourceShare(0.0, node.weight)

@@ -1,4 +1,4 @@
-"""Volcano's queues in the quota tree: what a queue deserves is its quota, its capability bounds what it borrows.
+"""Puts Volcano's queues into the quota tree: what a queue deserves is its quota, its capability bounds its borrowing.
 
 Volcano shares out the machines there are; here more can be bought. So nothing but its capability keeps a queue from
 growing, and what it deserves says who leaves where machines are short: a queue below it takes back from those above. A
@@ -35,7 +35,7 @@ _PREEMPTION = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY)
 
 @dataclass(frozen=True, slots=True)
 class VolcanoDemand:
-    """Volcano's queues share out a total; each requests what its gangs hold and what they wait for."""
+    """A `VolcanoDemand` is the total that Volcano's queues share, and what the gangs of each hold and wait for."""
 
     total: Resources = field(default_factory=dict)
     requests: Mapping[str, Resources] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def _asked(below: Mapping[str, list[str]], demand: VolcanoDemand, queue: str) ->
 
 @dataclass(frozen=True, slots=True)
 class WeightedQueue:
-    """A queue with work in it takes part in sharing by weight. `request` is what it runs and what it waits for."""
+    """A `WeightedQueue` takes part in sharing by weight; `request` is what its gangs hold and wait for."""
 
     weight: int
     request: Amounts

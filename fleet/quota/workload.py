@@ -59,9 +59,9 @@ class Workload:
 
     @property
     def shape(self) -> Hashable:
-        """Returns what decisions depend on: workloads of one queue with equal shapes get equal answers (Kueue's hash).
+        """Returns a key: workloads of one queue with equal shapes get equal answers (Kueue's equivalence hash).
 
-        It is worked out when first asked for: nobody asks for the shapes of the many that hold quota.
+        It is computed when first asked for: most workloads hold quota and are never asked.
         """
         if self._shape is None:
             parts = (
@@ -79,7 +79,7 @@ class Workload:
 
 
 def _shape_of(pod_set: PodSet) -> Hashable:
-    """Returns everything of a pod set that a decision depends on, hashable."""
+    """Returns a hashable key of everything in a pod set that a decision depends on."""
     return (
         pod_set.name,
         pod_set.count,
@@ -105,7 +105,7 @@ class PodSetAssignment:
 
 
 def by_resource(tree: QuotaTree, usage: Mapping[Cell, int]) -> dict[str, int]:
-    """Returns amounts of cells summed up by resource, over all flavors."""
+    """Returns resource -> amount, summed over the flavors of these cells."""
     total: dict[str, int] = {}
     for cell, amount in usage.items():
         resource = tree.cells[cell].resource
@@ -114,7 +114,7 @@ def by_resource(tree: QuotaTree, usage: Mapping[Cell, int]) -> dict[str, int]:
 
 
 class PreemptionMode(IntEnum):
-    """The means by which an amount of a flavor can be had, the best last (Kueue's preemptionMode)."""
+    """A `PreemptionMode` is how an amount of a flavor can be had, the best last (Kueue's preemptionMode)."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1
@@ -132,14 +132,14 @@ class PreemptionMode(IntEnum):
 
 
 class GranularMode(NamedTuple):
-    """The means by which a flavor could be had, and how far up the tree it would borrow (Kueue's granularMode)."""
+    """A `GranularMode` is how a flavor can be had, and how far up the tree it borrows (Kueue's granularMode)."""
 
     mode: PreemptionMode
     borrow: int
 
 
 class FlavorRefusal(NamedTuple):
-    """A reason why a pod set cannot have a flavor now; where quota is short, with the cell and the amounts."""
+    """A `FlavorRefusal` says why a pod set cannot have a flavor now; for missing quota with cell and amounts."""
 
     reason: Reason
     message: str = ""
@@ -229,12 +229,12 @@ class WorkloadAssignment:
 
     @property
     def borrow(self) -> int:
-        """Returns the highest level anything is borrowed from."""
+        """Returns the height of the tree up to which something is borrowed; 0 = nothing is."""
         return max((c.borrow for p in self.pod_sets for c in (p.choices or {}).values()), default=0)
 
     @property
     def given(self) -> tuple[PodSetAssignment, ...]:
-        """Returns what the workload would hold."""
+        """Returns what each pod set of the workload would hold."""
         return tuple(
             PodSetAssignment(
                 pods.pod_set.name,
@@ -246,7 +246,7 @@ class WorkloadAssignment:
         )
 
     def contested(self, tree: QuotaTree) -> frozenset[Cell]:
-        """Returns cells that have to be preempted for."""
+        """Returns the cells that the workload can only have by preemption."""
         return frozenset(
             tree.cell(FlavorResource(choice.flavor, resource))
             for pods in self.pod_sets
@@ -255,12 +255,12 @@ class WorkloadAssignment:
         )
 
     def indexes(self) -> list[dict[str, int]]:
-        """Returns for each pod set: resource -> where its search goes on."""
+        """Returns for each pod set: resource -> index of the last flavor tried, -1 when all were."""
         return [{name: choice.next_index for name, choice in (pods.choices or {}).items()} for pods in self.pod_sets]
 
     @property
     def no_fit_reason(self) -> Reason | None:
-        """Returns the least final reason why the first pod set without a flavor has none; None otherwise."""
+        """Returns the reason most likely to pass among those against the first pod set that does not fit."""
         for pods in self.pod_sets:
             if pods.mode is PreemptionMode.NO_FIT:
                 reasons = {refusal.reason for refusal in pods.refusals}

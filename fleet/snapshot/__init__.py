@@ -80,7 +80,7 @@ class Snapshot:
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
     measured: Measured = field(default_factory=dict)
-    """What machines have turned out to offer, where one was seen."""
+    """Smallest allocatable seen lately, by instance type and template, where a machine was seen."""
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     """Id -> capacity reservation, in whatever state, that this account may launch into."""
     reservations_at_s: float = 0.0
@@ -88,8 +88,8 @@ class Snapshot:
     resolved: Resolutions = NOT_READ
     """What images, subnets and security groups that pools name stand for in the cloud."""
     strays: Mapping[str, tuple[str, str]] = field(default_factory=lambda: _NOBODY)
-    """Claim -> reason and words of how its machine differs from what its pool would get, where another has told it: for
-    commands, which do not ask the cloud themselves."""
+    """Claim -> reason and words of its drift from the provider's side, as told by the agent: for commands, which do not
+    ask the cloud themselves."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     interruptions: Mapping[CapacityPool, InterruptionHistory] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Snapshot:
     pod_priorities: Mapping[str, int] = field(default_factory=dict)
     """PriorityClass of the cluster -> its value; that of pods which name none is under the empty name."""
     meek_pod_priorities: frozenset[str] = frozenset()
-    """Those, by the same names, whose pods preempt nobody."""
+    """Names of the cluster's PriorityClasses whose pods preempt nobody."""
     pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
     """`namespace/name` -> PodDisruptionBudget."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
@@ -108,13 +108,13 @@ class Snapshot:
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical."""
     outlook: Outlook = NOTHING
-    """What consolidation had in mind after the last pass."""
+    """Proposals of consolidation after the last pass."""
     busy: frozenset[str] = frozenset()
-    """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way: decided again afterwards."""
+    """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way; decided again afterwards."""
     set_aside: frozenset[str] = frozenset()
-    """Subjects that the decider at work could not decide about lately (`fleet.fence`): left alone for a while."""
+    """Subjects on which the running decider failed lately (`fleet.fence`); left alone for a while."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
-    """Views derived from all of this; the snapshots of one engine share it: what did not change stays derived."""
+    """Derived views; the snapshots of one engine share it, so that views of unchanged inputs are kept."""
 
 
 __all__ = [

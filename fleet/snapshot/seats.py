@@ -42,7 +42,7 @@ def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
 
 
 def strays_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
-    """Returns the pods that still stand, or were released to, where the gang has lost its seats.
+    """Returns the active pods that are on, or were released to, nodes where the gang has no seats any more.
 
     There are none unless the gang is getting other places for a lost machine.
     """
@@ -56,7 +56,7 @@ def strays_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
 
 
 def seated(snapshot: Snapshot, gang: Gang) -> Gang:
-    """Returns the gang pinned to its seats alone, and to the nodes on which pods still stand that have lost theirs."""
+    """Returns the gang with pins for its seats alone, and for pods that still run on nodes where it lost its seats."""
     seats = seats_of(snapshot, gang)
     if not gang.replacing_since_s:
         return gang if seats is gang.pins else replace(gang, pins=seats)
@@ -66,7 +66,7 @@ def seated(snapshot: Snapshot, gang: Gang) -> Gang:
 
 
 def place_of(snapshot: Snapshot, gang: Gang, pod: Pod) -> str:
-    """Returns the node that a pod of the gang is on, or was released onto; empty when neither."""
+    """Returns the node that a pod of the gang is on or was released to; empty when it has none."""
     if pod.node or not pod.pinned_host:
         return pod.node
     hosts = (pin.node for pin in gang.pins if hostname_of(snapshot, pin.node) == pod.pinned_host)

@@ -131,7 +131,7 @@ def _members(pods: Sequence[Pod]) -> list[tuple[Pod, GroupMember]]:
 
 
 def _counts(pod: Pod) -> bool:
-    """Returns whether the pod fills a place of its group; one that failed or is being deleted may be replaced."""
+    """Returns whether a pod fills a place of its group; one that failed or is being deleted may be replaced."""
     return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
 
 

@@ -90,7 +90,7 @@ class _GreedyCommand:
     placed: Sequence[tuple[int, int, int]]
     """(machine, row, pods)"""
     options: tuple[tuple[int, int], ...]
-    """(gang, way)"""
+    """(gang, option)"""
     kind: int
     """Number of the kind to buy; -1 for none."""
     missing: Ints
@@ -117,7 +117,7 @@ class _GreedyState:
     standing: list[bool]
     """[M] whether the machine has not been removed."""
     options: Ints
-    """[gangs] the way in which each has moved, -1 where it stays."""
+    """[gangs] the option by which each has moved, -1 where it stays."""
     budget_left: Ints
     """[P] machines that the budgets still let go."""
     holds: Ints
