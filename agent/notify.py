@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import structlog
@@ -15,11 +16,15 @@ from fleet.actions import Action, Announce, SaveClaim, SaveGang
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.kinds.policy import NotificationSink
+from model.plain_text import plain, slack
 
 log = structlog.get_logger(__name__)
 
 QUIET_S = 300.0
 """The same news is not sent again within this time."""
+_SEND_S = 5.0
+_SLACK_MOST = 4000
+"""Slack cuts longer texts (https://docs.slack.dev/changelog/2018-truncating-really-long-messages)."""
 _BAD_OUTCOMES = frozenset({"Invalid", "Refused", "Unsigned", "SourceFailed"})
 
 
@@ -34,17 +39,18 @@ class News:
     revision: str
 
     def body(self, cluster: str, form: str) -> Mapping[str, Any]:
-        """The message in a sink's form."""
+        """The message in a sink's form. Names and messages come from jobs and the repository: they mark nothing up."""
         if form == "Slack":
             mark = ":warning:" if self.severity == "Warning" else ":information_source:"
-            return {"text": f"{mark} *{cluster}* {self.about}: {self.reason}\n{self.message}"}
+            about, message = slack(f"{self.about}: {self.reason}"), slack(self.message)
+            return {"text": f"{mark} *{slack(cluster)}* {about}\n{message}"[:_SLACK_MOST], "unfurl_links": False}
         return {
             "cluster": cluster,
             "severity": self.severity,
-            "about": self.about,
-            "reason": self.reason,
-            "message": self.message,
-            "revision": self.revision,
+            "about": plain(self.about),
+            "reason": plain(self.reason),
+            "message": plain(self.message),
+            "revision": plain(self.revision),
         }
 
 
@@ -60,6 +66,8 @@ class Notifier(Watcher):
     sync: Sync
     post: Post
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    address_folder: Path | None = None
+    """Holds a file for each `addressEnv`, read anew for every message; None: addresses come from the environment."""
     _sinks: tuple[NotificationSink, ...] = ()
     _told: dict[tuple[str, str, str], float] = field(default_factory=dict)
     _outcome: tuple[str, str] = ("", "")
@@ -99,21 +107,39 @@ class Notifier(Watcher):
         for sink in self._sinks:
             if news.severity == "Info" and sink.severity == "Warning":
                 continue
-            address = self.environment.get(sink.address_env, "")
-            if address.startswith(("https://", "http://")):
+            if address := self._address(sink):
                 self.post(sink, address, news.body(self.cluster, sink.type))
             else:
                 log.warning("sink_without_address", sink=sink.name, variable=sink.address_env)
 
+    def _address(self, sink: NotificationSink) -> str:
+        """Returns the sink's address; empty where there is none, or one that is not of the web."""
+        address = self.environment.get(sink.address_env, "")
+        if self.address_folder is not None:
+            try:
+                address = (self.address_folder / sink.address_env).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError):
+                return ""
+        return address if address.startswith(("https://", "http://")) and address.isprintable() else ""
+
 
 def post_json(sink: NotificationSink, address: str, body: Mapping[str, Any]) -> None:
-    """One POST, no redirects, five seconds, no second try; failures are logged without the address."""
+    """One POST, no redirects, five seconds, no second try; failures are logged without the address.
+
+    The body of the answer is not read, so that a server cannot make the agent hold or wait for one without an end.
+    Addresses are the operator's own, so private ones are allowed: receivers often stand in the same cluster.
+    """
     import urllib3
 
-    try:
-        answer = urllib3.request("POST", address, json=dict(body), timeout=5.0, retries=False, redirect=False)
-    except urllib3.exceptions.HTTPError as error:
-        log.warning("notification_failed", sink=sink.name, why=type(error).__name__)
-        return
+    limits = urllib3.Timeout(total=_SEND_S)
+    with urllib3.PoolManager(num_pools=1) as pool:
+        try:
+            answer = pool.request(
+                "POST", address, json=dict(body), timeout=limits, retries=False, redirect=False, preload_content=False
+            )
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            log.warning("notification_failed", sink=sink.name, why=type(error).__name__)
+            return
+        answer.close()
     if answer.status >= 300:
         log.warning("notification_refused", sink=sink.name, status=answer.status)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from model.plain_text import plain
+
 
 class Reason(StrEnum):
     """Why something is as it is. Codes are an interface: they are added, never renamed."""
@@ -111,3 +113,7 @@ class Refusal:
     reason: Reason
     message: str
     retry_at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """The message is plain here already, so that what the cluster shows of it compares equal to it."""
+        object.__setattr__(self, "message", plain(self.message))

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from model.plain_text import plain, plain_block
 from model.problem import DESCRIPTIONS, Code, Problem
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -21,12 +22,11 @@ def text(problems: Sequence[Problem], *, colour: bool = False) -> str:
 
     blocks = []
     for problem in problems:
-        path = f" {problem.path}:" if problem.path else ""
-        lines = [
-            f"{paint('place', problem.place)}: {paint(problem.severity, problem.severity)}:{path} {problem.message}"
-        ]
-        lines += [f"  {paint('excerpt', line)}" for line in problem.excerpt.splitlines()]
-        lines += [f"  {paint('hint', f'hint: {problem.hint}')}"] if problem.hint else []
+        path = f" {plain(problem.path)}:" if problem.path else ""
+        place, words = paint("place", plain(problem.place)), plain(problem.message)
+        lines = [f"{place}: {paint(problem.severity, problem.severity)}:{path} {words}"]
+        lines += [f"  {paint('excerpt', line)}" for line in plain_block(problem.excerpt).splitlines()]
+        lines += [f"  {paint('hint', f'hint: {plain(problem.hint)}')}"] if problem.hint else []
         blocks.append("\n".join(lines))
     return "\n\n".join([*blocks, totals(problems)])
 
@@ -95,7 +95,7 @@ def _result(problem: Problem, rule_index: int) -> dict[str, Any]:
         "ruleId": problem.code.value,
         "ruleIndex": rule_index,
         "level": problem.severity,
-        "message": {"text": "".join(parts)},
+        "message": {"text": plain("".join(parts))},
         "locations": [location],
     }
 
@@ -113,9 +113,9 @@ def github(problems: Sequence[Problem]) -> str:
 
 def _command(problem: Problem) -> str:
     path = f"{problem.path}: " if problem.path else ""
-    message = f"{path}{problem.message}" + (f"\n{problem.hint}" if problem.hint else "")
+    message = plain(f"{path}{problem.message}") + (f"\n{plain(problem.hint)}" if problem.hint else "")
     properties = {
-        "file": problem.file,
+        "file": plain(problem.file),
         "line": problem.line,
         "col": problem.column,
         "title": DESCRIPTIONS[problem.code],

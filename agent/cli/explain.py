@@ -20,6 +20,7 @@ from fleet.snapshot import Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
+from model.plain_text import plain_lines
 from model.quantity import format_amount
 from model.report import text as problem_text
 from providers.kube.errors import KubeError, NotFound
@@ -76,19 +77,19 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
         gangs = find(snapshot, name)
         if not gangs:
             known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
-            sys.stderr.write(f"muster: no workload {name!r}; there are: {known}\n")
+            exits.complain(f"no workload {name!r}; there are: {known}")
             return exits.ERROR
         for gang in gangs:
             told = [*lines(transport, snapshot, gang, fleet)]
             if fleet is not None:
                 told += [*way_through(fleet, snapshot, gang)]
                 told += [*imagined(fleet, snapshot, gang, question)] if question.otherwise else []
-            sys.stdout.write("\n".join(told) + "\n")
+            sys.stdout.write(plain_lines(told) + "\n")
     except InvalidFleet as invalid:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
         return exits.INVALID
     except (KubeError, OSError) as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(error)
         return exits.ERROR
     return exits.OK
 

@@ -16,6 +16,7 @@ from fleet.snapshot import Node, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
+from model.plain_text import plain_lines
 from model.report import text as problem_text
 from providers.kube.errors import KubeError
 
@@ -27,17 +28,17 @@ def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path |
         snapshot = look_at(kubeconfig, context, region).snapshot
         claim = claim_called(snapshot, name)
         if claim is None and fleet is not None and (node := snapshot.nodes.get(name)) is not None:
-            sys.stdout.write("\n".join(unclaimed_lines(fleet, snapshot, node)) + "\n")
+            sys.stdout.write(plain_lines(unclaimed_lines(fleet, snapshot, node)) + "\n")
             return exits.OK
         if claim is None:
-            sys.stderr.write(f"muster: {_unknown(snapshot, name)}\n")
+            exits.complain(f"{_unknown(snapshot, name)}")
             return exits.ERROR
-        sys.stdout.write("\n".join(lines(node_view(snapshot, claim, fleet), snapshot.now_s)) + "\n")
+        sys.stdout.write(plain_lines(lines(node_view(snapshot, claim, fleet), snapshot.now_s)) + "\n")
     except InvalidFleet as invalid:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
         return exits.INVALID
     except (KubeError, UnknownRegion, OSError) as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(error)
         return exits.ERROR
     return exits.OK
 

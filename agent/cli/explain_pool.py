@@ -12,6 +12,7 @@ from fleet.disruption.budgets import UNBOUNDED
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
 from model.loader import InvalidFleet, load
+from model.plain_text import plain_lines
 from model.quantity import format_amount
 from model.report import text as problem_text
 from providers.kube.errors import KubeError
@@ -23,15 +24,15 @@ def explain_pool(name: str, folder: Path, region: str, kubeconfig: Path | None, 
         fleet = load(read_folder(folder))
         if name not in fleet.node_pools:
             there = did_you_mean(name, fleet.node_pools) or f"declared: {listing(fleet.node_pools)}"
-            sys.stderr.write(f"muster: no node pool {name!r}; {there}\n")
+            exits.complain(f"no node pool {name!r}; {there}")
             return exits.ERROR
         look = look_at(kubeconfig, context, region)
-        sys.stdout.write("\n".join(lines(pool_view(fleet, look.snapshot, name), look)) + "\n")
+        sys.stdout.write(plain_lines(lines(pool_view(fleet, look.snapshot, name), look)) + "\n")
     except InvalidFleet as invalid:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
         return exits.INVALID
     except (KubeError, UnknownRegion, OSError) as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(error)
         return exits.ERROR
     return exits.OK
 

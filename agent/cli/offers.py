@@ -13,6 +13,7 @@ from agent.cli.tables import TextTable, age, render
 from agent.cli.validate import read_folder
 from fleet.explain.offers import GpuRequest, OfferObstacle, PurchaseOption, PurchaseOptions, UnknownGpu, offers_for
 from model.loader import InvalidFleet, load
+from model.plain_text import plain_lines
 from model.report import text as problem_text
 from providers.kube.errors import KubeError
 
@@ -44,12 +45,12 @@ def show_offers(request: OffersRequest, output: str) -> int:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
         return exits.INVALID
     except (UnknownGpu, UnknownRegion, KubeError, OSError) as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(error)
         return exits.ERROR
     told = (
         json.dumps(to_json(request.ask, answer, look), indent=2)
         if output == "json"
-        else "\n".join(lines(request, answer, look))
+        else plain_lines(lines(request, answer, look))
     )
     sys.stdout.write(told + "\n")
     return exits.OK
@@ -96,7 +97,7 @@ def lines(request: OffersRequest, answer: PurchaseOptions, look: Look) -> Iterat
     """The answer for people."""
     now, most = look.snapshot.now_s, request.most or len(answer.options)
     if answer.options:
-        yield render(TextTable(COLUMNS, [_row(option, now) for option in answer.options[:most]]))
+        yield from render(TextTable(COLUMNS, [_row(option, now) for option in answer.options[:most]])).split("\n")
     if len(answer.options) > most:
         yield f"and {len(answer.options) - most} dearer; --most 0 shows all"
     for refusal in answer.refusals:

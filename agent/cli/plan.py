@@ -48,7 +48,7 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
         stream.write(problem_text(invalid.problems, colour=stream.isatty()) + "\n")
         return exits.INVALID
     except (SourceError, KubeError, OSError, NothingInForce, UnknownRegion) as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(error)
         return exits.ERROR
     sys.stdout.write(_rendered(plan, output))
     if plan.refusals:

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def run_agent(config: Path) -> int:
     try:
         settings = load_settings(config)
     except InvalidConfiguration as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(*str(error).splitlines())
         return exits.ERROR
     configure_logs(settings.log_format)
     clock = SystemClock()

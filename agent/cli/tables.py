@@ -11,6 +11,7 @@ from agent.world import open_cluster, read_world
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Catalog, Claim, GangState, Snapshot
 from fleet.snapshot.lookups import machines_held
+from model.plain_text import plain
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import QUEUES
@@ -30,7 +31,7 @@ def show(what: str, kubeconfig: Path | None, context: str | None, output: str) -
         transport = open_cluster(kubeconfig, context)
         table = _TABLES[what](transport)
     except KubeError as error:
-        sys.stderr.write(f"muster: {error}\n")
+        exits.complain(error)
         return exits.ERROR
     if output == "json":
         sys.stdout.write(json.dumps(table.rows, indent=2) + "\n")
@@ -44,7 +45,7 @@ def render(table: TextTable) -> str:
     if not table.rows:
         return "nothing to show"
     cells = [[column.upper() for column in table.columns]]
-    cells += [[str(row[column]) for column in table.columns] for row in table.rows]
+    cells += [[plain(str(row[column])) for column in table.columns] for row in table.rows]
     widths = [max(len(line[n]) for line in cells) for n in range(len(table.columns))]
     return "\n".join("   ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
 

@@ -13,10 +13,10 @@ def run_validate(path: Path, output: str) -> int:
     try:
         files = read_folder(path)
     except OSError as error:
-        sys.stderr.write(f"muster: {path}: {error.strerror or error}\n")
+        exits.complain(f"{path}: {error.strerror or error}")
         return exits.ERROR
     if not files:
-        sys.stderr.write(f"muster: {path}: no .yaml or .yml file there\n")
+        exits.complain(f"{path}: no .yaml or .yml file there")
         return exits.ERROR
     loaded = inspect(files)
     render = report.FORMATS[output]

@@ -22,6 +22,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
 from fleet.snapshot.seats import pods_of, strays_of
 from model.fleet import Fleet
+from model.plain_text import plain
 
 T = TypeVar("T")
 LABEL_VALUE_MAX = 63
@@ -171,7 +172,7 @@ def _given_back(case: _GangStep) -> SaveGang | None:
 def _start(case: _GangStep) -> Iterator[Action]:
     """Admits the gang, pinned to the nodes of its machines; or notes which admission checks it still waits for."""
     gang, now = case.gang, case.snapshot.now_s
-    if checks := open_checks(case.fleet, gang):
+    if checks := plain(open_checks(case.fleet, gang)):
         if (gang.reason, gang.message) != (Reason.WAITING_FOR_CHECKS, checks):
             yield SaveGang(gang.moved(gang.state, Reason.WAITING_FOR_CHECKS, checks, now))
         return

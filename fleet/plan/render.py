@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import SYMBOLS, PlannedChange
 from fleet.plan.forecast import GangImpact
+from model.plain_text import plain_lines
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
@@ -22,7 +23,7 @@ _ACTIONS: Mapping[str, tuple[str, ...]] = {
 
 def to_text(plan: "Plan") -> str:
     """Returns the plan as lines marked `+ ~ - -/+`, machines with their prices, stopped gangs, and the closing line."""
-    return "\n".join(_lines(plan))
+    return plain_lines(_lines(plan))
 
 
 def _lines(plan: "Plan") -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from model.plain_text import plain
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionFailure:
@@ -11,3 +13,7 @@ class DecisionFailure:
     """Class of the exception."""
     cause: str
     """What it says of itself, short."""
+
+    def __post_init__(self) -> None:
+        """The words are plain here already, so that what the cluster shows of them compares equal to them."""
+        object.__setattr__(self, "cause", plain(self.cause))

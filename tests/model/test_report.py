@@ -101,9 +101,9 @@ def test_github() -> None:
 def test_a_file_cannot_smuggle_in_a_workflow_command() -> None:
     hostile = replace(ERROR, file="a,line=9::x\n::error::y", message="100%\r\n::set-output name=a::b")
     (line,) = report.github([hostile]).splitlines()
-    assert line.startswith("::error file=a%2Cline=9%3A%3Ax%0A%3A%3Aerror%3A%3Ay,line=2,")
+    assert line.startswith("::error file=a%2Cline=9%3A%3Ax\\n%3A%3Aerror%3A%3Ay,line=2,")
     assert line.count("::") - line.split("::", 2)[2].count("::") == 2
-    assert "100%25%0D%0A" in line
+    assert "100%25\\r\\n" in line
 
 
 def test_every_code_is_described() -> None:

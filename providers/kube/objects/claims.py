@@ -16,6 +16,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Launch, NodeDisruption
 from model.kinds import CapacityType
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
+from model.plain_text import plain
 from model.quantity import canonical_resources
 from providers.kube.objects.conditions import Condition, Finding, conditions_of, failure_findings, failure_from, written
 from providers.kube.objects.instants import format_instant, instant_of
@@ -246,7 +247,7 @@ def _disruption_object(disruption: NodeDisruption | None) -> JsonObject | None:
         return None
     deadline = {} if disruption.deadline_s == inf else {"deadline": format_instant(disruption.deadline_s)}
     at = format_instant(disruption.at_s)
-    return {"reason": disruption.reason, "message": disruption.message, "at": at, **deadline}
+    return {"reason": disruption.reason, "message": plain(disruption.message), "at": at, **deadline}
 
 
 def _disruption(found: _Disruption | None) -> NodeDisruption | None:

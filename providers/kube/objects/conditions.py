@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.snapshot import DecisionFailure
+from model.plain_text import plain
 from providers.kube.objects.instants import instant_of, whole_instant
 from providers.kube.objects.shapes import JsonObject, Wire, WireCondition
 
@@ -78,7 +79,7 @@ def _condition(finding: Finding, before: Condition | None, now_s: float) -> Json
         "status": _STATUS[finding.holds],
         "lastTransitionTime": whole_instant(since_s),
         "reason": condition_reason(finding.reason),
-        "message": finding.message[:MESSAGE_MAX],
+        "message": plain(finding.message)[:MESSAGE_MAX],
     }
 
 

@@ -5,6 +5,7 @@ from hashlib import blake2b
 from typing import Final
 
 from fleet.actions import Announce
+from model.plain_text import plain
 from providers.kube.objects.instants import whole_instant
 from providers.kube.objects.shapes import JsonObject, set_fields
 
@@ -45,7 +46,7 @@ def event_object(announce: Announce, now_s: float, series: EventSeries | None = 
         "involvedObject": involved,
         "type": announce.type,
         "reason": announce.reason,
-        "message": _shortened(announce.message),
+        "message": _shortened(plain(announce.message)),
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": instance,

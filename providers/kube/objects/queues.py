@@ -9,6 +9,7 @@ from msgspec import Raw
 from fleet.snapshot import CapacityPool
 from model.kinds import CapacityType, Kind, NodePool, Queue
 from model.labels import GPU_RESOURCE
+from model.plain_text import plain
 from model.quantity import format_amount
 from providers.kube.objects.conditions import Condition, written
 from providers.kube.objects.instants import instant_of, whole_instant
@@ -89,7 +90,7 @@ def _shortage_object(pool: CapacityPool, until_s: float) -> JsonObject:
 
 
 def _drift_object(found: DriftReport) -> JsonObject:
-    told = {"reason": found.reason, "message": found.message, "nodes": found.nodes}
+    told = {"reason": found.reason, "message": plain(found.message), "nodes": found.nodes}
     return {**told, "nodeClaims": list(found.claims)}
 
 

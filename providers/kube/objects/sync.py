@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw
 
+from model.plain_text import plain
 from providers.kube.objects.conditions import Condition, Finding, conditions_of, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION
@@ -89,7 +90,7 @@ def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] 
     status = {
         "conditions": written(report.findings, previous, now_s),
         "problemCount": max(report.problem_count, len(report.problems)),
-        "summary": report.plan.text if report.plan else "",
+        "summary": plain(report.plan.text) if report.plan else "",
     } | set_fields(
         observedRevision=report.observed,
         attemptedRevision=report.attempted,
@@ -154,9 +155,10 @@ def _plan_object(plan: PlanSummary) -> JsonObject:
         "gangsEvicted": plan.gangs_evicted,
         "usdPerHourBefore": plan.usd_per_hour_before,
         "usdPerHourAfter": plan.usd_per_hour_after,
-        "text": plan.text,
+        "text": plain(plan.text),
     }
 
 
 def _problem_object(problem: SyncProblem) -> JsonObject:
-    return {"file": problem.file, "line": problem.line, "column": problem.column, "message": problem.message}
+    file, message = plain(problem.file), plain(problem.message)
+    return {"file": file, "line": problem.line, "column": problem.column, "message": message}

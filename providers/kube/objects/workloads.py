@@ -16,6 +16,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin, PodSet
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
+from model.plain_text import plain
 from providers.kube.objects.conditions import Condition, conditions_of, failure_from, find, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, JOB_UID
@@ -150,7 +151,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
     status = {
         "state": str(gang.state),
         "reason": gang.reason,
-        "message": gang.message,
+        "message": plain(gang.message),
         "since": format_instant(gang.since_s),
         "conditions": written(workload_findings(gang, now_s, previous), previous, now_s),
     } | set_fields(
@@ -249,7 +250,7 @@ def _pin_object(pin: Pin) -> JsonObject:
 def _eviction_object(eviction: Eviction | None) -> Mapping[str, str] | None:
     if eviction is None:
         return None
-    return {"reason": eviction.reason, "message": eviction.message, "at": format_instant(eviction.at_s)}
+    return {"reason": eviction.reason, "message": plain(eviction.message), "at": format_instant(eviction.at_s)}
 
 
 def _eviction(found: _Eviction | None) -> Eviction | None:

@@ -21,6 +21,7 @@ from fleet.snapshot import (
     Slice,
 )
 from model.kinds import RequirementTerm, Toleration
+from model.plain_text import plain
 from providers.kube.objects import Finding, PlanSummary, SyncAttempt, SyncProblem, SyncReport
 
 NOW_S = 1_800_000_000.0
@@ -31,6 +32,8 @@ unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 reasons = st.from_regex(r"[A-Z][A-Za-z]{0,20}", fullmatch=True)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+words = texts.map(plain)
+"""What objects hold of text that people read: plain, as every message is once it is written."""
 # To the microsecond, which is what the wire holds.
 instants = st.integers(min_value=1, max_value=4_000_000_000_000_000).map(lambda us: us / 1e6)
 maybe_instants = st.just(0.0) | instants
@@ -73,7 +76,7 @@ pod_sets = st.builds(
 pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.just(""), count=st.integers(1, 64))
 
 
-failures = st.none() | st.builds(DecisionFailure, error=st.sampled_from(("KeyError", "ValueError")), cause=texts)
+failures = st.none() | st.builds(DecisionFailure, error=st.sampled_from(("KeyError", "ValueError")), cause=words)
 
 
 @st.composite
@@ -93,7 +96,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         created_at_s=draw(instants),
         state=draw(st.sampled_from(GangState)),
         reason=draw(reasons),
-        message=draw(texts),
+        message=draw(words),
         since_s=draw(instants),
         flavors=draw(st.dictionaries(names, st.lists(names, min_size=1, max_size=2).map(tuple), max_size=3)),
         pins=tuple(draw(st.lists(pins, max_size=4))),
@@ -104,7 +107,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         pods_ready=draw(st.booleans()),
         not_ready_since_s=draw(maybe_instants),
         replacing_since_s=draw(maybe_instants),
-        eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=texts, at_s=instants)),
+        eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=words, at_s=instants)),
         evictions=draw(st.integers(0, 1000)),
         requeue_at_s=draw(maybe_instants),
         preempts=draw(st.booleans()),
@@ -116,7 +119,7 @@ def gangs(draw: st.DrawFn) -> Gang:
 
 
 disruptions = st.builds(
-    NodeDisruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants
+    NodeDisruption, reason=reasons, message=words, at_s=instants, deadline_s=st.just(inf) | instants
 )
 capacity_pools = st.builds(
     CapacityPool,
@@ -183,7 +186,7 @@ reports = st.builds(
             type=st.sampled_from(("Ready", "Reconciling", "Stalled", "SourceVerified", "DriftDetected")),
             holds=st.sampled_from((True, False, None)),
             reason=reasons,
-            message=texts,
+            message=words,
         ),
         max_size=5,
         unique_by=lambda finding: finding.type,
@@ -208,10 +211,10 @@ reports = st.builds(
         gangs_evicted=st.integers(0, 99),
         usd_per_hour_before=st.floats(0, 1e6),
         usd_per_hour_after=st.floats(0, 1e6),
-        text=texts,
+        text=words,
     ),
     problems=st.lists(
-        st.builds(SyncProblem, file=names, line=st.integers(0, 999), column=st.integers(0, 999), message=texts),
+        st.builds(SyncProblem, file=names, line=st.integers(0, 999), column=st.integers(0, 999), message=words),
         max_size=20,
     ).map(tuple),
     problem_count=st.integers(20, 999),

@@ -1,0 +1,77 @@
+"""Text that others wrote, made fit to be shown: in a terminal, a condition, an event, a log line, Slack or markdown.
+
+Names of files, descriptions, annotations and answers of servers may hold anything. Whoever shows them calls one of
+these at the last step before the outlet. Each is a pure function; `plain` applied twice is `plain` applied once, so
+that an outlet need not know whether an earlier one has been passed.
+"""
+
+import re
+from collections.abc import Iterable
+
+_RUNS_OF_BACKTICKS = re.compile(r"`+")
+_FENCE_LEAST = 3
+_SLACK = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
+_UNBREAKABLE = "\u200b"
+
+
+def plain(text: str) -> str:
+    r"""Returns the text as one line in which every sign is visible and stands where it was written.
+
+    Control characters (ESC, newline, tab), bidirectional overrides, zero-width signs, private and unassigned code
+    points and lone surrogates are written out as in a Python literal (`\x1b`, `\n`, `\u202e`); other spaces become a
+    space.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else _written_out(sign) for sign in text)
+
+
+def _written_out(sign: str) -> str:
+    if sign not in "\u2028\u2029\t\n\r\v\f\x1c\x1d\x1e\x1f\x85" and sign.isspace():
+        return " "
+    return sign.encode("unicode_escape").decode("ascii")
+
+
+def plain_lines(lines: Iterable[str]) -> str:
+    """Returns lines of our making joined by newlines; what others wrote in them cannot add a line."""
+    return "\n".join(map(plain, lines))
+
+
+def plain_block(text: str) -> str:
+    """Returns text of several lines (an excerpt, a traceback) with its lines kept and tabs as four spaces."""
+    return plain_lines(line.replace("\t", "    ") for line in text.split("\n"))
+
+
+def slack(text: str) -> str:
+    """Returns the text for a Slack message: no link, no mention of people or channels, no markup of its own.
+
+    Slack reads only `&`, `<` and `>` as the beginning of links and mentions; servers that take the same messages
+    (Mattermost, Rocket.Chat) also read a bare `@channel` and asterisks, which a zero-width space disarms.
+    """
+    escaped = plain(text).translate(_SLACK)
+    return re.sub(r"([@*_~`])", rf"\1{_UNBREAKABLE}", escaped)
+
+
+def markdown(text: str) -> str:
+    """Returns the text for a paragraph or a table's cell of markdown: no markup, no HTML, no mention, no link."""
+    escaped = _MARKDOWN.sub(r"\\\1", plain(text)).translate(_SLACK)
+    return escaped.replace("@", f"@{_UNBREAKABLE}").replace("://", f":{_UNBREAKABLE}//")
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Returns lines as a fenced code block of markdown, with a fence longer than any run of backticks among them."""
+    fence = "`" * max(_FENCE_LEAST, 1 + _longest_run(text))
+    return f"{fence}{language}\n{plain_block(text)}\n{fence}"
+
+
+def code_span(text: str) -> str:
+    """Returns the text as inline code of markdown, between runs of backticks longer than any within it."""
+    shown = plain(text)
+    fence = "`" * (1 + _longest_run(shown))
+    padded = f" {shown} " if shown.startswith("`") or shown.endswith("`") else shown
+    return f"{fence}{padded}{fence}" if shown else ""
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, _RUNS_OF_BACKTICKS.findall(text)), default=0)
