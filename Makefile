@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
+FUZZ_SECONDS ?= 600
+FUZZERS ?=
 
-.PHONY: install demo sandbox test check bench lint format types layers unit quick lock schema clean
+.PHONY: install demo sandbox test check bench fuzz lint format types layers unit quick lock schema clean
 
 install: $(STAMP)
 
@@ -48,6 +50,10 @@ quick: install
 
 bench: install
 	$(BIN)/python -m bench
+
+# Made-up input for so long, shared by all fuzzers or those named (FUZZERS="loader http"); says how many inputs it ran.
+fuzz: install
+	$(BIN)/python -m tests.fuzz $(FUZZERS) --seconds $(FUZZ_SECONDS)
 
 format: install
 	$(BIN)/ruff check --fix-only --exit-zero .

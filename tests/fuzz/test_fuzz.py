@@ -1,0 +1,79 @@
+"""Every fuzzer for a while, and the runner itself: what it must find."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from tests.fuzz.registry import FUZZERS, Attack, Fuzzer
+from tests.fuzz.run import FuzzFinding, run
+
+SECONDS = float(os.environ.get("FUZZ_TEST_SECONDS", "20"))
+LEAST = 20
+"""Inputs in that time, on the slowest machine: fewer say that a fuzzer waits instead of attacking."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fuzzer", FUZZERS, ids=lambda fuzzer: fuzzer.name)
+def test_a_while_of_made_up_input(fuzzer: Fuzzer) -> None:
+    told = run(fuzzer, SECONDS)
+    assert told.inputs >= LEAST, told
+
+
+def test_names_are_unique() -> None:
+    names = [fuzzer.name for fuzzer in FUZZERS]
+    assert len(set(names)) == len(names)
+
+
+class _Broken:
+    name = "broken"
+    most_seconds = 0.05
+    most_growth_mib = 64
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.drawn: list[float] = []
+        self.closed = False
+        self.kept: list[bytes] = []
+
+    @contextmanager
+    def start(self) -> Iterator[Attack]:
+        yield self.attack
+        self.closed = True
+
+    def attack(self, rng: Random) -> None:
+        self.drawn.append(rng.random())
+        if self.what == "raises" and len(self.drawn) == 3:
+            raise KeyError("x")
+        while self.what == "hangs":
+            try:
+                sum(range(1000))
+            except Exception:  # noqa: BLE001  what a server's fence does
+                continue
+        if self.what == "grows":
+            self.kept.append(os.urandom(4 * 1024**2))
+
+
+def test_what_raises_is_told_with_its_number() -> None:
+    with pytest.raises(FuzzFinding, match=r"broken --seed 7 --first 2 --inputs 1: KeyError"):
+        run(_Broken("raises"), 10.0, seed=7)
+
+
+def test_what_hangs_is_found_whatever_it_catches() -> None:
+    with pytest.raises(FuzzFinding, match="took more than"):
+        run(_Broken("hangs"), 10.0)
+
+
+def test_what_grows_is_found() -> None:
+    with pytest.raises(FuzzFinding, match="memory has grown"):
+        run(_Broken("grows"), 30.0, inputs=200)
+
+
+def test_the_same_number_is_the_same_input() -> None:
+    one, other = _Broken("works"), _Broken("works")
+    assert run(one, 10.0, seed=3, inputs=5).inputs == 5
+    run(other, 10.0, seed=3, first=4, inputs=1)
+    assert other.drawn == one.drawn[4:]
+    assert one.closed
