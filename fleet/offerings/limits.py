@@ -33,7 +33,7 @@ class PoolHeadroom:
 
     nodes: int | None
     usd_h: float | None
-    """USD an hour."""
+    """What its machines may still cost, in USD an hour."""
     resources: dict[str, int]
     reserved: ReservationCapacity = field(default_factory=ReservationCapacity)
     """Machines left in capacity reservations; one object for all pools."""

@@ -127,7 +127,7 @@ class Offerings:
                     seen = self.measured.get((name, born_with))
                     offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.fabric:
-                        offered.pop(machine.fabric_resource, None)  # the type has it, but it is not asked for
+                        offered.pop(machine.fabric_resource, None)  # the type has it, but the pool does not ask for it
                     yield self._offering(pool, priced, layout, offered, born_with)
 
     def _machine(
@@ -167,7 +167,7 @@ class Offerings:
         if pool.spec.placement.fabric and not machine.fabric_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
-            return False  # a part of a GPU (g6f) carries a GPU's name but is no whole one
+            return False  # a fraction of a GPU (g6f) has a GPU's name but is no whole one
         part = wanted.get(labels.GPU_FRACTION)
         if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
             return False

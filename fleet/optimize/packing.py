@@ -150,7 +150,7 @@ def holding(part: PackingInstance, pods: Ints) -> Bools:
 def best_fills(part: PackingInstance, kinds: Ints, worth: Floats, demand: Ints) -> tuple[Ints, Ints]:
     """Returns machines of `kinds` filled greedily by `worth` [C] in all orders: `(kinds [M], pods [M, C])`.
 
-    Each is filled a second time in an order that weighs resources by what ran short the first time.
+    Each is filled a second time in an order that weighs resources by how much of them the first filling used.
     """
     many, order = _orders(part, kinds, worth)
     first = filled(part, many, order, demand)
@@ -188,7 +188,7 @@ def filled(part: PackingInstance, kinds: Ints, order: Order, demand: Ints, begun
 
 
 def order_by_scarcity(part: PackingInstance, kinds: Ints, worth: Floats, pods: Ints) -> Order:
-    """Returns [M, C] classes by worth for what ran short on machines of `kinds` [M] filled with `pods` [M, C]."""
+    """Returns [M, C] classes by worth for the resources most used on machines of `kinds` [M] with `pods` [M, C]."""
     capacity = np.maximum(part.capacity[kinds], 1.0)
     scarce = (pods @ part.requests / capacity) ** _SHARPNESS
     size = np.einsum("mr,mcr->mc", scarce + 1e-6, _shares(part, kinds))

@@ -100,7 +100,7 @@ class AdmissionCycle:
             return self._carry_out(entry)
         if entry.victims:
             return EntryOutcome.GATED
-        # What it cannot take back later stays free for it.
+        # It cannot reclaim this later, so it is kept free for it.
         if entry.queue.preemption.reclaim is not CandidatePolicy.ANY:
             self._keep(entry, resources_to_reserve(entry.node, entry.assignment))
         return EntryOutcome.NO_CANDIDATES
@@ -212,7 +212,7 @@ class AdmissionCycle:
         if entry.fits_beside:
             return self.nominator.fits_already(entry, [*self.nominator.held, *self.held.values()])
         if self.ledger.placement is NO_PLACEMENT and fits(entry.node, entry.assignment.usage):
-            return True  # who fits beside them fits without them: most heads need nobody lifted
+            return True  # what fits beside them fits without them: for most heads nobody is lifted
         more = [*self._taken(entry), *(victim.holder for victim in entry.victims)]
         if self.nominator.rules.wait_for_leaving and not entry.victims:
             more = []  # it starts at once, on what is free now

@@ -175,7 +175,7 @@ class AssignmentSearch:
     def _victims(self, workload: Workload, assignment: WorkloadAssignment) -> list[Victim]:
         if self.ledger.placement is NO_PLACEMENT and len(assignment.usage) == 1 and self._replaced(workload) is None:
             [asked] = assignment.usage.items()
-            if asked in self._answers:  # the oracle was asked just that, and there is no place to be found besides
+            if asked in self._answers:  # the oracle has answered this, and there is no place to find
                 return self._answers[asked]
         given = assignment.given
 
@@ -189,7 +189,7 @@ class AssignmentSearch:
             if victims := self._search(context):
                 return victims
             if self.ledger.placement is NO_PLACEMENT:
-                break  # only who stands in the way of a place could help beyond those who hold the contested cells
+                break  # holders of other cells could only help with a place
         return []
 
     def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:

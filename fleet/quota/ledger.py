@@ -135,8 +135,8 @@ class QuotaLedger:
     """Whether leaving holders count as gone in the present what-if; see `count_leaving`."""
     _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
     _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
-    """Queue -> those who are not leaving, by `eviction_order`: made when first asked for, kept in order from then on,
-    because sorting them for each search costs more than the search."""
+    """Queue -> holders that are not leaving, in eviction order: kept sorted, because sorting them for each search costs
+    more than the search."""
 
     def add(self, holder: AdmittedWorkload) -> None:
         """Charges a holder's quota and place; its position in the order of eviction is fixed from now on."""

@@ -88,7 +88,7 @@ class Nominator:
     held: list[HeldCapacity] = field(default_factory=list)
     """Capacity held until the end of this sweep for workloads that wait."""
     _last: dict[str, _LastAssignment] = field(default_factory=dict)
-    """uid -> where the search for flavors goes on."""
+    """uid -> where the search for flavors resumes."""
     _changes: dict[str, int] = field(default_factory=dict)
     """Root -> how often anything changed below it."""
     _cycle: int = 0

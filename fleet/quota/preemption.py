@@ -199,7 +199,7 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
     for kind, victim in _candidates(context, sources, spent, borrowing=borrowing):
         queue = victim.holder.queue
         if kind is not _CandidateClass.SAME and _spared(context, queue, paths):
-            spent.add(queue.name)  # the more are out, the more it is so
+            spent.add(queue.name)  # it stays so: each further victim lowers the usage
             continue
         ledger.lift(victim.holder)
         taken.append(victim)

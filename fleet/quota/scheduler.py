@@ -104,7 +104,7 @@ class AdmissionScheduler(Nominator):
         return total
 
     def _carry_out(self, result: CycleResult) -> None:
-        """Notes for the cycles that follow who is told to leave, and that what was admitted has still to be written."""
+        """Prepares the ledger for further cycles: victims are leaving, admissions are still being saved."""
         for victim, _ in result.evictions:
             self.ledger.evict(victim.holder)
         for holder in result.admitted:

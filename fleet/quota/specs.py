@@ -174,7 +174,7 @@ class AdmissionRules:
     search that began behind flavors tried before and found nothing is the last until something changes."""
     partial_admission: bool = True
     priority_between_queues: bool = True
-    """Priority counts before age between heads that borrow equally."""
+    """Whether priority counts before age between heads of different queues that borrow equally."""
     preemptors_first: bool = False
     """Heads that already had others evicted for them go before all others of the cycle."""
     place_again: bool = True

@@ -113,7 +113,7 @@ def _deserved(
         shares = _by_weight(queues, below, demand, found[parent], children)
         for child in children:
             spec = queues[child].spec
-            free = dict.fromkeys(demand.total, UNLIMITED)  # of what it does not name it is never short
+            free = dict.fromkeys(demand.total, UNLIMITED)  # it cannot lack a resource that it does not name
             said = {**free, **spec.capability, **spec.deserved} if spec.deserved else shares[child]
             names = {*said, *spec.guarantee.resource}
             found[child] = {name: max(said.get(name, 0), spec.guarantee.resource.get(name, 0)) for name in names}

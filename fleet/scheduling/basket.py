@@ -1,16 +1,16 @@
-"""All that one pass buys, as one purchase: the same pods on the machines that are cheapest for all of them together.
+"""Buys once for a whole pass: the same pods on the machines that are cheapest for all of them together.
 
 `place_gang` finds machines for one gang at a time, one kind for each pod set, and by that decides the pool and the
-capacity type. Here kinds, zones and numbers are chosen anew within those, by `fleet.optimize.purchase`, and never for
+capacity type. Here kinds, zones and numbers are chosen again within those, by `fleet.optimize.purchase`, and never for
 more money. Machines are chosen by what they are expected to cost, interruptions included
 (`fleet.offerings.interruption_rate`); limits and the tally count prices.
 
 A gang is as fast as its slowest member, so what it buys stays in one zone, and pods of one set that use GPUs stay on
-one GPU model (`GangTies`). The solver does not know of gangs. It is asked without these ties first; where its answer
-breaks some, it is asked once more with zones and models settled, in whichever of these ways greedy heuristics find
-cheapest: as its answer has most of the pods, for the classes whose ties it breaks or for all; as `place_gang` has them;
-or as Karpenter's order has them if that keeps the ties. So nothing costs more than Karpenter's order where that keeps
-gangs together.
+one GPU model (`GangTies`). The solver does not know of gangs. It is asked without these ties first. Where its answer
+breaks some, it is asked once more with zones and models fixed, in the way that greedy heuristics find cheapest: as most
+pods have them in its answer (for the classes whose ties it breaks, or for all); as `place_gang` has them; or as
+Karpenter's order has them, if that keeps the ties. So nothing costs more than Karpenter's order where that keeps gangs
+together.
 """
 
 from collections import Counter
@@ -249,7 +249,7 @@ class GangTies:
     sets: frozenset[str]
     """Names of the classes of several pods that use GPUs: each on one GPU model."""
     planned_kinds: Mapping[str, Counter[str]]
-    """Class -> kinds of machine that `place_gang` found for it, by number of offerings."""
+    """Class -> kinds of machine that `place_gang` planned for it."""
     _restricted: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
     """(kinds, zone, GPU model) -> those of the kinds in that zone and of that model; equal sets are one object."""
 

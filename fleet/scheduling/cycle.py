@@ -130,7 +130,7 @@ class AdmissionPass:
     def _charge(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         """Charges what a gang holds to its queue's quota and takes its places."""
         binding = self._binding(gang)
-        if binding is None:  # its queue is no longer declared: it holds machines, and nobody's quota
+        if binding is None:  # its queue is no longer declared: it holds machines, and no quota
             self.backend.shift(gang.pins, gang.pod_sets, 1)
             return
         holder = AdmittedWorkload(
@@ -221,7 +221,7 @@ class AdmissionPass:
         """Replaces the purchases of the pass by one for all gangs, where that costs less."""
         if not any(placed.claims for placed in self.backend.placed.values()):
             return
-        from fleet.scheduling.joint_purchase import buy_together  # numpy with it, which most passes have no use for
+        from fleet.scheduling.joint_purchase import buy_together  # imports numpy, which most passes do not need
 
         names = {uid: self.snapshot.gangs[whole(uid)].name for uid in self.backend.placed}
         self.tally = buy_together(self.backend, names, self.fleet.policy.spec.purchases)

@@ -56,12 +56,12 @@ class GangPlanner:
                 state.take(assigned.slot, requests[assigned.pod_set], assigned.count)
             return PlacementPlan(tuple(found))
         if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
-            return found  # nobody can promise the domain of a machine that is not there yet
+            return found  # the domain of a machine that is not there yet is unknown
         return place_gang(state, self.capacity, workload.uid, needs)
 
     def topology(self, state: ClusterState) -> "TopologyPlacer":
         """Returns the topology placer of a cluster state."""
-        from fleet.placement.topology_placer import TopologyPlacer  # numpy with it, which most passes have no use for
+        from fleet.placement.topology_placer import TopologyPlacer  # imports numpy, which most passes do not need
 
         if id(state) not in self._topologies:
             self._topologies[id(state)] = TopologyPlacer(state, self.flavors.placing)

@@ -99,7 +99,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
             placed.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
         )
         claims = write_claims(plan, uid, machines.planner.now_s, gang=uid).claims
-        for claim, machine in zip(claims, mine, strict=True):  # both by lot
+        for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
             slot = planned_slot(machine.offering, f"together/{claim.name}")
             slot.claim = claim.name
             machines.state.add(slot)

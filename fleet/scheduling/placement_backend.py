@@ -160,7 +160,7 @@ class ClusterBackend:
             for assignment in plan.assignments
             if assignment.slot.name.startswith("new/")
         }
-        for slot in bought.values():  # all of them: no more are bought than pods need
+        for slot in bought.values():  # each has pods: no more are bought than needed
             self.state.add(slot)
         for purchase in plan.purchases:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, purchase.count)
@@ -168,7 +168,7 @@ class ClusterBackend:
             self.state.take(assignment.slot, requests[assignment.pod_set], assignment.count)
 
     def _put_replacement(self, holder: AdmittedWorkload) -> None:
-        """Takes the places that replace lost pods, for good: plans them again on the state as it was when found."""
+        """Takes the places that replace lost pods, for good: plans them once more, on the state that `find` saw."""
         uid, pod_sets = holder.workload.uid, holder.workload.pod_sets
         lost_pods, gang = self.lost_pods[uid], self.admitted_before[uid]
         self.shift(gang.pins, pod_sets, 1)

@@ -36,7 +36,7 @@ def plan_replacement(
         if isinstance(found, PlacementPlan) or any(
             s.slices or s.group or s.required_topology for _, s in lost if s.wishes
         ):
-            return found  # nobody can promise the domain of a machine that is not there yet
+            return found  # the domain of a machine that is not there yet is unknown
     needs = [planner.need(workload, one, _lost_only(pod_set, lost_pods)) for one, pod_set in lost]
     return _buy_if_needed(planner.capacity, state, workload.uid, needs, lost_pods)
 

@@ -102,9 +102,10 @@ class Job:
     active_pods: int = 0
     deleting: bool = False
     last_checkpoint_s: float | None = None
-    """Annotation `muster.dev/last-checkpoint-time` (alias `volcano.sh/last-checkpoint-time`)."""
+    """When it last wrote a checkpoint (epoch seconds): annotation `muster.dev/last-checkpoint-time` or
+    `volcano.sh/last-checkpoint-time`."""
     checkpoint_interval_s: float | None = None
-    """Annotation `muster.dev/checkpoint-interval`."""
+    """Seconds between its checkpoints: annotation `muster.dev/checkpoint-interval`."""
     do_not_disrupt: bool = False
     """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
     pod_priority_class: str = ""
@@ -165,7 +166,7 @@ class Eviction:
 
 
 class CheckState(StrEnum):
-    """A `CheckState` is the answer of an admission check, as whoever carries it out has written it (Kueue)."""
+    """A `CheckState` is the answer of an admission check, as the check's controller has written it (Kueue)."""
 
     PENDING = "Pending"
     READY = "Ready"

@@ -17,7 +17,7 @@ from fleet.snapshot.nodes import GroupMember, Pod, Terms
 from model.index import Index, derived
 
 POD_GROUP = "PodGroup"
-"""Kind of the reference to a plain group, in `v1`: there is no such object, and nothing is owned by it."""
+"""Kind, in `v1`, of references to a plain group; no such object exists, and nothing has it as owner."""
 
 
 def group_uid(namespace: str, group: str) -> str:
@@ -49,7 +49,7 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
         return replace(job, suspended=not any(map(has_started, pods)))
     if not job.shaped_below:
         return job
-    if below is None:  # what it asks for is not known yet, so it asks for nothing
+    if below is None:  # its pod sets are not known yet, so it is not in a queue
         return replace(job, queue="")
     return replace(
         job,

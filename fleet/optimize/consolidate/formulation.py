@@ -107,7 +107,7 @@ class ConsolidationFormulation:
         return SparseMatrix(found.rows, found.columns + shift * (found.columns >= pods.shape[1]), found.values)
 
     def prices(self, duals: Floats) -> PodPrices:
-        """Returns the duals as the worth of a pod of each row, and prices of machines with the bounds they use."""
+        """Returns the duals as prices: of a pod of each row, and of a machine of each kind with binding bounds."""
         worth = np.maximum(duals[: len(self._instance.requests)], 0.0)
         scarce = np.maximum(-duals[len(self._rows) - len(self._counted) :], 0.0)
         return PodPrices(worth, self._instance.kinds.price + scarce @ self._counted)
@@ -167,7 +167,9 @@ class ConsolidationFormulation:
                 columns = [*(pods + at[asking]).tolist(), group, *(it for it, _ in gangs)]
                 own = [*requests[asking, resource], free[resource] + self._used[group, resource]]
                 factors = np.array([*own, *(-it for _, it in gangs)])
-                scale = float(np.abs(factors).max())  # bytes beside counts would cost the solver its digits
+                scale = float(
+                    np.abs(factors).max()
+                )  # bytes beside counts would be too far apart for the solver's precision
                 found.append((columns, (factors / scale).tolist(), -np.inf, n * float(free[resource]) / scale))
             for column, top in zip((pods + at).tolist(), most.tolist(), strict=True):
                 found.append(([column, group], [1.0, float(top)], -np.inf, n * top))

@@ -264,7 +264,7 @@ class _GreedyState:
         self.price = np.append(self.price, part.price[kind])
         self.free = np.vstack([self.free, part.capacity[kind] - pods @ self.instance.requests])
         self.independent = np.vstack([self.independent, pods])
-        self.cost = np.append(self.cost, 0.0)  # its pods have been counted
+        self.cost = np.append(self.cost, 0.0)  # moving its pods is counted already
         self.kind.append(kind)
         self.standing.append(True)
         self.gangs_on.append(set())

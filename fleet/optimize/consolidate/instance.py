@@ -28,7 +28,7 @@ class MovableGang:
     used: Floats
     """[S, R] what the block takes on each machine."""
     options: tuple[Ints, ...]
-    """Its options, each [S, C]: its pods by rows of classes if it moves to that domain; at least one."""
+    """Its pods by machine and row, [S, C], for each domain it may move to; at least one option."""
     cost_usd_h: float
     """USD an hour that moving it counts."""
 
@@ -72,7 +72,7 @@ class ConsolidationInstance:
     most_bought: float
     """Most machines that may be bought; inf = no bound."""
     machines: Ints
-    """[M] their numbers in the problem."""
+    """[M] number of each machine in the problem."""
     classes: tuple[tuple[int, ...], ...]
     """[C] the numbers of the problem's classes that are counted as one row."""
 
@@ -289,7 +289,7 @@ def _only(instance: ConsolidationInstance, machines: Ints, rows: Ints, kinds: In
     place = np.full(len(instance.price), -1)
     place[machines] = np.arange(len(machines))
     few, kept = _cheapest(instance, rows, kinds)
-    column = np.full(len(instance.kinds.price) + 1, -1)  # the last stands for no column
+    column = np.full(len(instance.kinds.price) + 1, -1)  # the last entry stands for "no column"
     column[kept] = np.arange(len(kept))
     gangs = [_renumbered(gang, place, rows) for gang in instance.gangs if place[gang.machines[0]] >= 0]
     return ConsolidationInstance(

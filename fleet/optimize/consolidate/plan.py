@@ -26,7 +26,7 @@ class ConsolidationPlan:
     kinds: Ints
     """[N] kinds of the machines that are bought."""
     pods: Ints
-    """[N, C] pods on them."""
+    """[N, C] pods on the machines that are bought."""
 
     def disruption_usd_h(self, instance: ConsolidationInstance) -> float:
         """Returns what the moves cost, as the instance weighs them, in USD an hour."""

@@ -46,7 +46,7 @@ def solve(problem: ConsolidationProblem, effort: ConsolidationEffort = _USUAL) -
     rounds, nodes = 1, answer.nodes
     while answer.steps and rounds < effort.rounds:
         left = applied(problem, answer.steps)
-        more = _once(left, effort, answer.gap_usd_h)  # what is found now could have been found before
+        more = _once(left, effort, answer.gap_usd_h)  # the gap bounds what is left to find
         rounds, nodes = rounds + 1, nodes + more.nodes
         if not more.steps:
             break
@@ -242,7 +242,7 @@ class _ReplacementSearch:
         near = self._formulation.options > self._effort.gang_options
         if len(optimum.values) > _LARGE or near:
             enough = inf if near else self._effort.near * float(self._instance.price.sum())
-            with suppress(SolverFailed):  # limits may leave no place for all that goes so
+            with suppress(SolverFailed):  # within limits this may have no solution
                 found = self._solve_among(patterns, optimum.values, near=near)
                 if found.cost_usd_h - optimum.cost_usd_h <= enough:
                     return found

@@ -198,7 +198,7 @@ class ReplacementCatalog:
     capacity: Floats
     """[K, R]"""
     place: Mapping[str, int]
-    """Kind -> its number."""
+    """Kind -> its position in `kinds`."""
     classes: Mapping[str, PodClass]
     resources: Sequence[str]
 

@@ -92,7 +92,7 @@ def by_one_resource(part: PackingInstance) -> LowerBound:
         unit = part.price / np.maximum(part.capacity[:, resource], 1.0)
         least = np.where(part.fits & ~part.open, unit, np.inf).min(axis=1)
         worth = part.requests[:, resource] * np.where(np.isfinite(least), least, 0.0)
-        # a unit carries at most what the dearest class pays for it
+        # a unit of the resource carries at most the worth of the dearest class
         dearest = np.where(part.fits, np.where(np.isfinite(least), least, 0.0)[:, None], 0.0).max(axis=0)
         found.append(prove(part, PurchasePrices.of(part, worth, *free), dearest * part.capacity[:, resource]))
     return max(found, key=lambda it: it.usd_h)

@@ -100,7 +100,7 @@ def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: floa
     """
     if not (effort.solver and best.mix.placed.any()) or best.part.fits.sum() > effort.pattern_pairs:
         return best
-    if (best.mix.placed < best.part.demand).any():  # what the limits leave no room for is not asked of the solver
+    if (best.mix.placed < best.part.demand).any():  # the solver is not asked for pods that limits leave no room for
         best = _without_unplaced_pods(best)
     try:
         _improve(best, effort, enough_usd_h)
@@ -148,7 +148,7 @@ class _ColumnSearch:
         self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
         if self._exact_pricing:
             self._offer(by_value(part, optimum.prices.worth), PurchaseHeuristic.VALUE)
-        else:  # the pods that rounding leaves over make patterns that pricing has missed
+        else:  # machines for the pods that rounding leaves over are patterns that pricing has missed
             optimum = generate(self._master, self._price, self._budget)
             self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
         promised = best.cost_usd_h - max(optimum.cost_usd_h, best.bound_usd_h)
@@ -298,7 +298,7 @@ def _from_each_class(part: PackingInstance, _: PatternMix, worth: Floats) -> Fil
 
 
 def _refilled(part: PackingInstance, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> Fills:
-    """Fills machines up that are `begun` with some pods [M, C], by what ran short when they were `full`."""
+    """Fills up machines `begun` with some pods [M, C], in the order of scarcity of `full` ones [M, C]."""
     return kinds, filled(part, kinds, order_by_scarcity(part, kinds, worth, full), part.demand, begun)
 
 

@@ -32,7 +32,7 @@ def provisioning_order(part: PackingInstance) -> PatternMix:
     in order of name. Limits may leave pods without a place.
     """
     placed, missing = _on_existing(part)
-    large = part.only(_roomiest(part))  # where these are full, all are
+    large = part.only(_roomiest(part))  # if no kind of these holds a pod, no other does
     if not len(large.price):
         return placed
     claims = _InFlightClaims(large)
@@ -234,7 +234,7 @@ def _packed(part: PackingInstance, kind: int, own: Bools, missing: Ints) -> Iter
     share = (part.requests / np.maximum(part.capacity[kind], 1.0)).max(axis=1)
     classes = np.argsort(-share, kind="stable")
     classes = classes[own[classes]]
-    while len(classes):  # a class that is done is in nobody's way until half of them are
+    while len(classes):  # classes that are done are removed once they are half of all
         queue, done = _FirstFitQueue(part.requests[classes].T.copy(), missing[classes]), 0
         while 2 * done < len(classes):
             places, pods = queue.fill_one(part.capacity[kind])
@@ -251,7 +251,7 @@ class _FirstFitQueue:
     def __init__(self, requests: Floats, left: Ints) -> None:
         self.left = left
         """[N] pods that wait."""
-        self._requests = requests  # [R, N], out of reach once none is left
+        self._requests = requests  # [R, N], infinite once no pod is left
         self._first = 0
         self._least: list[list[float]] = np.minimum.accumulate(requests[:, ::-1], axis=1)[:, ::-1].T.tolist()
 
@@ -328,7 +328,7 @@ def worths_alone(part: PackingInstance) -> Iterator[Floats]:
     by_share = np.where(part.fits & ~part.open, shares.max(axis=2) * part.price, np.inf)
     for measure in (part.price_alone, by_share):
         least = measure.min(axis=1)
-        yield np.where(np.isfinite(least), least, 1.0)  # what fits on open machines alone is worth anything
+        yield np.where(np.isfinite(least), least, 1.0)  # any worth will do for what fits on existing machines alone
 
 
 class _BestFills:

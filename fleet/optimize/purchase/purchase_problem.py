@@ -106,7 +106,7 @@ class PurchaseEffort(SolverEffort):
     nodes: int = 60
     """Nodes of branch and bound over patterns, for each part."""
     whole_pairs: float = 100.0
-    """Branch and bound is tried if it may save `close_enough` for each so many pairs of a class and a kind."""
+    """Branch and bound is tried if it may save `close_enough` for each so many (class, kind) pairs of the part."""
     whole_patterns: int = 150
     """Patterns that branch and bound chooses from, for each part, besides those of the incumbent."""
     trials: int = 24

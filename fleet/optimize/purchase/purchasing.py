@@ -133,7 +133,7 @@ def _solve_grouped(problem: PurchaseProblem, effort: PurchaseEffort) -> Purchase
         short = {it.group: 0 for it in wanted.classes if it.group and it.name in found.left}
         if not short:
             return replace(found, left={**found.left, **left})
-        # Which group goes empty-handed: the one that lacks most, for the sake of all others.
+        # The group that lacks most places gets none, so that the others get theirs.
         for it in wanted.classes:
             if it.group in short:
                 short[it.group] += found.left.get(it.name, 0)
