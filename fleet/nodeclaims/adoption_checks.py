@@ -1,4 +1,4 @@
-"""Which machines may be adopted: a table of what can stand against it, the first that does is told.
+"""Judges which machines may be adopted: a table of checks, of which the first that fails is reported.
 
 Every rule asks for what the machine has now. Nothing is left to wait for once the claim is written: a claim that waits
 in vain gives its machine back, and one that was not bought here is not to be lost for that.

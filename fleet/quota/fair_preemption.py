@@ -258,7 +258,7 @@ class _StrategyCheck:
     rules: tuple[Rule, ...]
 
     def unharmed(self, taken: list[Victim]) -> Callable[[list[Victim]], bool]:
-        """Returns a test whether every victim left of `taken` that was permitted still is."""
+        """Returns a test of remaining victims: whether each whose eviction a strategy permitted is still permitted."""
         legal = self._legal(taken)
         return lambda left: not legal or all(id(v) not in legal or self._may_go(v) for v in left)
 

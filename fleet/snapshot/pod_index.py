@@ -1,4 +1,4 @@
-"""Pods by where they are and whose they are, kept up to date pod by pod."""
+"""Indexes pods by node, gang and job, kept up to date pod by pod."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
@@ -11,7 +11,7 @@ _NOTHING: Final = object()
 
 
 class PodIndex:
-    """Pods by node, gang and job, with the sum of what pods of no gang take; only what changed is computed again."""
+    """A `PodIndex` holds pods by node, gang and job, and what pods of no gang take; only changes are computed again."""
 
     def __init__(self) -> None:
         self.node_pods: Mapping[str, tuple[Pod, ...]] = {}
@@ -26,7 +26,7 @@ class PodIndex:
         self._dirty_gangs: set[str] = set()
 
     def change(self, key: str, before: Pod | None, after: Pod | None) -> None:
-        """Move one pod from where it was to where it is."""
+        """Moves one pod from where it was to where it is."""
         for pod, present in ((before, False), (after, True)):
             if pod is None:
                 continue
@@ -42,7 +42,7 @@ class PodIndex:
                 self._dirty_jobs.add(pod.job_uid)
 
     def settle(self) -> None:
-        """Bring the views up to date; one in which nothing has changed stays the same object."""
+        """Brings the views up to date; one in which nothing has changed stays the same object."""
         gang_pods: dict[str, tuple[Pod, ...]] = {}
         node_pods: dict[str, tuple[Pod, ...]] = {}
         foreign_use: dict[str, Resources] = {}
@@ -70,7 +70,7 @@ def _put(pods: dict[str, Pod], key: str, pod: Pod | None) -> None:
 
 
 def _sorted(pods: dict[str, dict[str, Pod]], place: str) -> list[Pod]:
-    """The pods of one place by key; a place that has none left is forgotten: names come and never come back."""
+    """Returns the pods of one place by key; a place that has none left is removed, since most names never return."""
     found = [pod for _, pod in sorted(pods[place].items())]
     if not found:
         del pods[place]
@@ -78,7 +78,7 @@ def _sorted(pods: dict[str, dict[str, Pod]], place: str) -> list[Pod]:
 
 
 def _updated(view: Mapping[str, V], found: Mapping[str, V]) -> Mapping[str, V]:
-    """`view` with what was found, without what is empty; `view` itself where that is the same."""
+    """Returns `view` with the entries found and without those now empty; `view` itself if nothing changed."""
     changed = {key: value for key, value in found.items() if view.get(key, _NOTHING) != (value or _NOTHING)}
     if not changed:
         return view

@@ -20,7 +20,7 @@ class ConsolidationPlan:
     removed: Bools
     """[M] whether the machine is removed."""
     options: Ints
-    """[gangs] the option by which each moves, -1 where it stays."""
+    """[gangs] index of the `MovableGang.options` by which each moves, -1 where it stays."""
     received: Ints
     """[M, C] pods that come to machines that stay."""
     kinds: Ints
@@ -110,7 +110,7 @@ class IntegerPlan:
     going: Ints
     """[G] machines of each group that are removed."""
     options: Ints
-    """[gangs] the option by which each moves, -1 where it stays."""
+    """[gangs] index of the `MovableGang.options` by which each moves, -1 where it stays."""
     received: Ints
     """[G, C] pods that come to each group."""
     bought: PatternMix
