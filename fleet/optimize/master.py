@@ -222,13 +222,13 @@ class PricingBudget:
         return not stalled and self.rounds < self._rounds and self._done < self._work
 
     def solved(self, master: RestrictedMaster[Prices]) -> MasterOptimum[Prices]:
-        """Returns the optimum over the known patterns, and charges its iterations. Raises `SolverFailed`."""
+        """Returns the optimum over the known patterns; deducts its iterations. Raises `SolverFailed`."""
         found = master.solve(self._iterations)
         self._done += _ITERATION * found.iterations * len(found.prices.worth)
         return found
 
     def filled(self, pods: Ints) -> None:
-        """Charges the machines that were filled with `pods` [M, C]."""
+        """Deducts the work of filling machines with `pods` [M, C] from the budget."""
         self._done += pods.size
 
 

@@ -81,7 +81,7 @@ def forgotten_share(elapsed_s: float, half_life_s: float) -> float:
 
 
 def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weights: Mapping[str, float]) -> float:
-    """Returns usage in natural units, weighted by resource, over the queue's weight; infinite without a weight."""
+    """Returns usage in natural units times the resources' weights, divided by the queue's weight; inf for weight 0."""
     if queue_weight <= 0:
         return float("inf")
     return (

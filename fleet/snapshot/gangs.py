@@ -126,7 +126,7 @@ class Job:
     """Annotation `muster.dev/on-node-failure`: `Replace`, `Evict`, or empty for what the queue says."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
-    """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
+    """uid of the job that made this one and is managed in its place; empty for a job managed by itself."""
     shaped_below: bool = False
     """Whether its pod sets are taken from the job that it makes (`fleet.snapshot.works`)."""
 
