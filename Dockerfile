@@ -44,6 +44,6 @@ COPY --from=installed /opt/muster /opt/muster
 USER 65532:65532
 WORKDIR /tmp
 VOLUME ["/var/lib/muster"]
-EXPOSE 8080
+EXPOSE 8080 8081
 ENTRYPOINT ["muster"]
 CMD ["run", "--config", "/etc/muster/muster.yaml"]

@@ -1,13 +1,16 @@
 """The agent's own settings (`muster.yaml`). What the fleet looks like is never here: that is what git is for."""
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from agent.clouds import DEFAULT, NAMES
+
+_SECRET_MOST = 4096
 
 
 class InvalidConfiguration(Exception):
@@ -88,11 +91,61 @@ class CloudSettings(_Section):
 
 
 class HttpSettings(_Section):
-    """Health, readiness, metrics and the webhook."""
+    """Health, readiness and metrics. They tell what teams spend: keep this port inside the cluster."""
 
-    host: str = "0.0.0.0"  # noqa: S104 - probes and webhooks come from outside the pod
+    host: str = "0.0.0.0"  # noqa: S104 - probes come from outside the pod
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    webhook_secret_env: str = ""
+    max_connections: Annotated[int, Field(ge=4, le=10_000)] = 64
+
+
+class WebhookSettings(_Section):
+    """Where deliveries of the forge come in; nothing listens unless `secretFile` or `secretEnv` is given."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - deliveries come from outside the pod
+    port: Annotated[int, Field(ge=0, le=65535)] = 8081
+    secret_file: Path | None = None
+    """Read anew for every delivery, so that a secret can be changed without a restart."""
+    secret_env: str = ""
+    tls_certificate_file: Path | None = None
+    """Certificate chain (PEM); with the key, the port speaks TLS only. Both are read again when they change."""
+    tls_key_file: Path | None = None
+    max_body_bytes: Annotated[int, Field(ge=1024, le=25 * 1024 * 1024)] = 1024 * 1024
+    header_timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
+    """From the connection to the end of the header, TLS included."""
+    request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 15.0
+    """From the connection to its end."""
+    max_connections: Annotated[int, Field(ge=1, le=10_000)] = 64
+    max_connections_per_address: Annotated[int, Field(ge=1, le=10_000)] = 16
+    requests_per_minute: Annotated[float, Field(ge=0, le=100_000)] = 60.0
+    """Of one address (a proxy before the agent is one address); 0 = any number."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tlsCertificateFile and tlsKeyFile go together")
+        return self
+
+    @property
+    def listens(self) -> bool:
+        """Whether a secret is named; without one nobody could deliver anything."""
+        return self.secret_file is not None or bool(self.secret_env)
+
+    def secret(self) -> str:
+        """Reads the secret as it is now; empty where there is none, and then every delivery is refused."""
+        if self.secret_file is None:
+            return os.environ.get(self.secret_env, "")
+        try:
+            with self.secret_file.open(encoding="utf-8") as file:
+                return file.read(_SECRET_MOST).strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+class NotificationSettings(_Section):
+    """Where the addresses of the FleetPolicy's sinks come from."""
+
+    address_folder: Path | None = None
+    """Holds a file for each `addressEnv`, read anew for every message; without it they are environment variables."""
 
 
 class MigSettings(_Section):
@@ -115,6 +168,8 @@ class Settings(_Section):
     """Where machines are bought; the section of that name is its own."""
     aws: CloudSettings = CloudSettings()
     http: HttpSettings = HttpSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    notifications: NotificationSettings = NotificationSettings()
     mig: MigSettings = MigSettings()
     leader_election: bool = True
     install_crds: bool = False

@@ -1,16 +1,26 @@
-"""The agent's HTTP face: health, readiness, metrics and the webhook. It answers; it decides nothing."""
+"""The agent's pages: health, readiness and metrics on one port, the webhook on another. They answer and decide nothing.
+
+They are apart because metrics tell what teams spend, and the webhook is what a forge must be able to reach.
+"""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 from aiohttp import web
 
-from providers.git.webhook import MAX_BODY_BYTES, WebhookEvent, WebhookRejected, verify
+from agent.connection_limits import ConnectionLimits
+from agent.limited_connection import Refused, TlsFiles
+from agent.listener import HttpListener
+from agent.logs import LogSampler
+from model.plain_text import plain
+from providers.git.webhook import MAX_BODY_BYTES, WebhookEvent, WebhookRejected, check_proof, verify
 
 log = structlog.get_logger(__name__)
+
+PAGES_LIMITS = ConnectionLimits(total=64, per_address=32)
+WEBHOOK_LIMITS = ConnectionLimits(per_minute=60.0)
 
 
 class AgentStatus(Protocol):
@@ -28,89 +38,110 @@ class AgentStatus(Protocol):
         """Metrics as Prometheus text."""
         ...
 
-    def pushed(self) -> bool:
-        """Somebody says that the repository has moved; False when this process is not the one to care."""
-        ...
 
+def status_listener(
+    status: AgentStatus,
+    host: str,
+    port: int,
+    *,
+    limits: ConnectionLimits = PAGES_LIMITS,
+    refused: Refused = lambda _server, _why: None,
+) -> HttpListener:
+    """Serves `/healthz`, `/readyz` and `/metrics`."""
+    pages: dict[str, Callable[[], web.Response]] = {
+        "/healthz": lambda: _verdict(status.healthy()),
+        "/readyz": lambda: _verdict(status.ready()),
+        "/metrics": lambda: _metrics(status),
+    }
 
-class HttpFace:
-    """Serves health, readiness, metrics and the webhook from a thread of its own (aiohttp)."""
+    async def answer(request: web.BaseRequest) -> web.Response:
+        page = pages.get(request.path)
+        if page is None:
+            return web.Response(status=404, text="not here\n")
+        return page() if request.method in {"GET", "HEAD"} else _only("GET")
 
-    def __init__(self, status: AgentStatus, host: str, port: int, webhook_secret: Callable[[], str]) -> None:
-        self._status = status
-        self._host = host
-        self._port = port
-        self._secret = webhook_secret
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._trouble: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
-        self._stop = asyncio.Event()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._port
-
-    def start(self) -> None:
-        """Listen; raises OSError when the port is taken."""
-        self._thread.start()
-        self._started.wait(10.0)
-        if self._trouble is not None:
-            raise self._trouble
-
-    def stop(self) -> None:
-        """Close the port."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(5.0)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        except OSError as error:
-            self._trouble = error
-        finally:
-            self._started.set()
-            self._loop.close()
-
-    async def _serve(self) -> None:
-        app = web.Application(client_max_size=MAX_BODY_BYTES + 1)
-        app.router.add_get("/healthz", self._health)
-        app.router.add_get("/readyz", self._ready)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_post("/webhook", self._webhook)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, self._host, self._port)
-        await site.start()
-        self._port = next((address[1] for address in runner.addresses), self._port)
-        self._started.set()
-        await self._stop.wait()
-        await runner.cleanup()
-
-    async def _health(self, _request: web.Request) -> web.Response:
-        return _verdict(self._status.healthy())
-
-    async def _ready(self, _request: web.Request) -> web.Response:
-        return _verdict(self._status.ready())
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._status.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
-
-    async def _webhook(self, request: web.Request) -> web.Response:
-        try:
-            trigger = verify(request.headers, await request.read(), self._secret())
-        except WebhookRejected as rejection:
-            log.warning("webhook_rejected", status=rejection.http_status, why=str(rejection))
-            return web.Response(status=rejection.http_status, text=f"{rejection}\n")
-        if trigger.event is WebhookEvent.PUSH and not self._status.pushed():
-            return web.Response(
-                status=503, text="standby: the leader polls, or takes the delivery when it is sent again\n"
-            )
-        return web.Response(status=202, text="fetching\n" if trigger.event is WebhookEvent.PUSH else "heard\n")
+    return HttpListener("status", host, port, answer, limits=limits, refused=refused)
 
 
 def _verdict(trouble: str) -> web.Response:
-    return web.Response(status=503 if trouble else 200, text=f"{trouble or 'ok'}\n")
+    return web.Response(status=503 if trouble else 200, text=f"{plain(trouble) or 'ok'}\n")
+
+
+def _metrics(status: AgentStatus) -> web.Response:
+    return web.Response(body=status.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+def _only(method: str) -> web.Response:
+    return web.Response(status=405, text=f"only {method}\n", headers={"Allow": method})
+
+
+class Webhook:
+    """Answers `POST /webhook`: the proof's header first, then a bounded body, then the signature over it."""
+
+    def __init__(
+        self,
+        secret: Callable[[], str],
+        pushed: Callable[[], bool],
+        told: Callable[[str, int], None] = lambda _sender, _status: None,
+        *,
+        body_most: int = MAX_BODY_BYTES,
+    ) -> None:
+        """`pushed` is told that the repository has moved (False = nobody could be told); it may wait for the cluster.
+
+        `told` hears of every delivery: who sent it ("" = nobody we know), and the status of the answer.
+        """
+        self._secret = secret
+        self._pushed = pushed
+        self._told = told
+        self._body_most = body_most
+        self._sampler = LogSampler()
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """Answers 202, or what is wrong; nothing that helps to guess."""
+        if request.path != "/webhook":
+            return web.Response(status=404, text="not here\n")
+        if request.method != "POST":
+            return _only("POST")
+        try:
+            return await self._taken(request)
+        except WebhookRejected as rejection:
+            self._told("", rejection.http_status)
+            if (left_out := self._sampler.admit(rejection.http_status)) is not None:
+                log.warning("webhook_rejected", status=rejection.http_status, why=str(rejection), left_out=left_out)
+            return web.Response(status=rejection.http_status, text=f"{rejection}\n")
+
+    async def _taken(self, request: web.BaseRequest) -> web.Response:
+        secret = self._secret()
+        check_proof(request.headers, secret)
+        if (request.content_length or 0) > self._body_most:
+            raise WebhookRejected(413, f"the body is larger than {self._body_most} bytes")
+        trigger = verify(request.headers, await self._body(request), secret, most=self._body_most)
+        heard = trigger.event is not WebhookEvent.PUSH or await asyncio.get_running_loop().run_in_executor(
+            None, self._pushed
+        )
+        self._told(trigger.sender, 202 if heard else 503)
+        if not heard:
+            return web.Response(status=503, text="nobody could be told; send it again, or wait for the next poll\n")
+        return web.Response(status=202, text="fetching\n" if trigger.event is WebhookEvent.PUSH else "heard\n")
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """Returns the body; raises `WebhookRejected` as soon as more has come than is allowed."""
+        body = bytearray()
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > self._body_most:
+                raise WebhookRejected(413, f"the body is larger than {self._body_most} bytes")
+        return bytes(body)
+
+
+def webhook_listener(
+    webhook: Webhook,
+    host: str,
+    port: int,
+    *,
+    limits: ConnectionLimits = WEBHOOK_LIMITS,
+    refused: Refused = lambda _server, _why: None,
+    tls: TlsFiles | None = None,
+) -> HttpListener:
+    """Serves `POST /webhook`, over TLS where there are files for it."""
+    return HttpListener("webhook", host, port, webhook.answer, limits=limits, refused=refused, tls=tls)

@@ -68,12 +68,29 @@ class Metrics(Watcher):
         self.shortfalls = Counter(
             "muster_launch_failures_total", "Failures of launches, by what to do about them", ["error"], registry=r
         )
+        self._refused = Counter(
+            "muster_http_refused_total",
+            "Connections that were refused or cut off, and requests that are no HTTP, by server and reason",
+            ["server", "reason"],
+            registry=r,
+        )
+        self._deliveries = Counter(
+            "muster_webhook_deliveries_total", "Deliveries to the webhook", ["sender", "status"], registry=r
+        )
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
         self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
 
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
+
+    def refused(self, server: str, why: str) -> None:
+        """Count what a server has not taken."""
+        self._refused.labels(server, why).inc()
+
+    def delivered(self, sender: str, status: int) -> None:
+        """Count a delivery and its answer."""
+        self._deliveries.labels(sender or "unknown", str(status)).inc()
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Count admissions and evictions as they are decided."""

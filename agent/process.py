@@ -18,15 +18,19 @@ from agent.announce import Announcer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import Settings
+from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
-from agent.http import HttpFace
+from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event
 from agent.journal import DecisionLog, Journal
+from agent.limited_connection import TlsFiles
+from agent.listener import HttpListener
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.notify import Notifier, post_json
 from agent.planning import PlannerThread
 from agent.publish import Publisher, ReportWriter
+from agent.reconcile_requests import leave_request, request_reflector
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
 from agent.sources import (
     RESERVATIONS_EVERY_S,
@@ -94,9 +98,30 @@ class Agent:
         self._elector: Elector | None = None
         self._git: SourceThread | None = None
         self.lost_lease = False
-        self.face = HttpFace(self, settings.http.host, settings.http.port, self._webhook_secret)
+        self.status_pages = self._status_pages()
+        self.webhook = self._webhook() if settings.webhook.listens else None
 
-    # -- what the HTTP face asks ----------------------------------------------------------------------------------
+    def _status_pages(self) -> HttpListener:
+        said = self._settings.http
+        limits = ConnectionLimits(total=said.max_connections, per_address=max(1, said.max_connections // 2))
+        return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused)
+
+    def _webhook(self) -> HttpListener:
+        said = self._settings.webhook
+        limits = ConnectionLimits(
+            said.max_connections,
+            said.max_connections_per_address,
+            said.requests_per_minute,
+            said.header_timeout_s,
+            said.request_timeout_s,
+        )
+        tls = None
+        if said.tls_certificate_file is not None and said.tls_key_file is not None:
+            tls = TlsFiles(said.tls_certificate_file, said.tls_key_file)
+        hook = Webhook(said.secret, self.pushed, self.metrics.delivered, body_most=said.max_body_bytes)
+        return webhook_listener(hook, said.host, said.port, limits=limits, refused=self.metrics.refused, tls=tls)
+
+    # -- what the HTTP servers ask ----------------------------------------------------------------------------------
 
     def healthy(self) -> str:
         """Why the process should be restarted; a standby that waits for the lease is well."""
@@ -118,15 +143,14 @@ class Agent:
         return self.metrics.exposition()
 
     def pushed(self) -> bool:
-        """Poll the repository now; False from a standby, which polls nothing."""
+        """Poll the repository now; a standby, which polls nothing, leaves a request for the leader.
+
+        False when that could not be left. Waits for the API server, so it is not for the thread of a server.
+        """
         if self._git is None:
-            return False
+            return leave_request(self._transport, self._settings.cluster, self._clock)
         self._git.poke()
         return True
-
-    def _webhook_secret(self) -> str:
-        name = self._settings.http.webhook_secret_env
-        return os.environ.get(name, "") if name else ""
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -137,14 +161,18 @@ class Agent:
 
     def run(self) -> None:
         """Lead when elected, and act until stopped or deposed."""
-        self.face.start()
+        self.status_pages.start()
         try:
+            if self.webhook is not None:
+                self.webhook.start()
             if self._settings.leader_election:
                 self._run_elected()
             else:
                 self._lead()
         finally:
-            self.face.stop()
+            for listener in (self.webhook, self.status_pages):
+                if listener is not None:
+                    listener.stop()
 
     def _run_elected(self) -> None:
         """Wait for the lease, lead, and end when it is lost: a deposed process starts anew rather than guess."""
@@ -203,7 +231,8 @@ class Agent:
         publisher = Publisher(reports, sync, failures, source, self._clock)
         sink = AsyncSink(self.metrics.news_dropped.inc)
         announcer = Announcer(lambda announce: sink.send(actuator.perform, announce))
-        notifier = Notifier(settings.cluster, sync, lambda *news: sink.send(post_json, *news))
+        addresses = settings.notifications.address_folder
+        notifier = Notifier(settings.cluster, sync, lambda *news: sink.send(post_json, *news), address_folder=addresses)
         questions = ResolutionQuestions()
         watchers: list[Watcher] = [self.metrics, DecisionLog(sync), announcer, books, publisher, notifier, questions]
         journal = Journal(settings.journal) if settings.journal else None
@@ -285,6 +314,7 @@ class Agent:
             listen = health_listener(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
             sources.append(source("health", listen))
         watching = reflectors(self._transport, put, self._clock, self._rng, self._count_source)
+        watching.append(request_reflector(self._transport, settings.cluster, self._git.poke, self._clock, self._rng))
         for thread in sources:
             thread.start()
         for reflector in watching:

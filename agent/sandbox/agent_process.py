@@ -19,16 +19,16 @@ _READY_S = 30.0
 
 
 class AgentProcess:
-    """Starts, kills and restarts one agent; its log goes to a file."""
+    """Starts, kills and restarts one agent; its log goes to a file. `ports`: of its pages, and of its webhook."""
 
     def __init__(
-        self, folder: Path, world: SandboxWorld, repository: Repository, *, port: int, poll_s: float = 5.0
+        self, folder: Path, world: SandboxWorld, repository: Repository, *, ports: tuple[int, int], poll_s: float = 5.0
     ) -> None:
         self.folder = folder
         self.log = folder / "agent.log"
         self.journal = folder / "journal.jsonl"
         self.config = folder / "muster.yaml"
-        self.port = port
+        self.port, self.webhook_port = ports
         self._world = world
         self._process: subprocess.Popen[bytes] | None = None
         self.config.write_text(yaml.safe_dump(self._settings(repository, poll_s)), encoding="utf-8")
@@ -50,7 +50,13 @@ class AgentProcess:
                 "interruptionQueueUrl": self._world.cloud.queue_url,
                 "pollIntervalS": 1.0,
             },
-            "http": {"host": "127.0.0.1", "port": self.port, "webhookSecretEnv": "MUSTER_WEBHOOK_SECRET"},
+            "http": {"host": "127.0.0.1", "port": self.port},
+            "webhook": {
+                "host": "127.0.0.1",
+                "port": self.webhook_port,
+                "secretEnv": "MUSTER_WEBHOOK_SECRET",
+                "requestsPerMinute": 0,
+            },
             "leaderElection": False,
             "installCrds": True,
             "journal": str(self.journal),
@@ -58,8 +64,13 @@ class AgentProcess:
 
     @property
     def url(self) -> str:
-        """Where its HTTP face listens."""
+        """Where its health and metrics are served."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def webhook_url(self) -> str:
+        """Where it takes deliveries."""
+        return f"http://127.0.0.1:{self.webhook_port}/webhook"
 
     @property
     def pid(self) -> int:
@@ -83,7 +94,7 @@ class AgentProcess:
             )
 
     def wait_healthy(self) -> None:
-        """Until its HTTP face answers; raises `TimeoutError` or `ChildProcessError`."""
+        """Until its health page answers; raises `TimeoutError` or `ChildProcessError`."""
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             if not self.pid:

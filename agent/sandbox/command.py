@@ -40,8 +40,8 @@ def sandboxed(
     repository = Repository(folder)
     with SandboxWorld(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
         repository.create(example_fleet())
-        agent = AgentProcess(folder, world, repository, port=free_port(), poll_s=poll_s)
-        repository.notify(f"{agent.url}/webhook", SECRET)
+        agent = AgentProcess(folder, world, repository, ports=(free_port(), free_port()), poll_s=poll_s)
+        repository.notify(agent.webhook_url, SECRET)
         try:
             yield world, repository, agent
         finally:

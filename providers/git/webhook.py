@@ -6,11 +6,17 @@ delivery costs one round trip and changes nothing (Argo CD, operator-manual/webh
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-MAX_BODY_BYTES = 3 * 1024 * 1024
+from model.plain_text import plain
+
+MAX_BODY_BYTES = 1024 * 1024
+"""The largest body unless the agent's settings allow more; a push of hundreds of commits has a tenth of it."""
+_SIGNATURE = re.compile(r"sha256=[0-9a-fA-F]{64}")
+_TOKEN_MOST = 4096
 
 
 class WebhookEvent(Enum):
@@ -41,16 +47,26 @@ class WebhookRejected(Exception):
 
 
 @dataclass(frozen=True)
-class _Sender:
+class _WebhookSender:
     """How one kind of sender signs, names events and numbers deliveries. Header names in lower case."""
 
     name: str
     proof: str
+    plausible: Callable[[str, bytes], bool]
+    """(proof, secret): whether the header can be right, as far as that can be told without the body."""
     holds: Callable[[str, bytes, bytes], bool]
     event: str
     delivery: str
     events: Mapping[str, WebhookEvent]
     default: WebhookEvent = WebhookEvent.OTHER
+
+
+def _signature_form(proof: str, _secret: bytes) -> bool:
+    return _SIGNATURE.fullmatch(proof) is not None
+
+
+def _token_matches(proof: str, secret: bytes) -> bool:
+    return len(proof) <= _TOKEN_MOST and _token(proof, b"", secret)
 
 
 def _hmac_sha256(proof: str, body: bytes, secret: bytes) -> bool:
@@ -84,29 +100,45 @@ _GENERIC = {"push": WebhookEvent.PUSH, "review": WebhookEvent.REVIEW, "ping": We
 
 # The first whose proof is present judges; a wrong proof is never made good by another header.
 _SENDERS = (
-    _Sender("github", "x-hub-signature-256", _hmac_sha256, "x-github-event", "x-github-delivery", _GITHUB),
-    _Sender("gitlab", "x-gitlab-token", _token, "x-gitlab-event", "x-gitlab-event-uuid", _GITLAB),
-    _Sender(
+    _WebhookSender(
+        "github", "x-hub-signature-256", _signature_form, _hmac_sha256, "x-github-event", "x-github-delivery", _GITHUB
+    ),
+    _WebhookSender(
+        "gitlab", "x-gitlab-token", _token_matches, _token, "x-gitlab-event", "x-gitlab-event-uuid", _GITLAB
+    ),
+    _WebhookSender(
         "generic",
         "x-muster-signature",
+        _signature_form,
         _hmac_sha256,
         "x-muster-event",
         "x-muster-delivery",
         _GENERIC,
         WebhookEvent.PUSH,
     ),
-    _Sender("generic", "x-signature", _hmac_sha256, "x-muster-event", "x-muster-delivery", _GENERIC, WebhookEvent.PUSH),
+    _WebhookSender(
+        "generic",
+        "x-signature",
+        _signature_form,
+        _hmac_sha256,
+        "x-muster-event",
+        "x-muster-delivery",
+        _GENERIC,
+        WebhookEvent.PUSH,
+    ),
 )
 
 
-def verify(headers: Mapping[str, str], body: bytes, secret: str | bytes) -> Trigger:
-    """The trigger of an authentic delivery. Header names are compared without case.
+def check_proof(headers: Mapping[str, str], secret: str | bytes) -> None:
+    """Returns when a delivery may be authentic as far as its header tells; the body need not have come.
 
-    Errors: WebhookRejected with 413 for a body beyond 3 MiB, 503 without a secret (an empty one would let anybody
-    sign), 401 without a proof, 403 with a wrong one.
+    Errors: WebhookRejected with 503 without a secret (an empty one would let anybody sign), 401 without a proof, 403
+    with one of the wrong form, or a wrong token.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise WebhookRejected(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    _proven(headers, secret)
+
+
+def _proven(headers: Mapping[str, str], secret: str | bytes) -> tuple[_WebhookSender, Mapping[str, str], bytes]:
     key = secret.encode() if isinstance(secret, str) else secret
     if not key:
         raise WebhookRejected(503, "no webhook secret is configured")
@@ -114,16 +146,24 @@ def verify(headers: Mapping[str, str], body: bytes, secret: str | bytes) -> Trig
     sender = next((one for one in _SENDERS if one.proof in given), None)
     if sender is None:
         raise WebhookRejected(401, "the delivery is not signed")
+    if not sender.plausible(given[sender.proof].strip(), key):
+        raise WebhookRejected(403, "the signature does not match")
+    return sender, given, key
+
+
+def verify(headers: Mapping[str, str], body: bytes, secret: str | bytes, *, most: int = MAX_BODY_BYTES) -> Trigger:
+    """Returns the trigger of an authentic delivery. Header names are compared without case.
+
+    Errors: WebhookRejected as of `check_proof`, 413 for a body of more than `most` bytes, 403 with a wrong signature.
+    """
+    sender, given, key = _proven(headers, secret)
+    if len(body) > most:
+        raise WebhookRejected(413, f"the body is larger than {most} bytes")
     if not sender.holds(given[sender.proof].strip(), body, key):
         raise WebhookRejected(403, "the signature does not match")
-    return Trigger(sender.name, _event(sender, given), _printable(given.get(sender.delivery, "")))
+    return Trigger(sender.name, _event(sender, given), plain(given.get(sender.delivery, ""))[:100])
 
 
-def _event(sender: _Sender, given: Mapping[str, str]) -> WebhookEvent:
+def _event(sender: _WebhookSender, given: Mapping[str, str]) -> WebhookEvent:
     named = given.get(sender.event)
     return sender.default if named is None else sender.events.get(named, WebhookEvent.OTHER)
-
-
-def _printable(text: str) -> str:
-    """Fit for a log line: the header is not covered by the signature."""
-    return "".join(sign for sign in text if sign.isprintable())[:100]

@@ -1,6 +1,9 @@
 """The agent's process on a real API server, a real EC2 wire and a real repository; two of them and one lease."""
 
 import functools
+import hashlib
+import hmac
+import http.client
 import json
 import threading
 import time
@@ -45,7 +48,9 @@ def until(holds: Callable[[], object], words: str) -> None:
 class Running:
     """An agent in a thread."""
 
-    def __init__(self, place: "AgentPlace", name: str, *, election: bool, timing: ElectionTiming) -> None:
+    def __init__(
+        self, place: "AgentPlace", name: str, *, election: bool, timing: ElectionTiming, poll_s: float = 0.5
+    ) -> None:
         place.monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=timing))
         settings = Settings.model_validate(
             {
@@ -53,11 +58,12 @@ class Running:
                 "region": "us-east-1",
                 "source": {
                     "url": str(place.repository.bare),
-                    "pollIntervalS": 0.5,
+                    "pollIntervalS": poll_s,
                     "cacheDir": str(place.folder / name),
                 },
                 "aws": {"endpointUrl": place.world.cloud.url, "pollIntervalS": 0.5},
                 "http": {"host": "127.0.0.1", "port": 0},
+                "webhook": {"host": "127.0.0.1", "port": 0, "secretFile": str(place.folder / "secret")},
                 "leaderElection": election,
                 "journal": str(place.folder / f"{name}.jsonl"),
             }
@@ -73,12 +79,23 @@ class Running:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.agent.face.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.agent.status_pages.port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
         except OSError as error:
             return 0, str(error)
+
+    def deliver(self, secret: str) -> int:
+        """A forge says that something was pushed; the status of the answer."""
+        assert self.agent.webhook is not None
+        body = b"{}"
+        proof = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        connection = http.client.HTTPConnection("127.0.0.1", self.agent.webhook.port, timeout=WITHIN_S)
+        connection.request("POST", "/webhook", body, {"X-Signature": proof})
+        status = connection.getresponse().status
+        connection.close()
+        return status
 
     @property
     def leads(self) -> bool:
@@ -112,9 +129,16 @@ class AgentPlace:
         world.store.create(world.store.resource("Namespace"), {"metadata": {"name": "t"}})
         self.agents: list[Running] = []
 
-    def start(self, name: str, *, election: bool = True, timing: ElectionTiming = LASTING) -> Running:
-        self.agents.append(Running(self, name, election=election, timing=timing))
+    def start(
+        self, name: str, *, election: bool = True, timing: ElectionTiming = LASTING, poll_s: float = 0.5
+    ) -> Running:
+        self.agents.append(Running(self, name, election=election, timing=timing, poll_s=poll_s))
         return self.agents[-1]
+
+    def applied(self) -> str:
+        """The revision in force, as the FleetSync tells it."""
+        syncs = self.world.store.list(self.world.store.resource("FleetSync"))
+        return str((syncs[0].get("status") or {}).get("appliedRevision", "")) if syncs else ""
 
     def submit(self, name: str) -> None:
         manifest = job(name, "t", "normal", pods=1, requests={"nvidia.com/gpu": "8"})
@@ -203,6 +227,23 @@ def test_of_two_agents_one_acts_and_the_other_takes_over_when_it_is_stopped(plac
     assert place.running("a")
     assert len(second.lines("launched")) == 1
     assert len(place.world.cloud.ledger()) == 2
+
+
+@pytest.mark.parametrize("to_standby", [False, True])
+def test_a_delivery_counts_whichever_agent_it_reaches(place: AgentPlace, to_standby: bool) -> None:
+    """The next poll is an hour away: only the delivery can bring the push to the leader."""
+    (place.folder / "secret").write_text("test\n", encoding="utf-8")
+    first = place.start("first", poll_s=3600.0)
+    until(lambda: first.leads and first.get("/readyz")[0] == 200, "the first leads")
+    second = place.start("second", poll_s=3600.0)
+    until(lambda: second.get("/readyz") == (200, "ok\n"), "a standby waits")
+    commit = place.repository.push("Another revision")
+    reached = second if to_standby else first
+    assert reached.deliver("wrong") == 403
+    assert reached.deliver("test") == 202
+    until(lambda: commit in place.applied(), "the push is in force")
+    assert not second.leads
+    assert 'muster_webhook_deliveries_total{sender="generic",status="202"} 1.0' in reached.get("/metrics")[1]
 
 
 def test_a_deposed_agent_ends_with_an_error_and_the_other_takes_over(

@@ -76,22 +76,36 @@ def test_what_is_written_to_is_a_volume_of_its_own() -> None:
 
 def test_probes_and_service_reach_the_port_of_the_configuration() -> None:
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
-    (port,) = container["ports"]
-    assert port["containerPort"] == load_settings(DEPLOY / "base/muster.yaml").http.port
+    port, hook = container["ports"]
+    settings = load_settings(DEPLOY / "base/muster.yaml")
+    assert (port["containerPort"], hook["containerPort"]) == (settings.http.port, settings.webhook.port)
     probes = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {probe["port"] for probe in probes.values()} == {port["name"]}
     assert probes["readinessProbe"]["path"] == "/readyz"
     assert probes["livenessProbe"]["path"] == "/healthz"
-    service = yaml.safe_load((DEPLOY / "base/service.yaml").read_text("utf-8"))
-    assert [one["targetPort"] for one in service["spec"]["ports"]] == [port["name"]]
-    assert service["spec"]["selector"] == deployment()["spec"]["selector"]["matchLabels"]
+    services = {
+        it["metadata"]["name"]: it for it in yaml.safe_load_all((DEPLOY / "base/service.yaml").read_text("utf-8"))
+    }
+    assert {name: [one["targetPort"] for one in it["spec"]["ports"]] for name, it in services.items()} == {
+        "muster": [port["name"]],
+        "muster-webhook": [hook["name"]],
+    }, "metrics are on no port that a forge must reach"
+    for service in services.values():
+        assert service["spec"]["selector"] == deployment()["spec"]["selector"]["matchLabels"]
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
 
 
-def test_the_webhook_secret_is_the_one_the_configuration_names() -> None:
-    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
-    (variable,) = container["env"]
-    assert variable["name"] == load_settings(DEPLOY / "base/muster.yaml").http.webhook_secret_env
-    assert variable["valueFrom"]["secretKeyRef"]["optional"]
+def test_the_webhook_secret_is_the_file_the_configuration_names() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "env" not in container, "a variable would need a restart to change"
+    (mount,) = [it for it in container["volumeMounts"] if it["name"] == "webhook"]
+    (volume,) = [it for it in pod["volumes"] if it["name"] == "webhook"]
+    for path in ("base/muster.yaml", "overlays/example/muster.yaml"):
+        assert load_settings(DEPLOY / path).webhook.secret_file == Path(mount["mountPath"]) / "secret"
+    assert "subPath" not in mount, "what is mounted that way is never brought up to date"
+    assert mount["readOnly"]
+    assert volume["secret"]["optional"]
 
 
 def test_the_agent_never_lives_on_a_machine_it_may_give_back() -> None:

@@ -216,7 +216,8 @@ def _has_hooks(module: str, node: ast.ClassDef) -> bool:
     bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
     for base in bases:
         ours = list(resolve(module, base.id)) if isinstance(base, ast.Name) else []
-        if not ours and ast.unparse(base).rpartition(".")[2] not in _HOOKLESS:
+        written = ast.unparse(base)
+        if not ours and (written == "asyncio.Protocol" or written.rpartition(".")[2] not in _HOOKLESS):
             return True
         parents = ((key[0], definitions()[key]) for key in ours)
         if any(isinstance(parent, ast.ClassDef) and _has_hooks(where, parent) for where, parent in parents):
