@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from agent.failures import SetAside
 from agent.mirror import Mirror
+from agent.sync import Sync
 from agent.watch import Watcher
 from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
 from fleet.nodeclaims.adoption import refusals
@@ -14,6 +15,9 @@ from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
 
 API_VERSION = "muster.dev/v1alpha1"
+
+BAD_OUTCOMES = frozenset({"Invalid", "Refused", "Rewound", "Unsigned", "Untrusted", "SourceFailed"})
+"""What becomes of a revision, or of the repository, that somebody has to see to."""
 
 WARNINGS = frozenset(
     {
@@ -73,6 +77,25 @@ class Announcer(Watcher):
                 node = nodes_by_instance(snapshot).get(instance_id)
                 self._say(about_refusal(instance_id, refusal, node, asked_of(snapshot, instance_id)))
         self._refused = refused
+
+
+class RevisionAnnouncer(Watcher):
+    """Turns what becomes of a revision, and trouble with the repository that stays, into events on the FleetSync."""
+
+    def __init__(self, sync: Sync, say: Callable[[Announce], None]) -> None:
+        self._sync = sync
+        self._say = say
+        self._told = ("", "")
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Announce what became of the revision that was tried last, once."""
+        state = self._sync.state
+        reason, message = state.standing
+        if (state.attempted, reason) == self._told or (state.trouble is not None and state.trouble.transient):
+            return
+        self._told = (state.attempted, reason)
+        ref = JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
+        self._say(Announce(ref, reason, message, "Warning" if reason in BAD_OUTCOMES else "Normal"))
 
 
 def about_gang(gang: Gang) -> Announce:

@@ -25,6 +25,7 @@ from agent.inbox import (
     SourceTrouble,
     SourceWell,
     Tick,
+    TrustJudged,
 )
 from agent.mirror import Mirror
 from agent.sync import Sync
@@ -116,7 +117,7 @@ class Brain:
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):
                 self._notices += notices
-            case Pushed() | SourceTrouble() | SourceWell() | RevisionLost():
+            case Pushed() | SourceTrouble() | SourceWell() | RevisionLost() | TrustJudged():
                 self.sync.hear(event)
             case Planned():
                 self._planned(event)

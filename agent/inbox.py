@@ -1,7 +1,7 @@
 """What the brain hears: everything the sources and workers have to say, as values on one queue."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.actions import Action
@@ -9,6 +9,7 @@ from fleet.plan import Plan
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions
 from model.fleet import Fleet
 from model.problem import Problem
+from providers.git.history import Lineage
 from providers.kube.actuator import WrittenObject
 from providers.kube.batches import Batch
 
@@ -65,9 +66,10 @@ class Pushed:
     revision: str
     files: Mapping[str, bytes]
     signer: str | None = None
-    forced: bool = False
     restored: bool = False
     """It was in force before this process started: it has passed the guard rails already."""
+    lineage: Lineage | None = field(default=None, compare=False, repr=False)
+    """Tells which revisions it may follow; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,20 @@ class SourceWell:
 
 @dataclass(frozen=True, slots=True)
 class RevisionLost:
-    """The revision that was in force before this process is not in the repository any more."""
+    """The revision that was in force before this process cannot be so again."""
 
     revision: str
+    why: str = ""
+    """Why it is not trusted; empty where it is not in the repository any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustJudged:
+    """Who vouches for the revision in force by the list of signers as it is now, or why nobody does any more."""
+
+    revision: str
+    signer: str
+    distrust: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,7 @@ Event = (
     | SourceTrouble
     | SourceWell
     | RevisionLost
+    | TrustJudged
     | Done
     | Failed
     | Tick

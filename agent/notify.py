@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import structlog
 
-from agent.announce import about_claim, about_gang
+from agent.announce import BAD_OUTCOMES, about_claim, about_gang
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
@@ -25,7 +25,6 @@ QUIET_S = 300.0
 _SEND_S = 5.0
 _SLACK_MOST = 4000
 """Slack cuts longer texts (https://docs.slack.dev/changelog/2018-truncating-really-long-messages)."""
-_BAD_OUTCOMES = frozenset({"Invalid", "Refused", "Unsigned", "SourceFailed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +86,12 @@ class Notifier(Watcher):
         """Takes the sinks of the policy in force, and tells what became of a revision."""
         self._sinks = fleet.policy.spec.notifications
         state = self.sync.state
-        if (state.attempted, state.outcome) == self._outcome:
+        reason, message = state.standing
+        if (state.attempted, reason) == self._outcome or (state.trouble is not None and state.trouble.transient):
             return
-        self._outcome = (state.attempted, state.outcome)
-        severity: Literal["Info", "Warning"] = "Warning" if state.outcome in _BAD_OUTCOMES else "Info"
-        news = News(severity, "fleet repository", state.outcome, state.message, state.attempted)
-        self._tell(news, snapshot.now_s)
+        self._outcome = (state.attempted, reason)
+        severity: Literal["Info", "Warning"] = "Warning" if reason in BAD_OUTCOMES else "Info"
+        self._tell(News(severity, "fleet repository", reason, message, state.attempted), snapshot.now_s)
 
     def _news(self, announce: Announce) -> News:
         severity: Literal["Info", "Warning"] = "Warning" if announce.type == "Warning" else "Info"

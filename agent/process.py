@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from agent.accounts import Accounts, Bookkeeper
-from agent.announce import Announcer
+from agent.announce import Announcer, RevisionAnnouncer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import Settings
@@ -47,6 +47,7 @@ from agent.sources import (
 from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
+from fleet.actions import Announce
 from fleet.snapshot import Notice
 from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
@@ -224,17 +225,21 @@ class Agent:
         reports = ReportWriter(self._transport, writer, self._clock, settings.cluster, settings.namespace)
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
-        mirror, sync, failures = Mirror(settings.cluster), Sync(), Failures()
+        mirror, sync, failures = Mirror(settings.cluster), Sync(adopted=self._source.adopted), Failures()
         workers = Workers(actuator, self._cloud, worker_pool, self._inbox.put, self._leading)
         books = self._books(reports)
         source = (settings.source.url, _reference(settings), settings.source.path)
         publisher = Publisher(reports, sync, failures, source, self._clock)
         sink = AsyncSink(self.metrics.news_dropped.inc)
-        announcer = Announcer(lambda announce: sink.send(actuator.perform, announce))
+
+        def say(announce: Announce) -> None:
+            sink.send(actuator.perform, announce)
+
         addresses = settings.notifications.address_folder
         notifier = Notifier(settings.cluster, sync, lambda *news: sink.send(post_json, *news), address_folder=addresses)
         questions = ResolutionQuestions()
-        watchers: list[Watcher] = [self.metrics, DecisionLog(sync), announcer, books, publisher, notifier, questions]
+        watchers: list[Watcher] = [self.metrics, DecisionLog(sync), Announcer(say), RevisionAnnouncer(sync, say)]
+        watchers += [books, publisher, notifier, questions]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
         books.inform(mirror)
@@ -283,17 +288,16 @@ class Agent:
         if self._notices is not None:
             self._notices.acknowledge(notices)
 
-    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> tuple[str, str]:
-        """The revision in force before this process and its signer, so that a restart never adopts what was refused."""
+    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
+        """The revision in force before this process, so that a restart never adopts what was refused."""
         report = reports.read_sync()
         publisher.continue_from(report)
-        if report.applied:
-            sync.expect(report.applied, report.verified_signer)
-        return report.applied, report.verified_signer
+        expected = self._source.expected(report.applied)
+        if expected:
+            sync.expect(expected)
+        return expected
 
-    def _listen(
-        self, in_force: tuple[str, str], questions: ResolutionQuestions
-    ) -> tuple[list[SourceThread], list[Any], Any]:
+    def _listen(self, in_force: str, questions: ResolutionQuestions) -> tuple[list[SourceThread], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
         source = partial(SourceThread, stop=self._stopping, count=self._count_source)
         self._git = source("git", git_listener(self._source, put, in_force))

@@ -162,9 +162,9 @@ def sync_report(
     name: str, state: SyncState, drifting: int, before: SyncReport, failures: Iterable[SetAside]
 ) -> SyncReport:
     """The sync's report; `before` carries the history on."""
-    applied = state.outcome == "Applied" and state.trouble is None
-    stalled = state.stalled or (state.trouble is not None and not state.trouble.transient)
-    reason, message = ("SourceFailed", state.trouble.message) if state.trouble else (state.outcome, state.message)
+    applied = state.outcome == "Applied" and state.trouble is None and not state.distrust
+    stalled = state.stalled or (state.trouble is not None and not state.trouble.transient) or bool(state.distrust)
+    reason, message = state.standing
     findings = [
         Finding("Ready", applied, reason, message),
         *([Finding("Stalled", True, reason, message)] if stalled else []),
@@ -177,11 +177,7 @@ def sync_report(
         words = f"{state.planning} is being planned since {format_instant(since_s)}"
         findings.append(Finding("Reconciling", True, "Planning", words))
     findings += _failed(failures)
-    if state.signer or state.outcome == "Unsigned":
-        words = f"signed by {state.signer}" if state.signer else state.message
-        findings.append(
-            Finding("SourceVerified", bool(state.signer), "Verified" if state.signer else "Unsigned", words)
-        )
+    findings += _verified(state)
     history = before.history
     if state.attempted and (
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
@@ -201,6 +197,17 @@ def sync_report(
         problems=shown,
         problem_count=len(shown),
     )
+
+
+def _verified(state: SyncState) -> list[Finding]:
+    """Whether somebody who may sign vouches for the revision in force, where that is asked."""
+    if state.distrust:
+        return [Finding("SourceVerified", False, "Untrusted", state.distrust)]
+    if state.signer:
+        return [Finding("SourceVerified", True, "Verified", f"signed by {state.signer}")]
+    if state.outcome in {"Unsigned", "Untrusted"}:
+        return [Finding("SourceVerified", False, state.outcome, state.message)]
+    return []
 
 
 def _failed(failures: Iterable[SetAside]) -> list[Finding]:

@@ -20,11 +20,12 @@ from agent.inbox import (
     SourceTrouble,
     SourceWell,
     Tick,
+    TrustJudged,
 )
 from agent.mirror import job_table
 from fleet.snapshot import NoticeKind
 from providers.clock import Clock
-from providers.git.errors import SourceError
+from providers.git.errors import RevisionNotFound, SourceError
 from providers.git.source import GitSource
 from providers.kube.objects import (
     DECODERS,
@@ -140,42 +141,53 @@ class SourceThread:
             self._poked.clear()
 
 
-def git_listener(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", "")) -> Callable[[], float]:
+def git_listener(source: GitSource, enqueue: Enqueue, wanted: str = "") -> Callable[[], float]:
     """Polls the repository; an unreachable one is reported and tried again later and later.
 
-    `wanted` is the revision (and its signer) that was in force before this process: after each poll it is looked for in
-    what was fetched, or in the cache where nothing could be, until it is found or known to be gone.
+    `wanted` is the revision that was in force before this process: after each poll it is looked for in what was
+    fetched, or in the cache where nothing could be, and verified, until it is found or known to be gone.
     """
-    restoring, ill = wanted, False
+    restoring, ill, standing = wanted, False, source.standing()
 
-    def restored() -> bool:
+    def restored() -> RevisionLost | None:
+        """Hands on what was in force; or says why it cannot be so again."""
+        nonlocal restoring
         try:
-            files = source.revision_files(source.resolve(restoring[0]))
-        except SourceError:
-            return False
-        enqueue(Pushed(restoring[0], files, restoring[1] or None, restored=True))
-        return True
+            found = source.restore(restoring)
+        except SourceError as error:
+            return RevisionLost(restoring, "" if isinstance(error, RevisionNotFound) else str(error))
+        enqueue(Pushed(found.revision, found.files, found.verified_signer, restored=True))
+        restoring = ""
+        return None
+
+    def judged() -> None:
+        """Tells when the signers of the revision in force are other than they were."""
+        nonlocal standing
+        now = source.standing()
+        if now != standing:
+            standing = now
+            enqueue(TrustJudged(now.revision, now.signer, now.distrust))
 
     def listen() -> float:
-        nonlocal restoring, ill
+        nonlocal ill
         try:
             snapshot = source.poll()
         except SourceError as error:
             ill = True
-            if restoring[0] and restored():
-                restoring = ("", "")
+            lost = restored() if restoring else None
+            if lost is not None and lost.why:
+                enqueue(lost)
             enqueue(SourceTrouble(f"{type(error).__name__}: {error}", transient=error.transient))
+            judged()
             return source.next_poll_s
         if ill:
             ill = False
             enqueue(SourceWell())
         if snapshot is not None:  # before what is restored: that is not to be acted on where something newer is known
-            enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, forced=snapshot.forced))
-        if restoring[0]:
-            if restored():
-                restoring = ("", "")
-            else:
-                enqueue(RevisionLost(restoring[0]))
+            enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, lineage=snapshot.lineage))
+        if restoring and (lost := restored()) is not None:
+            enqueue(lost)
+        judged()
         return source.next_poll_s
 
     return listen

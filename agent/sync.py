@@ -1,18 +1,20 @@
 """Which revision is in force: a pushed one is loaded, planned, held against the guard rails, and only then adopted.
 
+One that does not follow the revision in force in history is refused before anything is made of it.
+
 Loading and planning happen elsewhere (`agent.planning`), one revision at a time, while the one in force stays.
 
 An invalid or refused revision changes nothing: the last good one stays. A refused one is looked at again when the
 world has changed, since the plan may be harmless by then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
 import yaml
 
-from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell
+from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.planning import PlanJob
 from fleet.actions import Action, PublishLayouts
 from fleet.disruption import frozen
@@ -41,7 +43,7 @@ class SyncState:
     applied: str = ""
     signer: str = ""
     outcome: str = "Waiting"
-    """Applied, Invalid, Refused, Frozen, Unsigned, PlanningFailed, RevisionLost or Waiting."""
+    """Applied, Invalid, Refused, Rewound, Frozen, Unsigned, PlanningFailed, RevisionLost, Untrusted or Waiting."""
     message: str = "no revision read yet"
     problems: tuple[Problem, ...] = ()
     plan: Plan | None = None
@@ -53,6 +55,17 @@ class SyncState:
     planning_since_s: float = 0.0
     trouble: SourceTrouble | None = None
     """Why the repository cannot be read at present; the revision in force stays."""
+    distrust: str = ""
+    """Why nobody vouches any more for the revision in force; what runs goes on."""
+
+    @property
+    def standing(self) -> tuple[str, str]:
+        """The reason and the sentence that say how the repository stands: the nearest trouble first."""
+        if self.trouble:
+            return "SourceFailed", self.trouble.message
+        if self.distrust and self.outcome == "Applied":
+            return "Untrusted", f"{self.applied} stays in force, but nobody vouches for it any more: {self.distrust}"
+        return self.outcome, self.message
 
 
 @dataclass(slots=True)
@@ -61,6 +74,8 @@ class Sync:
 
     fleet: Fleet | None = None
     state: SyncState = field(default_factory=SyncState)
+    adopted: Callable[[str], None] = lambda _revision: None
+    """Hears of each revision that comes into force, before anybody else."""
     _expected: str = ""
     """The revision in force before this process; nothing else is looked at until it is in force again."""
     _restored: Pushed | None = None
@@ -74,26 +89,32 @@ class Sync:
     _catches_up: bool = False
     """Whether nothing that was pushed has been judged since what was in force before a restart is so again."""
 
-    def expect(self, revision: str, signer: str) -> None:
+    def expect(self, revision: str) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
         self._expected = revision
-        self.state = replace(self.state, applied=revision, signer=signer, message=f"{revision} is being restored")
+        self.state = replace(self.state, applied=revision, message=f"{revision} is being restored and verified again")
 
-    def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost) -> None:
+    def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost | TrustJudged) -> None:
         """A new revision, or how the repository is."""
         match event:
             case SourceTrouble():
                 self.state = replace(self.state, trouble=event)
             case SourceWell():
                 self.state = replace(self.state, trouble=None)
-            case RevisionLost(revision=revision):
-                message = (
-                    f"{revision}, the revision in force, is not in the repository any more; nothing is decided "
-                    "without it. Push it again, or delete the FleetSync and restart to begin with what is there"
-                )
-                self.state = replace(self.state, outcome="RevisionLost", message=message, stalled=True)
+            case RevisionLost():
+                outcome, message = _lost(event)
+                self.state = replace(self.state, outcome=outcome, message=message, stalled=True)
+            case TrustJudged() if event.revision == self.state.applied:
+                self._judge_trust(event)
+            case TrustJudged():
+                pass
             case Pushed():
                 self._pushed(event)
+
+    def _judge_trust(self, event: TrustJudged) -> None:
+        if event.distrust and event.distrust != self.state.distrust:
+            log.warning("revision_distrusted", revision=event.revision, why=event.distrust)
+        self.state = replace(self.state, signer=event.signer, distrust=event.distrust)
 
     def _pushed(self, event: Pushed) -> None:
         self.state = replace(self.state, trouble=None)
@@ -116,6 +137,10 @@ class Sync:
         """The revision to be planned now, what was in force before a restart first; one at a time."""
         event = self._restored or (None if self._expected else self._waiting)
         if event is None or self._planning is not None or now_s < self._look_again_s:
+            return None
+        if event.lineage is not None and (refusal := event.lineage.refusal(self.state.applied)):
+            self._settled(event)
+            self._attempt(event, "Rewound", refusal, now_s, stalled=True)
             return None
         self._planning = event
         self.state = replace(self.state, planning=event.revision, planning_since_s=now_s)
@@ -152,7 +177,8 @@ class Sync:
         self._settled(event)
         self.fleet = fleet
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
-        self.state = replace(self.state, applied=event.revision, signer=event.signer or "")
+        self.state = replace(self.state, applied=event.revision, signer=event.signer or "", distrust="")
+        self.adopted(event.revision)
         return self._layouts(fleet)
 
     def _settled(self, event: Pushed) -> None:
@@ -206,6 +232,19 @@ class Sync:
             return ()
         self._layouts_of = text
         return (PublishLayouts(text),)
+
+
+def _lost(event: RevisionLost) -> tuple[str, str]:
+    """The outcome and its sentence."""
+    if event.why:
+        return "Untrusted", (
+            f"{event.revision} was in force and cannot be verified: {event.why}. Nothing is decided without it. "
+            "List who signed it, or delete the FleetSync and the agent's pod to begin with what is in the repository"
+        )
+    return "RevisionLost", (
+        f"{event.revision}, the revision in force, is not in the repository any more; nothing is decided without it. "
+        "Push it again, or delete the FleetSync and the agent's pod to begin with what is there"
+    )
 
 
 def _told(problems: Sequence[Problem]) -> str:

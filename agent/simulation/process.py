@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
 from agent.accounts import Accounts, Bookkeeper
-from agent.announce import Announcer
+from agent.announce import Announcer, RevisionAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
@@ -32,7 +32,8 @@ from agent.workers import Workers
 from fleet.actions import Action, Announce
 from providers.clock import VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
-from providers.git.source import GitSource
+from providers.git.history import Lineage
+from providers.git.source import GitSource, TrustStanding
 from providers.kube.actuator import Actuator
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import NODE_POOLS, QUEUES
@@ -153,22 +154,25 @@ class _CommitSource:
         if newest is None or newest.revision == self._handed_out:
             return None
         self._handed_out = newest.revision
-        return _Revision(newest.revision, newest.files, newest.signer, newest.forced)
+        return _Revision(newest.revision, newest.files, newest.signer, newest.lineage)
 
-    def resolve(self, revision: str) -> str:
-        if self._commits.trouble is not None or all(it.revision != revision for it in self._commits.pushed):
-            raise RevisionNotFound(f"there is no revision {revision!r}")
-        return revision
+    def restore(self, hint: str) -> "_Revision":
+        found = (
+            None if self._commits.trouble else next((it for it in self._commits.pushed if it.revision == hint), None)
+        )
+        if found is None:
+            raise RevisionNotFound(f"there is no revision {hint!r}")
+        return _Revision(found.revision, found.files, found.signer, None)
 
-    def revision_files(self, revision: str) -> Mapping[str, bytes]:
-        return next(it.files for it in self._commits.pushed if it.revision == revision)
+    def standing(self) -> TrustStanding:
+        return TrustStanding("", "", "")
 
 
 class _Revision(NamedTuple):
     revision: str
     files: Mapping[str, bytes]
     verified_signer: str | None
-    forced: bool
+    lineage: Lineage | None
 
 
 @dataclass(slots=True)
@@ -214,7 +218,7 @@ class Process:
         questions = ResolutionQuestions()
         watchers: list[Watcher] = [questions, *world.watchers]
         if world.publishes:
-            watchers = [Announcer(say), books, publisher, *watchers]
+            watchers = [Announcer(say), RevisionAnnouncer(sync, say), books, publisher, *watchers]
         self._acted: deque[Action] = deque(maxlen=20)
         workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report)
         self.brain = Brain(
@@ -244,15 +248,15 @@ class Process:
         self._tick_s = tempo.tick_s
         self.turns = 0
 
-    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> tuple[str, str]:
+    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
         """As `Agent._restore` does."""
         report = reports.read_sync()
         publisher.continue_from(report)
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
         if report.applied:
-            sync.expect(report.applied, report.verified_signer)
-        return report.applied, report.verified_signer
+            sync.expect(report.applied)
+        return report.applied
 
     def _plan(self, job: Callable[[], Event]) -> None:
         self._planner.submit(self._planned, job)

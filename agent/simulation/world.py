@@ -16,6 +16,7 @@ from agent.sources import WATCHED
 from agent.watch import Watcher
 from fleet.snapshot import Catalog, Claim, Gang, Instance, LaunchOutcome, LaunchRequest
 from providers.clock import VirtualClock
+from providers.git.history import Lineage
 from providers.ports import Cloud
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulationOptions, assemble
@@ -142,11 +143,13 @@ class Simulation:
 
     # -- what people do -----------------------------------------------------------------------------------------------
 
-    def push(self, files: Mapping[str, str | bytes], *, signer: str | None = None, forced: bool = False) -> str:
+    def push(
+        self, files: Mapping[str, str | bytes], *, signer: str | None = None, lineage: Lineage | None = None
+    ) -> str:
         """A revision of the fleet repository; its name."""
         revision = f"main@sha1:{len(self.commits.pushed) + 1:040x}"
         found = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
-        self.commits.pushed.append(Pushed(revision, found, signer, forced=forced))
+        self.commits.pushed.append(Pushed(revision, found, signer, lineage=lineage))
         if self.process is not None:
             self.process.git.due_s = self.now_s  # as the webhook does
         return revision

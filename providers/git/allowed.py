@@ -35,9 +35,9 @@ class Signer:
         if self.namespaces is not None and not _in_list(namespace, self.namespaces):
             return f"the key of {self.principals} is not allowed to sign for {namespace}"
         if self.valid_after_s is not None and at_s < self.valid_after_s:
-            return f"the key of {self.principals} was not valid yet when this was signed"
+            return f"the key of {self.principals} was not valid yet when this was first seen"
         if self.valid_before_s is not None and at_s > self.valid_before_s:
-            return f"the key of {self.principals} had expired when this was signed"
+            return f"the key of {self.principals} had expired when this was first seen"
         return ""
 
 

@@ -19,6 +19,7 @@ _NOWHERE = "/nonexistent"
 _LOCK = threading.RLock()
 # Far above any fleet repository; a pack that claims more objects is an attack on our memory.
 _MAX_OBJECTS = 2_000_000
+_WINDOW = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ def isolate() -> None:
     for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM):
         pygit2.settings.search_path[level] = _NOWHERE
     pygit2.settings.pack_max_objects = _MAX_OBJECTS
+    # The address space of the process that reads is bounded, and libgit2 would map whole gigabytes of a pack at once.
+    pygit2.settings.mwindow_size = _WINDOW
+    pygit2.settings.mwindow_mapped_limit = 8 * _WINDOW
 
 
 @contextmanager

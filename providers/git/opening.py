@@ -10,7 +10,15 @@ import pygit2
 from pygit2.enums import RepositoryOpenFlag
 
 from providers.git import library
-from providers.git.errors import CorruptRepository, OwnershipRejected, SourceError, UnsupportedRepository
+from providers.git.errors import (
+    CorruptRepository,
+    OwnershipRejected,
+    RepositoryTooLarge,
+    SourceError,
+    UnsupportedRepository,
+)
+
+_NO_MEMORY = 1  # GIT_ERROR_NOMEMORY of git_error_t (libgit2 include/git2/errors.h)
 
 
 def open_repository(path: Path, *, any_owner: bool = False) -> Any:
@@ -50,10 +58,19 @@ def check_owner(path: Path) -> None:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn what libgit2 raises on a missing or damaged object into CorruptRepository."""
+    """Turn what libgit2 raises on a missing or damaged object into CorruptRepository, want of memory into its own."""
     try:
         yield
     except SourceError:
         raise
+    except MemoryError as error:
+        raise RepositoryTooLarge(f"{what} takes more memory than reading may") from error
     except (pygit2.GitError, KeyError, ValueError, OSError) as error:
+        if wants_memory(error):
+            raise RepositoryTooLarge(f"{what} takes more memory than reading may") from error
         raise CorruptRepository(f"{what} cannot be read: {' '.join(str(error).split())[:300]}") from error
+
+
+def wants_memory(error: BaseException) -> bool:
+    """Whether libgit2 failed because the process may not have more memory."""
+    return getattr(error, "error_class", 0) == _NO_MEMORY or "out of memory" in str(error)

@@ -6,8 +6,9 @@ Layout below the cache folder, one folder per remote address (without the passwo
     home/.ssh     known_hosts, the only host keys libgit2 gets to see
     mirror-<n>    a generation; libgit2 never collects garbage, so a new generation replaces one that grew
     current       a link to the generation in use, replaced atomically
-    last-good     the last revision handed out, to recognise a force-push after a restart
 
+Only the refs that are asked for are fetched; whatever else somebody pushes does not reach us. The revision in force is
+kept under a ref of our own, so that it survives its branch.
 The generation before the current one is kept until the next swap, so that a reader in another thread can finish.
 """
 
@@ -15,40 +16,33 @@ import fcntl
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pygit2
 import structlog
-from pygit2.enums import FetchPrune
+from pygit2.enums import ObjectType
 
 from providers.clock import Clock
 from providers.git import library
 from providers.git.auth import Remote
 from providers.git.errors import CacheUnavailable, CorruptRepository, RemoteUnreachable, RevisionNotFound, SourceError
+from providers.git.limits import MirrorLimits
+from providers.git.local_fetch import fetch_local
 from providers.git.opening import check_owner, open_repository, reading
-from providers.git.selector import HEADS, TAGS
+from providers.git.packscan import PackScan
 from providers.git.transport import TransferLimits, callbacks, translated
 
 _log = structlog.get_logger(__name__)
 _GENERATION = re.compile(r"mirror-(\d{1,9})")
-_REFSPECS = (f"+{HEADS}*:{HEADS}*", f"+{TAGS}*:{TAGS}*")
+_KEPT = "refs/muster/"
+_IN_FORCE = f"{_KEPT}in-force"
+_MAX_TAG = 1024 * 1024
+_PIECE = 64 * 1024
 # Only what can be no ref: `tmp_x` is a fine name for a branch, a name that ends in `.lock` is none.
 _LEFTOVERS = ("objects/**/tmp_*", "objects/**/*_git2_*", "**/*.lock")
-
-
-@dataclass(frozen=True)
-class MirrorLimits:
-    """How long the remote may take (seconds), how big the mirror may be, and when it is cloned afresh (packs)."""
-
-    connect_timeout_s: float = 10.0
-    read_timeout_s: float = 30.0
-    deadline_s: float = 300.0
-    max_bytes: int = 500 * 1024 * 1024
-    max_packs: int = 50
 
 
 class BareMirror:
@@ -65,7 +59,9 @@ class BareMirror:
         limits: MirrorLimits | None = None,
         *,
         any_owner: bool = False,
+        suspect: Callable[[str], None] = lambda _words: None,
     ) -> None:
+        self._suspect = suspect
         self._remote = remote
         self._clock = clock
         self._limits = limits or MirrorLimits()
@@ -99,25 +95,24 @@ class BareMirror:
             heads = anonymous.list_heads(callbacks=calls(), proxy=self._remote.proxy)
             return {head.name: str(head.oid) for head in heads if head.name}
 
-    def fetch(self, extra: Sequence[str] = ()) -> None:
-        """Bring branches and tags, and the refs `extra` by full name, up to date; what the remote lost, goes.
+    def fetch(self, names: Sequence[str]) -> None:
+        """Bring the refs `names`, and no others, up to date; those the remote lost, and all that is not asked for, go.
 
         A damaged mirror is cloned afresh, once. Errors: those of `list_remote`, RepositoryTooLarge, CorruptRepository.
         """
         try:
-            self._fetch_into(self._ready(), extra)
+            self._fetch_into(self._ready(), names)
         except CorruptRepository as error:
             _log.warning("git.mirror.damaged", remote=self._remote.shown, error=str(error))
-            self.reclone(extra)
+            self.reclone(names)
         else:
-            self._shrink(extra)
+            self._shrink(names)
 
     def fetch_commit(self, oid: str) -> None:
         """Fetch one commit that no branch or tag leads to. Errors: RevisionNotFound where the remote gives none."""
         try:
             with self._network() as calls:
-                anonymous = self._ready().remotes.create_anonymous(self._remote.url)
-                anonymous.fetch([f"+{oid}:refs/muster/{oid}"], callbacks=calls(), proxy=self._remote.proxy)
+                self._transfer(self._ready(), {f"{_KEPT}{oid}": oid}, calls())
         except (RemoteUnreachable, CorruptRepository) as error:
             # Servers refuse a bare commit in a dozen ways (uploadpack.allowReachableSHA1InWant), all in words only.
             raise RevisionNotFound(f"{self._remote.shown} does not give out the commit {oid}: {error}") from error
@@ -131,24 +126,19 @@ class BareMirror:
             found: dict[str, str] = {}
             for ref in repo.references.objects:
                 found[ref.name] = str(ref.target)
-                if isinstance(repo.get(ref.target), pygit2.Tag):
+                kind, size = repo.odb.read_header(ref.target) if ref.target in repo else (None, 0)
+                if kind == ObjectType.TAG and size <= _MAX_TAG:
                     with suppress(pygit2.GitError):  # a tag of a tree or blob leads to no commit: it selects nothing
                         found[f"{ref.name}^{{}}"] = str(ref.peel(pygit2.Commit).id)
             return found
 
-    def descends(self, oid: str, ancestor: str) -> bool:
-        """Whether `ancestor` is in the history of `oid` (or is it); False where the mirror lacks either."""
-        repo = self.repository()
-        if oid not in repo or ancestor not in repo:
-            return False
-        with reading("the history of the mirror"):
-            return oid == ancestor or bool(repo.descendant_of(oid, ancestor))
-
-    def reclone(self, extra: Sequence[str] = ()) -> None:
+    def reclone(self, names: Sequence[str]) -> None:
         """Clone into a new folder and swap it in; until that has succeeded the old one stays in use."""
         fresh = self._generation(self._newest() + 1)
         try:
-            self._fetch_into(open_repository(fresh, any_owner=self._any_owner), extra)
+            repo = open_repository(fresh, any_owner=self._any_owner)
+            self._fetch_into(repo, names)
+            self._bring_along(repo)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -156,40 +146,57 @@ class BareMirror:
         self._point_to(fresh)
         self._drop_generations(keep={fresh.name, before})
 
+    def keep(self, oid: str) -> None:
+        """Hold on to the commit or tag `oid` as the revision in force, whatever becomes of its ref."""
+        repo = self._ready()
+        with reading("the revision in force"):
+            if oid in repo:
+                repo.references.create(_IN_FORCE, oid, force=True)
+
+    def _bring_along(self, repo: Any) -> None:
+        """Take the revision in force over from the generation in use: the remote may not have it any more."""
+        with suppress(pygit2.GitError, SourceError, KeyError, ValueError):
+            old = self.repository()
+            kept = old.references.get(_IN_FORCE)
+            if kept is not None:
+                fetch_local(old, repo, {_IN_FORCE: str(kept.target)}, self._limits)
+
     def packs(self) -> tuple[int, int]:
         """How many packs the current generation has, and how many bytes its objects take on disk."""
         objects = self.root / "current" / "objects"
         sizes = [entry.stat().st_size for entry in objects.rglob("*") if entry.is_file()]
         return len(list((objects / "pack").glob("*.pack"))), sum(sizes)
 
-    def remember(self, name: str, text: str) -> None:
-        """Keep a line beside the generations, atomically; it outlives them. Errors: CacheUnavailable."""
-        with translated(self._remote):
-            fresh = self.root / f"{name}.new"
-            fresh.write_text(text)
-            fresh.replace(self.root / name)
-
-    def recall(self, name: str) -> str:
-        """The line kept under `name`, empty if there is none."""
-        try:
-            return (self.root / name).read_text(errors="replace").strip(" \n")
-        except OSError:
-            return ""
-
-    def _fetch_into(self, repo: Any, extra: Sequence[str]) -> None:
-        specs = [*_REFSPECS, *(f"+{name}:{name}" for name in extra)]
+    def _fetch_into(self, repo: Any, names: Sequence[str]) -> None:
         with self._network() as calls:
             anonymous = repo.remotes.create_anonymous(self._remote.url)
-            _prune(repo, {head.name for head in anonymous.list_heads(callbacks=calls(), proxy=self._remote.proxy)})
-            anonymous.fetch(specs, callbacks=calls(), prune=FetchPrune.PRUNE, proxy=self._remote.proxy)
+            heads = anonymous.list_heads(callbacks=calls(), proxy=self._remote.proxy)
+            listed = {head.name: str(head.oid) for head in heads}
+            wanted = {name: listed[name] for name in names if name in listed}
+            _prune(repo, keep=set(wanted))
+            if wanted:
+                self._transfer(repo, wanted, calls())
 
-    def _shrink(self, extra: Sequence[str]) -> None:
+    def _transfer(self, repo: Any, wanted: Mapping[str, str], calls: Any) -> None:
+        """Fetch refs (name -> where it stands), or commits into refs of ours; each object is looked at first."""
+        if self._remote.scheme == "file":
+            theirs = open_repository(Path(self._remote.path), any_owner=self._any_owner)
+            fetch_local(theirs, repo, wanted, self._limits)
+            return
+        specs = [f"+{oid if name.startswith(_KEPT) else name}:{name}" for name, oid in wanted.items()]
+        calls.transfer_progress = _looked_at(calls.transfer_progress, repo, self._scan())
+        repo.remotes.create_anonymous(self._remote.url).fetch(specs, callbacks=calls, proxy=self._remote.proxy)
+
+    def _scan(self) -> PackScan:
+        return PackScan(self._limits.max_object_bytes, self._suspect)
+
+    def _shrink(self, names: Sequence[str]) -> None:
         """Replace a generation that grew. It is only housekeeping: when it fails the old one serves on."""
         packs, size = self.packs()
         if packs < self._limits.max_packs and (size <= self._limits.max_bytes or packs <= 1):
             return
         try:
-            self.reclone(extra)
+            self.reclone(names)
         except SourceError as error:
             _log.warning(
                 "git.mirror.reclone_failed", remote=self._remote.shown, packs=packs, bytes=size, error=str(error)
@@ -269,14 +276,30 @@ class BareMirror:
         (folder / "known_hosts").write_text(self._remote.known_hosts)
 
 
-def _prune(repo: Any, remote: set[str]) -> None:
-    """Drop branches and tags the remote lost.
-
-    libgit2 prunes only after it updates, so a branch `a` that became `a/b` would block every fetch from then on.
-    """
+def _prune(repo: Any, keep: set[str]) -> None:
+    """Drop every ref that is not asked for; a branch `a` that became `a/b` would else block every fetch."""
     for name in repo.listall_references():
-        if name.startswith((HEADS, TAGS)) and name not in remote:
+        if not name.startswith(_KEPT) and name not in keep:
             repo.references.delete(name)
+
+
+def _looked_at(check: Callable[[Any], None], repo: Any, scan: PackScan) -> Callable[[Any], None]:
+    """Progress of a transfer: `check` first, then a look at what has arrived since; libgit2 keeps it in one file."""
+    folder, seen = Path(repo.path) / "objects" / "pack", 0
+
+    def progress(stats: Any) -> None:
+        nonlocal seen
+        check(stats)
+        for arriving in folder.glob("pack_git2_*"):
+            with arriving.open("rb") as file:
+                file.seek(seen)
+                while piece := file.read(_PIECE):
+                    seen += len(piece)
+                    scan.feed(piece)
+        if not seen and stats.received_objects:
+            raise CorruptRepository("the pack that arrives cannot be looked at")
+
+    return progress
 
 
 def _names(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ The vocabulary and the order of precedence are those of Flux (source-controller,
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,8 +30,12 @@ class Target(NamedTuple):
     @property
     def revision(self) -> str:
         """The revision as Flux writes it: `main@sha1:<oid>`, `v1.0.1@sha1:<oid>`, `sha1:<oid>` without a ref."""
-        name = self.ref.removeprefix(HEADS).removeprefix(TAGS)
-        return f"{name}@sha1:{self.oid}" if name else f"sha1:{self.oid}"
+        return f"{self.label}@sha1:{self.oid}" if self.label else f"sha1:{self.oid}"
+
+    @property
+    def label(self) -> str:
+        """The ref without `refs/heads/` or `refs/tags/`."""
+        return self.ref.removeprefix(HEADS).removeprefix(TAGS)
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,20 @@ def select(branch: str = "", tag: str = "", semver: str = "", name: str = "", co
     if semver:
         return SemVer(semver)
     return Tag(tag) if tag else Branch(branch or "main")
+
+
+def revision_target(selector: Selector, revision: str) -> Target | None:
+    """Where `selector` would have pointed when it gave `revision` (`main@sha1:<oid>`); None if it never could have."""
+    label, _, oid = revision.rpartition("sha1:")
+    label = label.removesuffix("@")
+    if not _OID.fullmatch(oid):
+        return None
+    for ref in (HEADS + label, TAGS + label, label) if label else ("",):
+        target = Target(ref, oid)
+        with suppress(RevisionNotFound):
+            if selector.resolve({ref: oid}) == target:
+                return target
+    return None
 
 
 def _versions(heads: Mapping[str, str], wanted: Range) -> list[tuple[Version, str]]:

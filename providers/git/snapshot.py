@@ -10,10 +10,13 @@ import pygit2
 
 from providers.git.errors import CorruptRepository, RevisionNotFound
 from providers.git.files import FileLimits, Skipped
+from providers.git.history import Lineage
 from providers.git.opening import reading
 from providers.git.selector import Target
 from providers.git.tree import scan_tree, tree_oid
 
+MAX_ANCESTORS = 200_000
+"""Commits of a history that are looked at, newest first."""
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 _REVISION = re.compile(r"[^\x00-\x20:?*\[\\]{1,200}")
 _FLUX = re.compile(r"(?:.*@)?sha1:([0-9a-f]{40})")
@@ -26,7 +29,7 @@ class RevisionSnapshot:
 
     `revision` is Flux's text (`main@sha1:<oid>`); `tree_oid` is equal exactly where the files' folder is equal;
     `files` maps paths from the repository's root, sorted; `verified_signer` is None where no signature is demanded;
-    `forced` says that the last revision is not in this one's history.
+    `lineage` tells what this revision may follow, None where every order of revisions is allowed.
     """
 
     revision: str
@@ -36,19 +39,11 @@ class RevisionSnapshot:
     committed_at: datetime
     author: str
     verified_signer: str | None = None
-    forced: bool = False
     skipped: tuple[Skipped, ...] = ()
+    lineage: Lineage | None = None
 
 
-def read_snapshot(
-    repo: Any,
-    target: Target,
-    sub_path: str,
-    limits: FileLimits,
-    signer: str | None = None,
-    *,
-    forced: bool = False,
-) -> RevisionSnapshot:
+def read_snapshot(repo: Any, target: Target, sub_path: str, limits: FileLimits) -> RevisionSnapshot:
     """The snapshot of `target`. Errors: RevisionNotFound, PathNotFound, RepositoryTooLarge, CorruptRepository."""
     folder = tree_oid(repo, target.oid, sub_path)
     found = scan_tree(repo, target.oid, sub_path, limits)
@@ -58,9 +53,18 @@ def read_snapshot(
             raise RevisionNotFound(f"{target.oid} is not a commit")
         when = datetime.fromtimestamp(min(max(commit.commit_time, 0), _LAST_SECOND), UTC)
         author = _person(commit.author)
-    return RevisionSnapshot(
-        target.revision, target.oid, folder, found.files, when, author, signer, forced=forced, skipped=found.skipped
-    )
+    return RevisionSnapshot(target.revision, target.oid, folder, found.files, when, author, skipped=found.skipped)
+
+
+def history_of(repo: Any, oid: str) -> tuple[bytes, bool]:
+    """The commits in the history of `oid`, itself included, as 20 sorted bytes each, and whether these are all."""
+    found: list[bytes] = []
+    with reading(f"the history of {oid[:10]}"):
+        for commit in repo.walk(oid):
+            if len(found) == MAX_ANCESTORS:
+                break
+            found.append(commit.id.raw)
+    return b"".join(sorted(found)), len(found) < MAX_ANCESTORS
 
 
 def _person(signature: Any) -> str:

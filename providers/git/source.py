@@ -1,27 +1,61 @@
-"""The source of the fleet's desired state: poll a remote, verify, hand out a `RevisionSnapshot`; keep the last good."""
+"""The source of the fleet's desired state: poll a remote, verify, hand out a `RevisionSnapshot`; keep the last good.
 
-from collections.abc import Mapping
+Everything that touches the repository happens in a reader process with bounds; what is believed of it is decided here.
+"""
+
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from providers.clock import Clock
 from providers.git.auth import Remote
-from providers.git.errors import CorruptRepository, RevisionNotFound, SourceError
-from providers.git.files import FileLimits, Files
-from providers.git.local import LocalRepository, open_local, read_directory
-from providers.git.repository import BareMirror, MirrorLimits
-from providers.git.selector import HEADS, TAGS, Branch, Commit, Ref, Selector, Target
-from providers.git.signature import Verification, verify_target
-from providers.git.snapshot import RevisionSnapshot, read_snapshot, resolve_revision
-from providers.git.tree import merge_tree, scan_tree, scratch
-
-__all__ = ["GitSettings", "GitSource", "LocalRepository", "RevisionSnapshot", "Rng", "open_local", "read_directory"]
+from providers.git.child import ReaderProcess
+from providers.git.errors import (
+    PathNotFound,
+    RepositoryTooLarge,
+    RevisionNotFound,
+    SignatureRejected,
+    SourceError,
+    UnsupportedRepository,
+)
+from providers.git.files import FileLimits, Files, Skipped
+from providers.git.history import Ancestors, HistoryRule, Lineage
+from providers.git.limits import MirrorLimits, ReaderLimits
+from providers.git.messages import (
+    Answer,
+    FetchRef,
+    FilesRead,
+    FindRevision,
+    KeepRevision,
+    ObjectNamed,
+    Question,
+    ReaderStart,
+    ReadFiles,
+    ReadKept,
+    ResolveRevision,
+    RevisionRead,
+    Tip,
+    Unmoved,
+)
+from providers.git.record import SourceRecord
+from providers.git.selector import Branch, Selector, Target, revision_target
+from providers.git.signature import Evidence, Mode, Signers, Verification, verify_revision
+from providers.git.snapshot import RevisionSnapshot
 
 _log = structlog.get_logger(__name__)
-_LAST_GOOD = "last-good"
+_REST = 4.0
+"""After a poll that failed, the remote and the processor rest this many times as long as it took."""
+_OF_THE_TIP = (RepositoryTooLarge, PathNotFound, SignatureRejected, UnsupportedRepository)
+"""Errors that stay the same until the tip moves."""
+_REMEMBERED = 8
+
+Answered = TypeVar("Answered")
 
 
 class Rng(Protocol):
@@ -37,7 +71,8 @@ class GitSettings:
     """Where the fleet is declared and how it is fetched. Times in seconds.
 
     `jitter` spreads polls by that fraction of the interval; after failures the interval doubles up to `max_backoff_s`.
-    Errors: ValueError for values that cannot work or cannot be safe.
+    `credentials` gives the remote anew before each poll, since secrets change; `allow_rewind` are commits that may be
+    left behind without a signed statement. Errors: ValueError for values that cannot work or cannot be safe.
     """
 
     remote: Remote
@@ -45,18 +80,22 @@ class GitSettings:
     selector: Selector = field(default_factory=Branch)
     sub_path: str = ""
     verification: Verification | None = None
+    history: HistoryRule = HistoryRule.FAST_FORWARD
+    allow_rewind: frozenset[str] = frozenset()
     interval_s: float = 60.0
     jitter: float = 0.1
     max_backoff_s: float = 900.0
     mirror: MirrorLimits = field(default_factory=MirrorLimits)
     files: FileLimits = field(default_factory=FileLimits)
+    reader: ReaderLimits = field(default_factory=ReaderLimits)
     any_owner: bool = False
+    credentials: Callable[[], Remote] | None = None
 
     def __post_init__(self) -> None:
         if self.interval_s <= 0 or not 0 <= self.jitter < 1 or self.max_backoff_s < self.interval_s:
             raise ValueError("interval_s > 0, 0 <= jitter < 1 and max_backoff_s >= interval_s must hold")
         if self.verification is not None:
-            self._check_outside(self.verification.allowed_signers.resolve())
+            self._check_outside(self.verification.signers.resolve())
 
     def _check_outside(self, signers: Path) -> None:
         """A list of signers that a push could change would let anybody sign."""
@@ -65,6 +104,26 @@ class GitSettings:
             raise ValueError(
                 f"the allowed signers file {signers} lies inside the repository or its cache; keep it outside"
             )
+
+    def start(self, remote: Remote) -> ReaderStart:
+        """What the reader process is told first."""
+        return ReaderStart(remote, self.cache_dir, self.mirror, self.reader, self.any_owner)
+
+
+class _Refusal(NamedTuple):
+    """A tip that was refused for what it is, and by which list of signers."""
+
+    tip: Tip
+    error: SourceError
+    signers: bytes
+
+
+class TrustStanding(NamedTuple):
+    """Whether the revision in force is still vouched for: by whom, or why by nobody any more."""
+
+    revision: str
+    signer: str
+    distrust: str
 
 
 class GitSource:
@@ -75,150 +134,231 @@ class GitSource:
 
     def __init__(self, settings: GitSettings, clock: Clock, rng: Rng) -> None:
         self._settings = settings
+        self._clock = clock
         self._rng = rng
-        self._mirror = BareMirror(
-            settings.remote, settings.cache_dir, clock, settings.mirror, any_owner=settings.any_owner
-        )
+        root = mirror_root(settings.cache_dir, settings.remote)
+        self._record = SourceRecord(root / "record.json", clock.now)
+        self._reader = ReaderProcess(settings.start(settings.remote))
         self._failures = 0
-        self._target: Target | None = None
+        self._rest_until_s = 0.0
+        self._error: SourceError | None = None
+        self._tip: Tip | None = None
+        self._kept: Tip | None = None
+        self._refused: _Refusal | None = None
+        self._handed_out: dict[str, tuple[Tip, Evidence]] = {}
+        self._in_force = ""
+        self._judged: tuple[str, bytes] = ("", b"")
+        self._standing = TrustStanding("", "", "")
         self.last_good: RevisionSnapshot | None = None
         self.next_poll_s = 0.0
 
     def close(self) -> None:
-        """Give the cache folder free."""
-        self._mirror.close()
+        """End the reader process and give the cache folder free."""
+        self._reader.close()
 
     def poll(self) -> RevisionSnapshot | None:
         """The revision the selector means now, or None if it is the one already handed out.
 
-        Errors: any SourceError; wait `next_poll_s` before the next poll in every case.
+        Errors: any SourceError; wait `next_poll_s` before the next poll in every case. A tip that was refused for what
+        it is raises the same error, at the price of asking where the ref stands, until it moves.
         """
+        began_s = self._clock.monotonic()
+        if began_s < self._rest_until_s and self._error is not None:
+            raise self._error.with_traceback(None)
         try:
             found = self._poll()
-        except SourceError:
-            self._failures += 1
+        except SourceError as error:
+            self._failed(error, began_s)
             raise
         else:
-            self._failures = 0
+            self._failures, self._error = 0, None
             return found
         finally:
-            self.next_poll_s = self._wait()
+            self.next_poll_s = max(self._wait(), self._rest_until_s - self._clock.monotonic())
 
-    def restore(self) -> RevisionSnapshot | None:
-        """The last good revision of an earlier process, from the cache alone, verified anew; None if there is none.
+    def expected(self, hint: str) -> str:
+        """The revision to restore at a start: what our own record says, else what the cluster's status hints at."""
+        own = self._record.in_force
+        return hint or (own.target.revision if own else "")
 
-        For a start while the remote is away. Errors: SignatureRejected, CorruptRepository and the like.
+    def restore(self, hint: str = "") -> RevisionSnapshot:
+        """The revision that was in force before this process, from the mirror, verified anew.
+
+        Our own record counts, `hint` (from the FleetSync's status) only where it proves itself: on the selected ref,
+        and forward of the record. Errors: RevisionNotFound, SignatureRejected and the like.
         """
-        target = self._remembered()
-        if target is None or not _would_choose(self._settings.selector, target):
-            return None
-        return self._accept(target, self._read(target, forced=False))
+        own = self._record.in_force
+        hinted = revision_target(self._settings.selector, hint) if hint else None
+        if own is not None and (hinted is None or hinted.oid == own.oid):
+            return self._restored(self._read_kept(own))
+        if own is None:
+            return self._restored(self._proven(hint, hinted))
+        try:
+            found = self._proven(hint, hinted)
+            if refusal := self._lineage(found, frozenset(), tag_signed=False).refusal(own.target.revision):
+                raise RevisionNotFound(refusal)
+            return self._restored(found)
+        except SourceError as error:
+            _log.warning("git.source.status_not_believed", status=hint, record=own.target.revision, why=str(error))
+            return self._restored(self._read_kept(own))
+
+    def adopted(self, revision: str) -> None:
+        """Note in our own record that `revision` is in force now."""
+        known = self._handed_out.get(revision)
+        if known is None:
+            return
+        self._record.bring_into_force(known[0])
+        self._in_force = revision
+
+    def standing(self) -> TrustStanding:
+        """Whether the revision in force is vouched for by the signers as they are listed now."""
+        verification, known = self._settings.verification, self._handed_out.get(self._in_force)
+        if verification is None or known is None:
+            return TrustStanding(self._in_force, "", "")
+        try:
+            content = verification.content()
+            if (self._in_force, content) != self._judged:
+                self._standing = TrustStanding(
+                    self._in_force, self._verify(known[1], verification.parse(content))[0], ""
+                )
+                self._judged = self._in_force, content
+        except SourceError as error:
+            self._judged = ("", b"")
+            self._standing = TrustStanding(self._in_force, "", str(error))
+        return self._standing
 
     def resolve(self, text: str) -> str:
         """The commit that `text` means in the mirror; HEAD is the last good revision. Errors: RevisionNotFound."""
-        head = self._target or self._remembered()
-        return resolve_revision(self._mirror.repository(), text, head.oid if head else "")
-
-    def revision_files(self, oid: str) -> Mapping[str, bytes]:
-        """The files at any commit of the mirror, for a plan: **not** verified. Errors: RevisionNotFound and others."""
-        return self.revision(oid).files
+        head = self._tip or self._record.in_force
+        return self._asked(ResolveRevision(text, head.oid if head else ""), ObjectNamed).oid
 
     def revision(self, oid: str) -> Files:
-        """As `revision_files`, with what was left out."""
-        return scan_tree(self._mirror.repository(), oid, self._settings.sub_path, self._settings.files)
+        """The files at any commit of the mirror, for a plan: **not** verified. Errors: RevisionNotFound and others."""
+        return _files(self._asked(ReadFiles(oid, self._settings.sub_path, self._settings.files), FilesRead))
 
     def merged_files(self, base_oid: str, head_oid: str) -> Files:
         """The files after merging a proposed commit into another; nothing is kept. Errors: MergeConflict and others."""
-        with scratch(self._mirror.repository(), self._mirror.root) as area:
-            merged = merge_tree(area, base_oid, head_oid)
-            return scan_tree(area, merged, self._settings.sub_path, self._settings.files)
+        question = ReadFiles(head_oid, self._settings.sub_path, self._settings.files, onto=base_oid)
+        return _files(self._asked(question, FilesRead))
 
     def fetch_ref(self, name: str) -> str:
         """Fetch a ref by full name (`refs/pull/42/head`) for a plan and return its commit. Errors: RevisionNotFound."""
-        wanted = Ref(name)
-        wanted.resolve(self._mirror.list_remote())
-        self._mirror.fetch((*self._extra(), *_beyond_branches(wanted)))
-        return wanted.resolve(self._mirror.heads()).oid
+        return self._asked(FetchRef(name, selector=self._settings.selector), ObjectNamed).oid
+
+    # -- polling ------------------------------------------------------------------------------------------------
 
     def _poll(self) -> RevisionSnapshot | None:
-        try:
-            return self._poll_once()
-        except CorruptRepository as error:
-            _log.warning("git.source.damaged", remote=self._settings.remote.shown, error=str(error))
-            self._mirror.reclone(self._extra())
-            return self._poll_once()
+        settings = self._settings
+        content = b"" if settings.verification is None else settings.verification.content()
+        refused = self._refused if self._refused and self._refused.signers == content else None
+        known = [tip for tip in (self._tip, refused.tip if refused else None) if tip is not None]
+        self._keep_in_force()
+        answer = self._ask(FindRevision(settings.selector, settings.sub_path, settings.files, known))
+        if isinstance(answer, RevisionRead):
+            return self._accept(answer, content)
+        if refused is not None and answer == Unmoved(refused.tip):
+            raise refused.error.with_traceback(None)
+        return None
 
-    def _poll_once(self) -> RevisionSnapshot | None:
-        target = self._fetched_target()
-        if target == self._target:
-            return None
-        forced = self._is_forced(self._target or self._remembered(), target)
-        return self._accept(target, self._read(target, forced=forced))
+    def _failed(self, error: SourceError, began_s: float) -> None:
+        """Remember what failed, so that the same is not tried again at the same price."""
+        now_s = self._clock.monotonic()
+        self._rest_until_s = now_s + min(_REST * (now_s - began_s), self._settings.max_backoff_s)
+        self._error = error
+        known = self._refused is not None and error is self._refused.error
+        self._failures = 0 if known else self._failures + 1
+        tip = self._reader.tip
+        if not known and tip is not None and isinstance(error, _OF_THE_TIP):
+            verification = self._settings.verification
+            try:
+                content = b"" if verification is None else verification.content()
+            except SignatureRejected:
+                return
+            self._refused = _Refusal(tip, error, content)
 
-    def _fetched_target(self) -> Target:
-        """What the selector means on the remote, with the mirror brought up to date if it has moved."""
-        selector = self._settings.selector
-        if isinstance(selector, Commit):
-            self._ensure_commit()
-            return selector.resolve({})
-        remote = self._mirror.list_remote()
-        target = selector.resolve(remote)
-        if target == self._target:
-            return target
-        # The ref itself is compared, not only its commit: a tag may have been signed again.
-        if self._mirror.heads().get(target.ref) == remote[target.ref]:
-            return target
-        self._mirror.fetch(self._extra())
-        # Now the mirror decides: the remote may have moved on between the two questions.
-        return selector.resolve(self._mirror.heads())
+    def _keep_in_force(self) -> None:
+        """Let the mirror hold on to the revision in force, before a fetch drops its ref."""
+        own = self._record.in_force
+        if own is not None and own != self._kept:
+            self._ask(KeepRevision(own.raw))
+            self._kept = own
 
-    def _ensure_commit(self) -> None:
-        """A pinned commit needs the network only until we have it."""
-        selector = self._settings.selector
-        if not isinstance(selector, Commit) or self._has(selector.oid):
-            return
-        self._mirror.fetch()
-        if not self._has(selector.oid):
-            self._mirror.fetch_commit(selector.oid)
+    def _ask(self, question: Question) -> Answer:
+        settings = self._settings
+        return self._reader.ask(question, settings.start(settings.credentials()) if settings.credentials else None)
 
-    def _has(self, oid: str) -> bool:
-        try:
-            return oid in self._mirror.repository()
-        except CorruptRepository:
-            return False
+    def _asked(self, question: Question, expected: type[Answered]) -> Answered:
+        answer = self._ask(question)
+        if not isinstance(answer, expected):
+            raise SourceError(f"the reader answered {type(question).__name__} with {type(answer).__name__}")
+        return answer
 
-    def _extra(self) -> tuple[str, ...]:
-        return _beyond_branches(self._settings.selector)
+    # -- what is believed ---------------------------------------------------------------------------------------
 
-    def _read(self, target: Target, *, forced: bool) -> RevisionSnapshot:
-        repo = self._mirror.repository()
-        if target.oid not in repo:
-            # It was fetched, and libgit2 passes over a pack it cannot read.
-            raise CorruptRepository(f"the mirror lost the commit {target.oid}")
-        demanded = self._settings.verification
-        signer = None if demanded is None else verify_target(repo, target, demanded.mode, demanded.load())
-        return read_snapshot(repo, target, self._settings.sub_path, self._settings.files, signer, forced=forced)
-
-    def _accept(self, target: Target, snapshot: RevisionSnapshot) -> RevisionSnapshot:
-        if snapshot.forced:
-            _log.warning("git.source.forced", remote=self._settings.remote.shown, revision=snapshot.revision)
-        try:
-            self._mirror.remember(_LAST_GOOD, f"{target.ref} {target.oid}")
-        except SourceError as error:
-            # A full disk must not keep back a revision that was read; only the next restart will miss the line.
-            _log.warning("git.source.not_remembered", remote=self._settings.remote.shown, error=str(error))
-        self._target = target
+    def _accept(self, found: RevisionRead, content: bytes) -> RevisionSnapshot:
+        snapshot = self._snapshot(found, content)
+        self._tip, self._refused = found.tip, None
         self.last_good = snapshot
         return snapshot
 
-    def _remembered(self) -> Target | None:
-        ref, _, oid = self._mirror.recall(_LAST_GOOD).rpartition(" ")
-        return Target(ref, oid) if len(oid) == 40 else None
-
-    def _is_forced(self, previous: Target | None, target: Target) -> bool:
-        return (
-            previous is not None and previous.ref == target.ref and not self._mirror.descends(target.oid, previous.oid)
+    def _snapshot(self, found: RevisionRead, content: bytes) -> RevisionSnapshot:
+        settings, target = self._settings, found.tip.target
+        evidence = Evidence(target, found.tip.raw, found.commit, found.tag)
+        signer, leaves = None, frozenset[str]()
+        if settings.verification is not None:
+            signer, leaves = self._verify(evidence, settings.verification.parse(content))
+        self._remember(target.revision, found.tip, evidence)
+        tag_signed = settings.verification is not None and settings.verification.mode is not Mode.HEAD
+        any_order = settings.history is HistoryRule.ANY
+        lineage = None if any_order else self._lineage(found, leaves, tag_signed=tag_signed)
+        return RevisionSnapshot(
+            target.revision,
+            target.oid,
+            found.tree_oid,
+            MappingProxyType(found.files),
+            datetime.fromtimestamp(found.committed_at_s, UTC),
+            found.author,
+            signer,
+            skipped=tuple(Skipped(path, reason) for path, reason in found.skipped),
+            lineage=lineage,
         )
+
+    def _verify(self, evidence: Evidence, signers: Signers) -> tuple[str, frozenset[str]]:
+        verification = self._settings.verification
+        mode = Mode.HEAD if verification is None else verification.mode
+        seen_s = self._record.first_seen(evidence.target.oid if mode is Mode.HEAD else evidence.raw)
+        done = verify_revision(evidence, mode, signers, seen_s)
+        return done.signer, done.leaves
+
+    def _lineage(self, found: RevisionRead, leaves: frozenset[str], *, tag_signed: bool) -> Lineage:
+        allowed = leaves | self._settings.allow_rewind
+        return Lineage(found.tip.target, Ancestors(found.ancestors), allowed, tag_signed, found.whole)
+
+    def _remember(self, revision: str, tip: Tip, evidence: Evidence) -> None:
+        self._handed_out[revision] = (tip, evidence)
+        while len(self._handed_out) > _REMEMBERED:
+            del self._handed_out[next(name for name in self._handed_out if name != self._in_force)]
+
+    def _read_kept(self, tip: Tip) -> RevisionRead:
+        settings = self._settings
+        return self._asked(ReadKept(tip, settings.selector, settings.sub_path, settings.files), RevisionRead)
+
+    def _proven(self, hint: str, hinted: Target | None) -> RevisionRead:
+        """The revision that a status hints at, if it is one that the selector could have led to."""
+        if hinted is None:
+            raise RevisionNotFound(f"{hint} is not a revision of what the settings select")
+        found = self._read_kept(Tip(hinted.ref, hinted.oid, ""))
+        if not found.on_ref:
+            raise RevisionNotFound(f"{hint} is not in the history of what the settings select")
+        return found
+
+    def _restored(self, found: RevisionRead) -> RevisionSnapshot:
+        verification = self._settings.verification
+        snapshot = self._snapshot(found, b"" if verification is None else verification.content())
+        self._in_force = snapshot.revision
+        if self.last_good is None:
+            self.last_good = snapshot
+        return snapshot
 
     def _wait(self) -> float:
         """Seconds until the next poll: the interval give or take the jitter; doubled for each failure in a row."""
@@ -228,14 +368,11 @@ class GitSource:
         return base * (1 + spread * (2 * self._rng.random() - 1))
 
 
-def _beyond_branches(selector: Selector) -> tuple[str, ...]:
-    """The refs a fetch must name because they are neither branches nor tags."""
-    return (selector.name,) if isinstance(selector, Ref) and not selector.name.startswith((HEADS, TAGS)) else ()
+def mirror_root(cache_dir: Path, remote: Remote) -> Path:
+    """Where the mirror of a remote lies: one folder for each address, without the password, which may change."""
+    return cache_dir / hashlib.sha256(remote.shown.encode()).hexdigest()[:16]
 
 
-def _would_choose(selector: Selector, target: Target) -> bool:
-    """Whether the selector could have led to `target`: the settings may have changed since it was remembered."""
-    try:
-        return selector.resolve({target.ref: target.oid}) == target
-    except RevisionNotFound:
-        return False
+def _files(found: FilesRead) -> Files:
+    skipped = tuple(Skipped(path, reason) for path, reason in found.skipped)
+    return Files(MappingProxyType(found.files), skipped)

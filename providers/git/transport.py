@@ -20,6 +20,7 @@ from providers.git.errors import (
     SourceError,
     UnsupportedRepository,
 )
+from providers.git.opening import wants_memory
 
 # A server that closes after each answer asks once for the list and once for the pack.
 _TRIES = 3
@@ -123,6 +124,8 @@ def translated(remote: Remote) -> Iterator[None]:
         raise HostKeyRejected(f"the host key or certificate of {remote.shown} is not trusted") from error
     except pygit2.GitError as error:
         raise _general(error, remote) from error
+    except MemoryError as error:
+        raise RepositoryTooLarge(f"{remote.shown} takes more memory than reading may") from error
     except KeyError as error:
         raise CorruptRepository(f"the cache of {remote.shown} lacks the object {_text(error, remote)}") from error
     except OSError as error:
@@ -132,6 +135,8 @@ def translated(remote: Remote) -> Iterator[None]:
 def _general(error: pygit2.GitError, remote: Remote) -> SourceError:
     text = _text(error, remote)
     kind: int = getattr(error, "error_class", 0)
+    if wants_memory(error):
+        return RepositoryTooLarge(f"{remote.shown} takes more memory than reading may")
     if kind == _REPOSITORY or isinstance(error, pygit2.InvalidError):
         return UnsupportedRepository(f"{remote.shown} cannot be read: {text}")
     if kind in _DAMAGED:

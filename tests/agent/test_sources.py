@@ -22,7 +22,7 @@ from fleet.snapshot import Catalog, Instance, Notice, NoticeKind, Reservation
 from providers.clock import VirtualClock
 from providers.git.errors import AuthenticationFailed, RemoteUnreachable, SignatureRejected, SourceError
 from providers.git.snapshot import RevisionSnapshot
-from providers.git.source import GitSource
+from providers.git.source import GitSource, TrustStanding
 from providers.ports import Cloud, CloudDenied, CloudThrottled, CloudUnreachable, Notices
 from tests.support.fleets import NOW
 
@@ -38,6 +38,9 @@ class ScriptedSource:
         if isinstance(answer, Exception):
             raise answer
         return cast("RevisionSnapshot | None", answer)
+
+    def standing(self) -> TrustStanding:
+        return TrustStanding("", "", "")
 
 
 class Clouds:
@@ -75,12 +78,12 @@ def listening(
 
 def test_a_revision_is_handed_on_and_nothing_new_is_not() -> None:
     class FoundRevision:
-        revision, files, verified_signer, forced = "main@sha1:1", {"a.yaml": b""}, "ada", True
+        revision, files, verified_signer, lineage = "main@sha1:1", {"a.yaml": b""}, "ada", None
 
     heard: list[Event] = []
     listen = git_listener(cast("GitSource", ScriptedSource(FoundRevision(), None)), heard.append)
     assert [listen(), listen()] == [42.0, 42.0]
-    assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada", forced=True)]
+    assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada")]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_what_was_refused_before_the_restart_is_refused_after_it() -> None:
 
 def test_nothing_else_is_judged_before_what_was_in_force_is_back() -> None:
     sync = Sync()
-    sync.expect("r1", "")
+    sync.expect("r1")
     assert sync.state.applied == "r1"
     sync.hear(push("r2", simple()))
     settle(sync, EMPTY, NOW)
@@ -339,7 +339,7 @@ def test_a_restored_revision_whose_planning_fails_is_tried_again_before_any_othe
         raise ZeroDivisionError
 
     sync = Sync()
-    sync.expect("r1", "")
+    sync.expect("r1")
     sync.hear(push("r1", simple(), restored=True))
     sync.hear(push("r2", fixed(2)))
     with monkeypatch.context() as patch:

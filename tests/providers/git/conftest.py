@@ -9,7 +9,8 @@ import pytest
 
 from providers.clock import VirtualClock
 from providers.git.auth import Remote
-from providers.git.repository import BareMirror, MirrorLimits
+from providers.git.limits import MirrorLimits
+from providers.git.repository import BareMirror
 from tests.providers.git.support import GitHttpServer, WorkTree
 
 

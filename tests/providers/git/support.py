@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "GIT_COMMITTER_EMAIL": "ada@example.com",
     "TZ": "UTC",
 }
+MAIN = "refs/heads/main"
 # git's clock for every commit of a test, so that oids do not depend on the time of day.
 EPOCH_S = 1_700_000_000
 

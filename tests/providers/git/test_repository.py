@@ -19,7 +19,7 @@ from providers.git.errors import (
 )
 from providers.git.opening import check_owner, open_repository
 from providers.git.repository import BareMirror
-from tests.providers.git.support import GitHttpServer, WorkTree
+from tests.providers.git.support import MAIN, GitHttpServer, WorkTree
 
 MakeMirror = Callable[..., BareMirror]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
@@ -40,7 +40,7 @@ def test_lists_and_fetches(work: WorkTree, make_mirror: MakeMirror, http_git: Gi
     mirror = make_mirror(url)
     listed = mirror.list_remote()
     assert listed.pop("HEAD") == work.head()
-    mirror.fetch()
+    mirror.fetch([MAIN, "refs/tags/v1.0.0"])
     assert mirror.heads() == listed
     assert listed["refs/tags/v1.0.0^{}"] == work.head()
     assert work.head() in mirror.repository()
@@ -57,32 +57,47 @@ def test_what_the_remote_lost_goes_and_a_branch_may_become_a_folder(work: WorkTr
     mirror = make_mirror(str(work.path))
     work.git("branch", "a")
     work.git("tag", "old")
-    mirror.fetch()
+    asked = [MAIN, "refs/heads/a", "refs/heads/a/b", "refs/tags/old"]
+    mirror.fetch(asked)
     work.git("branch", "-D", "a")
     work.git("tag", "-d", "old")
     work.git("branch", "a/b")
-    mirror.fetch()
+    mirror.fetch(asked)
     assert list(mirror.heads()) == ["refs/heads/a/b", "refs/heads/main"]
     work.git("branch", "-D", "a/b")
     work.git("branch", "a")
-    mirror.fetch()
+    mirror.fetch(asked)
     assert list(mirror.heads()) == ["refs/heads/a", "refs/heads/main"]
 
 
-def test_a_force_push_is_seen(work: WorkTree, make_mirror: MakeMirror) -> None:
+@pytest.mark.parametrize("form", ["path", "http"])
+def test_only_what_is_asked_for_is_fetched(
+    work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer, form: str
+) -> None:
+    work.git("checkout", "-qb", "evil")
+    evil = work.commit("evil.yaml", "evil")
+    work.git("tag", "-am", "t", "v1.0.0")
+    work.git("checkout", "-q", "main")
+    mirror = make_mirror({"path": str(work.path), "http": f"{http_git.url}/work/.git"}[form])
+    mirror.fetch([MAIN])
+    assert mirror.heads() == {MAIN: work.head()}
+    assert evil not in mirror.repository()
+
+
+def test_what_is_in_force_outlives_its_branch_and_its_clone(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
-    old = work.commit()
-    mirror.fetch()
-    on_top = work.commit()
-    mirror.fetch()
-    work.git("reset", "-q", "--hard", "HEAD~2")
-    rewritten = work.commit()
-    mirror.fetch()
-    assert mirror.descends(on_top, old)
-    assert mirror.descends(old, old)
-    assert not mirror.descends(rewritten, on_top)
-    assert not mirror.descends(old, on_top)
-    assert not mirror.descends(rewritten, "1" * 40)
+    mirror.fetch([MAIN])
+    old = work.commit("b.yaml", "b")
+    mirror.fetch([MAIN])
+    mirror.keep(old)
+    work.git("reset", "-q", "--hard", "HEAD~1")
+    new = work.commit("c.yaml", "c")
+    work.git("reflog", "expire", "--expire=now", "--all")
+    work.git("gc", "-q", "--prune=now")
+    mirror.fetch([MAIN])
+    mirror.reclone([MAIN])
+    assert mirror.repository()[old].tree["b.yaml"].data == b"b"
+    assert mirror.heads() == {MAIN: new, "refs/muster/in-force": old}
 
 
 def test_packs_do_not_pile_up_and_a_reader_may_finish(work: WorkTree, make_mirror: MakeMirror) -> None:
@@ -91,24 +106,24 @@ def test_packs_do_not_pile_up_and_a_reader_may_finish(work: WorkTree, make_mirro
     reader = None
     for _ in range(8):
         work.commit()
-        mirror.fetch()
+        mirror.fetch([MAIN])
         reader = reader or mirror.repository()
         seen.append(mirror.packs()[0])
     assert max(seen) == 3
     assert min(seen[3:]) == 1
     assert len(generations(mirror)) <= 2
     before = mirror.repository()
-    mirror.reclone()
+    mirror.reclone([MAIN])
     assert before[work.head()].tree["a.yaml"].data
     assert set(names(mirror)) >= {"lock", "current", "home"}
 
 
 def test_a_swap_that_fails_leaves_the_old_generation(work: WorkTree, make_mirror: MakeMirror, tmp_path: Path) -> None:
     mirror = make_mirror(str(work.path))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     work.path.rename(tmp_path / "away")
     with pytest.raises(RemoteUnreachable):
-        mirror.reclone()
+        mirror.reclone([MAIN])
     assert mirror.heads()
     assert generations(mirror) == ["mirror-1"]
 
@@ -122,14 +137,14 @@ def test_housekeeping_that_fails_does_not_fail_the_fetch(
         raise RemoteUnreachable("gone")
 
     monkeypatch.setattr(mirror, "reclone", away)
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
 @pytest.mark.parametrize("damage", ["pack", "index", "head", "refs", "config", "all"])
 def test_damage_heals(work: WorkTree, make_mirror: MakeMirror, damage: str) -> None:
     mirror = make_mirror(str(work.path))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     current = (mirror.root / "current").resolve()
     if damage == "all":
         for path in current.rglob("*"):
@@ -141,16 +156,16 @@ def test_damage_heals(work: WorkTree, make_mirror: MakeMirror, damage: str) -> N
             path.chmod(0o600)
             path.write_bytes(b"garbage")
     work.commit()
-    mirror.fetch()
+    mirror.fetch([MAIN])
     if work.head() not in mirror.repository() or damage in {"pack", "index"}:
-        mirror.reclone()  # what GitSource does once reading fails
+        mirror.reclone([MAIN])  # what GitSource does once reading fails
     assert mirror.repository()[work.head()].tree["a.yaml"].data
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
 def test_leftovers_of_a_crash_are_removed_at_the_start(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     mirror.close()
     current = mirror.root / "current"
     litter = [
@@ -170,7 +185,7 @@ def test_leftovers_of_a_crash_are_removed_at_the_start(work: WorkTree, make_mirr
     assert [path for path in litter if path.exists()] == []
     assert names(again) == ["current", "home", "lock", "mirror-1"]
     work.commit()
-    again.fetch()
+    again.fetch([MAIN])
     assert again.heads()["refs/heads/main"] == work.head()
 
 
@@ -178,7 +193,7 @@ def test_cleaning_takes_no_branch_for_litter(work: WorkTree, make_mirror: MakeMi
     for name in ("tmp_x", "pack_git2_x", "objects/tmp_y"):
         work.git("branch", name)
     mirror = make_mirror(str(work.path))
-    mirror.fetch()
+    mirror.fetch([MAIN, *(f"refs/heads/{name}" for name in ("tmp_x", "pack_git2_x", "objects/tmp_y"))])
     before = mirror.heads()
     mirror.close()
     assert make_mirror(str(work.path)).heads() == before
@@ -187,11 +202,11 @@ def test_cleaning_takes_no_branch_for_litter(work: WorkTree, make_mirror: MakeMi
 
 def test_a_crash_between_clone_and_swap_loses_nothing(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     mirror.close()
     (mirror.root / "current").unlink()  # as if the link had never been made
     again = make_mirror(str(work.path))
-    again.fetch()
+    again.fetch([MAIN])
     assert again.heads()["refs/heads/main"] == work.head()
 
 
@@ -201,7 +216,7 @@ def test_two_processes_do_not_share_a_cache(work: WorkTree, make_mirror: MakeMir
         make_mirror(str(work.path))
     assert caught.value.transient
     first.close()
-    make_mirror(str(work.path)).fetch()
+    make_mirror(str(work.path)).fetch([MAIN])
 
 
 def test_every_remote_has_a_cache_of_its_own(work: WorkTree, make_mirror: MakeMirror) -> None:
@@ -219,7 +234,7 @@ def test_a_repository_that_is_too_large(work: WorkTree, make_mirror: MakeMirror)
     work.commit()
     mirror = make_mirror(str(work.path), max_bytes=50_000)
     with pytest.raises(RepositoryTooLarge):
-        mirror.fetch()
+        mirror.fetch([MAIN])
     assert mirror.heads() == {}
 
 
@@ -227,12 +242,12 @@ def test_a_growing_repository_is_stopped_at_the_cap(work: WorkTree, make_mirror:
     mirror = make_mirror(str(work.path), max_bytes=150_000)
     work.write("one.bin", os.urandom(50_000).hex())
     work.commit()
-    mirror.fetch()
+    mirror.fetch([MAIN])
     for name in ("two.bin", "three.bin"):
         work.write(name, os.urandom(50_000).hex())
         work.commit()
     with pytest.raises(RepositoryTooLarge):
-        mirror.fetch()
+        mirror.fetch([MAIN])
 
 
 def test_there_is_no_such_remote(make_mirror: MakeMirror, tmp_path: Path) -> None:
@@ -254,7 +269,7 @@ def test_refs_beyond_branches_come_on_request(work: WorkTree, make_mirror: MakeM
     work.git("update-ref", "refs/pull/42/head", proposed)
     work.git("reset", "-q", "--hard", "HEAD~1")
     mirror = make_mirror(f"{http_git.url}/work/.git")
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert proposed not in mirror.repository()
     mirror.fetch(["refs/pull/42/head"])
     assert mirror.heads()["refs/pull/42/head"] == proposed
@@ -270,7 +285,7 @@ def test_a_commit_no_branch_leads_to(
     lost = work.commit()
     work.git("reset", "-q", "--hard", "HEAD~1")
     mirror = make_mirror(f"{http_git.url}/work/.git")
-    mirror.fetch()
+    mirror.fetch([MAIN])
     if allowed == "true":
         mirror.fetch_commit(lost)
         assert lost in mirror.repository()
@@ -285,7 +300,7 @@ def test_a_branch_with_an_odd_name_does_not_stop_us(work: WorkTree, make_mirror:
     (heads / os.fsdecode(b"\xff\xfe")).write_text(head)
     mirror = make_mirror(str(work.path))
     assert mirror.list_remote()["refs/heads/main"] == head
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == head
 
 
@@ -309,7 +324,7 @@ def test_a_repository_of_somebody_else(
 
 def test_four_threads_read_while_one_fetches(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path), max_packs=3)
-    mirror.fetch()
+    mirror.fetch([MAIN])
     oid, failures, stop = work.head(), [], threading.Event()
 
     def read() -> None:
@@ -325,7 +340,7 @@ def test_four_threads_read_while_one_fetches(work: WorkTree, make_mirror: MakeMi
         thread.start()
     for _ in range(6):
         work.commit()
-        mirror.fetch()
+        mirror.fetch([MAIN])
     stop.set()
     for thread in threads:
         thread.join(10)

@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +25,10 @@ from providers.git.errors import (
     SignatureRejected,
 )
 from providers.git.files import FileLimits
-from providers.git.repository import MirrorLimits
+from providers.git.limits import MirrorLimits, ReaderLimits
+from providers.git.messages import FindRevision, ReaderStart, RevisionRead
+from providers.git.reader import RepositoryReader
+from providers.git.repository import BareMirror
 from providers.git.selector import Branch, Commit, Ref, SemVer, Tag
 from providers.git.signature import Mode, Verification
 from providers.git.source import GitSettings, GitSource
@@ -60,13 +63,14 @@ def test_a_snapshot_says_everything_once(work: WorkTree, make_source: MakeSource
     assert first.files == {"a.yaml": f"n: {work.seconds}\n".encode()}
     assert first.committed_at == datetime.fromtimestamp(work.seconds, UTC)
     assert first.author == "Ada <ada@example.com>"
-    assert (first.verified_signer, first.forced, first.skipped) == (None, False, ())
+    assert (first.verified_signer, first.skipped) == (None, ())
     assert source.poll() is None
     work.commit()
     second = source.poll()
     assert second is not None
     assert second.oid == work.head() != first.oid
-    assert not second.forced
+    assert second.lineage is not None
+    assert second.lineage.refusal(first.revision) == ""
     assert source.poll() is None
 
 
@@ -80,35 +84,6 @@ def test_a_commit_outside_the_folder_keeps_the_tree(work: WorkTree, make_source:
     assert second is not None
     assert (first.tree_oid, first.files) == (second.tree_oid, second.files)
     assert first.revision != second.revision
-
-
-def test_a_force_push_is_reported_also_after_a_restart_and_a_new_clone(work: WorkTree, make_source: MakeSource) -> None:
-    source = make_source()
-    work.commit()
-    source.poll()
-    work.git("reset", "-q", "--hard", "HEAD~1")
-    work.commit()
-    forced = source.poll()
-    assert forced is not None
-    assert forced.forced
-    source.close()
-    work.git("reset", "-q", "--hard", "HEAD~1")
-    shutil.rmtree(next((next(work.path.parent.joinpath("cache").iterdir())).glob("mirror-*")))
-    rewound = make_source().poll()
-    assert rewound is not None
-    assert rewound.forced
-
-
-def test_a_restart_on_the_same_or_a_later_revision_is_no_force_push(work: WorkTree, make_source: MakeSource) -> None:
-    make_source().poll()
-    for source_of in range(2):
-        if source_of:
-            work.commit()
-        for old in list(_open_sources(make_source)):
-            old.close()
-        snapshot = make_source().poll()
-        assert snapshot is not None
-        assert not snapshot.forced
 
 
 def _open_sources(make_source: MakeSource) -> list[GitSource]:
@@ -140,9 +115,12 @@ def test_an_unreachable_remote_keeps_the_last_good_and_backs_off(work: WorkTree,
 
 
 def test_restore_starts_from_the_cache_when_the_remote_is_away(work: WorkTree, make_source: MakeSource) -> None:
-    assert make_source(sub_path="").restore() is None
+    with pytest.raises(RevisionNotFound):
+        make_source(sub_path="").restore()
     source = _open_sources(make_source)[0]
     good = source.poll()
+    assert good is not None
+    source.adopted(good.revision)
     source.close()
     work.path.rename(work.path.with_name("away"))
     again = make_source()
@@ -150,13 +128,13 @@ def test_restore_starts_from_the_cache_when_the_remote_is_away(work: WorkTree, m
     with pytest.raises(RemoteUnreachable):
         again.poll()
     assert again.last_good == good
-    again.close()
-    assert make_source(selector=Branch("other")).restore() is None
 
 
 def test_restore_verifies_anew(work: WorkTree, make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source()
-    source.poll()
+    good = source.poll()
+    assert good is not None
+    source.adopted(good.revision)
     source.close()
     (tmp_path / "signers").write_text("")
     with pytest.raises(SignatureRejected):
@@ -251,7 +229,6 @@ def test_a_version_range_follows_new_tags(work: WorkTree, make_source: MakeSourc
     snapshot = source.poll()
     assert snapshot is not None
     assert snapshot.revision.startswith("v1.1.0@")
-    assert not snapshot.forced
     work.git("tag", "-d", "v1.1.0")
     back = source.poll()
     assert back is not None
@@ -266,20 +243,6 @@ def test_a_tag_that_disappears_leaves_the_last_good(work: WorkTree, make_source:
     with pytest.raises(RevisionNotFound):
         source.poll()
     assert source.last_good is good
-
-
-def test_a_moved_tag_is_followed_and_a_rewind_is_forced(work: WorkTree, make_source: MakeSource) -> None:
-    work.git("tag", "v1")
-    source = make_source(selector=Tag("v1"))
-    source.poll()
-    work.commit()
-    work.git("tag", "-f", "v1")
-    moved = source.poll()
-    work.git("tag", "-f", "v1", "HEAD~1")
-    rewound = source.poll()
-    assert moved is not None
-    assert rewound is not None
-    assert (moved.forced, rewound.forced) == (False, True)
 
 
 def test_a_pinned_commit_needs_the_network_once(work: WorkTree, make_source: MakeSource) -> None:
@@ -329,27 +292,28 @@ def test_a_proposal_is_planned_as_merged(work: WorkTree, make_source: MakeSource
     source = make_source(remote=Remote(f"{http_git.url}/work/.git"))
     source.poll()
     with pytest.raises(RevisionNotFound):
-        source.revision_files(proposed)
+        source.revision(proposed)
     assert source.fetch_ref("refs/pull/7/head") == proposed
-    assert list(source.revision_files(proposed)) == ["a.yaml", "new.yaml"]
+    assert list(source.revision(proposed).files) == ["a.yaml", "new.yaml"]
     assert list(source.merged_files(base, proposed).files) == ["a.yaml", "main.yaml", "new.yaml"]
     work.git("update-ref", "refs/pull/8/head", work.commit("new.yaml", "other"))
+    other = source.fetch_ref("refs/pull/8/head")
+    source.fetch_ref("refs/pull/7/head")
     with pytest.raises(MergeConflict):
-        source.merged_files(source.fetch_ref("refs/pull/8/head"), proposed)
+        source.merged_files(other, proposed)
     with pytest.raises(RevisionNotFound):
         source.fetch_ref("refs/pull/9/head")
 
 
 def test_revisions_by_name(work: WorkTree, make_source: MakeSource) -> None:
     first = work.head()
-    work.git("tag", "-am", "t", "v1.0.0")
     second = work.commit()
     source = make_source()
     snapshot = source.poll()
     assert snapshot is not None
     for text, oid in {
         "HEAD": second, "HEAD~1": first, "HEAD^": first, "@": second, "@~1": first, "main": second, "main~1": first,
-        "v1.0.0": first, "refs/tags/v1.0.0": first, first: first, first[:8]: first, snapshot.revision: second,
+        first: first, first[:8]: first, snapshot.revision: second,
         f"sha1:{first}": first,
     }.items():  # fmt: skip
         assert source.resolve(text) == oid, text
@@ -423,53 +387,57 @@ def test_limits_reach_the_poll(work: WorkTree, make_source: MakeSource) -> None:
 
 
 def test_a_remote_that_moves_on_while_we_fetch(
-    work: WorkTree, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
+    work: WorkTree, tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = make_source()
-    source.poll()
-    work.commit()
-    fetch = source._mirror.fetch
+    fetch = BareMirror.fetch
 
-    def late(*arguments: object) -> None:
+    def late(mirror: BareMirror, names: Sequence[str]) -> None:
         work.git("reset", "-q", "--hard", "HEAD~1")
         work.commit("z.yaml", "z")
-        fetch(*arguments)  # type: ignore[arg-type]
+        fetch(mirror, names)
 
-    monkeypatch.setattr(source._mirror, "fetch", late)
-    snapshot = source.poll()
-    assert snapshot is not None
-    assert (snapshot.oid, list(snapshot.files)) == (work.head(), ["a.yaml", "z.yaml"])
+    work.commit()
+    monkeypatch.setattr(BareMirror, "fetch", late)
+    start = ReaderStart(Remote(str(work.path)), tmp_path / "cache", MirrorLimits(), ReaderLimits())
+    reader = RepositoryReader(start, clock, lambda _said: None)
+    answer = reader.answer(FindRevision(Branch(), "", FileLimits()))
+    reader.close()
+    assert isinstance(answer, RevisionRead)
+    assert (answer.tip.oid, list(answer.files)) == (work.head(), ["a.yaml", "z.yaml"])
 
 
 def test_a_revision_that_was_read_is_not_kept_back_by_a_full_disk(
-    work: WorkTree, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
+    make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make_source()
 
     def full(*_arguments: object) -> None:
-        raise CacheUnavailable("No space left on device")
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(source._mirror, "remember", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     snapshot = source.poll()
     assert snapshot is not None
+    source.adopted(snapshot.revision)
     assert snapshot is source.last_good
 
 
 def test_merging_leaves_nothing_in_the_cache(work: WorkTree, make_source: MakeSource, tmp_path: Path) -> None:
     work.git("checkout", "-qb", "topic")
     head = work.commit("t.yaml", "t")
+    work.git("update-ref", "refs/pull/1/head", head)
     work.git("checkout", "-q", "main")
     source, base = make_source(), work.commit("m.yaml", "m")
     source.poll()
+    source.fetch_ref("refs/pull/1/head")
     before = sorted((tmp_path / "cache").rglob("*"))
     assert len(source.merged_files(base, head).files) == 3
     assert sorted((tmp_path / "cache").rglob("*")) == before
 
 
 def test_two_agents_do_not_share_a_cache(make_source: MakeSource) -> None:
-    make_source()
+    make_source().poll()
     with pytest.raises(CacheUnavailable):
-        make_source()
+        make_source().poll()
 
 
 def test_a_hostile_author_cannot_write_to_the_terminal(work: WorkTree, make_source: MakeSource) -> None:

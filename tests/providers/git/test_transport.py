@@ -33,10 +33,11 @@ from providers.git.errors import (
     SourceError,
     UnsupportedRepository,
 )
-from providers.git.repository import BareMirror, MirrorLimits
+from providers.git.limits import MirrorLimits
+from providers.git.repository import BareMirror
 from providers.git.transport import TransferLimits, callbacks, translated
 from tests.providers.git.ssh_server import half_ssh_server
-from tests.providers.git.support import ENVIRONMENT, GitHttpServer, SmartHttp, WorkTree
+from tests.providers.git.support import ENVIRONMENT, MAIN, GitHttpServer, SmartHttp, WorkTree
 
 MakeMirror = Callable[..., BareMirror]
 QUICK = {"connect_timeout_s": 0.2, "read_timeout_s": 0.2}
@@ -84,7 +85,7 @@ def test_a_server_that_drips_is_stopped_by_the_deadline(
     root = work.path.parent / "drip"
     mirror = BareMirror(Remote(f"{http_git.url}/work/.git"), root, _Monotonic(), MirrorLimits(deadline_s=0.4))
     with pytest.raises(RemoteUnreachable, match="longer than"):
-        mirror.fetch()
+        mirror.fetch([MAIN])
     mirror.close()
     assert time.monotonic() - started < 3
 
@@ -122,16 +123,16 @@ def test_a_download_that_goes_wrong_leaves_nothing_behind(
     error: type[SourceError],
 ) -> None:
     mirror = make_mirror(f"{http_git.url}/work/.git")
-    mirror.fetch()
+    mirror.fetch([MAIN])
     before = mirror.heads()
     work.write("big.bin", os.urandom(30_000).hex())
     work.commit()
     http_git.spoil = spoil
     with pytest.raises(error):
-        mirror.fetch()
+        mirror.fetch([MAIN])
     assert mirror.heads() == before
     http_git.spoil = lambda content: content
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
@@ -176,7 +177,7 @@ def test_basic_authentication(
     http_git.closes = closes
     http_git.rules.append(basic("ada", "test"))
     mirror = make_mirror(Remote(f"{http_git.url}/work/.git", auth))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
@@ -206,7 +207,7 @@ def test_a_bearer_token(work: WorkTree, make_mirror: MakeMirror, http_git: GitHt
     http_git.rules.append(rule)
     mirror = make_mirror(Remote(f"{http_git.url}/work/.git", Bearer("test")))
     mirror.list_remote()
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
@@ -239,7 +240,7 @@ def test_a_redirect_within_the_host_is_followed(
 
     http_git.rules.append(rule)
     mirror = make_mirror(Remote(f"{http_git.url}/old/.git", Bearer("test")))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
@@ -312,7 +313,7 @@ def test_https_with_a_certificate_we_were_given(work: WorkTree, make_mirror: Mak
     with pytest.raises(HostKeyRejected):
         make_mirror(Remote(url)).list_remote()
     mirror = make_mirror(Remote(f"{url}/", ca_file=authority))
-    mirror.fetch()
+    mirror.fetch([MAIN])
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
@@ -341,7 +342,7 @@ def test_no_login_to_an_ssh_host_we_do_not_know(
         url = f"ssh://git@127.0.0.1:{server.port}/fleet.git"
         mirror = make_mirror(Remote(url, SshKey("test"), known_hosts=text), connect_timeout_s=2, read_timeout_s=2)
         with pytest.raises(error):
-            getattr(mirror, operation)()
+            mirror.fetch([MAIN]) if operation == "fetch" else mirror.list_remote()
     assert server.logins == logins
 
 
