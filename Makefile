@@ -63,6 +63,7 @@ schema: install
 	$(BIN)/python -m tools.schema schemas
 	$(BIN)/python -m tools.field_tables docs/kinds
 	$(BIN)/python -m tools.crds deploy/crds
+	$(BIN)/python -m tools.roles deploy
 
 # Needs uv; the lock carries hashes and no index address.
 lock:

@@ -10,6 +10,11 @@ from pydantic.alias_generators import to_camel
 
 from agent.clouds import DEFAULT, NAMES
 
+NAMESPACE = "muster-system"
+LEASE = "muster"
+"""The Lease that agents of one namespace elect their leader by. Roles name it, so it is the same everywhere."""
+BOOKS = "muster-books"
+"""The ConfigMap in which the agent keeps its books; roles name it as well."""
 _SECRET_MOST = 4096
 
 
@@ -160,7 +165,7 @@ class Settings(_Section):
 
     cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9-]{0,62}$")]
     region: str
-    namespace: str = "muster-system"
+    namespace: str = NAMESPACE
     """Where the lease, the books and the agent's events live."""
     source: SourceSettings
     kube: KubeSettings = KubeSettings()

@@ -17,7 +17,7 @@ from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer, RevisionAnnouncer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
-from agent.config import Settings
+from agent.config import LEASE, Settings
 from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
@@ -179,7 +179,7 @@ class Agent:
         """Wait for the lease, lead, and end when it is lost: a deposed process starts anew rather than guess."""
         elected = threading.Event()
         identity = f"{socket.gethostname()}-{os.getpid()}-{self._rng.randrange(1 << 32):08x}"
-        lease = KubeLease(self._transport, f"muster-{self._settings.cluster}", self._settings.namespace)
+        lease = KubeLease(self._transport, LEASE, self._settings.namespace)
 
         def lost(reason: str) -> None:
             log.warning("lease_lost", why=reason)

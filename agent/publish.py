@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from agent.config import BOOKS
 from agent.failures import Failures
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
@@ -142,27 +143,22 @@ class ReportWriter:
 
     def save_books(self, text: str) -> None:
         """Keep the books in a ConfigMap."""
-        name = self._books
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": self._namespace, "labels": {labels.BOOKS: "true"}},
+            "metadata": {"name": BOOKS, "namespace": self._namespace, "labels": {labels.BOOKS: "true"}},
             "data": {"books.json": text},
         }
 
         def write() -> None:
-            self._api.apply(CONFIG_MAPS, name, body, self._namespace, force=True)
+            self._api.apply(CONFIG_MAPS, BOOKS, body, self._namespace, force=True)
 
-        self._submit("books", name, write)
-
-    @property
-    def _books(self) -> str:
-        return f"muster-books-{self.name}"
+        self._submit("books", BOOKS, write)
 
     def read_books(self) -> str:
         """The books as kept; empty where there are none."""
         try:
-            raw = self._api.read(CONFIG_MAPS, self._books, self._namespace)
+            raw = self._api.read(CONFIG_MAPS, BOOKS, self._namespace)
         except NotFound:
             return ""
         data: dict[str, str] = msgspec.json.decode(raw).get("data") or {}

@@ -1,14 +1,16 @@
 """One look at the cluster, for commands that only read."""
 
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 
 from agent.accounts import Accounts
+from agent.config import BOOKS, NAMESPACE
 from agent.mirror import Mirror
 from agent.sources import WATCHED
 from fleet.disruption.drift import RESERVATION
@@ -21,7 +23,11 @@ from providers.kube.config import connect
 from providers.kube.errors import Forbidden, NotFound
 from providers.kube.objects import decode_drifted
 from providers.kube.objects.paths import CONFIG_MAPS, NODE_POOLS
+from providers.kube.reading import Watched
+from providers.kube.resources import ResourcePath
 from providers.kube.transport import KubeTransport
+
+log = structlog.get_logger(__name__)
 
 
 def open_cluster(kubeconfig: Path | None, context: str | None = None, url: str = "") -> KubeTransport:
@@ -29,24 +35,51 @@ def open_cluster(kubeconfig: Path | None, context: str | None = None, url: str =
     return KubeTransport(connect(url, kubeconfig, context))
 
 
-def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster: str = "default") -> Snapshot:
+def read_world(
+    transport: KubeTransport,
+    clock: Clock,
+    catalog: Catalog,
+    cluster: str = "default",
+    *,
+    warn: Callable[[str], object] = lambda words: log.warning("not_read", why=words),
+) -> Snapshot:
     """Everything the deciders look at, listed once; the instances are taken for what the claims say.
 
-    The cloud is not asked: how machines differ from what it would give their pools now is what the agent tells.
+    The cloud is not asked: how machines differ from what it would give their pools now is what the agent tells. Of a
+    kind that a cluster need not serve, and that may not be read, there are none: `warn` hears which, and what would
+    allow it. Raises `Forbidden`, with the same words, where any other kind may not be read.
     """
     mirror = Mirror(cluster)
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
-        objects: dict[str, Any] = {}
-        with suppress(NotFound) if watched.optional else nullcontext():
-            for page in transport.list_pages(watched.resource):
-                for raw in page.items or ():
-                    value = watched.decode(raw)
-                    objects[watched.key(value)] = value
-        mirror.table(table).observe(Replace(objects, "0"))
+        mirror.table(table).observe(Replace(_listed(transport, watched, warn), "0"))
     books = _books(transport)
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
     return replace(mirror.snapshot(clock.now(), frozenset()), strays=_strays(transport))
+
+
+def _listed(transport: KubeTransport, watched: Watched[Any], warn: Callable[[str], object]) -> dict[str, Any]:
+    objects: dict[str, Any] = {}
+    try:
+        for page in transport.list_pages(watched.resource):
+            for raw in page.items or ():
+                value = watched.decode(raw)
+                objects[watched.key(value)] = value
+    except NotFound:
+        if not watched.optional:
+            raise
+    except Forbidden as error:
+        if not watched.optional:
+            raise Forbidden(f"{rule_to_list(watched.resource)}: {error}", code=error.code) from error
+        warn(f"{rule_to_list(watched.resource)}; without it the plan knows none of them")
+        return {}
+    return objects
+
+
+def rule_to_list(resource: ResourcePath) -> str:
+    """Returns which kind may not be listed, and the rule of a ClusterRole that would allow it."""
+    rule = f'{{apiGroups: ["{resource.group}"], resources: [{resource.plural}], verbs: [list]}}'
+    return f"{resource} may not be listed: add {rule} to the role (deploy/components/plan-reader has all of them)"
 
 
 def _strays(transport: KubeTransport) -> Mapping[str, tuple[str, str]]:
@@ -63,11 +96,18 @@ _FROM_THE_CLOUD = PROVIDER_DRIFT | {RESERVATION}
 
 
 def _books(transport: KubeTransport) -> Accounts:
-    """What the agent's books say of use and interruptions; nothing for who may not read them."""
+    """What the agent's books say of use and interruptions; nothing for who may not read them.
+
+    They are read by name where the agent usually lives, which takes no right to list ConfigMaps, or found by label.
+    """
     accounts = Accounts()
     with suppress(Forbidden, ValueError):
-        for page in transport.list_pages(CONFIG_MAPS, label_selector=labels.BOOKS):
-            for raw in page.items or ():
-                data = msgspec.json.decode(raw).get("data") or {}
-                accounts.restore(data.get("books.json", ""))
+        try:
+            found = [transport.read(CONFIG_MAPS, BOOKS, NAMESPACE)]
+        except (Forbidden, NotFound):
+            pages = transport.list_pages(CONFIG_MAPS, label_selector=labels.BOOKS)
+            found = [bytes(raw) for page in pages for raw in page.items or ()]
+        for raw in found:
+            data = msgspec.json.decode(raw).get("data") or {}
+            accounts.restore(data.get("books.json", ""))
     return accounts

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent.cli import exits
 from agent.cli.tables import age
 from agent.clouds import cloud_provider
 from agent.world import open_cluster, read_world
@@ -44,7 +45,7 @@ def look_at(kubeconfig: Path | None, context: str | None, region: str) -> Look:
     """The cluster with the catalogue, and with what the agent tells of shortages in the status of its pools."""
     catalog = catalog_of(region)
     transport = open_cluster(kubeconfig, context)
-    snapshot = read_world(transport, SystemClock(), catalog)
+    snapshot = read_world(transport, SystemClock(), catalog, warn=exits.complain)
     shortages, priced_at_s = market_of(transport)
     return Look(replace(snapshot, shortages=shortages), priced_at_s)
 

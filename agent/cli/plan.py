@@ -89,7 +89,7 @@ def _world(request: PlanRequest) -> tuple[Snapshot, str]:
     from providers.kube.objects.paths import FLEET_SYNCS
 
     transport = open_cluster(request.kubeconfig, request.context)
-    snapshot = read_world(transport, SystemClock(), catalog_of(request.region))
+    snapshot = read_world(transport, SystemClock(), catalog_of(request.region), warn=exits.complain)
     reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
     applied = next((report.applied for report in reports if report.applied), "")
     if not applied and not request.base:

@@ -62,7 +62,7 @@ def age(seconds: float) -> str:
 
 def world(transport: KubeTransport) -> Snapshot:
     """A look at the cluster, without prices."""
-    return read_world(transport, SystemClock(), Catalog())
+    return read_world(transport, SystemClock(), Catalog(), warn=exits.complain)
 
 
 def workloads(transport: KubeTransport) -> TextTable:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.config import BOOKS
 from agent.demo.jobs import Manifest
 from agent.sandbox.agent_process import AgentProcess
 from agent.sandbox.repository import Repository
@@ -130,7 +131,7 @@ class DemoStage:
     def books(self) -> Mapping[str, Any]:
         """Returns what every team has spent, as the agent keeps it."""
         found = self._core.list_namespaced_config_map("muster-system").items
-        kept = next((m for m in found if m.metadata.name.startswith("muster-books-")), None)
+        kept = next((m for m in found if m.metadata.name == BOOKS), None)
         return json.loads(kept.data["books.json"]) if kept else {"total": 0, "by_team": {}}
 
     def ledger(self, *, instance_type: str = "", zone: str = "", running: bool | None = None) -> list[LedgerEntry]:

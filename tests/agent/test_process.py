@@ -147,7 +147,7 @@ class AgentPlace:
     def billed(self) -> int:
         """What the books in the cluster say."""
         maps = self.world.store.list(self.world.store.resource("ConfigMap"), "muster-system")
-        kept = [it["data"]["books.json"] for it in maps if it["metadata"]["name"] == "muster-books-test"]
+        kept = [it["data"]["books.json"] for it in maps if it["metadata"]["name"] == "muster-books"]
         return int(json.loads(kept[0])["total"]) if kept else 0
 
     def running(self, name: str) -> bool:

@@ -57,7 +57,7 @@ def test_without_its_books_it_begins_anew() -> None:
     """What shows that they are what is remembered: nothing else tells what was used."""
     scene = busy()
     scene.sim.crash()
-    scene.sim.api.delete(CONFIG_MAPS, "muster-books-default", "muster-system")
+    scene.sim.api.delete(CONFIG_MAPS, "muster-books", "muster-system")
     scene.sim.advance(400)
     scene.sim.restart()
     scene.until_running("again", 900)

@@ -80,7 +80,7 @@ def test_books_go_on_after_a_crash() -> None:
     scene.sim.advance(1800)
 
     def total() -> int:
-        held = scene.sim.object("ConfigMap", "muster-books-default", "muster-system")
+        held = scene.sim.object("ConfigMap", "muster-books", "muster-system")
         return int(json.loads(held["data"]["books.json"])["total"]) if held else 0
 
     before = total()

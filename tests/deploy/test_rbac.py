@@ -1,16 +1,24 @@
-"""The agent may do exactly what its code does: a table of verbs, compared with the roles and with the code's paths."""
+"""The agent may do exactly what its code does: a table of verbs, the roles, the code's paths, and a run."""
 
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from agent.config import MigSettings
+from agent.config import BOOKS, LEASE, NAMESPACE, MigSettings
+from agent.sources import WATCHED
 from fleet.snapshot import Hold
+from providers.kube.errors import Forbidden
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.paths import ALL
 from providers.kube.resources import LEASES
+from providers.sim.apiserver.routes import Route, parse_route
+from providers.sim.direct import DirectTransport
+from tests.agent.scenes import P4DE, B, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, simple, team
+from tests.agent.test_simulation_trouble import slices
+from tools import roles
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -33,12 +41,26 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
         for kind in KINDS
     },
     ("scheduling.volcano.sh", "podgroups"): _WATCHED,
-    **{("muster.dev", plural): _OWN for plural in ("workloads", "nodeclaims", "fleetsyncs", "queues", "nodepools")},
+    **{("muster.dev", plural): _OWN for plural in ("workloads", "nodeclaims")},
+    ("muster.dev", "fleetsyncs"): _OWN - {"delete"},
+    **{("muster.dev", plural): _OWN - {"get", "watch"} for plural in ("queues", "nodepools")},
     **{
         ("muster.dev", f"{plural}/status"): {"patch"}
         for plural in ("workloads", "nodeclaims", "fleetsyncs", "queues", "nodepools")
     },
 }
+WRITTEN = {
+    ("", "configmaps"),
+    ("", "events"),
+    ("", "nodes"),
+    ("batch", "jobs"),
+    ("jobset.x-k8s.io", "jobsets"),
+    ("muster.dev", "fleetsyncs/status"),
+    ("muster.dev", "nodeclaims/status"),
+    ("muster.dev", "workloads/status"),
+}
+"""What the story below writes among other things."""
+
 # The same in the agent's own namespace, and in mig-manager's.
 OWN_NAMESPACE: dict[tuple[str, str], set[str]] = {
     ("coordination.k8s.io", "leases"): {"get", "create", "update"},
@@ -73,11 +95,132 @@ def test_the_mig_role_is_the_table() -> None:
     assert granted("components/mig/rbac.yaml", "Role") == MIG_NAMESPACE
 
 
-def test_the_mig_role_is_for_the_one_config_map_the_agent_writes() -> None:
-    (role,) = [document for document in documents("components/mig/rbac.yaml") if document["kind"] == "Role"]
-    assert role["metadata"]["namespace"] == MigSettings().namespace
+@pytest.mark.parametrize(
+    ("path", "namespace", "names"),
+    [
+        ("components/mig/rbac.yaml", MigSettings().namespace, {"configmaps": [MigSettings().config_map]}),
+        ("base/rbac.yaml", None, {"configmaps": [BOOKS], "leases": [LEASE]}),
+        ("components/plan-reader/rbac.yaml", NAMESPACE, {"configmaps": [BOOKS]}),
+    ],
+)
+def test_in_a_namespace_only_what_is_named_may_be_read_or_changed(
+    path: str, namespace: str | None, names: dict[str, list[str]]
+) -> None:
+    """Above all no ConfigMap with its own settings or signers. A name cannot be given for `create` alone."""
+    (role,) = [document for document in documents(path) if document["kind"] == "Role"]
+    assert role["metadata"].get("namespace") == namespace
     for rule in role["rules"]:
-        assert rule["verbs"] == ["create"] or rule["resourceNames"] == [MigSettings().config_map]
+        (resource,) = rule["resources"]
+        assert rule["verbs"] == ["create"] or rule["resourceNames"] == names[resource]
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/example"])
+def test_settings_signers_and_secrets_stand_where_the_agent_cannot_write(folder: str) -> None:
+    """What the pod mounts is none of the objects that its roles name, and is mounted read-only."""
+    (deployment,) = documents("base/deployment.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    named = {volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume}
+    assert named == {it["name"] for it in documents(f"{folder}/kustomization.yaml")[0]["configMapGenerator"]}
+    assert not named & {BOOKS, MigSettings().config_map}
+    assert ("", "secrets") not in CLUSTER | OWN_NAMESPACE
+    held = {volume["name"] for volume in pod["volumes"] if {"configMap", "secret"} & volume.keys()}
+    mounts = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] in held]
+    assert len(mounts) == len(held)
+    assert all(mount["readOnly"] for mount in mounts)
+
+
+@pytest.mark.parametrize("name", roles.manifests())
+def test_the_roles_are_current(name: str) -> None:
+    """`make schema` writes them."""
+    assert (DEPLOY / name).read_text("utf-8") == roles.manifests()[name]
+
+
+def test_who_makes_plans_may_read_all_that_is_watched_and_write_nothing() -> None:
+    found = granted("components/plan-reader/rbac.yaml", "ClusterRole")
+    watched = {(it.resource.group, it.resource.plural) for it in WATCHED.values()}
+    own = {("muster.dev", "fleetsyncs"), ("muster.dev", "nodepools"), ("muster.dev", "queues")}
+    assert found.keys() == watched | own
+    assert set().union(*found.values()) == {"get", "list"}
+    assert {name for name, verbs in found.items() if "get" in verbs} == {("muster.dev", "queues")}, (
+        "by name, to explain"
+    )
+
+
+class Authorizer:
+    """Refuses what the agent's roles do not grant, as the API server would; remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.used: set[tuple[str, str, str]] = set()
+        self.refused: list[str] = []
+        self._rules = [
+            (role["metadata"].get("namespace", NAMESPACE) if role["kind"] == "Role" else "", rule)
+            for path in ("base/rbac.yaml", "components/mig/rbac.yaml")
+            for role in documents(path)
+            for rule in role.get("rules", ())
+        ]
+
+    def check(self, method: str, path: str, content_type: str) -> None:
+        route = parse_route(path.partition("?")[0])
+        assert route is not None, path
+        resource = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
+        verbs = {route.verb(method, {})}
+        if "apply-patch" in content_type and not route.subresource:
+            verbs.add("create")  # what server-side apply needs where there is no such object yet
+        for verb in verbs:
+            self.used.add((route.group, resource, verb))
+            name = "" if verb == "create" else route.name
+            if not any(self._grants(where, rule, route, resource, verb, name) for where, rule in self._rules):
+                self.refused.append(f"{verb} {resource}.{route.group} {route.namespace}/{route.name}")
+                raise Forbidden(self.refused[-1])
+
+    @staticmethod
+    def _grants(where: str, rule: dict[str, Any], route: Route, resource: str, verb: str, name: str) -> bool:
+        return (
+            where in {"", route.namespace}
+            and route.group in rule["apiGroups"]
+            and resource in rule["resources"]
+            and verb in rule["verbs"]
+            and ("resourceNames" not in rule or name in rule["resourceNames"])
+        )
+
+
+@pytest.fixture
+def authorizer(monkeypatch: pytest.MonkeyPatch) -> Authorizer:
+    made, call = Authorizer(), DirectTransport._call
+
+    def checked(transport: DirectTransport, method: str, path: str, **options: Any) -> bytes:
+        if "/apiextensions.k8s.io/" not in path:  # the definitions come with the manifests
+            made.check(method, path, options.get("content_type", ""))
+        return call(transport, method, path, **options)
+
+    monkeypatch.setattr(DirectTransport, "_call", checked)
+    return made
+
+
+def test_an_agent_with_these_roles_is_refused_nothing(authorizer: Authorizer) -> None:
+    """A life in which nearly all is written: two kinds of jobs, a preemption, cut GPUs, pools and queues that go."""
+    cut = pool("mig", (P4DE,), zones=[B], sharing={"mig": {"layouts": ["thick", "thin"]}}, limits={"nodes": 1})
+    layouts = layout("thick", **{"3g_40gb": 2}), layout("thin", **{"1g_10gb": 7})
+    slots = {"nvidia.com/mig-3g.40gb": 32, "nvidia.com/mig-1g.10gb": 112}
+    quotas = {"h100": {"nvidia.com/gpu": 32}, "mig": slots}
+    scene = Scene(files(pool(limits={"nodes": 4}), cut, *layouts, team(quotas=quotas), queue(flavors=("h100", "mig"))))
+    low, high = gpu_jobset("low", workers=4), gpu_job("high", pods=2, priority="high")
+    thick, thin = slices("thick", "3g.40gb", pods=2, run_s=20), slices("thin", "1g.10gb", pods=7)
+    scene.runs(low, 1200)
+    scene.sim.submit(thick)
+    scene.until_state("thick", "Finished", 2400)
+    for manifest in (thin, high):
+        scene.sim.submit(manifest)
+    scene.until_running("thin", 2400)
+    scene.until_running("high", 1200)
+    for manifest in (low, high, thick, thin):
+        scene.sim.delete(manifest)
+    scene.until(lambda: not scene.sim.machines() and not scene.sim.claims(), 2400)
+    scene.sim.push(simple())
+    scene.settle(180)
+    assert authorizer.refused == []
+    written = {(group, resource) for group, resource, verb in authorizer.used if verb == "patch"}
+    assert written >= WRITTEN, "the story has become shorter than its name"
 
 
 def test_the_table_covers_every_path_of_the_code_and_nothing_else() -> None:
