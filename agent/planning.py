@@ -1,16 +1,18 @@
 """Loading and planning a revision, beside the brain: it goes on deciding while this takes its time."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from agent.inbox import Event, Planned, Pushed
+from fleet.offerings.declared import catalog_checks
+from fleet.offerings.listing import CatalogListing
 from fleet.plan import make_plan
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.index import Index
-from model.loader import InvalidFleet, load
+from model.loader import Check, InvalidFleet, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class PlanJob:
     def __call__(self) -> Planned:
         """Load the files and plan what they declare."""
         try:
-            fleet = load(self.event.files)
+            fleet = load(self.event.files, further=self._checks())
             snapshot = replace(self.snapshot, index=Index())  # the brain goes on deriving views of its own
             plan = make_plan(
                 self.before or Fleet(),
@@ -40,6 +42,10 @@ class PlanJob:
         except Exception as error:  # noqa: BLE001  the revision's fence: the sync shows it as PlanningFailed
             return Planned(self.event, error=error)
         return Planned(self.event, fleet, plan)
+
+    def _checks(self) -> Sequence[Check]:
+        """What is on sale judges what is new; what was in force before a restart has been judged when it came."""
+        return () if self.event.restored else catalog_checks(CatalogListing(self.snapshot.catalog))
 
 
 class PlannerThread:

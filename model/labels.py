@@ -89,6 +89,23 @@ MIG_RESOURCE_PREFIX: Final = "nvidia.com/mig-"
 FABRIC_RESOURCE: Final = "vpc.amazonaws.com/efa"
 """Network interfaces by which machines talk past the kernel, as the device plugin of EFA names them."""
 
+KNOWN_DEVICES: Final[frozenset[str]] = frozenset(
+    {
+        GPU_RESOURCE,
+        f"{GPU_RESOURCE}.shared",
+        FABRIC_RESOURCE,
+        "vpc.amazonaws.com/pod-eni",
+        "aws.amazon.com/neuron",
+        "aws.amazon.com/neuroncore",
+        "aws.amazon.com/neurondevice",
+        "amd.com/gpu",
+        "habana.ai/gaudi",
+        "gpu.intel.com/i915",
+        "gpu.intel.com/xe",
+    }
+)
+"""Resources of device plugins that many clusters have; there are others, and they are as good."""
+
 WELL_KNOWN: Final[frozenset[str]] = frozenset(
     {
         ARCH,
@@ -146,6 +163,30 @@ OF_SOME_MACHINES: Final[frozenset[str]] = frozenset(
     }
 )
 """Labels of what only some instance types have: a type without one has none of it, and no value of it is left open."""
+
+OF_TOPOLOGIES: Final[frozenset[str]] = frozenset(
+    {
+        "topology.k8s.aws/network-node-layer-1",
+        "topology.k8s.aws/network-node-layer-2",
+        "topology.k8s.aws/network-node-layer-3",
+        "nvidia.com/gpu.clique",
+    }
+)
+"""Labels that say where nodes stand, beside zones and hosts."""
+OF_DISCOVERY: Final[frozenset[str]] = frozenset(
+    {
+        "nvidia.com/gpu.count",
+        "nvidia.com/gpu.family",
+        "nvidia.com/gpu.machine",
+        "nvidia.com/gpu.memory",
+        "nvidia.com/gpu.present",
+        "nvidia.com/gpu.product",
+        "nvidia.com/gpu.replicas",
+        "nvidia.com/mig.capable",
+        "nvidia.com/mig.strategy",
+    }
+)
+"""Labels that GPU feature discovery writes."""
 
 NORMALIZED: Final[dict[str, str]] = {
     "beta.kubernetes.io/arch": ARCH,

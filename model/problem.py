@@ -32,6 +32,11 @@ class Code(StrEnum):
     INVALID_SCHEDULE = "invalid-schedule"
     AMBIGUOUS_FLAVOR = "ambiguous-flavor"
     OVERLAYS_IN_CONFLICT = "overlays-in-conflict"
+    UNKNOWN_NAME = "unknown-name"
+    NO_OFFER = "no-offer"
+    QUOTA_BEYOND_LIMITS = "quota-beyond-limits"
+    PROFILE_WITHOUT_QUOTA = "profile-without-quota"
+    FOREIGN_KIND = "foreign-kind"
     UNUSED = "unused"
 
 
@@ -58,6 +63,11 @@ DESCRIPTIONS: dict[Code, str] = {
     Code.INVALID_SCHEDULE: "Schedules are five-field cron that fires",
     Code.AMBIGUOUS_FLAVOR: "A flavor named like a pool includes that pool",
     Code.OVERLAYS_IN_CONFLICT: "Overlays of one weight are about different offers",
+    Code.UNKNOWN_NAME: "Names of machines, zones and resources are known",
+    Code.NO_OFFER: "Something on sale meets the conditions",
+    Code.QUOTA_BEYOND_LIMITS: "Limits of pools can hold what quotas guarantee",
+    Code.PROFILE_WITHOUT_QUOTA: "Every slice of a GPU that can be had is counted in a quota",
+    Code.FOREIGN_KIND: "Manifests for other programs stand elsewhere",
     Code.UNUSED: "Declarations are used",
 }
 

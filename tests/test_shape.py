@@ -138,11 +138,18 @@ CLOUD_NAMES = {
     "model/kinds/node_template.py": ({"model.kinds.aws", "Ec2Machine"}, "where a cloud's fields join the template"),
     "model/labels.py": (
         {
+            "aws.amazon.com/neuron",
+            "aws.amazon.com/neuroncore",
+            "aws.amazon.com/neurondevice",
             "instance-ebs-bandwidth",
             "karpenter.k8s.aws/",
             "karpenter.k8s.aws/ec2nodeclass",
             "topology.ebs.csi.aws.com/zone",
+            "topology.k8s.aws/network-node-layer-1",
+            "topology.k8s.aws/network-node-layer-2",
+            "topology.k8s.aws/network-node-layer-3",
             "topology.k8s.aws/zone-id",
+            "vpc.amazonaws.com/pod-eni",
             "vpc.amazonaws.com/efa",
         },
         "labels and resources as nodes carry them; in code they have neutral names",

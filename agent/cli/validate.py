@@ -1,15 +1,24 @@
 """`muster validate`."""
 
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from agent.cli import exits
+from agent.clouds import cloud_provider
+from fleet.offerings.declared import catalog_checks
+from fleet.offerings.listing import CatalogListing
 from model import report
 from model.loader import inspect
+from model.plain_text import plain
+
+_ZONE = re.compile(rb"\b[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]\b")
+DEFAULT_REGION = "us-east-1"
 
 
-def run_validate(path: Path, output: str) -> int:
-    """Read, check, print; the exit code."""
+def run_validate(path: Path, output: str, region: str = "") -> int:
+    """Read, check, print; the exit code. Without a region it is the one that the fleet's zones are in."""
     try:
         files = read_folder(path)
     except OSError as error:
@@ -18,15 +27,29 @@ def run_validate(path: Path, output: str) -> int:
     if not files:
         exits.complain(f"{path}: no .yaml or .yml file there")
         return exits.ERROR
-    loaded = inspect(files)
+    listing = listing_for(region, files)
+    if region and not listing.zones:
+        exits.complain(f"nothing is known of what is sold in {region}: zones and offers go unchecked")
+    loaded = inspect(files, further=catalog_checks(listing))
     render = report.FORMATS[output]
     text = render(loaded.problems) if output != "text" else report.text(loaded.problems, colour=sys.stdout.isatty())
     if text:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     if output == "text":
         verdict = "valid" if loaded.fleet is not None else "invalid"
-        sys.stdout.write(f"{len(files)} file{'' if len(files) == 1 else 's'} read: the fleet is {verdict}.\n")
+        read = f"{len(files)} file{'' if len(files) == 1 else 's'} read"
+        sys.stdout.write(plain(f"{read}: the fleet is {verdict} for {listing.region}.") + "\n")
     return exits.OK if loaded.fleet is not None else exits.INVALID
+
+
+def listing_for(region: str, files: Mapping[str, bytes]) -> CatalogListing:
+    """What is sold in the region; without one, in that of the zones that the files name, if it is one."""
+    cloud = cloud_provider()
+    if not region:
+        words = {word.decode() for content in files.values() for word in _ZONE.findall(content)}
+        found = {cloud.region_of(word) for word in words} - {""}
+        region = found.pop() if len(found) == 1 else DEFAULT_REGION
+    return cloud.listing(region)
 
 
 def read_folder(path: Path) -> dict[str, bytes]:

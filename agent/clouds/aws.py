@@ -4,8 +4,10 @@ The SDK is imported where it is needed only: it takes longer than most commands.
 """
 
 from agent.clouds.provider import CloudConnection, ConnectedCloud
+from fleet.offerings.listing import CatalogListing
 from fleet.snapshot import Catalog
 from providers.aws.catalog import package_catalog
+from providers.aws.listing import PackageListing, region_of_zone
 from providers.clock import Clock
 
 
@@ -15,6 +17,14 @@ class AwsProvider:
     def catalog(self, region: str) -> Catalog:
         """Types, zones and prices of the package; without offers for a region that it does not know."""
         return package_catalog(region).catalog
+
+    def listing(self, region: str) -> CatalogListing:
+        """What the package knows of a region by name."""
+        return PackageListing(region)
+
+    def region_of(self, zone: str) -> str:
+        """The region of a zone; empty for one that the package does not know."""
+        return region_of_zone(zone)
 
     def connect(self, where: CloudConnection, clock: Clock) -> ConnectedCloud:
         """EC2, SQS where a queue is named, and EC2's checks of instances."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from fleet.offerings.listing import CatalogListing
 from fleet.snapshot import Catalog
 from providers.clock import Clock
 from providers.ports import Cloud, Health, Notices
@@ -39,6 +40,14 @@ class CloudProvider(Protocol):
 
     def catalog(self, region: str) -> Catalog:
         """What is sold in a region and for how much, as far as it is known without asking anybody."""
+        ...
+
+    def listing(self, region: str) -> CatalogListing:
+        """The same by name only, at once: to hold a fleet against it."""
+        ...
+
+    def region_of(self, zone: str) -> str:
+        """The region of a zone; empty for one that nothing is known of."""
         ...
 
     def connect(self, where: CloudConnection, clock: Clock) -> ConnectedCloud:

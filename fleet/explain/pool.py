@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
 
 from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.context import DisruptionContext
+from fleet.offerings.conditions import condition_steps
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -18,9 +18,7 @@ from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, Sna
 from fleet.snapshot.lookups import claims_by_pool
 from model.cron import Cron, window_active
 from model.fleet import Fleet
-from model.kinds import Budget, CapacityType, NodePool, RequirementTerm
-from model.kinds.node_pool import GpuSelector, NodePoolSpec, PlacementSpec, Sharing
-from model.requirements import Requirements
+from model.kinds import Budget, NodePool
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,60 +191,8 @@ def funnel(pool: NodePool, capacity: BuyableCapacity) -> tuple[FunnelStep, ...]:
 
 
 def _declared(pool: NodePool, offerings: Offerings) -> Iterator[tuple[str, Iterable[Offering]]]:
-    said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"fabric": False})}
-    yield "on sale", _offerings(offerings, pool, said)
-    for condition, field, value in _conditions(pool.spec):
-        said[field] = value
-        yield condition, _offerings(offerings, pool, said)
-
-
-_OPEN: Mapping[str, Any] = {
-    "instance_types": (),
-    "instance_families": (),
-    "gpu": None,
-    "requirements": (),
-    "zones": (),
-    "capacity_types": get_args(CapacityType),
-    "sharing": Sharing(),
-}
-"""What the fields that choose machines are where they rule nothing out."""
-_FABRIC_FIELD: Final = PlacementSpec.model_fields["fabric"].alias
-"""Whatever the cloud's users call it in a manifest."""
-
-
-def _offerings(offerings: Offerings, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Offering]:
-    """Returns the offerings of the pool as if it said no more than that."""
-    partly = pool.model_copy(update={"spec": pool.spec.model_copy(update=dict(said))})
-    return offerings.of_variant(partly)
-
-
-def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
-    """Yields the declared conditions: (in words, field, its value once the condition holds)."""
-    if spec.gpu is not None:
-        yield f"gpu {_gpu(spec.gpu)}", "gpu", spec.gpu
-    if spec.instance_types:
-        yield f"instanceTypes {', '.join(spec.instance_types)}", "instance_types", spec.instance_types
-    if spec.instance_families:
-        yield f"instanceFamilies {', '.join(spec.instance_families)}", "instance_families", spec.instance_families
-    for number, term in enumerate(spec.requirements):
-        yield f"requirement {_term(term)}", "requirements", spec.requirements[: number + 1]
-    if spec.placement.fabric:
-        yield f"placement.{_FABRIC_FIELD}", "placement", spec.placement
-    if spec.zones:
-        yield f"zones {', '.join(spec.zones)}", "zones", spec.zones
-    yield f"capacityTypes {', '.join(spec.capacity_types)}", "capacity_types", spec.capacity_types
-    if spec.sharing.mig is not None:
-        yield f"sharing.mig {', '.join(spec.sharing.mig.layouts)}", "sharing", spec.sharing
-
-
-def _gpu(gpu: GpuSelector) -> str:
-    told = gpu.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    parts = (f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in told.items())
-    return "; ".join(parts) or "any"
-
-
-def _term(term: RequirementTerm) -> str:
-    return str(Requirements.from_terms((term,)))
+    for condition, left in condition_steps(pool, offerings):
+        yield condition.words if condition else "on sale", left
 
 
 def _present(pool: NodePool, capacity: BuyableCapacity) -> Iterator[tuple[str, Iterable[Offering]]]:

@@ -134,7 +134,7 @@ class Offerings:
         self, pool: NodePool, wanted: Requirements, machine: InstanceType, overlays: PoolOverlays
     ) -> InstanceType | None:
         """Returns an instance type as nodes of the pool have it; None where the pool may not have the type."""
-        if not self._suits(pool, wanted, machine):
+        if not self.suits(pool, wanted, machine):
             return None
         found = profiled(self.index, self.catalog.profiles, pool, machine)
         return with_capacity(found, overlays.resources.get(machine.name, {}))
@@ -162,8 +162,8 @@ class Offerings:
                 )
 
     @staticmethod
-    def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
-        """Returns whether the pool's GPU, fabric and other requirements allow the instance type."""
+    def suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
+        """Returns whether the pool's GPU, fabric and other requirements (`wanted`) allow the instance type."""
         if pool.spec.placement.fabric and not machine.fabric_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:

@@ -39,6 +39,7 @@ from fleet.snapshot.machines import (
     NodeProfiles,
     Notice,
     NoticeKind,
+    PriceSource,
     Reach,
     Reservation,
 )
@@ -164,6 +165,7 @@ __all__ = [
     "PodBudget",
     "PodPriority",
     "PodSet",
+    "PriceSource",
     "Proposal",
     "Reach",
     "Reservation",

@@ -71,6 +71,20 @@ class Reservation:
         return self.terminates_s < inf
 
 
+class PriceSource(NamedTuple):
+    """Where prices come from; offers with prices of one source share it."""
+
+    source: str
+    """In words: `Pricing API`, `package prices of 2026-07-20`, `spot price history`, `0.40 x on-demand`."""
+    region: str
+    """The region they are of, which is another one where none are known of the offer's own."""
+    at_s: float
+    """When they held (epoch seconds)."""
+
+
+NO_SOURCE = PriceSource("", "", 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceOffer:
     """An `InstanceOffer` is one way to buy a machine: type, zone, capacity type, and price in USD an hour.
@@ -85,6 +99,8 @@ class InstanceOffer:
     reservation: Reservation | None = None
     list_usd_h: float | None = None
     """USD an hour charged to the machine's users, where that is not its price."""
+    priced: PriceSource = field(default=NO_SOURCE, repr=False, compare=False)
+    """Where the price comes from."""
 
     @property
     def pool_key(self) -> "CapacityPool":
@@ -154,6 +170,10 @@ class Catalog:
     profiles: NodeProfiles = field(default=ListedProfiles(), repr=False, compare=False)
     tagging_permission: str = "permission to tag machines"
     """What the agent must be granted to write tags on a machine, as the cloud calls it."""
+    zones: frozenset[str] = frozenset()
+    """Every zone of the region that sells anything, also where this cluster may not buy; empty = those of offers."""
+    price_region: str = ""
+    """The region whose on-demand prices these are: another one where none are known of this; empty = not said."""
 
 
 MeasuredKind = tuple[str, str]

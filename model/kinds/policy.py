@@ -98,6 +98,11 @@ class FleetPolicySpec(Spec):
     """How the machines for what waits are chosen: by search with a bound on what could be saved, or by rules alone."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     """How the use of capacity is remembered where it orders a queue; unset = it is not."""
+    allow_unknown: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=253)], ...], Field(max_length=100)
+    ] = ()
+    """Names of instance types, families, GPU models, zones, labels and resources that are right though they look
+    misspelt or are newer than the catalogue: each is taken as it is."""
 
 
 class FleetPolicy(Kind):

@@ -1,12 +1,12 @@
 """The loader's one function: decode, parse, read each document, check them together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from model.fleet import Fleet, default_policy, implied_flavor
-from model.loader.checks import CHECKS
+from model.loader.checks import CHECKS, Check
 from model.loader.declarations import Declarations, Declared
 from model.loader.joining import join_pools
 from model.loader.parse import DEFAULT_LIMITS, LoaderLimits, parse
@@ -28,22 +28,26 @@ class Loaded:
     """Errors and warnings."""
 
 
-def load(files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMITS) -> Fleet:
+def load(files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMITS, *, further: Sequence[Check] = ()) -> Fleet:
     """The fleet that `files` (path -> content) declare; raises `InvalidFleet` with every problem.
 
     Only `.yaml` and `.yml` are read; paths with a component that starts with a dot (`.github/`) are not. Warnings do
-    not raise: ask `inspect` for them.
+    not raise: ask `inspect` for them. `further` checks are of those who know more than the files, such as what is on
+    sale (`fleet.offerings.declared`); they follow the loader's own.
     """
-    loaded = inspect(files, limits)
+    loaded = inspect(files, limits, further=further)
     if loaded.fleet is None:
         raise InvalidFleet(loaded.problems)
     return loaded.fleet
 
 
-def inspect(files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMITS) -> Loaded:
+def inspect(
+    files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMITS, *, further: Sequence[Check] = ()
+) -> Loaded:
     """The fleet and all problems, without raising."""
     declarations = Declarations()
     problems = list(islice(_problems(files, limits, declarations), _MOST_PROBLEMS))
+    problems += islice(_further(problems, further, declarations), _MOST_PROBLEMS - len(problems))
     failed = any(problem.severity == "error" for problem in problems)
     ordered = tuple(sorted(problems, key=Problem.sort_key))
     return Loaded(None if failed else _fleet(declarations), ordered)
@@ -68,6 +72,15 @@ def _problems(files: Mapping[str, bytes], limits: LoaderLimits, declarations: De
     yield from join_pools(declarations)
     for check in CHECKS:
         yield from check(declarations)
+
+
+def _further(problems: Sequence[Problem], further: Sequence[Check], declarations: Declarations) -> Iterator[Problem]:
+    """What the further checks say of places that nothing has been said of yet: a slip is told of once."""
+    told = {(problem.file, problem.line, problem.column) for problem in problems if problem.severity == "error"}
+    for check in further:
+        for problem in check(declarations):
+            if (problem.file, problem.line, problem.column) not in told:
+                yield problem
 
 
 def _excess(limits: LoaderLimits, size: int, documents: int, values: int) -> str:

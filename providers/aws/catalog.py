@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fleet.snapshot import Catalog, InstanceOffer, InstanceType
+from fleet.snapshot import Catalog, InstanceOffer, InstanceType, PriceSource
 from model.kinds import CapacityType
 from providers.aws.allocatable import USUAL, ClusterSettings, hardware
 from providers.aws.facts import TypeFacts, package, package_types
@@ -39,7 +40,7 @@ def build_catalog(
     A type without offers stays known, since machines of it may run already, and its reason is in `left_out`.
     """
     types = {name: machine_type(facts[name], settings, region) for name in sorted(facts)}
-    market = spot or SpotPrices()
+    market, sources = spot or SpotPrices(), _sources(region, on_demand, spot)
     offers: list[InstanceOffer] = []
     left_out: dict[str, str] = {}
     estimates = 0
@@ -47,9 +48,9 @@ def build_catalog(
         if reason := _unsold(facts[name], zones, on_demand):
             left_out[name] = reason
             continue
-        for offer, estimated in _offers(facts[name], instance_type, zones[name], on_demand, market):
+        for offer in _offers(facts[name], instance_type, zones[name], on_demand, market, sources):
             offers.append(offer)
-            estimates += estimated
+            estimates += offer.priced is sources.estimate
     catalog = Catalog(
         region=region,
         types=types,
@@ -58,6 +59,8 @@ def build_catalog(
         price_source=_source(on_demand, spot, estimates),
         profiles=Ec2NodeProfiles({name: hardware(each, settings) for name, each in facts.items()}),
         tagging_permission="ec2:CreateTags",
+        zones=frozenset(zone for each in zones.values() for zone in each),
+        price_region=on_demand.region,
     )
     return CatalogBuild(catalog, left_out)
 
@@ -86,19 +89,41 @@ def _unsold(facts: TypeFacts, zones: Zones, on_demand: OnDemandPrices) -> str:
     return ""
 
 
+class _Sources(NamedTuple):
+    """Where prices of offers come from."""
+
+    list: PriceSource
+    history: PriceSource
+    estimate: PriceSource
+
+
+def _sources(region: str, on_demand: OnDemandPrices, spot: SpotPrices | None) -> _Sources:
+    return _Sources(
+        PriceSource(on_demand.source, on_demand.region, on_demand.at_s),
+        PriceSource("spot price history", region, spot.at_s if spot else 0.0),
+        PriceSource(f"{SPOT_ESTIMATE_RATIO:.2f} x on-demand", on_demand.region, on_demand.at_s),
+    )
+
+
 def _offers(
-    facts: TypeFacts, instance_type: InstanceType, zones: Sequence[str], on_demand: OnDemandPrices, market: SpotPrices
-) -> Iterator[tuple[InstanceOffer, bool]]:
-    """Offers of one type in (zone, capacity type) order, each with whether its price is an estimate."""
+    facts: TypeFacts,
+    instance_type: InstanceType,
+    zones: Sequence[str],
+    on_demand: OnDemandPrices,
+    market: SpotPrices,
+    sources: _Sources,
+) -> Iterator[InstanceOffer]:
+    """Offers of one type in (zone, capacity type) order."""
     price = on_demand.hourly_usd[facts.name]
     for zone in sorted(zones):
         for capacity_type in _CAPACITY_TYPES:
             if capacity_type not in facts.usage_classes:
                 continue
-            paid, estimated = (price, False)
+            paid, source = (price, sources.list)
             if capacity_type == "spot":
                 paid, estimated = market.price_usd_h(facts.name, zone, price)
-            yield InstanceOffer(instance_type, zone, capacity_type, paid), estimated
+                source = sources.estimate if estimated else sources.history
+            yield InstanceOffer(instance_type, zone, capacity_type, paid, priced=source)
 
 
 def _source(on_demand: OnDemandPrices, spot: SpotPrices | None, estimates: int) -> str:

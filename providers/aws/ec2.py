@@ -149,7 +149,9 @@ class Ec2Cloud:
         zones = known.zones
         if known.usable_zones:
             zones = {name: [zone for zone in each if zone in known.usable_zones] for name, each in zones.items()}
-        return build_catalog(self._clients.region, known.facts, zones, known.on_demand, known.spot, self._settings)
+        built = build_catalog(self._clients.region, known.facts, zones, known.on_demand, known.spot, self._settings)
+        every = frozenset(zone for each in known.zones.values() for zone in each)
+        return replace(built, catalog=replace(built.catalog, zones=every))
 
     def _zones(self) -> Zones:
         return offered_zones(self._caller, self._clients.ec2)

@@ -18,11 +18,15 @@ _FALLBACK_REGIONS = (("cn-", "cn-north-1"), ("us-gov-", "us-gov-west-1"), ("", "
 
 @dataclass(frozen=True, slots=True)
 class OnDemandPrices:
-    """Instance type -> USD/h, as of `at_s` (epoch seconds); `source` is a phrase for people."""
+    """Instance type -> USD/h, as of `at_s` (epoch seconds); `source` is a phrase for people.
+
+    `region` is the one they are of, which is not the one asked about where that has none in the package.
+    """
 
     hourly_usd: Mapping[str, float] = field(default_factory=dict)
     at_s: float = 0.0
     source: str = "none"
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +59,5 @@ def package_prices(region: str) -> OnDemandPrices:
         hourly_usd={name: price * rate for name, price in table["hourly"].items()},
         at_s=datetime.fromisoformat(table["at"]).timestamp(),
         source=source,
+        region=found,
     )

@@ -48,7 +48,7 @@ def on_demand_prices(caller: Caller, client: "PricingClient", region: str, now_s
             prices.update(parse_products(page.get("PriceList", ())))
     if not prices:
         raise CloudRejected(f"the price list of {region} is empty")
-    return OnDemandPrices(prices, now_s, "Pricing API")
+    return OnDemandPrices(prices, now_s, "Pricing API", region)
 
 
 def parse_products(price_list: Iterator[str] | tuple[str, ...] | list[str]) -> Iterator[tuple[str, float]]:

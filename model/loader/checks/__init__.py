@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from model.loader.checks.fair_sharing import use_not_remembered, use_remembered_oddly, weights_for_nobody
-from model.loader.checks.flavors import ambiguous_flavors, quotas_without_capacity
+from model.loader.checks.flavors import ambiguous_flavors, profiles_without_quota, quotas_without_capacity
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
 from model.loader.checks.overlays import malformed_overlays, overlays_in_conflict
 from model.loader.checks.pools import (
@@ -16,6 +16,7 @@ from model.loader.checks.pools import (
 from model.loader.checks.references import dangling_references
 from model.loader.checks.repetitions import repeated_values
 from model.loader.checks.schedules import invalid_windows
+from model.loader.checks.spelling import misspelt_names
 from model.loader.checks.teams import namespaces_claimed_twice, team_cycles
 from model.loader.checks.tidiness import several_policies, unused_declarations
 from model.loader.checks.topologies import misordered_levels
@@ -48,6 +49,8 @@ CHECKS: tuple[Check, ...] = (
     layouts_that_do_not_suit,
     ambiguous_flavors,
     quotas_without_capacity,
+    profiles_without_quota,
+    misspelt_names,
     several_policies,
     names_of_one_tree,
     cohort_cycles,

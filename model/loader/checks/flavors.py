@@ -42,6 +42,43 @@ def quotas_without_capacity(declarations: Declarations) -> Iterator[Problem]:
                 yield team.problem(path, message, Code.QUOTA_WITHOUT_CAPACITY, hint=hint, key=True)
 
 
+def profiles_without_quota(declarations: Declarations) -> Iterator[Problem]:
+    """Warnings about slices that a pool's layouts cut and no quota counts, where others of the flavor are counted.
+
+    What no quota names is not limited: the slices are for whoever comes first, and that is hardly what a quota is for.
+    """
+    if not declarations.complete or declarations.broken:
+        return
+    counted: dict[str, set[str]] = {}
+    for team in declarations.teams.values():
+        for flavor, quota in team.value.spec.quotas.items():
+            counted.setdefault(flavor, set()).update(name for name in quota.guaranteed if _known_device(name))
+    for flavor, resources in sorted(counted.items()):
+        offered = _gpu_resources(declarations, flavor) if resources else None
+        for resource in sorted(set(offered or ()) - resources):
+            if resource.startswith(MIG_RESOURCE_PREFIX):
+                yield from _uncounted(declarations, flavor, resource)
+
+
+def _uncounted(declarations: Declarations, flavor: str, resource: str) -> Iterator[Problem]:
+    """At the first layout, by name, that cuts the slice for a pool of the flavor."""
+    declared = declarations.flavors.get(flavor)
+    pools = (declarations.node_pools[name] for name in (declared.value.spec.node_pools if declared else (flavor,)))
+    names = {name for pool in pools if (mig := pool.value.spec.sharing.mig) for name in mig.layouts}
+    for name in sorted(names):
+        layout = declarations.mig_layouts[name]
+        for model, groups in layout.value.spec.models.items():
+            for index, group in enumerate(groups):
+                for profile in group.profiles:
+                    if resource_name(profile) == resource:
+                        path: Path = ("spec", "models", model, index, "profiles", profile)
+                        message = f"no quota of flavor {flavor!r} counts {resource!r}: anybody may use all of it"
+                        hint = "give teams quotas for it; 0 says that a team has none of its own"
+                        code = Code.PROFILE_WITHOUT_QUOTA
+                        yield layout.problem(path, message, code, hint=hint, severity="warning", key=True)
+                        return
+
+
 def _named(quota: FlavorQuota) -> list[str]:
     """Resources with a quota above zero; a zero says that there is none."""
     limits = quota.borrowing_limit or {}

@@ -40,7 +40,7 @@ def typo() -> dict[str, str]:
 
 def test_validate_a_valid_fleet(tmp_path: Path) -> None:
     done = muster("validate", written(tmp_path, simple()))
-    assert (done.exit_code, done.stdout) == (exits.OK, "no problems\n1 file read: the fleet is valid.\n")
+    assert (done.exit_code, done.stdout) == (exits.OK, "no problems\n1 file read: the fleet is valid for us-east-1.\n")
 
 
 def test_validate_an_invalid_fleet_shows_where(tmp_path: Path) -> None:
