@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.cli import exits
-from agent.cli.validate import read_folder
+from agent.cli.validate import listing_for, read_folder
+from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, make_plan
 from fleet.plan.render import to_json, to_text
 from fleet.snapshot import Snapshot
@@ -68,7 +69,8 @@ def _plan(request: PlanRequest) -> Plan:
     snapshot, applied = _world(request) if request.world else (Snapshot(now_s=SystemClock().now()), "")
     base_name = request.base or applied
     base = load(_files(request, base_name)) if base_name else Fleet()
-    head = load(_files(request, request.head))
+    files = _files(request, request.head)
+    head = load(files, further=catalog_checks(listing_for(request.region, files)))
     return make_plan(base, head, snapshot, base_revision=base_name, head_revision=request.head or "(working tree)")
 
 
