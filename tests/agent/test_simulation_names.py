@@ -18,7 +18,7 @@ def test_a_slip_in_a_push_moves_nothing(push: dict[str, str], message: str, hint
     scene = Scene(simple())
     scene.runs(gpu_job("busy", gpus=8, pods=1))
     applied = scene.sim.sync()["appliedRevision"]
-    nodes = scene.nodes_of("busy")
+    nodes, state = scene.nodes_of("busy"), scene.state("busy")
     attempted = scene.sim.push(push)
     scene.until(lambda: attempted in scene.sim.sync().get("attemptedRevision", ""), 120)
     scene.settle(900)
@@ -29,4 +29,4 @@ def test_a_slip_in_a_push_moves_nothing(push: dict[str, str], message: str, hint
     assert problem["line"] > 0
     assert message in problem["message"]
     assert hint in problem["message"]
-    assert (scene.state("busy"), scene.nodes_of("busy"), scene.bought(P5)) == ("Running", nodes, 1)
+    assert (scene.state("busy"), scene.nodes_of("busy"), scene.bought(P5)) == (state, nodes, 1)
