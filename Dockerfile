@@ -1,7 +1,9 @@
 # syntax=docker/dockerfile:1
 # Everything that is installed comes from the lock files, by hash; nothing is resolved while building.
+# The base image: a release gives it by digest (.github/workflows/release.yaml), and the provenance of the image tells which.
+ARG PYTHON_IMAGE=python:3.11-slim
 
-FROM python:3.11-slim AS wheel
+FROM ${PYTHON_IMAGE} AS wheel
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY requirements-dev.lock ./
@@ -17,7 +19,7 @@ COPY providers providers
 COPY fleet fleet
 RUN /build/bin/python -m hatchling build -t wheel -d /dist
 
-FROM python:3.11-slim AS installed
+FROM ${PYTHON_IMAGE} AS installed
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 COPY requirements.lock /tmp/requirements.lock
 RUN python -m venv /opt/muster \
@@ -29,7 +31,7 @@ RUN /opt/muster/bin/python -m pip install --no-deps --no-index /dist/*.whl \
 RUN cd /opt/muster/lib/python3.11/site-packages \
     && rm -r providers/sim agent/sandbox agent/demo agent/simulation
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="muster" \
       org.opencontainers.image.description="A GitOps agent that runs a GPU fleet from a git repository" \
       org.opencontainers.image.licenses="Apache-2.0"

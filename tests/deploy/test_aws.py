@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG, NODE_POOL_TAG
+from fleet.nodeclaims.launch import own_tags
+from fleet.snapshot import CapacityPool, Claim, Launch
 from model import labels
 from providers.aws import interruption
+from providers.aws.profiles import profile_name
 
 ROOT = Path(__file__).resolve().parents[2]
 AWS = ROOT / "deploy" / "aws"
@@ -45,6 +47,21 @@ _CALL = re.compile(
     r"(add|create|describe|terminate|delete|get|receive|send|run|modify|attach|change|list|put)_"
     r"(fleet|instance|launch_template|tag|message|product|parameter|queue|subnet|security|spot|placement|capacity|image|volume|role)\w*"
 )
+
+
+def claim_named(name: str) -> Claim:
+    pool = CapacityPool("on-demand", "p5.48xlarge", "us-east-1a")
+    return Claim(
+        name,
+        uid="u",
+        node_pool="p",
+        pool_hash="h",
+        capacity_pool=pool,
+        price_usd_h=1.0,
+        launch=Launch("g", 0, 1),
+        created_at_s=0.0,
+        resources={},
+    )
 
 
 def policy() -> list[dict[str, Any]]:
@@ -99,8 +116,52 @@ def test_of_other_machines_only_those_that_ask_get_the_tags_of_an_adopted_one() 
         "StringLike": {f"aws:ResourceTag/{labels.ADOPT}": "CLUSTER_NAME/*"},
         "StringEquals": {f"aws:RequestTag/{labels.CLUSTER}": "CLUSTER_NAME"},
         "StringEqualsIfExists": {f"aws:ResourceTag/{labels.CLUSTER}": "CLUSTER_NAME"},
-        "ForAllValues:StringEquals": {"aws:TagKeys": [labels.CLUSTER, LAUNCH_GROUP_TAG, NODE_POOL_TAG]},
+        "ForAllValues:StringEquals": {"aws:TagKeys": sorted(WRITTEN_TAGS)},
+        "Null": {"aws:TagKeys": "false"},
     }
+
+
+WRITTEN_TAGS = own_tags(claim_named("c"), "CLUSTER_NAME").keys()
+"""Every tag that is written on a machine which runs."""
+
+
+def statement(name: str) -> dict[str, Any]:
+    (found,) = [one for one in policy() if one["Sid"] == name]
+    return found
+
+
+def test_on_its_own_machines_only_the_tags_it_writes_may_be_changed_and_never_to_another_cluster() -> None:
+    """`ForAllValues` also holds where there are no keys at all, hence `Null`."""
+    assert statement("TagOwnInstances")["Condition"] == {
+        "StringEquals": {f"aws:ResourceTag/{labels.CLUSTER}": "CLUSTER_NAME"},
+        "StringEqualsIfExists": {f"aws:RequestTag/{labels.CLUSTER}": "CLUSTER_NAME"},
+        "ForAllValues:StringEquals": {"aws:TagKeys": sorted(WRITTEN_TAGS)},
+        "Null": {"aws:TagKeys": "false"},
+    }
+
+
+def test_every_right_to_tag_what_exists_names_the_keys() -> None:
+    for one in policy():
+        if "ec2:CreateTags" in actions_of(one) and "ec2:CreateAction" not in one["Condition"]["StringEquals"]:
+            assert set(one["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"]) == set(WRITTEN_TAGS)
+
+
+def test_instance_profiles_are_its_own_by_name_and_by_tag() -> None:
+    """As Karpenter's published policy has it; the name says cluster, region and role (`profile_name`)."""
+    profiles = [one for one in policy() if any("InstanceProfile" in action for action in actions_of(one))]
+    assert {one["Resource"] for one in profiles} == {"arn:aws:iam::ACCOUNT_ID:instance-profile/muster_CLUSTER_NAME_*"}
+    assert profile_name("CLUSTER_NAME", "REGION", "r").startswith("muster_CLUSTER_NAME_")
+    tag = f"aws:ResourceTag/{labels.CLUSTER}"
+    for one in profiles:
+        condition = one.get("Condition", {})
+        if actions_of(one) == {"iam:GetInstanceProfile"}:
+            continue
+        if "iam:CreateInstanceProfile" in actions_of(one):
+            assert condition["StringEquals"] == {f"aws:RequestTag/{labels.CLUSTER}": "CLUSTER_NAME"}
+            assert condition["StringEqualsIfExists"] == {tag: "CLUSTER_NAME"}
+            assert condition["ForAllValues:StringEquals"] == {"aws:TagKeys": labels.CLUSTER}
+        else:
+            assert condition["StringEquals"] == {tag: "CLUSTER_NAME"}
 
 
 def test_what_is_created_carries_the_tag() -> None:
