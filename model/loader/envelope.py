@@ -5,7 +5,8 @@ from typing import Any, get_args
 
 from model.hints import did_you_mean, listing
 from model.kinds import API_VERSION, KINDS, Declaration
-from model.loader.tree import Document
+from model.loader.foreign import CORE, Foreign, foreign
+from model.loader.tree import Document, Path
 from model.problem import Code, Problem
 from model.upstream import (
     KARPENTER_GROUP,
@@ -41,12 +42,23 @@ def kind_of(document: Document) -> type[Declaration] | list[Problem]:
     api_version, kind = data.get("apiVersion"), data.get("kind")
     if isinstance(api_version, str) and isinstance(kind, str) and (api_version, kind) in KINDS_BY_VERSION:
         return KINDS_BY_VERSION[api_version, kind]
+    if (known := foreign(data)) is not None and not (known is CORE and kind in _OURS):
+        return [_foreign(document, known)]
     group = str(api_version).split("/", maxsplit=1)[0]
     if group in _READ_GROUPS:
         return [_upstream(document, group)]
     if "mig-configs" in data or group.endswith(_FOREIGN_GROUPS):
         return [_not_read_yet(document)]
     return list(_ours(document, api_version, kind))
+
+
+def _foreign(document: Document, known: Foreign) -> Problem:
+    """A document that is for somebody else, at its kind."""
+    data = document.root.data
+    path: Path = ("kind",) if "kind" in data else ("apiVersion",) if "apiVersion" in data else ()
+    named = " ".join(str(data[key]) for key in ("apiVersion", "kind") if isinstance(data.get(key), str))
+    words = f"{named} is {known.what}, not a declaration of a fleet" if named else f"this looks like {known.what}"
+    return document.problem(path, f"{words}: {known.why}", Code.FOREIGN_KIND, hint=known.do)
 
 
 def _not_read_yet(document: Document) -> Problem:

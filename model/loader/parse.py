@@ -18,6 +18,7 @@ from yaml import (
 )
 from yaml._yaml import CParser
 
+from model.loader.foreign import looks_like_a_template
 from model.loader.scalars import resolve
 from model.loader.source import SourceFile
 from model.loader.tree import Document, YamlNode
@@ -99,7 +100,11 @@ def _syntax_problem(source: SourceFile, error: YAMLError) -> Problem:
     text = str(error.problem or error.context) if isinstance(error, MarkedYAMLError) else str(error)
     if source.lines[line - 1][column - 1 : column] == "\t":
         return source.problem(line, column, "a tab cannot indent", Code.YAML_SYNTAX, hint="use spaces")
-    return source.problem(line, column, f"not YAML here: {text}", Code.YAML_SYNTAX, hint=_syntax_hint(text, error))
+    hint = _TEMPLATE_HINT if looks_like_a_template(source.text) else _syntax_hint(text, error)
+    return source.problem(line, column, f"not YAML here: {text}", Code.YAML_SYNTAX, hint=hint)
+
+
+_TEMPLATE_HINT = "this looks like a template of Helm: render it, or keep it outside the fleet's folder"
 
 
 def _syntax_hint(text: str, error: YAMLError) -> str:

@@ -12,6 +12,7 @@ _FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
 """Control characters, and the bidirectional overrides that make text read differently from what it says."""
+_SECRET = re.compile(r"""["']?\bkind["']?\s*:\s*(?:&\S+\s+)?["']?Secret\b""")
 _EXCERPT_WIDTH = 120
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
@@ -27,6 +28,11 @@ class SourceFile:
     def lines(self) -> list[str]:
         """The lines without their ends."""
         return _LINE_BREAK.split(self.text)
+
+    @cached_property
+    def secret(self) -> bool:
+        """Whether a Secret stands in the file, of which no line is shown then."""
+        return _SECRET.search(self.text) is not None
 
     def problem(
         self,
@@ -53,7 +59,9 @@ class SourceFile:
         )
 
     def excerpt(self, line: int, column: int) -> str:
-        """Line `line` between its neighbours, with a caret under `column`."""
+        """Line `line` between its neighbours, with a caret under `column`; empty where it might show a secret."""
+        if self.secret:
+            return ""
         first, last = max(1, line - 1), min(len(self.lines), line + 1)
         offset = max(0, column - _EXCERPT_WIDTH + 20)
         width = len(str(last))
