@@ -109,7 +109,7 @@ def foreign(data: Mapping[str, Any]) -> Foreign | None:
 
 def _of_shape(data: Mapping[str, Any]) -> Foreign | None:
     """What is known of a document without a kind, by its keys."""
-    if data.get("apiVersion") in {"v1", "v2"} and {"name", "version"} <= data.keys():
+    if data.get("apiVersion") in ("v1", "v2") and {"name", "version"} <= data.keys():
         return _CHART
     if "apiVersion" in data:
         return None
