@@ -17,6 +17,7 @@ COPY agent agent
 COPY model model
 COPY providers providers
 COPY fleet fleet
+COPY schemas schemas
 RUN /build/bin/python -m hatchling build -t wheel -d /dist
 
 FROM ${PYTHON_IMAGE} AS installed

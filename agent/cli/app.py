@@ -72,6 +72,19 @@ def validate(
 
 
 @app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help="A kind, such as NodePool; empty = a document of any kind.")] = "",
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", help="Write files there instead: all, or that of the kind.")
+    ] = None,
+) -> None:
+    """Print the JSON schema of a kind, for editors and other tools."""
+    from agent.cli.schema import run_schema
+
+    raise typer.Exit(run_schema(kind, output_dir))
+
+
+@app.command()
 def plan(
     repository: Annotated[Path, typer.Argument(help="The fleet repository (a clone), or a folder of it.")] = Path(),
     base: Annotated[str, typer.Option("--from", help="Base revision; empty = what is in force on the cluster.")] = "",
