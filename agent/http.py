@@ -19,7 +19,7 @@ from providers.git.webhook import MAX_BODY_BYTES, WebhookEvent, WebhookRejected,
 
 log = structlog.get_logger(__name__)
 
-PAGES_LIMITS = ConnectionLimits(total=64, per_address=32)
+PAGES_LIMITS = ConnectionLimits(total=256)
 WEBHOOK_LIMITS = ConnectionLimits(per_minute=60.0)
 
 

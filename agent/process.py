@@ -104,7 +104,7 @@ class Agent:
 
     def _status_pages(self) -> HttpListener:
         said = self._settings.http
-        limits = ConnectionLimits(total=said.max_connections, per_address=max(1, said.max_connections // 2))
+        limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 16)
         return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused)
 
     def _webhook(self) -> HttpListener:

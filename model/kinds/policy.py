@@ -52,7 +52,8 @@ class NotificationSink(Spec):
     type: Literal["Webhook", "Slack"] = "Webhook"
     """Form of the message: a JSON object, or a Slack message."""
     address_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
-    """The environment variable of the agent that holds the address; addresses are secrets and stay out of git."""
+    """The environment variable of the agent that holds the address, or the file of that name in its folder of
+    addresses. Addresses are secrets and stay out of git."""
     severity: Literal["Info", "Warning"] = "Warning"
     """Least severity that is sent."""
 

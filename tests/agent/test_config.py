@@ -30,6 +30,10 @@ MISTAKES = [
     ({**GOOD, "http": {"port": 70000}}, "http.port", "65535"),
     ({**GOOD, "source": {"url": "x", "pollIntervalS": 0}}, "source.pollIntervalS", "0.2"),
     ({**GOOD, "source": {"url": "x", "signatureMode": "Sometimes"}}, "source.signatureMode", "pattern"),
+    ({**GOOD, "http": {"webhookSecretEnv": "X"}}, "http.webhookSecretEnv", "Extra inputs"),
+    ({**GOOD, "webhook": {"tlsKeyFile": "/x"}}, "webhook", "tlsCertificateFile and tlsKeyFile go together"),
+    ({**GOOD, "webhook": {"maxBodyBytes": 1 << 30}}, "webhook.maxBodyBytes", "26214400"),
+    ({**GOOD, "webhook": {"headerTimeoutS": 0}}, "webhook.headerTimeoutS", "greater than 0"),
     ({**GOOD, "logFormat": "xml"}, "logFormat", "pattern"),
     ({**GOOD, "cloud": "fog"}, "cloud", "there is no cloud 'fog': aws"),
     ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
@@ -48,6 +52,25 @@ def test_mistakes(tmp_path: Path, content: object, key: str, words: str) -> None
     assert message.startswith(str(file))
     assert key in message
     assert words in message
+
+
+def test_the_webhook_listens_only_with_a_secret_and_a_secret_in_a_file_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not load_settings(written(tmp_path, GOOD)).webhook.listens
+    monkeypatch.setenv("HOOK", "from the environment")
+    assert load_settings(written(tmp_path, {**GOOD, "webhook": {"secretEnv": "HOOK"}})).webhook.secret() == (
+        "from the environment"
+    )
+    file = tmp_path / "secret"
+    webhook = load_settings(written(tmp_path, {**GOOD, "webhook": {"secretFile": str(file)}})).webhook
+    assert webhook.listens
+    assert webhook.secret() == "", "and then nobody may deliver"
+    for secret in ("one", "two"):
+        file.write_text(f"{secret}\n", encoding="utf-8")
+        assert webhook.secret() == secret
+    file.write_bytes(b"\xff")
+    assert webhook.secret() == ""
 
 
 def test_all_mistakes_at_once(tmp_path: Path) -> None:

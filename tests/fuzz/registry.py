@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Protocol
 
+from tests.fuzz.http import HttpFuzzer
 from tests.fuzz.loader import LoaderFuzzer
 
 Attack = Callable[[Random], None]
@@ -32,4 +33,4 @@ class Fuzzer(Protocol):
         ...
 
 
-FUZZERS: tuple[Fuzzer, ...] = (LoaderFuzzer(),)
+FUZZERS: tuple[Fuzzer, ...] = (LoaderFuzzer(), HttpFuzzer())
