@@ -31,7 +31,7 @@ class Receiver:
         self.answer: Callable[[http.server.BaseHTTPRequestHandler], None] = self.ok
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class NewsHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.heard.append((self.path, json.loads(body)))
@@ -40,7 +40,7 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 """Nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NewsHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}{SECRET_PATH}"
