@@ -1,14 +1,16 @@
 """The agent's own settings (`muster.yaml`). What the fleet looks like is never here: that is what git is for."""
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from agent.clouds import DEFAULT, NAMES
+from model.addresses import without_secrets
 
 NAMESPACE = "muster-system"
 LEASE = "muster"
@@ -41,9 +43,45 @@ class AuthSettings(_Section):
 
     username: str = ""
     password_env: str = ""
+    """Environment variable with the password, or a forge's token."""
+    password_file: Path | None = None
+    """The same in a file, read again before each poll: a Secret that changes counts without a restart."""
     bearer_env: str = ""
+    bearer_file: Path | None = None
     ssh_key_file: Path | None = None
     ssh_passphrase_env: str = ""
+    ssh_passphrase_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        ways = {
+            "passwordEnv": self.password_env,
+            "passwordFile": self.password_file,
+            "bearerEnv": self.bearer_env,
+            "bearerFile": self.bearer_file,
+            "sshKeyFile": self.ssh_key_file,
+        }
+        given = [name for name, value in ways.items() if value]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are given; one of them is the way in")
+        if (self.ssh_passphrase_env or self.ssh_passphrase_file) and not self.ssh_key_file:
+            raise ValueError("a passphrase needs sshKeyFile, the key that it opens")
+        return self
+
+
+class ReadingLimits(_Section):
+    """The most that fetching and reading the repository may take. Far above any fleet's."""
+
+    memory_mib: Annotated[int, Field(ge=256, le=65_536)] = 768
+    """Memory (address space) of the process that reads."""
+    cpu_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
+    """CPU time for one look at the repository."""
+    transfer_s: Annotated[float, Field(ge=1, le=3600)] = 300.0
+    """One transfer; a whole look may take twice that."""
+    transfer_mib: Annotated[int, Field(ge=1, le=65_536)] = 500
+    """One transfer, as it is sent."""
+    object_mib: Annotated[int, Field(ge=1, le=4096)] = 64
+    """One object of the history (a file, whatever its name), inflated."""
 
 
 class SourceSettings(_Section):
@@ -55,12 +93,49 @@ class SourceSettings(_Section):
     """Folder inside the repository; empty = all of it."""
     poll_interval_s: Annotated[float, Field(ge=0.2)] = 60.0
     auth: AuthSettings = AuthSettings()
+    trust: Annotated[tuple[Literal["ssh", "pgp", "forgeApproval"], ...], Field(min_length=1)] = ("ssh",)
+    """Which signatures count, where `allowedSigners` or `pgpKeys` asks for any."""
     allowed_signers: Path | None = None
     """An OpenSSH `allowed_signers` file outside the repository; with it, signatures are verified."""
+    pgp_keys: Path | None = None
+    """Armored OpenPGP public keys outside the repository (that of the forge, for merges made in its web page)."""
     signature_mode: Annotated[str, Field(pattern="^(HEAD|Tag|TagAndHEAD)$")] = "HEAD"
     """What must be signed: the commit, the tag that names it, or both."""
+    history: Literal["FastForward", "Any"] = "FastForward"
+    """Whether a revision must have the one in force in its history."""
+    allow_rewind: tuple[Annotated[str, Field(pattern="^[0-9a-f]{40}$")], ...] = ()
+    """Commits that may be left behind all the same, each once it is in force."""
     known_hosts: Path | None = None
+    ca_file: Path | None = None
+    """Certificate authorities (PEM) beside the system's, for https."""
+    proxy: str = ""
+    """HTTP proxy, for https."""
+    proxy_env: str = ""
+    """Environment variable with the proxy's address, where that carries a password."""
+    limits: ReadingLimits = ReadingLimits()
     cache_dir: Path = Path("/var/lib/muster/git")
+
+    @field_validator("url")
+    @classmethod
+    def _no_secret_in_url(cls, url: str) -> str:
+        if without_secrets(url) != url and not re.fullmatch(r"ssh://[^@:/?#]+@[^@?#]+", url):
+            raise ValueError(
+                "the address carries a user, a password or a query, which would end in logs and in the cluster; put "
+                "the user into auth.username, the token into a Secret that auth.passwordEnv or auth.passwordFile names"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.proxy and self.proxy_env:
+            raise ValueError("proxy and proxyEnv are given; one of them names the proxy")
+        if without_secrets(self.proxy) != self.proxy:
+            raise ValueError("the proxy's address carries a password; name a variable that holds it in proxyEnv")
+        if (self.proxy or self.proxy_env) and not self.url.startswith("https://"):
+            raise ValueError("a proxy is used for https only; take proxy and proxyEnv out, or give an https address")
+        if self.ca_file and not self.url.startswith("https://"):
+            raise ValueError("caFile is used for https only; for ssh give knownHosts")
+        return self
 
 
 class KubeSettings(_Section):

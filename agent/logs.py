@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import structlog
 
+from model.addresses import without_secrets
 from model.plain_text import plain, plain_block
 
 BURST = 5
@@ -79,6 +80,7 @@ def configure_logs(log_format: str = "json", *, level: str = "INFO") -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        _without_secrets,
     ]
     structlog.configure(
         processors=[*shared, *(_for_machines() if log_format == "json" else _for_people())],
@@ -91,7 +93,12 @@ def configure_logs(log_format: str = "json", *, level: str = "INFO") -> None:
 
 def _for_machines() -> list[structlog.typing.Processor]:
     """JSON writes every sign beyond ASCII, and every control character, as an escape."""
-    return [structlog.processors.format_exc_info, _shorten_traceback, structlog.processors.JSONRenderer()]
+    return [
+        structlog.processors.format_exc_info,
+        _without_secrets,
+        _shorten_traceback,
+        structlog.processors.JSONRenderer(),
+    ]
 
 
 def _for_people() -> list[structlog.typing.Processor]:
@@ -99,6 +106,14 @@ def _for_people() -> list[structlog.typing.Processor]:
         _plain_values,
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_plain_traceback),
     ]
+
+
+def _without_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """An address may carry a password or a token, whoever logs it."""
+    for name, value in event.items():
+        if isinstance(value, str) and "://" in value:
+            event[name] = without_secrets(value)
+    return event
 
 
 def _shorten_traceback(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -120,5 +135,6 @@ def _plain_traceback(out: TextIO, failure: Any) -> None:
     buffer = io.StringIO()
     structlog.dev.plain_traceback(buffer, failure)
     out.writelines(
-        f"\n    {line}" for line in plain_block(buffer.getvalue().strip("\n")[-_TRACEBACK_MOST:]).split("\n")
+        f"\n    {line}"
+        for line in plain_block(without_secrets(buffer.getvalue()).strip("\n")[-_TRACEBACK_MOST:]).split("\n")
     )

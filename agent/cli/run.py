@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +12,12 @@ from agent.cli import exits
 from agent.clouds import cloud_provider
 from agent.clouds.provider import CloudConnection, ConnectedCloud
 from agent.config import InvalidConfiguration, Settings, load_settings
+from agent.fleet_source import open_source
 from agent.logs import configure_logs
 from agent.process import Agent
+from model.addresses import without_secrets
 from providers.clock import Clock, SystemClock
-from providers.git.auth import Auth, Bearer, Remote, SshKey, UserPassword
-from providers.git.selector import select
-from providers.git.signature import Mode, Verification
-from providers.git.source import GitSettings, GitSource
+from providers.git.errors import SourceError
 from providers.kube.config import connect
 from providers.kube.errors import AlreadyExists, KubeError
 from providers.kube.transport import KubeTransport
@@ -46,13 +44,13 @@ def run_agent(config: Path) -> int:
             install_crds(transport)
         cloud, notices, health = open_cloud(settings, clock, ClusterVersion(transport, clock))
         source = open_source(settings, clock)
-    except (KubeError, CloudError, ValueError, OSError) as error:
+    except (KubeError, CloudError, SourceError, ValueError, OSError) as error:
         log.error("cannot_start", why=f"{type(error).__name__}: {error}")  # noqa: TRY400 - the cause is in the message
         return exits.ERROR
     agent = Agent(settings, transport, cloud, source, notices, health, clock=clock)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop())
-    log.info("started", cluster=settings.cluster, source=settings.source.url, pid=os.getpid())
+    log.info("started", cluster=settings.cluster, source=without_secrets(settings.source.url), pid=os.getpid())
     agent.run()
     log.info("stopped", lost_lease=agent.lost_lease)
     return exits.ERROR if agent.lost_lease else exits.OK
@@ -85,40 +83,6 @@ def open_cloud(settings: Settings, clock: Clock, kubernetes_version: Callable[[]
         kubernetes_version,
     )
     return cloud_provider(settings.cloud).connect(where, clock)
-
-
-def open_source(settings: Settings, clock: Clock) -> GitSource:
-    """The fleet repository."""
-    source = settings.source
-    ref = source.ref
-    known_hosts = source.known_hosts.read_text(encoding="utf-8") if source.known_hosts else ""
-    verification = Verification(source.allowed_signers, Mode(source.signature_mode)) if source.allowed_signers else None
-    return GitSource(
-        GitSettings(
-            remote=Remote(source.url, auth=_auth(settings), known_hosts=known_hosts),
-            cache_dir=source.cache_dir,
-            selector=select(ref.branch, ref.tag, ref.semver, ref.name, ref.commit),
-            sub_path=source.path,
-            verification=verification,
-            interval_s=source.poll_interval_s,
-            max_backoff_s=max(900.0, source.poll_interval_s),
-        ),
-        clock,
-        random.Random(),
-    )
-
-
-def _auth(settings: Settings) -> Auth | None:
-    auth = settings.source.auth
-    if auth.ssh_key_file:
-        passphrase = os.environ.get(auth.ssh_passphrase_env, "") if auth.ssh_passphrase_env else ""
-        key = auth.ssh_key_file.read_text(encoding="utf-8")
-        return SshKey(key, passphrase=passphrase, user=auth.username or "git")
-    if auth.bearer_env:
-        return Bearer(os.environ[auth.bearer_env])
-    if auth.password_env:
-        return UserPassword(auth.username or "x-access-token", os.environ[auth.password_env])
-    return None
 
 
 class ClusterVersion:

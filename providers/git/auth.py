@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from model.addresses import without_secrets
 from providers.git.errors import InvalidSelector
 
 _SHORT_SSH = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)\S+", re.ASCII)
@@ -100,10 +101,7 @@ class Remote:
     @property
     def shown(self) -> str:
         """The address without user, password or query, fit for logs and messages."""
-        if "://" not in self.url:
-            return self.url
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return without_secrets(self.url)
 
 
 def host_of(url: str) -> str:

@@ -30,6 +30,10 @@ class AuthenticationFailed(SourceError):
     """The remote wants other credentials than the ones we have."""
 
 
+class CredentialsMissing(SourceError):
+    """What the settings name to get in with (a variable, a file) is not there."""
+
+
 class HostKeyRejected(SourceError):
     """The remote's SSH host key or TLS certificate is not one we trust."""
 

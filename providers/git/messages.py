@@ -99,6 +99,8 @@ class ReaderStart:
     mirror: MirrorLimits
     reader: ReaderLimits
     any_owner: bool = False
+    authorities: str = ""
+    """Digest of the remote's `ca_file`."""
 
 
 @dataclass(frozen=True)

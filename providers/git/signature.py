@@ -7,14 +7,12 @@ expired key can write any time there.
 import hashlib
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Protocol
 
-from providers.git.allowed import AllowedSigners, parse_allowed_signers
 from providers.git.errors import SignatureRejected
 from providers.git.history import statements
 from providers.git.selector import TAGS, Target
-from providers.git.sshsig import BEGIN, check_signature, parse_signature
+from providers.git.sshsig import BEGIN
 
 PGP = b"-----BEGIN PGP "
 _X509 = b"-----BEGIN SIGNED MESSAGE-----"
@@ -26,14 +24,6 @@ class Mode(Enum):
     HEAD = "HEAD"
     TAG = "Tag"
     TAG_AND_HEAD = "TagAndHEAD"
-
-
-class TrustMode(Enum):
-    """Whose signatures count (`source.trust`)."""
-
-    SSH = "ssh"
-    PGP = "pgp"
-    FORGE_APPROVAL = "forgeApproval"
 
 
 @dataclass(frozen=True)
@@ -53,23 +43,6 @@ class Signers(Protocol):
 
 
 @dataclass(frozen=True)
-class SshSigners:
-    """Holders of SSH keys, from an allowed_signers file."""
-
-    allowed: AllowedSigners
-
-    def signer(self, signed: SignedObject, seen_s: float) -> str:
-        """The principal of the key."""
-        if signed.signature.startswith(PGP):
-            raise SignatureRejected("it is signed with PGP, and source.trust is ssh; sign with ssh, or set it to pgp")
-        if not signed.signature.startswith(BEGIN):
-            raise SignatureRejected("signatures of this kind are not supported; sign with ssh")
-        signature = parse_signature(signed.signature)
-        check_signature(signature, signed.payload)
-        return self.allowed.principal(signature.key, seen_s)
-
-
-@dataclass(frozen=True)
 class Evidence:
     """What proves who vouches for a revision: its commit, and the tag that names it (empty where there is none)."""
 
@@ -78,35 +51,6 @@ class Evidence:
     """The oid of the object that the ref names."""
     commit: bytes
     tag: bytes = b""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Demand signatures: what of, and the file that says by whom. The file must lie outside the repository."""
-
-    signers: Path
-    mode: Mode = Mode.HEAD
-    trust: TrustMode = TrustMode.SSH
-
-    def load(self) -> "Signers":
-        """The signers as of now; read anew each time, so that a revoked key counts at once.
-
-        Errors: SignatureRejected if the file cannot be read: no list, no trust.
-        """
-        return self.parse(self.content())
-
-    def content(self) -> bytes:
-        """What the file holds now. Errors: SignatureRejected."""
-        try:
-            return self.signers.read_bytes()
-        except OSError as error:
-            raise SignatureRejected(
-                f"the allowed signers in {self.signers} cannot be read: {error.strerror}"
-            ) from error
-
-    def parse(self, content: bytes) -> "Signers":
-        """The signers that the file lists. Errors: SignatureRejected."""
-        return SshSigners(parse_allowed_signers(content))
 
 
 @dataclass(frozen=True)

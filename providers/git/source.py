@@ -5,6 +5,7 @@ Everything that touches the repository happens in a reader process with bounds; 
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,8 +46,9 @@ from providers.git.messages import (
 )
 from providers.git.record import SourceRecord
 from providers.git.selector import Branch, Selector, Target, revision_target
-from providers.git.signature import Evidence, Mode, Signers, Verification, verify_revision
+from providers.git.signature import Evidence, Mode, Signers, verify_revision
 from providers.git.snapshot import RevisionSnapshot
+from providers.git.trust import SignerFiles, Verification
 
 _log = structlog.get_logger(__name__)
 _REST = 4.0
@@ -94,20 +96,22 @@ class GitSettings:
     def __post_init__(self) -> None:
         if self.interval_s <= 0 or not 0 <= self.jitter < 1 or self.max_backoff_s < self.interval_s:
             raise ValueError("interval_s > 0, 0 <= jitter < 1 and max_backoff_s >= interval_s must hold")
-        if self.verification is not None:
-            self._check_outside(self.verification.signers.resolve())
+        for signers in self.verification.files if self.verification else ():
+            self._check_outside(signers.resolve())
 
     def _check_outside(self, signers: Path) -> None:
         """A list of signers that a push could change would let anybody sign."""
         places = [self.cache_dir, *([Path(self.remote.path)] if self.remote.scheme == "file" else [])]
         if any(signers.is_relative_to(place.resolve()) for place in places):
-            raise ValueError(
-                f"the allowed signers file {signers} lies inside the repository or its cache; keep it outside"
-            )
+            raise ValueError(f"the list of signers {signers} lies inside the repository or its cache; keep it outside")
 
     def start(self, remote: Remote) -> ReaderStart:
-        """What the reader process is told first."""
-        return ReaderStart(remote, self.cache_dir, self.mirror, self.reader, self.any_owner)
+        """What the reader process is told first. OpenSSL reads a file of authorities once: its content counts."""
+        authorities = ""
+        if remote.ca_file is not None:
+            with suppress(OSError):
+                authorities = hashlib.sha256(remote.ca_file.read_bytes()).hexdigest()
+        return ReaderStart(remote, self.cache_dir, self.mirror, self.reader, self.any_owner, authorities)
 
 
 class _Refusal(NamedTuple):
@@ -115,7 +119,7 @@ class _Refusal(NamedTuple):
 
     tip: Tip
     error: SourceError
-    signers: bytes
+    signers: SignerFiles
 
 
 class TrustStanding(NamedTuple):
@@ -147,7 +151,7 @@ class GitSource:
         self._refused: _Refusal | None = None
         self._handed_out: dict[str, tuple[Tip, Evidence]] = {}
         self._in_force = ""
-        self._judged: tuple[str, bytes] = ("", b"")
+        self._judged: tuple[str, SignerFiles | None] = ("", None)
         self._standing = TrustStanding("", "", "")
         self.last_good: RevisionSnapshot | None = None
         self.next_poll_s = 0.0
@@ -216,14 +220,13 @@ class GitSource:
         if verification is None or known is None:
             return TrustStanding(self._in_force, "", "")
         try:
-            content = verification.content()
-            if (self._in_force, content) != self._judged:
-                self._standing = TrustStanding(
-                    self._in_force, self._verify(known[1], verification.parse(content))[0], ""
-                )
-                self._judged = self._in_force, content
+            listed = verification.read()
+            if (self._in_force, listed) != self._judged:
+                signer, _ = self._verify(known[1], listed.parse())
+                self._standing = TrustStanding(self._in_force, signer, "")
+                self._judged = self._in_force, listed
         except SourceError as error:
-            self._judged = ("", b"")
+            self._judged = ("", None)
             self._standing = TrustStanding(self._in_force, "", str(error))
         return self._standing
 
@@ -249,13 +252,13 @@ class GitSource:
 
     def _poll(self) -> RevisionSnapshot | None:
         settings = self._settings
-        content = b"" if settings.verification is None else settings.verification.content()
-        refused = self._refused if self._refused and self._refused.signers == content else None
+        listed = self._listed()
+        refused = self._refused if self._refused and self._refused.signers == listed else None
         known = [tip for tip in (self._tip, refused.tip if refused else None) if tip is not None]
         self._keep_in_force()
         answer = self._ask(FindRevision(settings.selector, settings.sub_path, settings.files, known))
         if isinstance(answer, RevisionRead):
-            return self._accept(answer, content)
+            return self._accept(answer, listed)
         if refused is not None and answer == Unmoved(refused.tip):
             raise refused.error.with_traceback(None)
         return None
@@ -269,12 +272,8 @@ class GitSource:
         self._failures = 0 if known else self._failures + 1
         tip = self._reader.tip
         if not known and tip is not None and isinstance(error, _OF_THE_TIP):
-            verification = self._settings.verification
-            try:
-                content = b"" if verification is None else verification.content()
-            except SignatureRejected:
-                return
-            self._refused = _Refusal(tip, error, content)
+            with suppress(SignatureRejected):
+                self._refused = _Refusal(tip, error, self._listed())
 
     def _keep_in_force(self) -> None:
         """Let the mirror hold on to the revision in force, before a fetch drops its ref."""
@@ -295,18 +294,22 @@ class GitSource:
 
     # -- what is believed ---------------------------------------------------------------------------------------
 
-    def _accept(self, found: RevisionRead, content: bytes) -> RevisionSnapshot:
-        snapshot = self._snapshot(found, content)
+    def _listed(self) -> SignerFiles:
+        verification = self._settings.verification
+        return SignerFiles() if verification is None else verification.read()
+
+    def _accept(self, found: RevisionRead, listed: SignerFiles) -> RevisionSnapshot:
+        snapshot = self._snapshot(found, listed)
         self._tip, self._refused = found.tip, None
         self.last_good = snapshot
         return snapshot
 
-    def _snapshot(self, found: RevisionRead, content: bytes) -> RevisionSnapshot:
+    def _snapshot(self, found: RevisionRead, listed: SignerFiles) -> RevisionSnapshot:
         settings, target = self._settings, found.tip.target
         evidence = Evidence(target, found.tip.raw, found.commit, found.tag)
         signer, leaves = None, frozenset[str]()
         if settings.verification is not None:
-            signer, leaves = self._verify(evidence, settings.verification.parse(content))
+            signer, leaves = self._verify(evidence, listed.parse())
         self._remember(target.revision, found.tip, evidence)
         tag_signed = settings.verification is not None and settings.verification.mode is not Mode.HEAD
         any_order = settings.history is HistoryRule.ANY
@@ -353,8 +356,7 @@ class GitSource:
         return found
 
     def _restored(self, found: RevisionRead) -> RevisionSnapshot:
-        verification = self._settings.verification
-        snapshot = self._snapshot(found, b"" if verification is None else verification.content())
+        snapshot = self._snapshot(found, self._listed())
         self._in_force = snapshot.revision
         if self.last_good is None:
             self.last_good = snapshot

@@ -8,6 +8,7 @@ from typing import Any
 import pygit2
 from pygit2.enums import CredentialType
 
+from model.addresses import without_secrets
 from providers.clock import Clock
 from providers.git.auth import Auth, Bearer, ForgeToken, Remote, SshKey, UserPassword, host_of
 from providers.git.errors import (
@@ -146,5 +147,5 @@ def _general(error: pygit2.GitError, remote: Remote) -> SourceError:
 
 def _text(error: BaseException, remote: Remote) -> str:
     """The library's words without our address, which may carry a password, and on one line."""
-    words = str(error).replace(remote.url, remote.shown)
+    words = without_secrets(str(error).replace(remote.url, remote.shown))
     return " ".join(words.split())[:300]

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from agent import process as process_module
-from agent.cli.run import ClusterVersion, install_crds, open_cloud, open_source
+from agent.cli.run import ClusterVersion, install_crds, open_cloud
 from agent.config import Settings
 from agent.demo.jobs import job
+from agent.fleet_source import open_source
 from agent.process import Agent
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld

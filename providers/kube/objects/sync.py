@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw
 
+from model.addresses import without_secrets
 from model.plain_text import plain
 from providers.kube.objects.conditions import Condition, Finding, conditions_of, written
 from providers.kube.objects.instants import format_instant, instant_of
@@ -73,16 +73,8 @@ _decoder = msgspec.json.Decoder(_FleetSync)
 
 def sync_object(name: str, url: str, reference: str, path: str) -> JsonObject:
     """The FleetSync of an agent: where it reads from. Credentials in the address stay out of the cluster."""
-    spec = {"url": _public(url), "reference": reference, "path": path}
+    spec = {"url": without_secrets(url), "reference": reference, "path": path}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
-
-
-def _public(url: str) -> str:
-    """The address without user, password, query and fragment; scp-like addresses carry no secrets."""
-    parts = urlsplit(url)
-    if not parts.scheme or not parts.netloc:
-        return url
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:

@@ -28,13 +28,12 @@ from providers.git.selector import Target
 from providers.git.signature import (
     Evidence,
     Mode,
-    SshSigners,
-    Verification,
     split_commit,
     split_tag,
     verify_revision,
 )
 from providers.git.sshsig import check_signature, parse_signature
+from providers.git.trust import ListedSigners, SshSigners, TrustMode, Verification
 from tests.providers.git.support import ENVIRONMENT, EPOCH_S, WorkTree
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
@@ -377,7 +376,7 @@ def test_the_first_sight_counts_and_not_the_committers_clock(signed: WorkTree, a
 
 def test_what_was_read_must_be_what_its_name_says(signed: WorkTree, ada: str) -> None:
     found = evidence(open_repository(signed.path), Target("", signed.head()))
-    signers = SshSigners(parse_allowed_signers(ada.encode()))
+    signers = ListedSigners(SshSigners(parse_allowed_signers(ada.encode())))
     with pytest.raises(SignatureRejected, match="is not"):
         verify_revision(replace(found, target=Target("", "1" * 40)), Mode.HEAD, signers, EPOCH_S)
 
@@ -385,7 +384,7 @@ def test_what_was_read_must_be_what_its_name_says(signed: WorkTree, ada: str) ->
 def test_pgp_is_refused_in_words(signed: WorkTree, ada: str) -> None:
     raw = open_repository(signed.path).odb.read(signed.head())[1].replace(b"SSH SIGNATURE", b"PGP SIGNATURE")
     oid = signed.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw)
-    with pytest.raises(SignatureRejected, match=r"signed with PGP, and source.trust is ssh"):
+    with pytest.raises(SignatureRejected, match="carries an OpenPGP signature, and SSH signatures count"):
         by_commit(open_repository(signed.path), oid, parse_allowed_signers(ada.encode()))
 
 
@@ -398,7 +397,7 @@ def evidence(repo: Any, target: Target) -> Evidence:
 
 
 def by_mode(repo: Any, target: Target, mode: Mode, allowed: AllowedSigners, seen_s: float = EPOCH_S) -> str:
-    return verify_revision(evidence(repo, target), mode, SshSigners(allowed), seen_s).signer
+    return verify_revision(evidence(repo, target), mode, ListedSigners(SshSigners(allowed)), seen_s).signer
 
 
 def by_commit(repo: Any, oid: str, allowed: AllowedSigners, seen_s: float = EPOCH_S) -> str:
@@ -476,11 +475,29 @@ def replace_ref(target: Target, ref: str) -> Target:
 
 
 def test_the_list_is_read_anew_and_its_absence_allows_nobody(tmp_path: Path, ada: str) -> None:
-    wanted = Verification(tmp_path / "signers")
+    path = tmp_path / "signers"
+    wanted = Verification(path)
     with pytest.raises(SignatureRejected, match="cannot be read"):
-        wanted.load()
-    wanted.signers.write_text(ada)
-    assert wanted.load() == SshSigners(parse_allowed_signers(ada.encode()))
-    wanted.signers.write_text("")
-    assert wanted.load() == SshSigners(parse_allowed_signers(b""))
-    assert replace(wanted, mode=Mode.TAG).mode is Mode.TAG
+        wanted.read()
+    path.write_text(ada)
+    wanted.check()
+    assert wanted.read().parse() == ListedSigners(SshSigners(parse_allowed_signers(ada.encode())))
+    path.write_text("")
+    assert wanted.read().parse() == ListedSigners(SshSigners(parse_allowed_signers(b"")))
+    path.write_text("ada what")
+    with pytest.raises(SignatureRejected, match="line 1"):
+        wanted.check()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"trust": (TrustMode.FORGE_APPROVAL,)}, "forgeApproval needs a forge"),
+        ({"trust": (TrustMode.PGP,)}, "pgp needs source.pgpKeys"),
+        ({}, "ssh needs source.allowedSigners"),
+        ({"allowed_signers": Path("x"), "pgp_keys": Path("y")}, "pgpKeys counts only with pgp in source.trust"),
+    ],
+)
+def test_a_mode_of_trust_and_its_file_go_together(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Verification(**given)
