@@ -29,7 +29,6 @@ KEPT: dict[Key, str] = {
     ("model.plain_text", "markdown"): TRUST,  # `plan --output markdown` writes with these three
     ("model.plain_text", "fenced"): TRUST,
     ("model.plain_text", "code_span"): TRUST,
-    ("providers.git.trust", "Approvals"): REVIEW,  # the port of `source.trust: [forgeApproval]`
     ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
     ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them

@@ -93,9 +93,10 @@ class Verification:
     mode: Mode = Mode.HEAD
     pgp_keys: Path | None = None
     trust: tuple[TrustMode, ...] = (TrustMode.SSH,)
+    approvals: Approvals | None = None
 
     def __post_init__(self) -> None:
-        if TrustMode.FORGE_APPROVAL in self.trust:
+        if TrustMode.FORGE_APPROVAL in self.trust and self.approvals is None:
             raise ValueError(
                 "source.trust forgeApproval needs a forge to ask who approved what was merged, and none can be "
                 "configured yet; use ssh, or pgp with the key that the forge signs its merges with"
@@ -104,9 +105,10 @@ class Verification:
             (TrustMode.SSH, self.allowed_signers, "allowedSigners"),
             (TrustMode.PGP, self.pgp_keys, "pgpKeys"),
         ):
-            if mode in self.trust and file is None:
+            counts = mode in self.trust or (mode is TrustMode.PGP and TrustMode.FORGE_APPROVAL in self.trust)
+            if counts and file is None:
                 raise ValueError(f"source.trust {mode.value} needs source.{key}, the file that says who may sign")
-            if mode not in self.trust and file is not None:
+            if not counts and file is not None:
                 raise ValueError(f"source.{key} counts only with {mode.value} in source.trust")
 
     @property
@@ -119,6 +121,14 @@ class Verification:
         if self.pgp_keys is not None:
             check_program()
         self.read().parse()
+
+    def check_approval(self, oid: str) -> None:
+        """With `forgeApproval`, a good signature (the forge's) is not enough: owners must have approved what it merged.
+
+        Errors: SignatureRejected, and those of the forge.
+        """
+        if self.approvals is not None and not self.approvals.approved_by(oid):
+            raise SignatureRejected(f"nobody whose approval counts has approved what commit {oid[:10]} merges")
 
     def read(self) -> SignerFiles:
         """What the files hold now, read anew each time, so that a revoked key counts at once.
