@@ -153,6 +153,7 @@ class HttpListener:
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         answer = await self._answer(request)
         answer.force_close()
+        answer.headers["Server"] = "muster"  # not which versions of what serve it
         return answer
 
     def _tell(self, why: ConnectionRefusal) -> None:

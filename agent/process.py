@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -258,7 +258,9 @@ class Agent:
             failures=failures,
         )
         self._brain = brain
-        sources, watching, scheduler = self._listen(self._restore(reports, publisher, sync), questions)
+        sources, watching, scheduler = self._listen(
+            self._restore(reports, publisher, sync), questions, publisher.handled
+        )
         try:
             self._think(brain, books, publisher)
         finally:
@@ -297,10 +299,12 @@ class Agent:
             sync.expect(expected)
         return expected
 
-    def _listen(self, in_force: str, questions: ResolutionQuestions) -> tuple[list[SourceThread], list[Any], Any]:
+    def _listen(
+        self, in_force: str, questions: ResolutionQuestions, handled: Callable[[str], None]
+    ) -> tuple[list[SourceThread], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
         source = partial(SourceThread, stop=self._stopping, count=self._count_source)
-        self._git = source("git", git_listener(self._source, put, in_force))
+        self._git = git = source("git", git_listener(self._source, put, in_force))
         listing = instances_listener(self._cloud, put, self._clock, settings.of_cloud.poll_interval_s)
         reservations = reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S)
         resolutions = resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked)
@@ -318,7 +322,13 @@ class Agent:
             listen = health_listener(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
             sources.append(source("health", listen))
         watching = reflectors(self._transport, put, self._clock, self._rng, self._count_source)
-        watching.append(request_reflector(self._transport, settings.cluster, self._git.poke, self._clock, self._rng))
+
+        def requested(value: str) -> None:
+            handled(value)
+            git.poke()
+
+        rng = random.Random(self._rng.random())
+        watching.append(request_reflector(self._transport, settings.cluster, requested, self._clock, rng))
         for thread in sources:
             thread.start()
         for reflector in watching:

@@ -5,6 +5,7 @@ Never read back to decide, with one exception: the FleetSync says after a restar
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -21,6 +22,7 @@ from fleet.disruption.drift import drifted_claims
 from fleet.snapshot import Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.plain_text import plain
 from providers.clock import Clock
 from providers.kube.errors import KubeError, NotFound
 from providers.kube.objects import (
@@ -43,6 +45,7 @@ from providers.kube.transport import KubeTransport
 log = structlog.get_logger(__name__)
 
 EVERY_S = 1.0
+_REQUEST_MOST = 64
 _UNKNOWN: Any = object()
 """Equal to no report: what stands in the cluster is not known."""
 
@@ -177,6 +180,7 @@ class Publisher(Watcher):
         self._source = source
         self._clock = clock
         self._report = SyncReport(reports.name)
+        self._handled_request = ""
         self._shown_at_s = float("-inf")
         self._shown_state: SyncState | None = None
 
@@ -207,9 +211,14 @@ class Publisher(Watcher):
         self._reports.withdraw("Queue", QUEUES, set(fleet.queues))
         self._reports.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
 
+    def handled(self, request: str) -> None:
+        """Shows from the next time on that this request to poll has been heard. Any thread may call it."""
+        self._handled_request = plain(request)[:_REQUEST_MOST]
+
     def show_sync(self, drifting: int = 0) -> None:
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
-        report = sync_report(self._reports.name, self._sync.state, drifting, self._report, self._failures)
+        before = replace(self._report, handled_request=self._handled_request or self._report.handled_request)
+        report = sync_report(self._reports.name, self._sync.state, drifting, before, self._failures)
         self._report = report
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

@@ -66,28 +66,28 @@ def leave_request(transport: KubeTransport, name: str, clock: Clock) -> bool:
 
 
 class RequestListener:
-    """Takes batches of a reflector; calls `poke` when the annotation of one object has another value than before."""
+    """Takes batches of a reflector; calls `poke` with the annotation when it has another value than before."""
 
-    def __init__(self, poke: Callable[[], object]) -> None:
+    def __init__(self, poke: Callable[[str], object]) -> None:
         self._poke = poke
         self._asked: dict[str, str] = {}
         self._known = False
 
     def __call__(self, batch: Batch[_RequestedObject]) -> None:
         """What is there at the start is no request: whoever starts polls anyway."""
-        pokes = False
+        asked = ""
         for name, found in told(batch, self._asked.keys()):
             before = self._asked.pop(name, "")
             if found is not None:
                 self._asked[name] = found.asked
-                pokes |= bool(found.asked) and found.asked != before
-        if pokes and (self._known or isinstance(batch, Changes)):
-            self._poke()
+                asked = found.asked if found.asked != before else asked
+        if asked and (self._known or isinstance(batch, Changes)):
+            self._poke(asked)
         self._known = True
 
 
 def request_reflector(
-    transport: KubeTransport, name: str, poke: Callable[[], object], clock: Clock, rng: random.Random
+    transport: KubeTransport, name: str, poke: Callable[[str], object], clock: Clock, rng: random.Random
 ) -> Reflector[_RequestedObject]:
     """Returns a reflector of the one FleetSync, not started yet."""
 

@@ -194,6 +194,7 @@ def sync_report(
         findings=tuple(findings),
         history=history,
         plan=_summary(state.plan) if state.plan else None if state.attempted else before.plan,
+        handled_request=before.handled_request,
         problems=shown,
         problem_count=len(shown),
     )

@@ -139,6 +139,14 @@ def test_probes_say_why_not(pages: tuple[FakeStatus, HttpListener], path: str, a
     assert ask(listener.port, "GET", path) == (503, "the reason\\x1b\\nforged\n")
 
 
+def test_an_answer_does_not_tell_what_serves_it(hook: Hook) -> None:
+    with hook.connect() as sender:
+        sender.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+        said = sender.recv(4096).decode()
+    assert "Server: muster\r\n" in said
+    assert "aiohttp" not in said
+
+
 def test_metrics(pages: tuple[FakeStatus, HttpListener]) -> None:
     assert ask(pages[1].port, "GET", "/metrics") == (200, "# HELP muster_x x\n")
 

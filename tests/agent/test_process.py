@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,10 +137,18 @@ class AgentPlace:
         self.agents.append(Running(self, name, election=election, timing=timing, poll_s=poll_s))
         return self.agents[-1]
 
+    def sync(self) -> dict[str, Any]:
+        """The FleetSync."""
+        (found,) = self.world.store.list(self.world.store.resource("FleetSync"))
+        return found
+
     def applied(self) -> str:
         """The revision in force, as the FleetSync tells it."""
-        syncs = self.world.store.list(self.world.store.resource("FleetSync"))
-        return str((syncs[0].get("status") or {}).get("appliedRevision", "")) if syncs else ""
+        return str((self.sync().get("status") or {}).get("appliedRevision", ""))
+
+    def handled(self) -> str:
+        """The request to poll that was heard last."""
+        return str((self.sync().get("status") or {}).get("lastHandledRequest", ""))
 
     def submit(self, name: str) -> None:
         manifest = job(name, "t", "normal", pods=1, requests={"nvidia.com/gpu": "8"})
@@ -244,6 +253,8 @@ def test_a_delivery_counts_whichever_agent_it_reaches(place: AgentPlace, to_stan
     assert reached.deliver("test") == 202
     until(lambda: commit in place.applied(), "the push is in force")
     assert not second.leads
+    if to_standby:
+        until(lambda: place.sync()["metadata"]["annotations"]["muster.dev/requested-at"] == place.handled(), "its echo")
     assert 'muster_webhook_deliveries_total{sender="generic",status="202"} 1.0' in reached.get("/metrics")[1]
 
 

@@ -38,11 +38,16 @@ def test_without_a_fleet_sync_no_request_can_be_left(transport: KubeTransport) -
 
 
 def test_requests_are_heard_each_once_and_survive_what_the_agent_writes(transport: KubeTransport) -> None:
-    clock, heard = VirtualClock(), threading.Semaphore(0)
+    clock, heard, values = VirtualClock(), threading.Semaphore(0), list[str]()
+
+    def poke(value: str) -> None:
+        values.append(value)
+        heard.release()
+
     shown(transport, "c")
     shown(transport, "other")
     assert leave_request(transport, "c", clock), "before anybody leads"
-    reflector = request_reflector(transport, "c", heard.release, clock, random.Random(1))
+    reflector = request_reflector(transport, "c", poke, clock, random.Random(1))
     reflector.start()
     try:
         assert reflector.synced.wait(WITHIN_S)
@@ -60,6 +65,7 @@ def test_requests_are_heard_each_once_and_survive_what_the_agent_writes(transpor
         assert leave_request(transport, "c", clock)
         assert heard.acquire(timeout=WITHIN_S)
         assert not heard.acquire(blocking=False), "another object, and another annotation, are no request"
+        assert len(set(values)) == len(values) == 3
     finally:
         reflector.stop(1.0)
 
