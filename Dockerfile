@@ -42,6 +42,10 @@ ENV PATH=/opt/muster/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
+# gpgv checks OpenPGP signatures (source.trust: pgp). Debian signs what apt installs; which version it is, the bill of materials tells.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gpgv \
+    && rm -rf /var/lib/apt/lists/*
 RUN install -d -o 65532 -g 65532 /var/lib/muster
 COPY --from=installed /opt/muster /opt/muster
 USER 65532:65532

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from providers.git.pgp import PROGRAM
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
@@ -38,6 +40,13 @@ def test_every_stage_of_the_image_stands_on_the_base_that_the_release_gives_by_d
     said = script(RELEASE)
     assert "image=python:3.11-slim@$digest" in said
     assert '--build-arg "PYTHON_IMAGE=$PYTHON_IMAGE"' in said
+
+
+def test_the_image_has_the_programs_that_the_agent_runs() -> None:
+    """Debian's newer images verify packages with another program, and have no gpgv of their own."""
+    last = text("Dockerfile").rpartition("\nFROM ")[2]
+    assert f"apt-get install --yes --no-install-recommends {PROGRAM} " in last
+    assert last.index("apt-get install") < last.index("\nUSER ")
 
 
 def test_the_image_carries_its_bill_of_materials_and_signed_provenance() -> None:
