@@ -237,8 +237,8 @@ def _summary(plan: Plan) -> PlanSummary:
     return PlanSummary(
         nodes_added=verbs.count("create") + verbs.count("replace"),
         nodes_removed=verbs.count("delete") + verbs.count("replace"),
-        gangs_evicted=len(plan.gangs),
-        usd_per_hour_before=plan.now.usd_h,
-        usd_per_hour_after=plan.then.usd_h,
+        gangs_evicted=sum(gang.stopped for gang in plan.gangs),
+        usd_per_hour_before=plan.now.usd_h if plan.now else 0.0,
+        usd_per_hour_after=plan.then.usd_h if plan.then else 0.0,
         text=summary(plan) + (f" Refused: {'; '.join(plan.refusals)}" if plan.refusals else ""),
     )

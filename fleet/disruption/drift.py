@@ -259,13 +259,6 @@ def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     }
 
 
-def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
-    """Returns how a machine differs from its pool: the first difference found."""
-    found = _drift_of(fleet, claim, _inputs(snapshot))
-    young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
-    return NO_DRIFT if found.reason == DriftReason.TYPE_GONE and young else found
-
-
 def _inputs(snapshot: Snapshot) -> DriftInputs:
     reserved = reservation_selector(snapshot)
     return _gathered(snapshot.index, snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)

@@ -101,20 +101,6 @@ def _group_blocked(context: DisruptionContext, claim: Claim, due: Due) -> Blocke
     return Blocked(Obstacle.TURN, "others go first, its turn comes")
 
 
-def kept_for_long(context: DisruptionContext, due: Due) -> Mapping[str, str]:
-    """Says of busy machines (by claim) that are `due` why they stay for now, where budgets do not let them go.
-
-    Budgets are hard: machines whose gangs span more of a pool than it may lose stay until their gangs end, those that
-    PodDisruptionBudgets hold stay until these allow more. Whoever reads a plan should know.
-    """
-    found: dict[str, str] = {}
-    for group in groups(context, due) if context.snapshot.pod_budgets else ():
-        held = context.pod_budget(group.claims, due[group.names[0]][0])
-        if held is not None:
-            found |= dict.fromkeys(group.names, f"waits: {held.message}")
-    return found | _over_budget(context, due)
-
-
 def _over_budget(context: DisruptionContext, due: Due) -> dict[str, str]:
     """Says of busy machines (by claim) why they stay until their gangs end: no budget ever lets their group go."""
     found: dict[str, str] = {}

@@ -7,15 +7,40 @@ from dataclasses import dataclass
 from fleet.actions import PurchaseTally
 from fleet.offerings.overlays import applied_overlays
 from fleet.plan.changes import PlannedChange, declared_changes
-from fleet.plan.forecast import Forecast, GangImpact, HourlyBill, forecast
-from fleet.plan.guards import refusals
+from fleet.plan.consequences import (
+    Consequences,
+    GangImpact,
+    HourlyBill,
+    bill,
+    caused,
+    consequences,
+    impacts,
+    stopped_anyway,
+)
+from fleet.plan.guards import Foreseen, refusals
+from fleet.plan.simulated_run import simulate
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
+class WithoutRevision:
+    """What happens as well if the revision does not come into force."""
+
+    machines: tuple[PlannedChange, ...] = ()
+    gangs: tuple[GangImpact, ...] = ()
+    """Gangs that are stopped."""
+    bill: HourlyBill | None = None
+    """Once nothing changes any more; None without a world."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a revision would change, and why it may not. `plan_id` is a hash of what is desired and what is observed."""
+    """What a revision causes, and why it may not: the difference of two runs of the deciders, under base and head.
+
+    `plan_id` is a hash of what is desired and what is observed. Without a world only declarations are compared, and
+    what is not known is None.
+    """
 
     plan_id: str
     base_revision: str
@@ -23,23 +48,33 @@ class Plan:
     observed_at_s: float
     declared: tuple[PlannedChange, ...]
     machines: tuple[PlannedChange, ...]
+    """What becomes of machines because of the revision."""
     gangs: tuple[GangImpact, ...]
-    now: HourlyBill
-    then: HourlyBill
+    """Gangs that fare otherwise because of the revision."""
+    without: WithoutRevision
+    now: HourlyBill | None
+    then: HourlyBill | None
+    """Once nothing changes any more, or at the horizon."""
     refusals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     """What is declared and does not hold."""
     purchase: PurchaseTally | None = None
     """What waiting gangs would buy, and how near that is to the least possible."""
+    region: str = ""
+    """Of the prices; empty without a world."""
+    price_source: str = ""
 
     @property
     def empty(self) -> bool:
         """Returns whether no declaration and no machine would change."""
-        return not self.declared and not self.machines
+        return not self.declared and not self.machines and not self.gangs
 
     def counts(self) -> dict[str, int]:
-        """Returns Terraform's three numbers by verb: a replacement counts as one to create and one to delete."""
-        verbs = [change.verb for change in (*self.declared, *self.machines)]
+        """Returns Terraform's three numbers by verb: a replacement counts as one to create and one to delete.
+
+        What is held does not happen, and is not counted.
+        """
+        verbs = [change.verb for change in (*self.declared, *self.machines) if not change.when.held]
         replaced = verbs.count("replace")
         return {
             "create": verbs.count("create") + replaced,
@@ -55,24 +90,44 @@ def make_plan(
 
     `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply.
     """
-    seen: Forecast = forecast(before, after, snapshot)
+    declared = tuple(declared_changes(before, after))
+    conflicts = tuple(map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts))
+    names = _identity(after, snapshot), base_revision, head_revision, snapshot.now_s
+    if not snapshot.catalog.offers and not snapshot.claims:
+        said = refusals(before, after, None, first=not base_revision)
+        return Plan(*names, declared, (), (), WithoutRevision(), None, None, said, conflicts)
+    base = _consequences(before, snapshot) if base_revision else _untouched(snapshot)
+    head = _consequences(after, snapshot)
+    machines, anyway = caused(head.machines, base.machines)
+    gangs = impacts(head.gangs, base.gangs, snapshot)
+    seen = Foreseen(machines, gangs, base.bill, head.bill, existing=_existing(snapshot))
     return Plan(
-        plan_id=_identity(after, snapshot),
-        base_revision=base_revision,
-        head_revision=head_revision,
-        observed_at_s=snapshot.now_s,
-        declared=tuple(declared_changes(before, after)),
-        machines=seen.machines,
-        gangs=seen.gangs,
-        now=seen.now,
-        then=seen.then,
-        refusals=refusals(before, after, seen, first=not base_revision),
-        warnings=(
-            *map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts),
-            *(f"nothing can be decided about {words}" for words in seen.undecided),
-        ),
-        purchase=seen.tally,
+        *names,
+        declared,
+        machines,
+        gangs,
+        WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
+        bill(snapshot),
+        head.bill,
+        refusals(before, after, seen, first=not base_revision),
+        (*conflicts, *(f"nothing can be decided about {words}" for words in head.undecided)),
+        head.tally,
+        snapshot.catalog.region,
+        snapshot.catalog.price_source,
     )
+
+
+def _consequences(fleet: Fleet, snapshot: Snapshot) -> Consequences:
+    return consequences(fleet, simulate(fleet, snapshot))
+
+
+def _untouched(snapshot: Snapshot) -> Consequences:
+    """Returns what happens while no revision is in force: nothing."""
+    return Consequences((), (), bill(snapshot), None, ())
+
+
+def _existing(snapshot: Snapshot) -> int:
+    return sum(1 for claim in snapshot.claims.values() if not claim.deleting and claim.disruption is None)
 
 
 def _identity(after: Fleet, snapshot: Snapshot) -> str:

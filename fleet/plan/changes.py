@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from model.fleet import Fleet
 from model.kinds import Declaration
+from model.kinds.base import format_duration
 
-Verb = Literal["create", "update", "delete", "replace"]
-SYMBOLS: Mapping[Verb, str] = {"create": "+", "update": "~", "delete": "-", "replace": "-/+"}
+Verb = Literal["create", "update", "delete", "replace", "keep"]
+"""`keep`: it would go, or change, without the revision."""
+SYMBOLS: Mapping[Verb, str] = {"create": "+", "update": "~", "delete": "-", "replace": "-/+", "keep": "="}
 _TABLES = (
     ("nodepool", "node_pools"),
     ("nodeoverlay", "node_overlays"),
@@ -38,6 +40,30 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
+class When:
+    """When something happens, as far as can be foreseen."""
+
+    after_s: float = 0.0
+    """Seconds from the observation; 0 = now."""
+    held: str = ""
+    """What keeps it from happening within the horizon; empty = it happens."""
+
+    def __str__(self) -> str:
+        if self.held:
+            return f"held: {self.held}"
+        return f"in about {format_duration(_rounded_s(self.after_s))}" if self.after_s else "now"
+
+
+NOW: Final = When()
+
+
+def _rounded_s(seconds: float) -> float:
+    """Returns a span of time as precisely as it is known: to minutes, later to quarters of an hour."""
+    grain_s = 60.0 if seconds < 3600 else 900.0
+    return max(60.0, grain_s * round(seconds / grain_s))
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedChange:
     """The change of one resource. `address` is `kind/name`, as in `nodepool/h100-full` or `nodeclaim/...`."""
 
@@ -45,9 +71,7 @@ class PlannedChange:
     verb: Verb
     fields: tuple[FieldChange, ...] = ()
     reason: str = ""
-    upkeep: bool = False
-    """The agent would do it anyway (an idle, expired or underused machine, or one whose image the cloud has replaced):
-    not the revision's doing."""
+    when: When = NOW
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
 

@@ -6,9 +6,23 @@ from math import ceil
 from typing import Final
 
 from fleet.plan.changes import PlannedChange
-from fleet.plan.forecast import Forecast
+from fleet.plan.consequences import GangImpact, HourlyBill
 from model.fleet import Fleet
 from model.kinds.policy import GuardRails
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a revision causes in the world it is for."""
+
+    machines: Sequence[PlannedChange]
+    gangs: Sequence[GangImpact]
+    without: HourlyBill
+    """The bill at the end without the revision,"""
+    then: HourlyBill
+    """and with it."""
+    existing: int
+    """Machines that exist now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +32,27 @@ class _GuardedRevision:
     rails: GuardRails
     before: Fleet
     after: Fleet
-    seen: Forecast
+    seen: Foreseen
 
 
-def refusals(before: Fleet, after: Fleet, seen: Forecast, *, first: bool) -> tuple[str, ...]:
+_NOTHING: Final = Foreseen((), (), HourlyBill(0.0, 0), HourlyBill(0.0, 0), 0)
+
+
+def refusals(before: Fleet, after: Fleet, seen: Foreseen | None, *, first: bool) -> tuple[str, ...]:
     """Returns every rail that the revision would break, as sentences; empty = it may come into force.
 
     The rails are those in force *before* the revision (its own when it is the `first`), so that one push cannot both
-    lift a rail and run through it. Replacements under a pool's budget are not removals; idle machines given back,
-    gangs moved because the cloud has another image or network for their pool, and what consolidation does in pools that
-    it leaves as they are, are not the revision's doing.
+    lift a rail and run through it. Replacements under a pool's budget are not removals, and what would happen without
+    the revision as well is not its doing. `seen` is None without a world: only declarations can break a rail then.
     """
-    revision = _GuardedRevision((after if first else before).policy.spec.guard_rails, before, after, seen)
+    rails = (after if first else before).policy.spec.guard_rails
+    revision = _GuardedRevision(rails, before, after, seen or _NOTHING)
     return tuple(filter(None, (broken(revision) for broken in _RAILS)))
 
 
-def removed_by_revision(seen: Forecast) -> list[PlannedChange]:
+def removed_by_revision(seen: Foreseen) -> list[PlannedChange]:
     """Returns the machines that go because of what is declared."""
-    return [change for change in seen.machines if change.verb == "delete" and not change.upkeep]
+    return [change for change in seen.machines if change.verb == "delete"]
 
 
 # -- a function a rail: what is said where it is broken; empty = it holds ---------------------------------------------
@@ -68,7 +85,7 @@ def _percent_removed(revision: _GuardedRevision) -> str:
 
 
 def _nodes_added(revision: _GuardedRevision) -> str:
-    added = sum(change.verb == "create" and not change.upkeep for change in revision.seen.machines)
+    added = sum(change.verb == "create" for change in revision.seen.machines)
     most = revision.rails.max_nodes_added
     if most is None or added <= most:
         return ""
@@ -77,14 +94,14 @@ def _nodes_added(revision: _GuardedRevision) -> str:
 
 def _usd_added(revision: _GuardedRevision) -> str:
     seen, most = revision.seen, revision.rails.max_usd_per_hour_added
-    usd = seen.then.usd_h - seen.now.usd_h + seen.upkeep_usd_h
+    usd = seen.then.usd_h - seen.without.usd_h
     if most is None or usd <= most:
         return ""
     return f"it adds {usd:.2f} USD/h, guardRails.maxUsdPerHourAdded allows {most:.2f}"
 
 
 def _gangs_evicted(revision: _GuardedRevision) -> str:
-    stopped, most = sum(not gang.upkeep for gang in revision.seen.gangs), revision.rails.max_gangs_evicted
+    stopped, most = sum(gang.stopped for gang in revision.seen.gangs), revision.rails.max_gangs_evicted
     if most is None or stopped <= most:
         return ""
     return f"it stops {stopped} gangs, guardRails.maxGangsEvicted allows {most}"

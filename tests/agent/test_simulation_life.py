@@ -224,9 +224,11 @@ def test_a_failing_pod_is_replaced_on_its_own_machine() -> None:
 
 
 def test_a_drained_queue_lets_its_gangs_go_and_takes_them_back() -> None:
-    scene = Scene(simple())
+    """All of its machines go, too: the rails have to allow that."""
+    rails = doc("FleetPolicy", "p", guardRails={"maxPercentRemoved": 100})
+    scene = Scene(files(pool(), team(), queue(), rails))
     scene.runs(gpu_job("g", pods=2))
-    scene.sim.push(files(pool(), team(), queue(stopPolicy="HoldAndDrain")))
+    scene.sim.push(files(pool(), team(), queue(stopPolicy="HoldAndDrain"), rails))
     scene.until_state("g", "Pending")
     gang = scene.sim.gang("g")
     assert gang is not None

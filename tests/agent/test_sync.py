@@ -10,7 +10,8 @@ from agent.sync import RECONSIDER_S, Sync
 from fleet.actions import Action, PublishLayouts
 from fleet.snapshot import Snapshot
 from tests.agent.scenes import CATALOG, G6, P4DE, P5, A, B, C, doc, files, layout, pool, queue, simple, team
-from tests.support.fleets import NOW, offering, ready_claim
+from tests.support.fleets import NOW
+from tests.support.world import World
 
 
 def push(revision: str, fleet: dict[str, str], **more: Any) -> Pushed:
@@ -45,9 +46,10 @@ def in_force(fleet: dict[str, str], snapshot: Snapshot = EMPTY, **more: Any) -> 
 
 def machines(sync: Sync, count: int) -> Snapshot:
     assert sync.fleet is not None
-    it = offering(sync.fleet, CATALOG, "fixed", P5, A, "on-demand")
-    claims = {f"m{n}": ready_claim(it, f"m{n}") for n in range(count)}
-    return Snapshot(now_s=NOW, catalog=CATALOG, claims=claims)
+    world = World(sync.fleet, NOW, CATALOG)
+    for n in range(count):
+        world.machine(f"m{n}", "fixed", P5, A)
+    return world.snapshot()
 
 
 def test_a_valid_revision_comes_into_force() -> None:

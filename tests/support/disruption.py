@@ -7,10 +7,14 @@ from typing import Any
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption import METHODS
 from fleet.disruption.context import DisruptionContext
+from fleet.disruption.drift import drifts
 from fleet.disruption.outcomes import DisruptionOutcome, DisruptionVerdict, Obstacle
 from fleet.explain.verdicts import verdicts
+from fleet.nodeclaims.drift_facts import NO_DRIFT, Drift
 from fleet.reasons import Reason
-from fleet.snapshot import NodeDisruption
+from fleet.snapshot import Claim, NodeDisruption, Snapshot
+from model.fleet import Fleet
+from model.index import Index
 from model.kinds import NEVER
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, foreign_pod, gang, small_fleet
 from tests.support.world import World
@@ -281,3 +285,9 @@ def opened(actions: Iterable[Action]) -> list[tuple[str, str, tuple[str, ...]]]:
     """(instance type, gang, replaces) of every claim asked for."""
     found = [claim for it in actions if isinstance(it, OpenClaims) for claim in it.claims]
     return [(claim.capacity_pool.instance_type, claim.gang, claim.replaces) for claim in found]
+
+
+def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
+    """How one machine, known to the snapshot or not, differs from its pool."""
+    alone = replace(snapshot, claims={claim.name: claim}, index=Index())
+    return drifts(fleet, alone).get(claim.name, NO_DRIFT)

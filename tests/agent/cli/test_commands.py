@@ -114,10 +114,10 @@ def test_plan_of_two_revisions(work: WorkTree) -> None:
     second = commit(work, files(pool(), pool("more"), team(), queue()))
     done = muster("plan", work.path, "--from", first, "--to", second)
     assert done.exit_code == exits.OK
-    assert "  + nodepool/more" in done.stdout
+    assert "+ nodepool/more" in done.stdout
     assert "Plan: 1 to add, 0 to change, 0 to destroy." in done.stdout
     back = muster("plan", work.path, "--from", second, "--to", first)
-    assert "  - nodepool/more" in back.stdout
+    assert "- nodepool/more" in back.stdout
     assert "0 to add, 0 to change, 1 to destroy" in back.stdout
 
 
@@ -125,7 +125,7 @@ def test_plan_of_the_working_tree(work: WorkTree) -> None:
     first = commit(work, simple())
     work.write("fleet.yaml", simple(weight=7)["fleet.yaml"])
     done = muster("plan", work.path, "--from", first)
-    assert "  ~ nodepool/h100" in done.stdout
+    assert "~ nodepool/h100" in done.stdout
     assert "weight" in done.stdout
 
 

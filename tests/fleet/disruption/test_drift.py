@@ -7,7 +7,7 @@ import pytest
 
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim, gang_subject
-from fleet.disruption.drift import drift_of, staged
+from fleet.disruption.drift import staged
 from fleet.disruption.outcomes import Obstacle
 from fleet.nodeclaims import fixed as fixed_pools
 from fleet.snapshot import GangState, InstanceOffer
@@ -22,6 +22,7 @@ from tests.support.disruption import (
     Row,
     busy,
     check,
+    drift_of,
     fixed,
     gone,
     gone_pool,

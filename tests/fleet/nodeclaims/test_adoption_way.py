@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, CloseClaim, ForgetClaim, OpenClaims, PatchNode, SaveClaim, TagMachine
 from fleet.actions import TerminateMachines as Terminate
-from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import adoption, lifecycle
 from fleet.nodeclaims.garbage_collection import MASS_ORPHANS, orphaned
 from fleet.nodeclaims.launch import own_tags
@@ -18,6 +17,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, GangState, Pin
 from model import labels
 from model.kinds import Taint
+from tests.support.disruption import drift_of
 from tests.support.fleets import (
     NOW,
     A,

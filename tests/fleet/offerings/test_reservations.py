@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.cost.allocation import allocate
-from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import interruption
 from fleet.nodeclaims.launch import launch_request
 from fleet.offerings.offerings import Offering
@@ -36,6 +35,7 @@ from model import labels
 from model.kinds import NodePool
 from providers.aws.capacity_blocks import market_of
 from providers.aws.capacity_blocks import terminates_s as begins_to_terminate_s
+from tests.support.disruption import drift_of
 from tests.support.fleets import GPU, NOW, P4, P5, P5S, A, B, FleetBuilder, gang, instance_of, pod_set
 from tests.support.world import World
 

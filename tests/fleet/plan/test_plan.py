@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from fleet.plan import Plan, make_plan
+from fleet.plan.consequences import HourlyBill
 from fleet.plan.render import summary, to_json, to_text
-from fleet.snapshot import GangState, ImageKind, NodeDisruption, PodBudget, Resolutions, Resolved, Snapshot
+from fleet.snapshot import NOT_READ, GangState, ImageKind, NodeDisruption, PodBudget, Resolutions, Resolved, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
 from model.pools import pool_hash
@@ -34,6 +35,12 @@ def fleet(
     builder = FleetBuilder().pool(**{"disruption": {"budgets": [{"nodes": "100%"}]}, **(pool or {})})
     builder.team(**{"quotas": {"h100": {GPU: 99}}, **(team or {})}).queue(**(queue or {}))
     return builder.policy(guardRails={"maxPercentRemoved": None, **rails}).build()
+
+
+def quiet(**pool: Any) -> Fleet:
+    """One that gives back idle machines only."""
+    policy = {"consolidationPolicy": "WhenEmpty", "budgets": [{"nodes": "100%"}]}
+    return fleet(pool={"disruption": policy, **pool})
 
 
 def standing(machines: int = 2, *, busy: int = 0, before: Fleet | None = None) -> World:
@@ -63,20 +70,30 @@ def test_nothing() -> None:
     assert it.empty
     assert it.counts() == {"create": 0, "update": 0, "delete": 0}
     assert (it.now, it.then) == (it.then, it.now)
-    assert to_text(it).splitlines()[0] == "No changes. The fleet is as declared."
+    assert to_text(it).splitlines()[3] == "No changes. The fleet is as declared."
 
 
 CHANGED: dict[str, Any] = {"template": {"labels": {"a": "b"}}}
 
 
 def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
-    it = plan(standing(2, busy=1), fleet(pool=CHANGED))
+    it = plan(standing(2, busy=2), fleet(pool=CHANGED))
     assert verbs(it) == {"m0": "replace", "m1": "replace"}
-    assert [(hit.name, hit.queue, hit.gpus, hit.reason) for hit in it.gangs] == [
-        ("ns/g0", "q", 8, "1 of its machines: the template of node pool h100 has changed")
+    why = "leaves: the template of node pool h100 has changed"
+    assert [(hit.name, hit.queue, hit.gpus, hit.reason, hit.stopped) for hit in it.gangs] == [
+        (f"ns/g{n}", "q", 8, f"machine node-m{n} {why}", True) for n in range(2)
     ]
+    assert min(hit.lost_usd for hit in it.gangs) > 0
     assert it.counts() == {"create": 2, "update": 1, "delete": 2}
     assert it.then == it.now
+    assert [str(change.when) for change in it.machines] == ["in about 4m", "in about 4m"]
+
+
+def test_an_idle_machine_that_is_not_what_is_declared_is_not_replaced() -> None:
+    it = plan(standing(2, busy=1, before=quiet()), quiet(**CHANGED))
+    assert verbs(it) == {"m0": "replace"}
+    assert [(change.address, change.verb) for change in it.without.machines] == [("nodeclaim/m1", "delete")]
+    assert it.then == HourlyBill(98.0, 8)
 
 
 def test_a_plan_says_what_a_budget_can_never_let_go() -> None:
@@ -84,17 +101,18 @@ def test_a_plan_says_what_a_budget_can_never_let_go() -> None:
     world = standing(3, before=fleet(pool=budget))
     world.runs(gang("wide", pod_set(count=2, gpu=8)), ("m0", 1), ("m1", 1))
     it = plan(world, fleet(pool={**budget, **CHANGED}))
-    said = {change.address.partition("/")[2]: change.reason for change in it.machines}
-    words = "stays until ns/wide end: 2 machines go together, the budget of h100 allows 1"
-    assert [words in said[name] for name in ("m0", "m1", "m2")] == [True, True, False]
+    said = {change.address.partition("/")[2]: change.when.held for change in it.machines}
+    words = "it stays until ns/wide end: 2 machines go together, the budget of h100 allows 1"
+    assert said == {"m0": words, "m1": words, "m2": ""}
+    assert summary(it) == "Plan: 0 to add, 1 to change, 1 to destroy. 2 held."
 
 
 def test_a_plan_says_who_waits_for_a_pod_disruption_budget() -> None:
     world = standing(3, busy=2)
     only = LabelSelector(match_labels={"job-name": "g0"})
     world.pod_budgets["ns/keep"] = PodBudget("ns", "keep", only)
-    said = {change.address.partition("/")[2]: change.reason for change in plan(world, fleet(pool=CHANGED)).machines}
-    words = "waits: PodDisruptionBudget ns/keep allows 0 disruptions now"
+    said = {change.address.partition("/")[2]: change.when.held for change in plan(world, fleet(pool=CHANGED)).machines}
+    words = "PodDisruptionBudget ns/keep allows 0 disruptions now"
     assert [words in said[name] for name in ("m0", "m1", "m2")] == [True, False, False]
 
 
@@ -111,22 +129,34 @@ def test_a_plan_counts_whom_it_preempts() -> None:
     world.waits(gang("lender", queue="mine", gpu=8))
     assert plan(world, shared(0, 8)).gangs == ()
     raised = plan(world, shared(8, 0))
-    assert [hit.name for hit in raised.gangs] == ["ns/borrower"]
+    assert [(hit.name, hit.stopped) for hit in raised.gangs] == [("ns/borrower", True), ("ns/lender", False)]
+    assert raised.gangs[1].reason == "starts"
     assert "maxGangsEvicted" in raised.refusals[0]
 
 
 def test_another_type_changes_the_bill() -> None:
-    it = plan(standing(2, busy=2), fleet(pool={"instanceTypes": [P5S.name]}))
+    world = standing(2)
+    for n in range(2):
+        world.runs(gang(f"g{n}", gpu=1), (f"m{n}", 1))
+    it = plan(world, fleet(pool={"instanceTypes": [P5S.name]}))
     assert set(verbs(it).values()) == {"replace"}
-    assert (it.now.usd_h, it.then.usd_h, it.now.gpus, it.then.gpus) == (196.0, 28.0, 16, 2)
+    assert (it.now, it.then) == (HourlyBill(196.0, 16), HourlyBill(28.0, 2))
+    assert {change.after["usdPerHour"] for change in it.machines if change.after} == {14.0}
 
 
-def test_a_removed_pool_takes_its_machines_with_it() -> None:
+def test_a_type_that_is_too_small_for_what_runs_changes_nothing_and_says_so() -> None:
+    it = plan(standing(2, busy=2), fleet(pool={"instanceTypes": [P5S.name]}))
+    assert it.then == it.now
+    assert all("no machine its pools may buy" in change.when.held for change in it.machines)
+
+
+def test_a_removed_pool_takes_its_machines_with_it_once_their_gangs_are_gone() -> None:
     after = FleetBuilder().pool("other").team(quotas={"other": {GPU: 9}}).queue(flavors=["other"]).build()
-    it = plan(standing(2, busy=1), after)
-    assert verbs(it) == {"m0": "delete", "m1": "delete"}
-    assert (it.then.usd_h, it.then.gpus) == (0.0, 0)
-    assert [hit.name for hit in it.gangs] == ["ns/g0"]
+    it = plan(standing(2, busy=1, before=quiet()), after)
+    assert verbs(it) == {"m0": "delete"}
+    assert [change.when.held for change in it.machines] == ["a flavor of ns/g0 is no longer declared"]
+    assert it.then == HourlyBill(98.0, 8)
+    assert it.gangs == ()
 
 
 def test_a_fixed_pool_that_grows_and_shrinks() -> None:
@@ -134,7 +164,7 @@ def test_a_fixed_pool_that_grows_and_shrinks() -> None:
     assert list(verbs(plan(world, fleet(pool={"replicas": 4}))).values()) == ["create"] * 2
     assert list(verbs(plan(world, fleet(pool={"replicas": 1}))).values()) == ["delete"]
     grown = plan(world, fleet(pool={"replicas": 4}))
-    assert (grown.now.usd_h, grown.then.usd_h) == (196.0, 392.0)
+    assert (grown.now, grown.then) == (HourlyBill(196.0, 16), HourlyBill(392.0, 32))
     assert grown.machines[0].reason == "one of the 4 replicas of h100"
 
 
@@ -149,15 +179,14 @@ def test_a_plan_says_what_consolidation_is_about_to_do() -> None:
     world = World(fleet(pool=wasteful()))
     world.machine("m0")
     world.runs(gang("g", gpu=1), ("m0", 1), admitted_at_s=NOW - 600)
-    for left_s in (15, 10):
-        it = plan(world, world.fleet)
-        assert verbs(it) == {"m0": "delete", "h100-for-m0-0": "create"}
-        reasons = [change.reason for change in it.machines]
-        assert reasons[1].endswith(f"1 machine bought first; proposed, looked at again in {left_s} s")
-        assert (it.now.usd_h, it.then.usd_h) == (98.0, 14.0)
-        assert [impact.name for impact in it.gangs] == ["ns/g"]
-        assert world.disrupted(waits=False) == []
-        world.now_s += 5
+    it = plan(world, world.fleet)
+    assert it.empty
+    assert (it.now, it.then) == (HourlyBill(98.0, 8), HourlyBill(14.0, 1))
+    [change] = it.without.machines
+    assert (change.address, change.verb) == ("nodeclaim/m0", "replace")
+    assert change.after is not None
+    assert (change.after["instanceType"], change.after["usdPerHour"]) == (P5S.name, 14.0)
+    assert [impact.name for impact in it.without.gangs] == ["ns/g"]
 
 
 @pytest.mark.parametrize("rail", ["maxNodesRemoved", "maxNodesAdded", "maxGangsEvicted", "maxUsdPerHourAdded"])
@@ -170,12 +199,13 @@ def test_what_consolidation_does_anyway_is_not_held_against_a_revision(rail: str
     world.waits(gang("new", gpu=8))
     after = fleet(pool=wasteful(), team={"quotas": {"h100": {GPU: 98}}}, **{rail: 0})
     it = plan(world, after)
-    assert "m0" in verbs(it)
-    added = rail in {"maxNodesAdded", "maxUsdPerHourAdded"}
     if before == "WhenEmptyOrUnderutilized":
-        assert len(it.refusals) == (1 if added else 0), "the waiting gang buys one"
-    elif rail != "maxUsdPerHourAdded":
-        assert len(it.refusals) == 1
+        assert it.machines == ()
+        assert it.refusals == ()
+        assert {change.verb for change in it.without.machines} == {"replace", "create"}, "the waiting gang buys one"
+    else:
+        assert "m0" in verbs(it)
+        assert bool(it.refusals) is (rail == "maxGangsEvicted"), "m0 is replaced by what costs less"
 
 
 def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
@@ -185,12 +215,16 @@ def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
     it = plan(world, fleet())
     assert list(verbs(it).values()) == ["create"] * 2
     assert {change.reason for change in it.machines} == {"for 1 x main of ns/w"}
-    assert it.then.usd_h == 196.0
+    assert it.then == HourlyBill(196.0, 16)
 
 
 def test_a_drained_queue_stops_its_gangs() -> None:
-    it = plan(standing(1, busy=1), fleet(queue={"stopPolicy": "HoldAndDrain"}))
-    assert [(hit.name, hit.reason) for hit in it.gangs] == [("ns/g0", "queue q is drained")]
+    """And empties their machines, which the rails on machines count."""
+    it = plan(standing(1, busy=1, before=fleet(maxNodesRemoved=0)), fleet(queue={"stopPolicy": "HoldAndDrain"}))
+    why = "queue 'q' is stopped (HoldAndDrain)"
+    assert [(hit.name, hit.reason) for hit in it.gangs] == [("ns/g0", f"{why}; then it waits: QueueStopped: {why}")]
+    assert verbs(it) == {"m0": "delete"}
+    assert it.refusals == ("it removes 1 machines, guardRails.maxNodesRemoved allows 0",)
 
 
 def test_gangs_that_leave_anyway_are_not_the_revisions_doing() -> None:
@@ -204,7 +238,7 @@ def test_machines_that_leave_already_are_not_counted() -> None:
     world.claims["m1"] = replace(world.claims["m1"], disruption=NodeDisruption("Empty", "x", NOW, NEVER))
     it = plan(world, fleet(pool=CHANGED))
     assert verbs(it) == {"m0": "replace"}
-    assert it.now.usd_h == 98.0
+    assert it.now == HourlyBill(98.0, 8)
 
 
 def test_without_a_world_only_declarations_are_compared() -> None:
@@ -272,10 +306,17 @@ def test_what_the_cloud_has_replaced_is_not_the_revisions_doing() -> None:
     now = Resolved({ImageKind("amd64", "nvidia"): "ami-1"})
     world.resolved = Resolutions(NOW, {pool_hash(before.node_pools["h100"]): now})
     it = plan(world, fleet(team={"weight": 2}))
-    assert verbs(it) == {"m0": "replace", "m1": "replace"}
-    why = "1 of its machines: its image is ami-0, node pool h100 now gets ami-1"
-    assert [(hit.name, hit.reason, hit.upkeep) for hit in it.gangs] == [("ns/g0", why, True), ("ns/g1", why, True)]
+    assert it.machines == ()
+    assert {change.address: change.verb for change in it.without.machines} == {
+        "nodeclaim/m0": "replace",
+        "nodeclaim/m1": "replace",
+    }
+    why = "leaves: its image is ami-0, node pool h100 now gets ami-1"
+    assert [(hit.name, hit.reason) for hit in it.without.gangs] == [
+        (f"ns/g{n}", f"machine node-m{n} {why}") for n in range(2)
+    ]
     assert it.refusals == ()
+    world.resolved = NOT_READ
     assert plan(world, fleet(pool=CHANGED)).refusals == ("it stops 2 gangs, guardRails.maxGangsEvicted allows 0",)
 
 
@@ -300,7 +341,8 @@ def test_replacements_and_idle_machines_are_not_removals() -> None:
     for name in ("m2", "m3"):
         world.claims[name] = replace(world.claims[name], emptied_at_s=NOW - 999)
     it = plan(world, fleet(maxNodesRemoved=0))
-    assert verbs(it) == {"m2": "delete", "m3": "delete"}
+    assert it.machines == ()
+    assert [change.address for change in it.without.machines] == ["nodeclaim/m2", "nodeclaim/m3"]
     assert it.refusals == ()
     assert plan(world, fleet(pool=CHANGED)).refusals == ()
 
@@ -345,7 +387,9 @@ def test_an_approval_holds_for_the_world_it_was_given_in(change: Any) -> None:
 
 def sample() -> Plan:
     """One of everything: an update, a creation, a deletion, a replacement, stopped gangs, a refusal."""
-    world = standing(2, busy=1, before=fleet(pool={"replicas": 2}, maxNodesAdded=0))
+    low = FleetBuilder().pool().priority("low", 1).build().priority_classes
+    before = replace(fleet(pool={"replicas": 2}, maxNodesAdded=0), priority_classes=low)
+    world = standing(2, busy=1, before=before)
     world.machine("spare", zone=B, emptied_at_s=NOW, price_usd_h=97.5)
     builder = FleetBuilder().pool(**CHANGED, replicas=2).pool("extra", replicas=1, instanceTypes=[P5S.name])
     builder.team(quotas={"h100": {GPU: 99}}).queue().priority("high", 10)
@@ -383,7 +427,7 @@ def test_a_revision_cannot_hide_removals_behind_a_changed_template() -> None:
     it = plan(world, fleet(pool={"replicas": 1, **CHANGED}))
     assert sorted(verbs(it).values()) == ["delete"] * 3 + ["replace"]
     assert it.refusals == ("it removes 3 machines, guardRails.maxNodesRemoved allows 2",)
-    assert it.then.usd_h == 98.0
+    assert it.then == HourlyBill(98.0, 8)
 
 
 def test_overlays_are_part_of_a_plan() -> None:

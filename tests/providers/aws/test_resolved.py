@@ -8,7 +8,6 @@ import pytest
 from boto3.session import Session
 from structlog.testing import capture_logs
 
-from fleet.disruption.drift import drift_of
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.nodeclaims.launch import launch_configurations, launch_request
 from fleet.snapshot import Claim, Resolutions, Snapshot
@@ -20,6 +19,7 @@ from providers.clock import VirtualClock
 from providers.ports import CloudThrottled
 from providers.sim.ec2 import FakeAws, RegionMarket
 from tests.providers.aws.conftest import ACCESS, CLUSTER, VERSION
+from tests.support.disruption import drift_of
 from tests.support.fleets import A, FleetBuilder, claim_of, offering
 
 OURS = [{"Key": labels.CLUSTER, "Value": CLUSTER}]

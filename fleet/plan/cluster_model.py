@@ -1,0 +1,368 @@
+"""A model of cluster and cloud in which all goes well: what actions make of it, and what follows by itself in time.
+
+It decides nothing. Launches bring what they ask for unless a shortage is known, machines join after as long as others
+of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Final, Generic, TypeVar
+
+from fleet.gangs.lost_machines import ready_at_s
+from fleet.mig.layouts import gpu_part, with_gpus
+from fleet.scheduling.queue_order import ends_at_s
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
+from fleet.snapshot.affinity import EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
+from fleet.snapshot.pod_index import PodIndex
+from fleet.snapshot.works import POD_GROUP, has_started
+from model import labels
+from model.fleet import Fleet
+from model.index import Index
+from model.kinds import Taint
+from model.quantity import Resources
+
+V = TypeVar("V")
+POD_STARTS_S: Final = 5.0
+"""From the release of a pod until it is ready, and from the start of a job until it has pods."""
+RECUT_S: Final = 60.0
+"""Until the GPUs of a node have another MIG layout."""
+
+
+class ModelTable(Generic[V]):
+    """The objects of one kind by key, and a view of them that is the same object until one of them changes."""
+
+    def __init__(self, objects: Mapping[str, V]) -> None:
+        self._view = objects
+        self._changed: dict[str, V] | None = None
+
+    @property
+    def view(self) -> Mapping[str, V]:
+        """Returns what there is now; later changes do not show in it."""
+        if self._changed is not None:
+            self._view, self._changed = self._changed, None
+        return self._view
+
+    def get(self, key: str) -> V | None:
+        """Returns one object; None where there is none."""
+        return (self._view if self._changed is None else self._changed).get(key)
+
+    def put(self, key: str, value: V | None) -> None:
+        """Writes one object; None removes it."""
+        if self._changed is None:
+            self._changed = dict(self._view)
+        if value is None:
+            self._changed.pop(key, None)
+        else:
+            self._changed[key] = value
+
+
+class ClusterModel:
+    """The state of a modelled cluster at `now_s`, and the events that are still to come."""
+
+    def __init__(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        self.fleet = fleet
+        self.now_s = snapshot.now_s
+        self.nodes: ModelTable[Node] = ModelTable(snapshot.nodes)
+        self.gangs: ModelTable[Gang] = ModelTable(snapshot.gangs)
+        self.claims: ModelTable[Claim] = ModelTable(snapshot.claims)
+        self.jobs: ModelTable[Job] = ModelTable(snapshot.jobs)
+        self.instances: ModelTable[Instance] = ModelTable(_instances(snapshot))
+        self.shortages = snapshot.shortages
+        self.outlook = snapshot.outlook
+        self.made = count(1)
+        """Numbers for what the model makes: instances, pods."""
+        self._observed = replace(snapshot, busy=frozenset(), set_aside=frozenset())
+        self._index = Index()
+        self._order = count()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._pods: dict[str, Pod] = {}
+        self._pod_index = PodIndex()
+        for pods in (*snapshot.gang_pods.values(), *snapshot.job_pods.values(), *snapshot.node_pods.values()):
+            for pod in pods:
+                if pod.key not in self._pods:
+                    self.put_pod(pod.key, pod)
+        self._pod_index.settle()
+        self._daemon_use = _less(snapshot.foreign_use, self._pod_index.foreign_use)
+        self._foresee()
+
+    # -- looking at it --
+
+    def snapshot(self) -> Snapshot:
+        """Returns what a decider sees."""
+        self._pod_index.settle()
+        return replace(
+            self._observed,
+            now_s=self.now_s,
+            nodes=self.nodes.view,
+            foreign_use=self._foreign_use(),
+            gang_pods=self._pod_index.gang_pods,
+            job_pods=self._pod_index.job_pods,
+            node_pods=self._pod_index.node_pods,
+            jobs=self.jobs.view,
+            gangs=self.gangs.view,
+            claims=self.claims.view,
+            instances=self.instances.view,
+            instances_at_s=self.now_s,
+            shortages=self.shortages,
+            outlook=self.outlook,
+            index=self._index,
+        )
+
+    def _foreign_use(self) -> Mapping[str, Resources]:
+        use = self._pod_index.foreign_use
+        if self._daemon_use and self._summed_of is not use:
+            both = self._daemon_use.keys() | use.keys()
+            self._summed = {node: _plus(self._daemon_use.get(node, {}), use.get(node, {})) for node in both}
+            self._summed_of = use
+        return self._summed if self._daemon_use else use
+
+    _summed: Mapping[str, Resources] = {}
+    _summed_of: Mapping[str, Resources] | None = None
+
+    def pods_of(self, gang: Gang) -> list[Pod]:
+        """Returns the pods of a gang that still exist."""
+        self._pod_index.settle()
+        return list(self._pod_index.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()))
+
+    def pods_on(self, node: str) -> list[Pod]:
+        """Returns the pods on a node that have not ended, without those of DaemonSets."""
+        self._pod_index.settle()
+        return list(self._pod_index.node_pods.get(node, ()))
+
+    def pod(self, key: str) -> Pod | None:
+        """Returns one pod by `namespace/name`."""
+        return self._pods.get(key)
+
+    # -- changing it --
+
+    def put_pod(self, key: str, pod: Pod | None) -> None:
+        """Writes one pod; None removes it."""
+        before = self._pods.get(key)
+        self._pod_index.change(key, before, pod)
+        if pod is None:
+            self._pods.pop(key, None)
+        else:
+            self._pods[key] = pod
+
+    def later(self, at_s: float, event: Callable[[], None]) -> None:
+        """Lets something happen at an instant, which may have passed."""
+        heappush(self._events, (max(at_s, self.now_s), next(self._order), event))
+
+    @property
+    def next_s(self) -> float:
+        """Returns when something happens by itself next; inf = nothing will."""
+        return self._events[0][0] if self._events else inf
+
+    def advance(self, to_s: float) -> None:
+        """Lets time pass until `to_s`, with all that happens by itself meanwhile."""
+        while self._events and self._events[0][0] <= to_s:
+            at_s, _, event = heappop(self._events)
+            self.now_s = max(self.now_s, at_s)
+            event()
+        self.now_s = to_s
+        self.shortages = {pool: until for pool, until in self.shortages.items() if until > to_s}
+
+    # -- what happens by itself --
+
+    def _foresee(self) -> None:
+        """Lets what is under way in the observed world come to its end."""
+        snapshot = self.snapshot()
+        for claim in snapshot.claims.values():
+            if claim.state in {ClaimState.LAUNCHED, ClaimState.REGISTERED}:
+                self.joins(claim.name, ready_at_s(snapshot, claim))
+            elif claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s:
+                self.recuts(claim.node, self.now_s + RECUT_S)
+        for pod in list(self._pods.values()):
+            if pod.deleting:
+                self.ends(pod.key, pod.deletion_at_s)
+            elif pod.active and not pod.gated and not pod.ready:
+                self.becomes_ready(pod.key)
+        for gang in snapshot.gangs.values():
+            if gang.state is GangState.ADMITTED:
+                self.finishes(gang)
+
+    def joins(self, claim: str, at_s: float) -> None:
+        """Lets the machine of a claim become a ready node."""
+        self.later(at_s, lambda: self._join(claim))
+
+    def _join(self, name: str) -> None:
+        claim = self.claims.get(name)
+        machine = self.instances.get(claim.instance_id) if claim else None
+        if claim is None or machine is None or machine.gone:
+            return
+        known = [node for node in self.nodes.view.values() if node.instance_id == machine.id]
+        pool = self.fleet.node_pools.get(claim.node_pool)
+        passing = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
+        for node in known:
+            kept = tuple(taint for taint in node.taints if taint.key not in passing and not _is_ephemeral(taint))
+            has = {**node.allocatable, **claim.resources}
+            self.nodes.put(node.name, replace(node, ready=True, allocatable=has, taints=kept))
+        if not known:
+            taints = (*(pool.spec.template.taints if pool else ()), UNREGISTERED)
+            kind = self._observed.catalog.types.get(machine.instance_type)
+            host = f"node-{machine.id}"
+            region = {labels.REGION: self._observed.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
+            carried = {**(kind.labels if kind else {}), **region}
+            self.nodes.put(
+                host,
+                Node(
+                    host, f"uid-{host}", f"model:///{machine.zone}/{machine.id}", carried, taints, claim.resources,
+                    ready=True, unschedulable=False, created_at_s=self.now_s, ready_changed_at_s=self.now_s,
+                ),
+            )  # fmt: skip
+
+    def recuts(self, node: str, at_s: float) -> None:
+        """Lets a node offer the GPUs of the layout that its label names."""
+        self.later(at_s, lambda: self._recut(node))
+
+    def _recut(self, name: str) -> None:
+        node = self.nodes.get(name)
+        claim = next((it for it in self.claims.view.values() if it.node == name), None)
+        if node is None or claim is None or node.labels.get(labels.MIG_CONFIG) != claim.layout:
+            return
+        cut = with_gpus(node.allocatable, gpu_part(claim.resources))
+        done = {**node.labels, labels.MIG_CONFIG_STATE: "success"}
+        self.nodes.put(name, replace(node, labels=done, allocatable=cut))
+
+    def becomes_ready(self, key: str) -> None:
+        """Lets a pod run and be ready."""
+        self.later(self.now_s + POD_STARTS_S, lambda: self._ready(key))
+
+    def _ready(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None or pod.gated or pod.ready or not pod.active or pod.deleting:
+            return
+        node = pod.node or self._node_of_host(pod.pinned_host)
+        self.put_pod(key, replace(pod, node=node, phase="Running", ready=True, started_at_s=self.now_s))
+        gang = self._gang_of(pod)
+        job = self.jobs.get(gang.uid) if gang else None
+        if gang is not None and job is not None:
+            self.jobs.put(gang.uid, replace(job, ready_pods=job.ready_pods + 1, active_pods=job.active_pods + 1))
+            self.finishes(gang)
+
+    def _node_of_host(self, host: str) -> str:
+        hosts = (node.name for node in self.nodes.view.values() if node.labels.get(labels.HOSTNAME, node.name) == host)
+        return next(hosts, host)
+
+    def _gang_of(self, pod: Pod) -> Gang | None:
+        if not pod.workload:
+            return None
+        mine = (gang for gang in self.gangs.view.values() if gang.workload == pod.workload)
+        return next((gang for gang in mine if gang.namespace == pod.namespace), None)
+
+    def finishes(self, gang: Gang) -> None:
+        """Lets a gang that runs succeed when its estimate says; one that has said nothing, or too little, runs on."""
+        end_s = ends_at_s(gang, self.now_s)
+        if gang.expected_run_s is not None and end_s < inf:
+            self.later(end_s, lambda: self._finish(gang.uid, gang.admitted_at_s))
+
+    def _finish(self, uid: str, admitted_at_s: float) -> None:
+        gang, job = self.gangs.get(uid), self.jobs.get(uid)
+        if gang is None or job is None or job.suspended or gang.state is not GangState.ADMITTED:
+            return
+        if gang.admitted_at_s != admitted_at_s or not gang.pods_ready:
+            return
+        for pod in self.pods_of(gang):
+            self.put_pod(pod.key, replace(pod, phase="Succeeded", ready=False))
+        ended = {"result": JobResult.SUCCEEDED, "finished_at_s": self.now_s, "ready_pods": 0, "active_pods": 0}
+        self.jobs.put(uid, replace(job, **ended))  # type: ignore[arg-type]
+
+    def ends(self, key: str, at_s: float) -> None:
+        """Lets a pod that was told to go be gone; whoever owns it may make it anew, behind the gate."""
+        self.later(at_s, lambda: self._end(key))
+
+    def _end(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        self.put_pod(key, None)
+        gang = self._gang_of(pod)
+        job = self.jobs.get(gang.uid if gang else pod.job_uid)
+        if job is None:
+            return
+        was_ready, was_active = int(pod.ready), int(pod.active and not pod.gated)
+        job = replace(
+            job,
+            ready_pods=max(0, job.ready_pods - was_ready),
+            active_pods=max(0, job.active_pods - was_active),
+        )
+        self.jobs.put(job.ref.uid, job)
+        if self._made_anew(pod, gang, job):
+            self._make_again(pod)
+        self._look_at_held(job)
+
+    def _made_anew(self, pod: Pod, gang: Gang | None, job: Job) -> bool:
+        if job.result or job.deleting or job.ref.kind == POD_GROUP:
+            return False
+        if job.hold is Hold.PODS:
+            return True
+        running = gang is not None and gang.state is GangState.ADMITTED and not job.suspended
+        return running and bool(job.restarts.get(pod.pod_set))
+
+    def _make_again(self, pod: Pod) -> None:
+        name = f"{pod.name}-{next(self.made)}"
+        held = bool(pod.job_uid)
+        fresh = replace(
+            pod, uid=f"uid-{name}", name=name, node="", phase="Pending", gated=True, pinned_host="", ready=False,
+            deleting=False, deletion_at_s=0.0, started_at_s=0.0, workload="" if held else pod.workload,
+        )  # fmt: skip
+        self.put_pod(fresh.key, fresh)
+
+    def _look_at_held(self, job: Job) -> None:
+        """Lets a job whose pods are held one by one say whether it has started; a plain group ends with its pods."""
+        if job.hold is not Hold.PODS:
+            return
+        self._pod_index.settle()
+        pods = self._pod_index.job_pods.get(job.ref.uid, ())
+        if not pods and job.ref.kind == POD_GROUP:
+            self.jobs.put(job.ref.uid, None)
+        else:
+            self.jobs.put(job.ref.uid, replace(job, suspended=not any(map(has_started, pods))))
+
+    def released(self, pod: Pod) -> None:
+        """Writes a pod that has just been let onto its node."""
+        self.put_pod(pod.key, pod)
+        job = self.jobs.get(pod.job_uid) if pod.job_uid else None
+        if job is not None:
+            self._look_at_held(job)
+        self.becomes_ready(pod.key)
+
+
+def _instances(snapshot: Snapshot) -> Mapping[str, Instance]:
+    """Returns the machines of the cloud; where nobody has read them, as in commands, those that the claims name."""
+    if snapshot.instances_at_s:
+        return snapshot.instances
+    claims = [claim for claim in snapshot.claims.values() if claim.instance_id]
+    return {claim.instance_id: machine_of(claim, claim.instance_id, claim.launched_at_s, {}) for claim in claims}
+
+
+def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mapping[str, str]) -> Instance:
+    """Returns the running machine of a claim."""
+    where = claim.capacity_pool
+    return Instance(
+        instance_id, where.instance_type, where.zone, where.capacity_type, "running", launched_at_s, tags,
+        reservation=where.reservation,
+    )  # fmt: skip
+
+
+def _is_ephemeral(taint: Taint) -> bool:
+    """Returns whether a taint goes by itself once a node is up."""
+    return taint.key in EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX)
+
+
+def _plus(left: Resources, right: Resources) -> dict[str, int]:
+    return {name: left.get(name, 0) + right.get(name, 0) for name in sorted({*left, *right})}
+
+
+def _less(whole: Mapping[str, Resources], part: Mapping[str, Resources]) -> Mapping[str, Resources]:
+    """Returns by node what is taken beside `part`; without nodes where that is nothing."""
+    found: dict[str, Resources] = {}
+    for node, use in whole.items():
+        known = part.get(node, {})
+        rest = {name: amount - known.get(name, 0) for name, amount in use.items() if amount > known.get(name, 0)}
+        if rest:
+            found[node] = rest
+    return found

@@ -1,0 +1,199 @@
+"""What actions make of a `ClusterModel`: one function an action, with no rule of its own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from fleet.actions import (
+    Action,
+    Announce,
+    CloseClaim,
+    CloseGang,
+    Consider,
+    EvictPod,
+    ForgetClaim,
+    LaunchMachines,
+    OpenClaims,
+    OpenGang,
+    PatchNode,
+    PublishLayouts,
+    ReleasePod,
+    RemoveNode,
+    SaveClaim,
+    SaveGang,
+    StartJob,
+    StopJob,
+    TagMachine,
+    TerminateMachines,
+)
+from fleet.gangs.lost_machines import boot_s
+from fleet.nodeclaims.launch_outcome import settle
+from fleet.plan.cluster_model import POD_STARTS_S, RECUT_S, ClusterModel, machine_of
+from fleet.snapshot import Gang, LaunchError, LaunchFailure, LaunchOutcome, Pod
+from model import labels
+
+
+def carry_out(model: ClusterModel, action: Action) -> None:
+    """Makes the model what the action makes of the world. An action that is not in the table is a KeyError."""
+    _EFFECTS[type(action)](model, action)
+
+
+def _save_gang(model: ClusterModel, action: OpenGang | SaveGang) -> None:
+    gang = action.gang
+    model.gangs.put(gang.uid, gang.joined(model.jobs.get(gang.uid)))
+    if gang.pods_ready:
+        model.finishes(gang)
+
+
+def _start_job(model: ClusterModel, action: StartJob) -> None:
+    job, gang = model.jobs.get(action.gang_uid), model.gangs.get(action.gang_uid)
+    if job is None or gang is None:
+        return
+    model.jobs.put(action.gang_uid, replace(job, suspended=False))
+    run = next(model.made)
+    model.later(model.now_s + POD_STARTS_S, lambda: _make_pods(model, gang, run))
+
+
+def _make_pods(model: ClusterModel, gang: Gang, run: int) -> None:
+    job = model.jobs.get(gang.uid)
+    if job is None or job.suspended:
+        return
+    for pod_set in gang.pod_sets:
+        for number in range(pod_set.count):
+            name = f"{gang.job.name}-{pod_set.name}-{number}-{run}"
+            pod = Pod(
+                f"uid-{name}", gang.namespace, name, "", "Pending", pod_set.requests, gang.workload, pod_set.name,
+                gated=True,
+            )  # fmt: skip
+            model.put_pod(pod.key, pod)
+
+
+def _stop_job(model: ClusterModel, action: StopJob) -> None:
+    job, gang = model.jobs.get(action.gang_uid), model.gangs.get(action.gang_uid)
+    if job is not None:
+        model.jobs.put(action.gang_uid, replace(job, suspended=True))
+    for pod in model.pods_of(gang) if gang is not None else ():
+        _told_to_go(model, pod, None)
+
+
+def _release_pod(model: ClusterModel, action: ReleasePod) -> None:
+    pod = model.pod(action.pod.key)
+    if pod is None:
+        return
+    released = replace(pod, gated=False, pinned_host=action.hostname)
+    if action.marks is not None:
+        released = replace(released, workload=action.marks.workload, pod_set=action.marks.pod_set)
+    model.released(released)
+
+
+def _evict_pod(model: ClusterModel, action: EvictPod) -> None:
+    pod = model.pod(action.pod.key)
+    if pod is not None:
+        _told_to_go(model, pod, action.force_grace_s)
+
+
+def _told_to_go(model: ClusterModel, pod: Pod, grace_s: float | None) -> None:
+    """A pod that has not started goes at once; others take their grace period, as far as one knows."""
+    longest_s = pod.deletion_grace_s if grace_s is None else grace_s
+    wait_s = 0.0 if pod.gated or not pod.active else min(pod.deletion_grace_s, longest_s)
+    gone_s = model.now_s + wait_s
+    if pod.deleting and pod.deletion_at_s <= gone_s:
+        return
+    model.put_pod(pod.key, replace(pod, deleting=True, deletion_at_s=gone_s))
+    model.ends(pod.key, gone_s)
+
+
+def _open_claims(model: ClusterModel, action: OpenClaims) -> None:
+    for claim in action.claims:
+        if model.claims.get(claim.name) is None:
+            model.claims.put(claim.name, replace(claim, uid=f"uid-{claim.name}"))
+
+
+def _save_claim(model: ClusterModel, action: SaveClaim) -> None:
+    known = model.claims.get(action.claim.name)
+    if known is None:
+        return
+    model.claims.put(action.claim.name, replace(action.claim, uid=known.uid, deleting=known.deleting))
+
+
+def _close_claim(model: ClusterModel, action: CloseClaim) -> None:
+    known = model.claims.get(action.claim.name)
+    if known is not None:
+        model.claims.put(known.name, replace(known, deleting=True))
+
+
+def _launch(model: ClusterModel, action: LaunchMachines) -> None:
+    snapshot = model.snapshot()
+    lot = [snapshot.claims[name] for name in action.claims if name in snapshot.claims]
+    outcome = _outcome(model, action)
+    for claim, instance in zip(lot, outcome.instances, strict=False):
+        wait_s = boot_s(snapshot, claim.node_pool, claim.capacity_pool.instance_type)
+        model.joins(claim.name, model.now_s + wait_s)
+        model.instances.put(instance, machine_of(claim, instance, model.now_s, dict(action.request.tags)))
+    settlement = settle(outcome, lot, snapshot)
+    model.shortages = {**model.shortages, **settlement.shortages}
+    for following in settlement.actions:
+        carry_out(model, following)
+
+
+def _outcome(model: ClusterModel, action: LaunchMachines) -> LaunchOutcome:
+    if model.shortages.get(action.request.pool, 0.0) > model.now_s:
+        failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "a shortage is known")
+        return LaunchOutcome((), (failure,))
+    return LaunchOutcome(tuple(f"i-{next(model.made):012d}" for _ in action.claims))
+
+
+def _terminate(model: ClusterModel, action: TerminateMachines) -> None:
+    for instance_id in action.instance_ids:
+        known = model.instances.get(instance_id)
+        if known is None:
+            continue
+        model.instances.put(instance_id, replace(known, state="terminated"))
+        for node in [node.name for node in model.nodes.view.values() if node.instance_id == instance_id]:
+            for pod in model.pods_on(node):
+                model.ends(pod.key, model.now_s)
+
+
+def _tag(model: ClusterModel, action: TagMachine) -> None:
+    known = model.instances.get(action.instance_id)
+    if known is not None:
+        model.instances.put(known.id, replace(known, tags={**known.tags, **action.tags}))
+
+
+def _patch_node(model: ClusterModel, action: PatchNode) -> None:
+    node = model.nodes.get(action.node)
+    if node is None:
+        return
+    model.nodes.put(node.name, action.applied_to(node))
+    if action.labels.get(labels.MIG_CONFIG, "") not in {"", node.labels.get(labels.MIG_CONFIG)}:
+        model.recuts(node.name, model.now_s + RECUT_S)
+
+
+def _nothing(_model: ClusterModel, _action: Action) -> None:
+    """For people, or for the node's own software, which is part of what happens by itself."""
+
+
+_EFFECTS: Mapping[type, Callable[[ClusterModel, Any], None]] = MappingProxyType(
+    {
+        OpenGang: _save_gang,
+        SaveGang: _save_gang,
+        CloseGang: lambda model, action: model.gangs.put(action.gang.uid, None),
+        StartJob: _start_job,
+        StopJob: _stop_job,
+        ReleasePod: _release_pod,
+        EvictPod: _evict_pod,
+        OpenClaims: _open_claims,
+        SaveClaim: _save_claim,
+        CloseClaim: _close_claim,
+        ForgetClaim: lambda model, action: model.claims.put(action.claim.name, None),
+        LaunchMachines: _launch,
+        TagMachine: _tag,
+        TerminateMachines: _terminate,
+        PatchNode: _patch_node,
+        RemoveNode: lambda model, action: model.nodes.put(action.node, None),
+        PublishLayouts: _nothing,
+        Announce: _nothing,
+        Consider: lambda model, action: setattr(model, "outlook", action.outlook),
+    }
+)

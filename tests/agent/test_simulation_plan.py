@@ -1,0 +1,195 @@
+"""What a plan says is what happens: each change is planned in a running world, pushed there, and the two compared.
+
+The world has gangs that run and one that waits. Compared are machines (pool, type, zone, capacity type, layout), gangs
+(state and reason) and the bill, once nothing changes any more.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import pytest
+
+from agent.demo.jobs import job
+from agent.simulation import Tempo
+from fleet.plan import make_plan
+from fleet.plan.simulated_run import simulate
+from fleet.snapshot import Claim, Gang, Snapshot
+from model.loader import load
+from tests.agent.scenes import G5, G6, P4DE, P5, A, B, C, Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
+
+OPEN = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "60s", "budgets": [{"nodes": "100%"}]}
+SETTLES_S = 2400.0
+GPU = "nvidia.com/gpu"
+Docs = dict[str, Doc]
+Change = Callable[[Docs], None]
+
+
+def fleet() -> Docs:
+    slices = {"nvidia.com/mig-3g.40gb": 32, "nvidia.com/mig-1g.10gb": 56}
+    return {
+        "policy": doc("FleetPolicy", "p", guardRails={"maxPercentRemoved": 100}),
+        "h100": pool("h100", (P5,), zones=[A, B], disruption=OPEN, limits={"nodes": 6}),
+        "g": pool(
+            "g", (G5, G6), zones=[A, B], capacityTypes=["spot", "on-demand"], disruption=OPEN, limits={"nodes": 6}
+        ),
+        "mig": pool(
+            "mig",
+            (P4DE,),
+            zones=[B, C],
+            disruption=OPEN,
+            sharing={"mig": {"layouts": ["thick", "thin"]}},
+            limits={"nodes": 2},
+        ),
+        "thick": layout("thick", **{"3g_40gb": 2}),
+        "thin": layout("thin", **{"1g_10gb": 7}),
+        "t": team("t", {"h100": {GPU: 24}, "g": {GPU: 8}, "mig": slices}),
+        "u": team("u", {"h100": {GPU: 8}, "g": {GPU: 8}}),
+        "queue t": queue("t", ("h100", "g", "mig")),
+        "queue u": queue("u", ("h100", "g")),
+    }
+
+
+def running() -> Scene:
+    scene = Scene(files(*fleet().values()), tempo=Tempo(tick_s=5.0, listing_s=20.0))
+    scene.runs(gpu_job("a", pods=2))
+    scene.runs(gpu_job("b"))
+    scene.runs(gpu_job("c", gpus=4, pods=2, namespace="u"))
+    scene.sim.submit(job("m", "t", "normal", pods=4, requests={"nvidia.com/mig-3g.40gb": "1"}))
+    scene.until_running("m")
+    scene.sim.submit(gpu_job("w", pods=4, namespace="u"))
+    scene.sim.advance(300)
+    return scene
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+def spec(name: str, **fields: Any) -> Change:
+    """Set fields of a declaration; None takes one away."""
+
+    def change(docs: Docs) -> None:
+        found = docs[name]["spec"]
+        found.update({key: value for key, value in fields.items() if value is not None})
+        for key in [key for key, value in fields.items() if value is None]:
+            found.pop(key, None)
+
+    return change
+
+
+def gone(*names: str) -> Change:
+    """Take declarations away, and pools of that name out of teams and queues."""
+
+    def change(docs: Docs) -> None:
+        for name in names:
+            docs.pop(name)
+        for it in docs.values():
+            if "flavors" in it["spec"]:
+                it["spec"]["flavors"] = [flavor for flavor in it["spec"]["flavors"] if flavor not in names]
+            if "quotas" in it["spec"]:
+                it["spec"]["quotas"] = {
+                    name: quota for name, quota in it["spec"]["quotas"].items() if name not in names
+                }
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    def change(docs: Docs) -> None:
+        for one in changes:
+            one(docs)
+
+    return change
+
+
+def quota(name: str, flavor: str, **amounts: int) -> Change:
+    def change(docs: Docs) -> None:
+        docs[name]["spec"]["quotas"][flavor] = {"guaranteed": {key: str(value) for key, value in amounts.items()}}
+
+    return change
+
+
+def thin_only(docs: Docs) -> None:
+    docs["mig"]["spec"]["sharing"] = {"mig": {"layouts": ["thin"]}}
+    docs["t"]["spec"]["quotas"]["mig"] = {"guaranteed": {"nvidia.com/mig-1g.10gb": 56}}
+    del docs["thick"]
+
+
+LABELLED = {"template": {"labels": {"x": "y"}}}
+WINDOW = [{"name": "w", "schedule": "* * * * *", "duration": "1h", "blocks": ["Disruption"]}]
+CHANGES: Mapping[str, Change] = {
+    "nothing": both(),
+    "labels of the template": spec("h100", **LABELLED),
+    "user data": spec("h100", template={"userData": "#!/bin/bash\necho hi"}),
+    "a taint": spec("h100", template={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+    "another zone": spec("h100", zones=[C]),
+    "one more zone": spec("h100", zones=[A, B, C]),
+    "another capacity type": spec("h100", capacityTypes=["spot"]),
+    "no spot any more": spec("g", capacityTypes=["on-demand"]),
+    "on-demand first": spec("g", capacityTypes=["on-demand", "spot"]),
+    "another instance type": spec("g", instanceTypes=[G6]),
+    "an instance type that does not fit": spec("h100", instanceTypes=[G5]),
+    "limits below what runs": spec("h100", limits={"nodes": 1}),
+    "higher limits": spec("h100", limits={"nodes": 20}),
+    "no budget, and labels": spec("h100", disruption={**OPEN, "budgets": [{"nodes": "0%"}]}, **LABELLED),
+    "a budget of one, and labels": spec("h100", disruption={**OPEN, "budgets": [{"nodes": 1}]}, **LABELLED),
+    "a freeze window, and labels": both(spec("policy", freezeWindows=WINDOW), spec("h100", **LABELLED)),
+    "only empty machines are given back": spec("h100", disruption={**OPEN, "consolidationPolicy": "WhenEmpty"}),
+    "nothing is given back": spec("h100", disruption={**OPEN, "consolidateAfter": "Never"}),
+    "a pool goes": gone("g"),
+    "a pool with gangs goes": gone("h100"),
+    "a pool with cut GPUs goes": both(gone("mig"), gone("thick"), gone("thin")),
+    "a layout that runs is not allowed any more": thin_only,
+    "a fixed pool": spec("g", replicas=3, limits=None, capacityTypes=["on-demand"], disruption=None),
+    "less quota": quota("t", "h100", **{GPU: 8}),
+    "more quota": quota("u", "h100", **{GPU: 40}),
+    "a queue is held": spec("queue t", stopPolicy="Hold"),
+    "a queue is drained": spec("queue t", stopPolicy="HoldAndDrain"),
+    "a queue goes": gone("queue u"),
+    "a team goes": gone("queue u", "u"),
+    "flavors in another order": spec("queue u", flavors=["g", "h100"]),
+    "a weight": spec("h100", weight=10),
+    "two at once": both(spec("h100", **LABELLED), spec("queue u", stopPolicy="HoldAndDrain")),
+}
+
+
+class State(NamedTuple):
+    machines: Counter[tuple[str, ...]]
+    gangs: Mapping[str, tuple[str, str]]
+    usd_h: float
+
+
+def state(claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> State:
+    staying = [claim for claim in claims.values() if not claim.deleting]
+    pools = ((claim.capacity_pool, claim) for claim in staying)
+    return State(
+        Counter((it.node_pool, pool.instance_type, pool.zone, pool.capacity_type, it.layout) for pool, it in pools),
+        {gang.name: (str(gang.state), str(gang.reason)) for gang in gangs.values()},
+        round(sum(claim.price_usd_h for claim in staying), 3),
+    )
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_the_plan_says_is_what_happens(name: str) -> None:
+    docs = deepcopy(fleet())
+    CHANGES[name](docs)
+    pushed = files(*docs.values())
+    head = load({path: text.encode() for path, text in pushed.items()})
+    scene = running()
+    before: Snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    base = scene.sim.brain.sync.fleet
+    assert base is not None
+    run = simulate(head, before)
+    plan = make_plan(base, head, before, base_revision="base")
+    scene.sim.push(pushed)
+    scene.sim.advance(SETTLES_S)
+    sync = scene.sim.sync()
+    assert sync["appliedRevision"] == sync["observedRevision"], plan.refusals
+    assert run.at_rest
+    happened = state(scene.sim.claims(), scene.sim.gangs())
+    assert state(run.end.claims, run.end.gangs) == happened
+    assert plan.then is not None
+    assert plan.then.usd_h == pytest.approx(happened.usd_h, abs=0.01)
+    if docs == fleet():
+        assert plan.empty
