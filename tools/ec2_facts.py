@@ -20,6 +20,8 @@ from typing import Any, cast
 from providers.aws.facts import COLUMNS, GpuFacts, Neuron, TypeFacts, describe_facts
 
 _CLASSES = ("on-demand", "spot")
+_LETTERS = {"cn-north-1": "abd", "us-gov-east-1": "abc", "us-gov-west-1": "abc"}
+"""Zones of the regions that have prices here, and of which nobody has recorded which zone offers what."""
 
 
 def main() -> None:
@@ -36,9 +38,10 @@ def main() -> None:
 
 
 def build(facts: Path, dump: Path) -> dict[str, Any]:
-    """The document: meta, columns and rows of instance types, prices and zone letters by region."""
+    """The document: meta, columns and rows of instance types, prices, and zone letters by region, by type if known."""
     types = _types(facts, json.loads(gzip.decompress((dump / "instance_types.json.gz").read_bytes())))
     prices = _read(facts / "on_demand_prices.json")
+    zones = _zones(dump / "instance_type_offerings" / "availability-zone")
     limits = _read(facts / "vpc_limits.json")
     return {
         "meta": {
@@ -55,7 +58,8 @@ def build(facts: Path, dump: Path) -> dict[str, Any]:
             region: {"at": table["generated_at"], "currency": table["currency"], "hourly": table["prices"]}
             for region, table in prices["regions"].items()
         },
-        "zones": _zones(dump / "instance_type_offerings" / "availability-zone"),
+        "zones": zones,
+        "letters": {region: letters for region, letters in _LETTERS.items() if region not in zones},
     }
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from fleet.offerings.conditions import condition_steps
 from fleet.offerings.declared_names import allowed_unknown, named_values
@@ -16,7 +18,11 @@ from model.pools import pool_requirements
 from model.problem import Code, Problem, Severity
 from model.requirements import InvalidRequirement, Requirements
 
-_FEW = 4
+MOST_POOLS: Final = 500
+"""Pools of one fleet that are looked at, in order of name; far above any real fleet, and a bound on a hostile one."""
+_MOST_EXPLAINED: Final = 5
+"""Pools without offers of which the condition is looked for: that takes a look at everything on sale for each."""
+_FEW: Final = 4
 """Types that are looked at first: nearly always one of them can be bought, and that is all there is to ask."""
 
 
@@ -31,7 +37,7 @@ class DeclaredPools:
 
     def judged(self) -> Iterator[Declared[NodePool]]:
         """Yields the pools of which it can be said: their own words are in order, and so are their layouts."""
-        for pool in self.declarations.node_pools.values():
+        for _, pool in islice(sorted(self.declarations.node_pools.items()), MOST_POOLS):
             mig = pool.value.spec.sharing.mig
             if all(name in self.declarations.mig_layouts for name in (mig.layouts if mig else ())):
                 try:
@@ -87,10 +93,12 @@ def pools_without_offers(pools: DeclaredPools) -> Iterator[Problem]:
     named: dict[str, set[str]] = {}
     for each in named_values(pools.declarations):
         named.setdefault(each.source.value.name, set()).add(each.value)
+    explained = 0
     for pool in pools.judged():
         if not pools.buys(pool.value):
+            explained += 1
             severity: Severity = "warning" if vouched & named.get(pool.value.name, set()) else "error"
-            yield _nothing_left(pools, pool, severity)
+            yield _nothing_left(pools, pool, severity, steps=explained <= _MOST_EXPLAINED)
         elif any(term.min_values for term in pool.value.spec.requirements):
             yield from _too_few_kinds(pools, pool)
 
@@ -105,16 +113,16 @@ def _too_few_kinds(pools: DeclaredPools, pool: Declared[NodePool]) -> Iterator[P
             yield pool.problem(("spec", "requirements", index, "minValues"), message, Code.NO_OFFER)
 
 
-def _nothing_left(pools: DeclaredPools, pool: Declared[NodePool], severity: Severity) -> Problem:
+def _nothing_left(pools: DeclaredPools, pool: Declared[NodePool], severity: Severity, *, steps: bool) -> Problem:
     where = f"in {pools.listing.region}"
     left: Mapping[str, int] = {}
-    for condition, offerings in condition_steps(pool.value, pools.all_offerings(pool.value)):
+    for condition, offerings in condition_steps(pool.value, pools.all_offerings(pool.value)) if steps else ():
         if condition is not None and not offerings:
             before = f"; of {_kinds(left)} that the conditions before it allow, it rules out all" if left else ""
             message = f"nothing {where} can be bought with {condition.words}{before}"
             return pool.problem(condition.path, message, Code.NO_OFFER, hint=_HINT, severity=severity)
         left = _by_type(offerings)
-    message = f"no instance type that is known {where} suits the pool"
+    message = f"nothing {where} can be bought with all that the pool asks for"
     return pool.problem(("spec",), message, Code.NO_OFFER, hint=_HINT, severity=severity)
 
 

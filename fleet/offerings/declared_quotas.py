@@ -69,8 +69,10 @@ def ceiling(pools: DeclaredPools, pool: NodePool, resource: str) -> float:
 
     Each limit alone bounds it by the machine that has most of the resource for what it takes of the limit.
     """
-    limits, offerings = pool.spec.limits, pools.offerings(pool)
-    amounts = [(offering, _amount(offering, resource)) for offering in offerings]
+    limits = pool.spec.limits
+    if not limits.resources and limits.nodes is limits.usd_per_hour is pool.spec.replicas is None:
+        return inf
+    amounts = [(offering, _amount(offering, resource)) for offering in pools.offerings(pool)]
     if not any(amount for _, amount in amounts):
         return inf  # other checks tell of resources that no machine of the pool has
     nodes = min((count for count in (limits.nodes, pool.spec.replicas) if count is not None), default=None)

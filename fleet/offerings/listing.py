@@ -1,8 +1,10 @@
 """What a region sells by name, for those who hold a fleet against it without a need for the whole catalogue."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from fleet.snapshot import Catalog
+from fleet.snapshot import Catalog, InstanceOffer
 from model import labels
 from model.requirements import Requirements
 
@@ -22,6 +24,7 @@ class CatalogListing:
         self.region = catalog.region
         self.zones: Collection[str] = catalog.zones or frozenset(offer.zone for offer in catalog.offers)
         """Zones of the region in which anything is sold; empty = nothing is known of them."""
+        self._by_type: dict[str, list[InstanceOffer]] | None = None
 
     @property
     def types(self) -> Collection[str]:
@@ -38,9 +41,18 @@ class CatalogListing:
         """Returns the types that no label of theirs keeps from meeting the requirements, sorted."""
         return sorted(name for name, machine in self._catalog.types.items() if not_against(wanted, machine.labels))
 
-    def catalog(self, _types: Collection[str]) -> Catalog:
-        """Returns the catalogue of these types, or of more."""
-        return self._catalog
+    def catalog(self, types: Collection[str]) -> Catalog:
+        """Returns the catalogue of these types and no others."""
+        if self._by_type is None:
+            self._by_type = defaultdict(list)
+            for offer in self._catalog.offers:
+                self._by_type[offer.instance_type.name].append(offer)
+        some = [name for name in types if name in self._catalog.types]
+        return replace(
+            self._catalog,
+            types={name: self._catalog.types[name] for name in some},
+            offers=tuple(offer for name in some for offer in self._by_type.get(name, ())),
+        )
 
     def region_of(self, _zone: str) -> str:
         """Returns the region of a zone that is elsewhere, as far as that is known; else empty."""

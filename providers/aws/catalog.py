@@ -68,14 +68,22 @@ def build_catalog(
 def package_catalog(region: str, settings: ClusterSettings = USUAL) -> CatalogBuild:
     """The catalogue with no API at all: facts, zones and prices of the package.
 
-    Zones are known for the 30 commercial regions of the package; elsewhere there are types but no offers.
+    Zones are known for the 30 commercial regions of the package, and taken to offer everything in three regions of
+    other partitions that have prices; elsewhere there are types but no offers.
     """
-    return build_catalog(region, package_types(), package_zones(region), package_prices(region), None, settings)
+    zones = package_zones(region, assumed=True)
+    return build_catalog(region, package_types(), zones, package_prices(region), None, settings)
 
 
-def package_zones(region: str) -> Zones:
-    """Zones that offered each type when the package was made; empty for a region it does not know."""
+def package_zones(region: str, *, assumed: bool = False) -> Zones:
+    """Zones that offered each type when the package was made; empty for a region it does not know.
+
+    `assumed`: where it knows zones and prices of a region, and not which zone offers what, every type that has a price
+    is taken to be in all of them. That is good enough to plan with, and nothing to buy by.
+    """
     letters = package()["zones"].get(region, {})
+    if assumed and region in package()["letters"]:
+        letters = dict.fromkeys(package()["prices"][region]["hourly"], package()["letters"][region])
     return {name: [region + letter for letter in each] for name, each in letters.items()}
 
 

@@ -27,9 +27,11 @@ class PackageListing(CatalogListing):
 
     def __init__(self, region: str) -> None:
         self._facts = package_types()
-        self._zones = package_zones(region)
+        self._labels_of: dict[str, Mapping[str, str]] = {}
+        self._zones = package_zones(region, assumed=True)
         super().__init__(Catalog(region, zones=frozenset(zone for each in self._zones.values() for zone in each)))
-        self.source = f"the package (of {package()['meta']['types_at'][:10]})"
+        assumed = ", types in all zones" if region in package()["letters"] else ""
+        self.source = f"the package (of {package()['meta']['types_at'][:10]}{assumed})"
 
     @property
     def types(self) -> Collection[str]:
@@ -40,7 +42,7 @@ class PackageListing(CatalogListing):
         """The values of a label that machines of any type carry."""
         if quick := _QUICK.get(label):
             return {quick(facts) for facts in self._facts.values()} - {""}
-        return {value for facts in self._facts.values() for key, value in type_labels(facts) if key == label} - {""}
+        return {self._labels(facts).get(label, "") for facts in self._facts.values()} - {""}
 
     def suited(self, wanted: Requirements) -> Sequence[str]:
         """The types that no label of theirs keeps from meeting the requirements, sorted."""
@@ -49,8 +51,13 @@ class PackageListing(CatalogListing):
             name
             for name, facts in self._facts.items()
             if all(requirement.has(value) for of, requirement in quick if (value := of(facts)))
-            and not_against(wanted, dict(type_labels(facts)))
+            and not_against(wanted, self._labels(facts))
         ]
+
+    def _labels(self, facts: TypeFacts) -> Mapping[str, str]:
+        if facts.name not in self._labels_of:
+            self._labels_of[facts.name] = dict(type_labels(facts))
+        return self._labels_of[facts.name]
 
     def catalog(self, types: Collection[str]) -> Catalog:
         """The catalogue of these types and no others."""
@@ -66,4 +73,5 @@ class PackageListing(CatalogListing):
 
 def region_of_zone(zone: str) -> str:
     """The region of a zone; empty for one that the package does not know."""
-    return zone[:-1] if zone[:-1] in package()["zones"] and zone[-1:].isalpha() else ""
+    known = (package()["zones"], package()["letters"])
+    return zone[:-1] if zone[-1:].isalpha() and any(zone[:-1] in each for each in known) else ""

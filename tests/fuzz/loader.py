@@ -5,7 +5,7 @@ Whatever stands in the files, the answer is a fleet, or problems with places in 
 
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,12 +14,14 @@ from typing import Any
 
 import yaml
 
+from fleet.offerings.declared import catalog_checks
 from model import report
 from model.fleet import Fleet
-from model.loader import InvalidFleet, inspect, load
+from model.loader import Check, InvalidFleet, inspect, load
 from model.loader.load import Loaded
 from model.loader.source import printable
 from model.problem import Problem
+from providers.aws.listing import PackageListing
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```yaml[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -73,8 +75,8 @@ class LoaderFuzzer:
         yield self.attack
 
     def attack(self, rng: Random) -> None:
-        """One broken repository."""
-        check(bent(rng))
+        """One broken repository, one in five held against what a region sells."""
+        check(bent(rng), catalog_checks(PackageListing("us-east-1")) if rng.random() < 0.2 else ())
 
 
 def bent(rng: Random) -> Files:
@@ -89,9 +91,9 @@ def bent(rng: Random) -> Files:
     return files
 
 
-def check(files: Mapping[str, bytes]) -> Loaded:
+def check(files: Mapping[str, bytes], further: Sequence[Check] = ()) -> Loaded:
     """Load, and hold the answer against what an answer has to be."""
-    loaded = inspect(files)
+    loaded = inspect(files, further=further)
     failed = any(problem.severity == "error" for problem in loaded.problems)
     assert failed == (loaded.fleet is None), "a fleet, or errors: never both, never neither"
     lines = {
@@ -108,13 +110,13 @@ def check(files: Mapping[str, bytes]) -> Loaded:
         assert printable(problem.message + problem.hint) == problem.message + problem.hint
     for render in report.FORMATS.values():
         render(loaded.problems)
-    assert _again(files) == (loaded.fleet or loaded.problems), "the same files, another answer"
+    assert _again(files, further) == (loaded.fleet or loaded.problems), "the same files, another answer"
     return loaded
 
 
-def _again(files: Mapping[str, bytes]) -> Fleet | tuple[Problem, ...]:
+def _again(files: Mapping[str, bytes], further: Sequence[Check]) -> Fleet | tuple[Problem, ...]:
     try:
-        return load(files)
+        return load(files, further=further)
     except InvalidFleet as invalid:
         return invalid.problems
 

@@ -2,8 +2,11 @@
 
 import pytest
 
+from fleet.offerings.conditions import condition_steps
 from fleet.offerings.declared import catalog_checks
+from fleet.offerings.declared_pools import MOST_POOLS
 from fleet.offerings.listing import CatalogListing
+from fleet.snapshot import Catalog
 from model.loader import inspect
 from model.problem import Code, Problem
 from providers.aws.catalog import package_catalog
@@ -148,7 +151,7 @@ def test_a_catalogue_that_knows_more_refuses_nothing_that_it_knows() -> None:
 
 
 def test_no_catalogue_yet_says_nothing() -> None:
-    assert told(pool("{instanceTypes: [p5.48xl]}"), listing=CatalogListing(LIVE.catalog(()).__class__())) == []
+    assert told(pool("{instanceTypes: [p5.48xl]}"), listing=CatalogListing(Catalog())) == []
 
 
 def test_a_slip_is_told_of_once() -> None:
@@ -185,7 +188,11 @@ def test_a_pool_that_can_never_buy(spec: str, path: str, words: str, listing: Ca
 
 
 def test_a_zone_that_does_not_offer_the_type() -> None:
-    sold = {offer.zone for offer in LIVE.catalog(()).offers if offer.instance_type.name == "p4de.24xlarge"}
+    sold = {
+        offer.zone
+        for offer in package_catalog("us-east-1").catalog.offers
+        if offer.instance_type.name == "p4de.24xlarge"
+    }
     other = min(set(US.zones) - sold)
     (problem,) = told(pool(f"{{instanceTypes: [p4de.24xlarge], zones: [{other}]}}"))
     assert (problem.code, problem.path) == (Code.NO_OFFER, "spec.zones")
@@ -222,6 +229,22 @@ def test_a_region_of_which_nothing_is_known_leaves_offers_alone() -> None:
     nowhere = PackageListing("xx-nowhere-1")
     assert told(pool("{instanceTypes: [p5.48xlarge], zones: [xx-nowhere-1a]}"), listing=nowhere) == []
     assert told(pool("{instanceTypes: [p5.48xl]}"), listing=nowhere)[0].code is Code.UNKNOWN_NAME
+
+
+@pytest.mark.slow
+def test_a_fleet_of_many_odd_pools_is_told_of_in_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pool asks for another number of cores, which nothing has; the way to nothing is shown for a few only."""
+    ways = []
+    monkeypatch.setattr(
+        "fleet.offerings.declared_pools.condition_steps",
+        lambda pool, offerings: ways.append(pool.name) or condition_steps(pool, offerings),
+    )
+    key = "karpenter.k8s.aws/instance-cpu"
+    found = told(*(pool(terms(key, f"'{9000 + number}'"), f"p{number:03}") for number in range(600)))
+    empty = [problem for problem in found if problem.code is Code.NO_OFFER]
+    assert len(empty) == MOST_POOLS
+    assert len(ways) == 5
+    assert all(problem.line > 0 for problem in empty)
 
 
 # -- quotas and limits -------------------------------------------------------------------------------------------------

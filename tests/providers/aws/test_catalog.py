@@ -3,14 +3,17 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from fleet.snapshot import PriceSource
 from model import labels
 from providers.aws.catalog import build_catalog, package_catalog, package_zones
 from providers.aws.facts import describe_facts, package, package_types
+from providers.aws.listing import PackageListing
 from providers.aws.prices import SPOT_ESTIMATE_RATIO, OnDemandPrices, SpotPrices, package_prices
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -158,10 +161,46 @@ def test_a_region_without_a_table_says_whose_prices_stand_in():
 
 
 def test_a_region_without_known_zones_offers_nothing_and_invents_none():
-    assert package_zones("us-gov-east-1") == {}
-    built = package_catalog("us-gov-east-1")
+    assert package_zones("mx-central-1", assumed=True) == {}
+    built = package_catalog("mx-central-1")
     assert built.catalog.offers == ()
     assert len(built.left_out) == len(built.catalog.types)
+
+
+@pytest.mark.parametrize("region", ["cn-north-1", "us-gov-east-1", "us-gov-west-1"])
+def test_zones_that_nobody_recorded_are_good_for_plans_and_not_for_purchases(region):
+    assert package_zones(region) == {}
+    built = package_catalog(region).catalog
+    assert built.price_region == region
+    assert built.offers
+    assert built.zones == {offer.zone for offer in built.offers}
+    assert all(zone.startswith(region) for zone in built.zones)
+    assert PackageListing(region).zones == built.zones
+
+
+def test_every_offer_tells_the_source_the_region_and_the_age_of_its_price():
+    for region in ("ap-south-1", "cn-north-1", "eu-west-1", "us-east-1", "us-gov-west-1"):
+        catalog = package_catalog(region).catalog
+        book = region if region in package()["prices"] else "us-east-1"
+        at_s = datetime.fromisoformat(package()["prices"][book]["at"]).timestamp()
+        assert catalog.price_region == book
+        assert catalog.offers
+        for offer in catalog.offers:
+            assert (offer.priced.region, offer.priced.at_s) == (book, at_s)
+            assert offer.priced.source.startswith("package prices" if offer.capacity_type != "spot" else "0.40 x")
+        if book != region:
+            assert f"for {book}, standing in for {region}" in catalog.price_source
+
+
+def test_spot_prices_come_from_the_history_where_there_is_one():
+    facts = {"g6.xlarge": package_types()["g6.xlarge"]}
+    zones = {"g6.xlarge": ["eu-west-1a", "eu-west-1b"]}
+    spot = SpotPrices({("g6.xlarge", "eu-west-1a"): 0.3}, 500.0)
+    offers = build_catalog("eu-west-1", facts, zones, package_prices("eu-west-1"), spot).catalog.offers
+    told = {offer.zone: offer.priced for offer in offers if offer.capacity_type == "spot"}
+    assert told["eu-west-1a"] == PriceSource("spot price history", "eu-west-1", 500.0)
+    assert told["eu-west-1b"].source == "0.40 x on-demand"
+    assert told["eu-west-1b"].region == "us-east-1"
 
 
 def test_zones_of_the_package_follow_the_region():
