@@ -24,7 +24,7 @@ class Fuzzer(Protocol):
 
     name: str
     most_seconds: float
-    """Longest one input may take; for ever is a finding, too."""
+    """Longest one input may work; ten times as long it may wait."""
     most_growth_mib: int
     """How much the process may grow while it runs, once the first inputs have warmed it up."""
 

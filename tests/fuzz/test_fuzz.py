@@ -1,6 +1,7 @@
 """Every fuzzer for a while, and the runner itself: what it must find."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -29,11 +30,11 @@ def test_names_are_unique() -> None:
 
 class _Broken:
     name = "broken"
-    most_seconds = 0.05
     most_growth_mib = 64
 
     def __init__(self, what: str) -> None:
         self.what = what
+        self.most_seconds = 0.05 if what in {"hangs", "waits"} else 60.0
         self.drawn: list[float] = []
         self.closed = False
         self.kept: list[bytes] = []
@@ -52,6 +53,8 @@ class _Broken:
                 sum(range(1000))
             except Exception:  # noqa: BLE001  what a server's fence does
                 continue
+        if self.what == "waits":
+            threading.Event().wait(60)
         if self.what == "grows":
             self.kept.append(os.urandom(4 * 1024**2))
 
@@ -61,9 +64,10 @@ def test_what_raises_is_told_with_its_number() -> None:
         run(_Broken("raises"), 10.0, seed=7)
 
 
-def test_what_hangs_is_found_whatever_it_catches() -> None:
+@pytest.mark.parametrize("how", ["hangs", "waits"])
+def test_what_hangs_is_found_whatever_it_catches(how: str) -> None:
     with pytest.raises(FuzzFinding, match="took more than"):
-        run(_Broken("hangs"), 10.0)
+        run(_Broken(how), 10.0)
 
 
 def test_what_grows_is_found() -> None:
