@@ -17,6 +17,7 @@ class Code(StrEnum):
     NOT_A_DECLARATION = "not-a-declaration"
     UNKNOWN_KIND = "unknown-kind"
     NOT_READ_YET = "not-read-yet"
+    NOT_READ = "not-read"
     UNSUPPORTED = "unsupported"
     UNKNOWN_KEY = "unknown-key"
     MISSING_KEY = "missing-key"
@@ -48,6 +49,7 @@ DESCRIPTIONS: dict[Code, str] = {
     Code.NOT_A_DECLARATION: "Every document has apiVersion, kind and metadata.name",
     Code.UNKNOWN_KIND: "The kind and apiVersion are known",
     Code.NOT_READ_YET: "Manifests of other systems are not read",
+    Code.NOT_READ: "Whatever could declare something can be read",
     Code.UNSUPPORTED: "Manifests of other systems ask only for what has an effect here",
     Code.UNKNOWN_KEY: "Every key is known",
     Code.MISSING_KEY: "Required keys are there",

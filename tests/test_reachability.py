@@ -25,7 +25,6 @@ REVIEW = "Review in the pull request"
 SHARING = "MIG and sharing, end to end"
 KEPT: dict[Key, str] = {
     ("providers.git.local", "LocalRepository.merged_files"): TRUST,  # `plan --from --to` plans the merge result
-    ("providers.git.local", "LocalRepository.working_files"): TRUST,  # one reader for commit and working tree
     ("model.plain_text", "markdown"): TRUST,  # `plan --output markdown` writes with these three
     ("model.plain_text", "fenced"): TRUST,
     ("model.plain_text", "code_span"): TRUST,

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.cli import exits
@@ -10,8 +10,9 @@ from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
 from model import report
-from model.loader import inspect
+from model.loader import InvalidFleet, inspect
 from model.plain_text import plain
+from model.problem import Code, Problem
 
 _ZONE = re.compile(rb"\b[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]\b")
 DEFAULT_REGION = "us-east-1"
@@ -21,6 +22,9 @@ def run_validate(path: Path, output: str, region: str = "") -> int:
     """Read, check, print; the exit code. Without a region it is the one that the fleet's zones are in."""
     try:
         files = read_folder(path)
+    except InvalidFleet as invalid:
+        _print(invalid.problems, output)
+        return exits.INVALID
     except OSError as error:
         exits.complain(f"{path}: {error.strerror or error}")
         return exits.ERROR
@@ -31,15 +35,18 @@ def run_validate(path: Path, output: str, region: str = "") -> int:
     if region and not listing.zones:
         exits.complain(f"nothing is known of what is sold in {region}: zones and offers go unchecked")
     loaded = inspect(files, further=catalog_checks(listing))
-    render = report.FORMATS[output]
-    text = render(loaded.problems) if output != "text" else report.text(loaded.problems, colour=sys.stdout.isatty())
-    if text:
-        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    _print(loaded.problems, output)
     if output == "text":
         verdict = "valid" if loaded.fleet is not None else "invalid"
         read = f"{len(files)} file{'' if len(files) == 1 else 's'} read"
         sys.stdout.write(plain(f"{read}: the fleet is {verdict} for {listing.region}.") + "\n")
     return exits.OK if loaded.fleet is not None else exits.INVALID
+
+
+def _print(problems: Sequence[Problem], output: str) -> None:
+    text = report.text(problems, colour=sys.stdout.isatty()) if output == "text" else report.FORMATS[output](problems)
+    if text:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
 def listing_for(region: str, files: Mapping[str, bytes]) -> CatalogListing:
@@ -53,18 +60,27 @@ def listing_for(region: str, files: Mapping[str, bytes]) -> CatalogListing:
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
-    """The YAML files of a folder (or one file), by path relative to it; links and hidden folders are not followed."""
+    """The YAML files of a folder (or one file), as the agent would read them of a commit; by path relative to it.
+
+    Errors: OSError, also for what is too large; InvalidFleet for entries that could declare and cannot be read.
+    """
+    from providers.git.disk import read_directory
+    from providers.git.errors import EntryNotRead, SourceError
+
+    shown = _shown(path.parent if path.is_file() else path)
     if path.is_file():
-        return {_shown(path.parent) + path.name: path.read_bytes()}
+        return {shown + path.name: path.read_bytes()}
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
-    found = {}
-    for file in sorted(path.rglob("*")):
-        inside = file.relative_to(path)
-        hidden = any(part.startswith(".") for part in inside.parts)
-        if not hidden and file.suffix in {".yaml", ".yml"} and file.is_file() and not file.is_symlink():
-            found[_shown(path) + inside.as_posix()] = file.read_bytes()
-    return found
+    try:
+        return {shown + name: content for name, content in read_directory(path).files.items()}
+    except EntryNotRead as error:
+        hint = "commit a plain file or folder in its place, or list it in .musterignore"
+        entries = error.entries.items()
+        problems = tuple(Problem(shown + name, 1, 1, "", why, Code.NOT_READ, hint) for name, why in entries)
+        raise InvalidFleet(problems) from error
+    except SourceError as error:
+        raise OSError(str(error)) from error
 
 
 def _shown(folder: Path) -> str:

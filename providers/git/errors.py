@@ -1,7 +1,10 @@
 """What can go wrong with a source. The type decides what the agent does; the text is only for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
+
+_TOLD = 5
+"""Entries of a repository that one message names."""
 
 
 class SourceError(Exception):
@@ -64,6 +67,21 @@ class SignatureRejected(SourceError):
 
 class RepositoryTooLarge(SourceError):
     """A limit on files, bytes, objects or depth was passed; limits protect the agent from a hostile repository."""
+
+
+class EntryNotRead(SourceError):
+    """Files or folders that could declare something cannot be read; `entries` are their paths and why, fit to print.
+
+    An error, since what is left out would read as a wish to delete what it declares.
+    """
+
+    def __init__(self, entries: Mapping[str, str] | str) -> None:
+        """`entries`, or the message of another process."""
+        self.entries = entries if isinstance(entries, Mapping) else {}
+        told = [f"{path}: {reason}" for path, reason in list(self.entries.items())[:_TOLD]]
+        more = f" (and {len(self.entries) - _TOLD} more)" if len(self.entries) > _TOLD else ""
+        remedy = "commit a plain file or folder in its place, or list it in .musterignore"
+        super().__init__(entries if isinstance(entries, str) else f"{'; '.join(told)}{more}. {remedy.capitalize()}")
 
 
 class UnsupportedRepository(SourceError):

@@ -1,21 +1,21 @@
 """Which files below a folder declare the fleet: the same rules for a commit and for a plain folder on disk.
 
-A repository is input from outside. Names that could mislead a reader are left out, links are not followed, and every
-dimension (files, bytes, entries, depth) has a limit; passing one is an error, never a silent truncation, since a file
-left out would read as a wish to delete what it declares.
+A repository is input from outside, and a file left out would read as a wish to delete what it declares. So an entry is
+read, or left out by a rule that is written down (`.musterignore`, names that begin with a dot), or an error: links,
+submodules, names that could mislead, and whatever passes a limit on files, bytes, entries or depth.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
-from providers.git.errors import PathNotFound, RepositoryTooLarge
+from providers.git.errors import EntryNotRead, PathNotFound, RepositoryTooLarge
 from providers.git.ignore import IGNORE_FILE, MAX_RULES, IgnoreFile, ignored, parse_ignore
 
 YAML = (".yaml", ".yml")
-_MAX_SKIPPED = 100
 
 
 class EntryKind(Enum):
@@ -67,19 +67,10 @@ class FileLimits:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """An entry that was left out, with the reason; `path` is fit for printing."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Files:
-    """The files found (path from the repository's root, sorted, to content), and what was left out (100 at most)."""
+    """The files found: path from the repository's root, sorted, to content."""
 
     files: Mapping[str, bytes]
-    skipped: tuple[Skipped, ...] = ()
 
 
 @dataclass
@@ -88,14 +79,10 @@ class _Walk:
 
     limits: FileLimits
     files: dict[str, bytes] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     entries: int = 0
     bytes: int = 0
     rules: int = 0
-
-    def skip(self, path: str, reason: str) -> None:
-        if len(self.skipped) < _MAX_SKIPPED:
-            self.skipped.append(Skipped(path, reason))
 
     def counted(self, children: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
         for child in children:
@@ -116,7 +103,10 @@ class _Walk:
         self.files[path] = content
 
     def ignore_file(self, entry: FolderEntry, depth: int) -> IgnoreFile:
-        rules = parse_ignore(entry.read(self.limits.max_file_bytes) or b"")
+        content = entry.read(self.limits.max_file_bytes)
+        if content is None:
+            raise RepositoryTooLarge(f"a {IGNORE_FILE} is larger than {self.limits.max_file_bytes} bytes")
+        rules = parse_ignore(content)
         self.rules += len(rules)
         if self.rules > MAX_RULES:
             raise RepositoryTooLarge(f"the {IGNORE_FILE} files have more than {MAX_RULES} rules together")
@@ -126,14 +116,13 @@ class _Walk:
 def collect(root: FolderEntry, prefix: tuple[str, ...], limits: FileLimits) -> Files:
     """The files below the folder `root`, whose path is `prefix`. `.musterignore` counts from `root` down.
 
-    Errors: RepositoryTooLarge.
+    Errors: RepositoryTooLarge, EntryNotRead with all that is in the way.
     """
     walk = _Walk(limits)
     _folder(walk, root, prefix, len(prefix), ())
-    return Files(
-        MappingProxyType(dict(sorted(walk.files.items()))),
-        tuple(sorted(walk.skipped, key=lambda one: (one.path, one.reason))),
-    )
+    if walk.refused:
+        raise EntryNotRead(dict(sorted(walk.refused.items())))
+    return Files(MappingProxyType(dict(sorted(walk.files.items()))))
 
 
 def split_path(sub_path: str) -> tuple[str, ...]:
@@ -148,53 +137,49 @@ def _folder(walk: _Walk, folder: FolderEntry, parts: tuple[str, ...], root: int,
     if len(parts) - root > walk.limits.max_depth:
         raise RepositoryTooLarge(f"folders are nested deeper than {walk.limits.max_depth}")
     try:
-        named = list(_named(walk, folder.children(), parts))
-        own = [walk.ignore_file(entry, len(parts)) for name, entry in named if _is_ignore_file(name, entry)]
-        rules = (*above, *own)
-        for name, entry in named:
-            _entry(walk, entry, (*parts, name), root, rules)
+        # A disk lists in any order; what is found or too much must not depend on it.
+        entries = sorted(walk.counted(folder.children()), key=lambda one: one.raw_name)
+        own = [walk.ignore_file(entry, len(parts)) for entry in entries if _is_ignore_file(walk, entry, parts)]
+        for entry in entries:
+            if not entry.raw_name.startswith(b"."):
+                _entry(walk, entry, (*parts, os.fsdecode(entry.raw_name)), root, (*above, *own))
     finally:
         folder.close()
 
 
-def _is_ignore_file(name: str, entry: FolderEntry) -> bool:
-    return name == IGNORE_FILE and entry.kind is EntryKind.FILE
+def _is_ignore_file(walk: _Walk, entry: FolderEntry, parts: tuple[str, ...]) -> bool:
+    if entry.raw_name != IGNORE_FILE.encode() or entry.kind is EntryKind.FILE:
+        return entry.raw_name == IGNORE_FILE.encode()
+    walk.refused["/".join((*parts, IGNORE_FILE))] = f"it is a {entry.kind.value}, and its rules are not read"
+    return False
 
 
 def _entry(walk: _Walk, entry: FolderEntry, parts: tuple[str, ...], root: int, rules: tuple[IgnoreFile, ...]) -> None:
     if ignored(rules, parts, folder=entry.kind is EntryKind.FOLDER):
         return
     path = "/".join(parts)
-    if entry.kind is EntryKind.FOLDER:
+    declares = path.endswith(walk.limits.suffixes)
+    if entry.kind in {EntryKind.FILE, EntryKind.OTHER} and not declares:
+        return
+    reason = _unreadable(entry.raw_name) or _not_followed(entry.kind)
+    if reason:
+        walk.refused[repr(os.fsencode(path))[2:-1] if _unreadable(entry.raw_name) else path] = reason
+    elif entry.kind is EntryKind.FOLDER:
         _folder(walk, entry, parts, root, rules)
-    elif entry.kind is not EntryKind.FILE:
-        walk.skip(path, f"{entry.kind.value}: not followed")
-    elif path.endswith(walk.limits.suffixes):
+    else:
         walk.add(path, entry)
 
 
-def _named(walk: _Walk, children: Iterable[FolderEntry], parts: tuple[str, ...]) -> Iterator[tuple[str, FolderEntry]]:
-    """The children with names that can be shown and cannot deceive; the others are recorded as left out."""
-    # A disk lists in any order; what is found, left out or too much must not depend on it.
-    for child in sorted(walk.counted(children), key=lambda one: one.raw_name):
-        name, reason = _name(child.raw_name)
-        if name == ".git":
-            continue
-        if reason:
-            walk.skip("/".join((*parts, name)), reason)
-        else:
-            yield name, child
+def _not_followed(kind: EntryKind) -> str:
+    return "" if kind in {EntryKind.FILE, EntryKind.FOLDER} else f"it is a {kind.value}, which is not followed"
 
 
-def _name(raw: bytes) -> tuple[str, str]:
-    """The name as text and why it is refused, if it is; a refused name comes escaped."""
-    shown = repr(raw)[2:-1]
+def _unreadable(raw: bytes) -> str:
+    """Why a name cannot be shown, or could deceive; empty where it is fine."""
     try:
         name = raw.decode("utf-8")
     except UnicodeDecodeError:
-        return shown, "the name is not UTF-8"
+        return "the name is not UTF-8"
     if not name.isprintable() or "\\" in name:
-        return shown, "the name has characters that do not print, or a backslash"
-    if name in {"", ".", ".."} or "/" in name:
-        return shown, "the name is not that of an entry"
-    return name, ""
+        return "the name has characters that do not print, or a backslash"
+    return "the name is not that of an entry" if not name or "/" in name else ""

@@ -1,5 +1,6 @@
 """`.musterignore`: gitignore(5) rules, matched in time linear in the path so that no pattern can stall the agent."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def ignored(files: Sequence[IgnoreFile], parts: Sequence[str], *, folder: bool) 
     in: the caller does not go down there.
     """
     for file in reversed(files):
-        below = [part.encode().decode("latin-1") for part in parts[file.depth :]]
+        below = [os.fsencode(part).decode("latin-1") for part in parts[file.depth :]]
         for rule in reversed(file.rules):
             if rule.matches(below, folder=folder):
                 return not rule.negated

@@ -54,7 +54,6 @@ class RevisionRead(msgspec.Struct, frozen=True, tag=True):
     tip: Tip
     tree_oid: str
     files: dict[str, bytes]
-    skipped: list[tuple[str, str]]
     commit: bytes
     tag: bytes
     committed_at_s: float
@@ -65,10 +64,9 @@ class RevisionRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class FilesRead(msgspec.Struct, frozen=True, tag=True):
-    """The files of a commit or merge, and what was left out."""
+    """The files of a commit or merge."""
 
     files: dict[str, bytes]
-    skipped: list[tuple[str, str]]
 
 
 class ObjectNamed(msgspec.Struct, frozen=True, tag=True):

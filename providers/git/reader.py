@@ -189,7 +189,6 @@ class RepositoryReader:
             tip,
             found.tree_oid,
             dict(found.files),
-            [(one.path, one.reason) for one in found.skipped],
             commit,
             tag,
             found.committed_at.timestamp(),
@@ -206,7 +205,7 @@ def _tip_among(selector: Selector, heads: dict[str, str]) -> Tip:
 
 
 def _files_read(found: Files) -> FilesRead:
-    return FilesRead(dict(found.files), [(one.path, one.reason) for one in found.skipped])
+    return FilesRead(dict(found.files))
 
 
 def _object(repo: Any, oid: str, wanted: ObjectType) -> bytes:

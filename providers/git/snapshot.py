@@ -9,7 +9,7 @@ from typing import Any
 import pygit2
 
 from providers.git.errors import CorruptRepository, RevisionNotFound
-from providers.git.files import FileLimits, Skipped
+from providers.git.files import FileLimits
 from providers.git.history import Lineage
 from providers.git.opening import reading
 from providers.git.selector import Target
@@ -39,7 +39,6 @@ class RevisionSnapshot:
     committed_at: datetime
     author: str
     verified_signer: str | None = None
-    skipped: tuple[Skipped, ...] = ()
     lineage: Lineage | None = None
 
 
@@ -53,7 +52,7 @@ def read_snapshot(repo: Any, target: Target, sub_path: str, limits: FileLimits) 
             raise RevisionNotFound(f"{target.oid} is not a commit")
         when = datetime.fromtimestamp(min(max(commit.commit_time, 0), _LAST_SECOND), UTC)
         author = _person(commit.author)
-    return RevisionSnapshot(target.revision, target.oid, folder, found.files, when, author, skipped=found.skipped)
+    return RevisionSnapshot(target.revision, target.oid, folder, found.files, when, author)
 
 
 def history_of(repo: Any, oid: str) -> tuple[bytes, bool]:

@@ -18,6 +18,7 @@ from providers.clock import Clock
 from providers.git.auth import Remote
 from providers.git.child import ReaderProcess
 from providers.git.errors import (
+    EntryNotRead,
     PathNotFound,
     RepositoryTooLarge,
     RevisionNotFound,
@@ -25,7 +26,7 @@ from providers.git.errors import (
     SourceError,
     UnsupportedRepository,
 )
-from providers.git.files import FileLimits, Files, Skipped
+from providers.git.files import FileLimits, Files
 from providers.git.history import Ancestors, HistoryRule, Lineage
 from providers.git.limits import MirrorLimits, ReaderLimits
 from providers.git.messages import (
@@ -53,7 +54,7 @@ from providers.git.trust import SignerFiles, Verification
 _log = structlog.get_logger(__name__)
 _REST = 4.0
 """After a poll that failed, the remote and the processor rest this many times as long as it took."""
-_OF_THE_TIP = (RepositoryTooLarge, PathNotFound, SignatureRejected, UnsupportedRepository)
+_OF_THE_TIP = (RepositoryTooLarge, PathNotFound, EntryNotRead, SignatureRejected, UnsupportedRepository)
 """Errors that stay the same until the tip moves."""
 _REMEMBERED = 8
 
@@ -322,7 +323,6 @@ class GitSource:
             datetime.fromtimestamp(found.committed_at_s, UTC),
             found.author,
             signer,
-            skipped=tuple(Skipped(path, reason) for path, reason in found.skipped),
             lineage=lineage,
         )
 
@@ -378,5 +378,4 @@ def mirror_root(cache_dir: Path, remote: Remote) -> Path:
 
 
 def _files(found: FilesRead) -> Files:
-    skipped = tuple(Skipped(path, reason) for path, reason in found.skipped)
-    return Files(MappingProxyType(found.files), skipped)
+    return Files(MappingProxyType(found.files))

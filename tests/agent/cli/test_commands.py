@@ -79,11 +79,40 @@ def test_validate_one_file_and_a_tree_of_them(tmp_path: Path) -> None:
     first, _, rest = text.partition("---\n")
     written(tmp_path, {"a/one.yaml": first, "b/two.yml": rest, ".hidden/x.yaml": "kind: Nonsense", "c/readme.md": "#"})
     assert "2 files read" in muster("validate", tmp_path).stdout
-    (tmp_path / "link.yaml").symlink_to("/etc/hostname")
-    assert muster("validate", tmp_path).exit_code == exits.OK
     whole = tmp_path / "whole"
     whole.mkdir()
     assert muster("validate", written(whole, simple()) / "fleet.yaml").exit_code == exits.OK
+
+
+@pytest.mark.parametrize("output", ["text", "json", "sarif", "github"])
+def test_a_file_that_became_a_link_is_a_problem_and_not_a_wish_to_delete_its_pools(tmp_path: Path, output: str) -> None:
+    folder = written(tmp_path, simple())
+    (tmp_path / "elsewhere.txt").write_bytes((folder / "fleet.yaml").read_bytes())
+    (folder / "fleet.yaml").unlink()
+    (folder / "fleet.yaml").symlink_to("elsewhere.txt")
+    done = muster("validate", folder, "--output", output)
+    assert done.exit_code == exits.INVALID
+    assert "fleet.yaml" in done.stdout
+    assert "symbolic link" in done.stdout
+    assert "Traceback" not in done.stderr
+    (folder / ".musterignore").write_text("fleet.yaml\n")
+    assert muster("validate", folder, "--output", output).exit_code == exits.ERROR, "nothing is left"
+
+
+def test_what_is_ignored_is_not_validated(tmp_path: Path) -> None:
+    folder = written(tmp_path, {**simple(), "charts/x.yaml": "kind: Nonsense"})
+    assert muster("validate", folder).exit_code == exits.INVALID
+    (folder / ".musterignore").write_text("charts/\n")
+    assert muster("validate", folder).exit_code == exits.OK
+
+
+def test_more_than_the_agent_would_read_is_an_error(tmp_path: Path) -> None:
+    folder = written(tmp_path, simple())
+    for number in range(5_000):
+        (folder / f"{number}.yaml").write_bytes(b"")
+    done = muster("validate", folder)
+    assert done.exit_code == exits.ERROR
+    assert "more than 5000 files" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

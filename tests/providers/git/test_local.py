@@ -1,14 +1,28 @@
 """Repositories and folders of the user's own machine."""
 
+import itertools
 import os
+import shutil
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from providers.git.errors import CorruptRepository, MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
-from providers.git.files import FileLimits
-from providers.git.local import open_local, read_directory
+from providers.git.disk import read_directory
+from providers.git.errors import (
+    CorruptRepository,
+    EntryNotRead,
+    MergeConflict,
+    PathNotFound,
+    RepositoryTooLarge,
+    RevisionNotFound,
+)
+from providers.git.files import FileLimits, Files
+from providers.git.local import open_local
 from providers.git.tree import scan_tree
 from tests.providers.git.support import WorkTree
 
@@ -30,20 +44,18 @@ def test_from_a_folder_within(work: WorkTree) -> None:
     local = open_local(work.path / "fleet" / "prod")
     assert (local.root, local.sub_path) == (work.path, "fleet/prod")
     assert list(local.snapshot().files) == ["fleet/prod/x.yaml"]
-    assert list(local.working_files().files) == ["fleet/prod/x.yaml"]
+    assert list(read_directory(work.path, local.sub_path).files) == ["fleet/prod/x.yaml"]
 
 
 def test_bare_linked_and_uncommitted(work: WorkTree) -> None:
     work.git("clone", "-q", "--bare", ".", "../bare.git")
     bare = open_local(work.path.parent / "bare.git")
     assert list(bare.snapshot("main").files) == ["a.yaml"]
-    with pytest.raises(PathNotFound):
-        bare.working_files()
     work.git("worktree", "add", "-q", "../linked", "-b", "other")
     assert list(open_local(work.path.parent / "linked").snapshot().files) == ["a.yaml"]
     work.write("new.yaml", "not committed")
     local = open_local(work.path)
-    assert list(local.working_files().files) == ["a.yaml", "new.yaml"]
+    assert list(read_directory(work.path).files) == ["a.yaml", "new.yaml"]
     assert list(local.snapshot().files) == ["a.yaml"]
 
 
@@ -72,17 +84,6 @@ def test_an_empty_repository_has_no_revision(tmp_path: Path, work: WorkTree) -> 
         open_local(tmp_path / "empty").snapshot()
 
 
-def test_a_folder_reads_as_its_commit_does(work: WorkTree) -> None:
-    for name in ("x/b.yaml", "x/c.yml", "x/d.txt", "x/.musterignore", "e/f/g.yaml", "x/skip/h.yaml"):
-        work.write(name, "skip/\n" if name.endswith("ignore") else name)
-    (work.path / "link.yaml").symlink_to("a.yaml")
-    (work.path / "up").symlink_to("..")
-    oid = work.commit_all()
-    from_git = scan_tree(open_local(work.path).repo, oid)
-    assert read_directory(work.path) == from_git
-    assert read_directory(work.path, "x").files.keys() == {"x/b.yaml", "x/c.yml"}
-
-
 def test_links_and_special_files_are_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "fleet"
     root.mkdir()
@@ -90,13 +91,118 @@ def test_links_and_special_files_are_not_followed(tmp_path: Path) -> None:
     (root / "a.yaml").symlink_to(tmp_path / "secret.yaml")
     (root / "out").symlink_to(tmp_path)
     os.mkfifo(root / "pipe.yaml")
-    found = read_directory(root)
-    assert found.files == {}
-    assert {one.path: one.reason for one in found.skipped} == {
-        "a.yaml": "symbolic link: not followed",
-        "out": "symbolic link: not followed",
-        "pipe.yaml": "special file: not followed",
+    os.mkfifo(root / "pipe")
+    with pytest.raises(EntryNotRead) as caught:
+        read_directory(root)
+    assert caught.value.entries == {
+        "a.yaml": "it is a symbolic link, which is not followed",
+        "out": "it is a symbolic link, which is not followed",
+        "pipe.yaml": "it is a special file, which is not followed",
     }
+
+
+NAMES = [
+    "a.yaml",
+    "b.yml",
+    "c.txt",
+    "d",
+    "skip",
+    ".hidden",
+    ".x.yaml",
+    "e\\f.yaml",
+    "g\nh.yaml",
+    "\u202ei.yaml",
+    "ä.yaml",
+]
+IGNORES = ["skip", "*.yaml\n!a.yaml", "d/\n", "/c.txt\n", "**/b.yml\n", "", "e*\n"]
+TREES = st.recursive(
+    st.one_of(
+        st.binary(max_size=40).map(lambda content: ("file", content)),
+        st.sampled_from(["a.yaml", "..", "nowhere", "/etc/hostname"]).map(lambda target: ("link", target)),
+    ),
+    lambda inner: st.dictionaries(st.sampled_from(NAMES), inner, min_size=1, max_size=5).map(lambda it: ("folder", it)),
+    max_leaves=12,
+)
+
+
+def lay(path: Path, tree: Any, ignores: Iterator[str]) -> None:
+    kind, content = tree
+    if kind == "folder":
+        path.mkdir(exist_ok=True)
+        (path / ".musterignore").write_text(next(ignores))
+        for name, inner in content.items():
+            lay(path / name, inner, ignores)
+    elif kind == "link":
+        path.symlink_to(content)
+    else:
+        path.write_bytes(content)
+
+
+def outcome(read: Callable[[], Files]) -> tuple[str, object]:
+    try:
+        return "files", dict(read().files)
+    except (EntryNotRead, RepositoryTooLarge) as error:
+        return type(error).__name__, str(error)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tree=st.dictionaries(st.sampled_from(NAMES), TREES, max_size=6).map(lambda it: ("folder", it)),
+    ignores=st.lists(st.sampled_from(IGNORES), min_size=1, max_size=8),
+    limits=st.builds(
+        FileLimits,
+        max_files=st.sampled_from([1, 3, 100]),
+        max_file_bytes=st.sampled_from([20, 100]),
+        max_bytes=st.sampled_from([50, 1000]),
+        max_depth=st.sampled_from([1, 2, 9]),
+    ),
+)
+def test_a_tree_that_is_committed_and_the_same_tree_on_disk_read_alike(
+    tmp_path_factory: pytest.TempPathFactory, tree: Any, ignores: list[str], limits: FileLimits
+) -> None:
+    work = WorkTree(tmp_path_factory.mktemp("tree"))
+    work.git("init", "-q", "-b", "main")
+    lay(work.path, tree, itertools.cycle(ignores))
+    work.git("add", "--all", "--force")
+    work.git("commit", "-q", "--allow-empty", "-m", "x")
+    committed = outcome(lambda: scan_tree(open_local(work.path).repo, work.head(), "", limits))
+    on_disk = outcome(lambda: read_directory(work.path, "", limits))
+    assert on_disk == committed
+    shutil.rmtree(work.path)
+
+
+@pytest.mark.parametrize(
+    ("count", "depth"), [(5_001, 1), (3, 33), (3, 32), (5_000, 1)], ids=["many", "deep", "not too deep", "not too many"]
+)
+def test_the_limits_are_those_of_the_agent(work: WorkTree, count: int, depth: int) -> None:
+    folder = work.path.joinpath(*("d" * depth))
+    folder.mkdir(parents=True)
+    for number in range(count - 1):
+        (folder / f"{number}.yaml").write_bytes(b"")
+    oid = work.commit_all()
+    committed = outcome(lambda: scan_tree(open_local(work.path).repo, oid))
+    assert outcome(lambda: read_directory(work.path)) == committed
+    assert committed[0] == ("RepositoryTooLarge" if count > 5_000 or depth > 32 else "files")
+
+
+def test_a_repository_within_is_a_submodule_as_git_would_commit_it(work: WorkTree) -> None:
+    inner = WorkTree(work.path / "inner")
+    inner.path.mkdir()
+    inner.git("init", "-q", "-b", "main")
+    inner.commit("pool.yaml", "x")
+    oid = work.commit_all()
+    committed = outcome(lambda: scan_tree(open_local(work.path).repo, oid))
+    assert committed[0] == "EntryNotRead"
+    assert outcome(lambda: read_directory(work.path)) == committed
+
+
+def test_rules_that_cannot_be_read_are_not_passed_over(work: WorkTree) -> None:
+    (work.path / ".musterignore").symlink_to("rules")
+    oid = work.commit_all()
+    committed = outcome(lambda: scan_tree(open_local(work.path).repo, oid))
+    assert committed[0] == "EntryNotRead"
+    assert "its rules are not read" in str(committed[1])
+    assert outcome(lambda: read_directory(work.path)) == committed
 
 
 @pytest.mark.parametrize("sub_path", ["gone", "..", "a.yaml", "x/../.."])
@@ -128,7 +234,7 @@ def test_a_folder_swapped_for_a_link_leads_nowhere(tmp_path: Path) -> None:
         for _ in range(300):
             try:
                 assert b"secret" not in read_directory(root).files.values()
-            except PathNotFound:
+            except (PathNotFound, EntryNotRead):
                 continue
     finally:
         stop.set()

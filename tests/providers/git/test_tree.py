@@ -7,7 +7,14 @@ from typing import Any
 import pygit2
 import pytest
 
-from providers.git.errors import CorruptRepository, MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
+from providers.git.errors import (
+    CorruptRepository,
+    EntryNotRead,
+    MergeConflict,
+    PathNotFound,
+    RepositoryTooLarge,
+    RevisionNotFound,
+)
 from providers.git.files import FileLimits
 from providers.git.opening import open_repository
 from providers.git.tree import merge_tree, scan_tree, scratch, tree_oid
@@ -59,26 +66,34 @@ def test_a_blob_is_not_a_commit(work: WorkTree) -> None:
         read_tree(open_repository(work.path), work.head("HEAD:a.yaml"))
 
 
-def test_links_submodules_and_odd_names_are_left_out_with_a_reason(work: WorkTree) -> None:
+def test_what_could_declare_something_and_cannot_be_read_is_an_error_that_names_all_of_it(work: WorkTree) -> None:
     (work.path / "link.yaml").symlink_to("/etc/hostname")
     (work.path / "folder").symlink_to("/etc")
-    for name in (b"\xff.yaml", "\u202ea.yaml".encode(), b"a\nb.yaml", b"a\\b.yaml", b"\x1b[31m.yaml"):
+    for name in (b"\xff.yaml", "\u202ea.yaml".encode(), b"a\nb.yaml", b"a\\b.yaml", b"\x1b[31m.yaml", b"\xff.txt"):
         (work.path / os.fsdecode(name)).write_bytes(b"x")
     work.commit("ä b.yaml", "ok")
     work.git("update-index", "--add", "--cacheinfo", f"160000,{work.head()},module")
     work.git("commit", "-qm", "module")
-    found = scan_tree(open_repository(work.path), work.head())
-    assert list(found.files) == ["a.yaml", "ä b.yaml"]
-    assert {one.path: one.reason for one in found.skipped} == {
+    with pytest.raises(EntryNotRead) as caught:
+        scan_tree(open_repository(work.path), work.head())
+    odd = "the name has characters that do not print, or a backslash"
+    assert caught.value.entries == {
         "\\xff.yaml": "the name is not UTF-8",
-        "\\xe2\\x80\\xaea.yaml": "the name has characters that do not print, or a backslash",
-        "a\\nb.yaml": "the name has characters that do not print, or a backslash",
-        "a\\\\b.yaml": "the name has characters that do not print, or a backslash",
-        "\\x1b[31m.yaml": "the name has characters that do not print, or a backslash",
-        "link.yaml": "symbolic link: not followed",
-        "folder": "symbolic link: not followed",
-        "module": "submodule: not followed",
+        "\\xe2\\x80\\xaea.yaml": odd,
+        "a\\nb.yaml": odd,
+        "a\\\\b.yaml": odd,
+        "\\x1b[31m.yaml": odd,
+        "link.yaml": "it is a symbolic link, which is not followed",
+        "folder": "it is a symbolic link, which is not followed",
+        "module": "it is a submodule, which is not followed",
     }
+    assert "and 3 more" in str(caught.value)
+    assert ".musterignore" in str(caught.value)
+    assert str(caught.value).isprintable()
+    (work.path / ".musterignore").write_bytes(b"*.yaml\n!*a.yaml\n!* b.yaml\n/folder\nmodule\n\xe2*\n")
+    work.git("add", "-A", ".musterignore")
+    work.git("commit", "-qm", "ignored")
+    assert list(scan_tree(open_repository(work.path), work.head()).files) == ["a.yaml", "ä b.yaml"]
 
 
 def raw_tree(work: WorkTree, *entries: tuple[bytes, bytes, str]) -> str:
@@ -94,7 +109,7 @@ def test_entries_that_would_leave_the_folder_never_become_paths(work: WorkTree, 
     outer = raw_tree(work, (b"40000", name, inner), (b"100644", name + b".yaml", blob))
     try:
         paths = list(scan_tree(open_repository(work.path), outer).files)
-    except CorruptRepository:
+    except (CorruptRepository, EntryNotRead):
         return  # libgit2 refuses some of these itself
     assert [path for path in paths if "/" in path or path.startswith("../")] == []
 
