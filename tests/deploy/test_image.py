@@ -21,7 +21,7 @@ SIMULATED = tuple(path.replace("/", ".") for path in REMOVED)
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, unpacked, without what the image leaves out."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    for name in (*PACKAGES, "pyproject.toml", "README.md", "LICENSE"):
+    for name in (*PACKAGES, "schemas", "pyproject.toml", "README.md", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(site)]
