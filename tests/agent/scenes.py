@@ -17,18 +17,18 @@ from tests.support.invariants import Invariants
 
 P5, P4DE, G6, G5 = "p5.48xlarge", "p4de.24xlarge", "g6.12xlarge", "g5.12xlarge"
 A, B, C, D = "us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"
-_SOLD = frozenset({P5, P4DE, G6, G5})
+_SOLD = frozenset({P5, P4DE, G6, G5, "c6i.xlarge", "m6i.xlarge", "r6i.xlarge"})
 Doc = dict[str, Any]
 DOWN_S = 3.0
 """How long a dead agent stays dead."""
 
 
 def sold() -> Catalog:
-    """The package's catalogue, of four types."""
+    """The package's catalogue, of four types with GPUs and three without; of p4d it has heard."""
     whole = package_catalog("us-east-1").catalog
     return replace(
         whole,
-        types={name: kind for name, kind in whole.types.items() if name in _SOLD},
+        types={name: kind for name, kind in whole.types.items() if name in {*_SOLD, "p4d.24xlarge"}},
         offers=tuple(offer for offer in whole.offers if offer.instance_type.name in _SOLD),
     )
 
