@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleet.actions import PurchaseTally
@@ -110,7 +111,7 @@ def make_plan(
         bill(snapshot),
         head.bill,
         refusals(before, after, seen, first=not base_revision),
-        (*conflicts, *(f"nothing can be decided about {words}" for words in head.undecided)),
+        (*conflicts, *_unsettled(head)),
         head.tally,
         snapshot.catalog.region,
         snapshot.catalog.price_source,
@@ -119,6 +120,12 @@ def make_plan(
 
 def _consequences(fleet: Fleet, snapshot: Snapshot) -> Consequences:
     return consequences(fleet, simulate(fleet, snapshot))
+
+
+def _unsettled(head: Consequences) -> Iterator[str]:
+    if not head.at_rest:
+        yield "it does not come to rest: the agent would do and undo for ever; shown is what was looked at until then"
+    yield from (f"nothing can be decided about {words}" for words in head.undecided)
 
 
 def _untouched(snapshot: Snapshot) -> Consequences:

@@ -57,6 +57,8 @@ class Consequences:
     tally: PurchaseTally | None
     undecided: tuple[str, ...]
     """Gangs and machines that the deciders fail on, and how: what becomes of them is not known."""
+    at_rest: bool = True
+    """False where things go on changing for ever."""
 
 
 def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
@@ -68,6 +70,7 @@ def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
         bill(run.end),
         next((tally for tally in tallies if tally), None),
         tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in run.failed),
+        run.at_rest,
     )
 
 

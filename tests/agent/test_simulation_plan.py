@@ -150,6 +150,68 @@ CHANGES: Mapping[str, Change] = {
     "a team goes": gone("queue u", "u"),
     "flavors in another order": spec("queue u", flavors=["g", "h100"]),
     "a weight": spec("h100", weight=10),
+    "tags": spec("h100", template={"tags": {"owner": "x"}}),
+    "annotations": spec("h100", template={"annotations": {"a": "b"}}),
+    "one zone less": spec("h100", zones=[B]),
+    "no zones at all": spec("g", zones=None),
+    "a pool beside it": lambda docs: docs.update(more=pool("more", (P5,), zones=[C], disruption=OPEN)),
+    "a pool beside it, for everybody": both(
+        lambda docs: docs.update(more=pool("more", (P5,), zones=[C], disruption=OPEN)),
+        quota("u", "more", **{GPU: 32}),
+        spec("queue u", flavors=["more", "h100", "g"]),
+    ),
+    "a pool renamed": both(
+        gone("h100"),
+        lambda docs: docs.update(new=pool("h100b", (P5,), zones=[A, B], disruption=OPEN, limits={"nodes": 6})),
+        quota("t", "h100b", **{GPU: 24}),
+        quota("u", "h100b", **{GPU: 8}),
+        spec("queue t", flavors=["h100b", "g", "mig"]),
+        spec("queue u", flavors=["h100b", "g"]),
+    ),
+    "limits in money": spec("h100", limits={"usdPerHour": 60}),
+    "limits of nothing": spec("g", limits={"nodes": 0}),
+    "no limits": spec("h100", limits=None),
+    "slower consolidation": spec("h100", disruption={**OPEN, "consolidateAfter": "20m"}),
+    "balanced consolidation": spec("h100", disruption={**OPEN, "consolidationPolicy": "Balanced"}),
+    "a budget for drift alone, and labels": spec(
+        "h100", disruption={**OPEN, "budgets": [{"nodes": "0%", "reasons": ["Drifted"]}]}, **LABELLED
+    ),
+    "a fixed pool of none": spec("g", replicas=0, limits=None, capacityTypes=["on-demand"], disruption=None),
+    "no quota for anybody": both(quota("t", "h100", **{GPU: 0}), quota("u", "h100", **{GPU: 0})),
+    "a guarantee for the other team": both(quota("t", "h100", **{GPU: 0}), quota("u", "h100", **{GPU: 32})),
+    "teams that lend to each other": both(
+        lambda docs: docs.update(org=team("org", {}, namespaces=[])),
+        lambda docs: docs["t"]["spec"].update(parent="org"),
+        lambda docs: docs["u"]["spec"].update(parent="org"),
+    ),
+    "teams that lend, and less for one": both(
+        lambda docs: docs.update(org=team("org", {}, namespaces=[])),
+        lambda docs: docs["t"]["spec"].update(parent="org"),
+        lambda docs: docs["u"]["spec"].update(parent="org"),
+        quota("t", "h100", **{GPU: 0}),
+        quota("u", "h100", **{GPU: 32}),
+    ),
+    "another namespace": lambda docs: docs["u"]["spec"].update(namespaces=["elsewhere"]),
+    "a flavor less in a queue": spec("queue t", flavors=["g", "mig"]),
+    "both queues drained": both(spec("queue t", stopPolicy="HoldAndDrain"), spec("queue u", stopPolicy="HoldAndDrain")),
+    "layouts in another order": lambda docs: docs["mig"]["spec"].update(
+        sharing={"mig": {"layouts": ["thin", "thick"]}}
+    ),
+    "time-slicing": spec("g", sharing={"timeSlicing": {"replicas": 4}}),
+    "a price": lambda docs: docs.update(dear=doc("NodeOverlay", "dear", requirements=[], priceAdjustment="+50%")),
+    "another class of priority": lambda docs: docs.update(low=doc("PriorityClass", "low", value=1)),
+    "a maintenance window that has passed, and labels": both(
+        spec(
+            "policy", freezeWindows=[{"name": "w", "schedule": "0 0 1 1 *", "duration": "1h", "blocks": ["Disruption"]}]
+        ),
+        spec("h100", **LABELLED),
+    ),
+    "everything at once": both(
+        spec("h100", zones=[C], **LABELLED),
+        spec("g", instanceTypes=[G6]),
+        quota("u", "h100", **{GPU: 40}),
+        spec("queue t", flavors=["g", "h100", "mig"]),
+    ),
     "two at once": both(spec("h100", **LABELLED), spec("queue u", stopPolicy="HoldAndDrain")),
 }
 
@@ -193,3 +255,16 @@ def test_what_the_plan_says_is_what_happens(name: str) -> None:
     assert plan.then.usd_h == pytest.approx(happened.usd_h, abs=0.01)
     if docs == fleet():
         assert plan.empty
+
+
+def test_a_plan_says_that_machines_will_expire_and_that_it_never_ends() -> None:
+    """Every minute anew: the gangs stopped are counted, and the rails hold, though no machine is given up."""
+    docs = fleet()
+    spec("h100", template={"expireAfter": "60s"})(docs)
+    scene = running()
+    before = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    base, head = scene.sim.brain.sync.fleet, load({"f.yaml": files(*docs.values())["fleet.yaml"].encode()})
+    assert base is not None
+    plan = make_plan(base, head, before, base_revision="base")
+    assert {gang.name for gang in plan.gangs if gang.stopped} == {"t/a", "t/b", "u/c"}
+    assert any("does not come to rest" in warning for warning in plan.warnings)
