@@ -11,8 +11,9 @@ from providers.git.errors import CredentialsMissing
 from providers.git.history import HistoryRule
 from providers.git.limits import MirrorLimits, ReaderLimits
 from providers.git.selector import select
+from providers.git.settings import GitSettings
 from providers.git.signature import Mode
-from providers.git.source import GitSettings, GitSource
+from providers.git.source import GitSource
 from providers.git.trust import TrustMode, Verification
 
 _MIB = 1024 * 1024

@@ -174,6 +174,7 @@ class Agent:
             for listener in (self.webhook, self.status_pages):
                 if listener is not None:
                     listener.stop()
+            self._source.close()
 
     def _run_elected(self) -> None:
         """Wait for the lease, lead, and end when it is lost: a deposed process starts anew rather than guess."""

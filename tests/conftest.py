@@ -43,6 +43,7 @@ SLOW = (
     "deploy/test_image",
     "e2e/",
     "model/loader/test_hostile",
+    "providers/git/test_hostile",
     "providers/aws/",
     "providers/sim/apiserver/test_conformance_kubectl",
     "providers/sim/ec2/",

@@ -47,6 +47,7 @@ class ReaderProcess:
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._suspect = ""
+        self._closed = False
         self.tip: Tip | None = None
 
     def ask(self, question: Question, start: ReaderStart | None = None) -> Answer:
@@ -55,6 +56,8 @@ class ReaderProcess:
         Errors: any SourceError; RepositoryTooLarge names the bound that ended the process.
         """
         with self._turn:
+            if self._closed:
+                raise CacheUnavailable("the reader of the repository has been closed")
             if start is not None and start != self._start:
                 self._end()
                 self._start = start
@@ -70,9 +73,16 @@ class ReaderProcess:
                     self._end()
 
     def close(self) -> None:
-        """End the process; the cache folder is free then."""
-        with self._turn:
-            self._end()
+        """End the process for good, also in the middle of a question; the cache folder is free then."""
+        self._closed = True
+        if self._turn.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+        elif (process := self._process) is not None:
+            _kill(process)  # whoever asked is told that it ended
+            process.wait()
 
     def _answer(self, question: Question) -> Answer:
         process = self._process or self._begin()
@@ -139,8 +149,7 @@ class ReaderProcess:
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         for pipe in _pipes(process):
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -163,6 +172,12 @@ class ReaderProcess:
             return RemoteUnreachable(f"{shown} took {bound} to answer")
         of_what = f"{self._suspect}, or what comes with it" if self._suspect else f"commit {self.tip.oid}"
         return RepositoryTooLarge(f"reading {of_what} took {bound}")
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:

@@ -3,19 +3,14 @@
 Everything that touches the repository happens in a reader process with bounds; what is believed of it is decided here.
 """
 
-import hashlib
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from providers.clock import Clock
-from providers.git.auth import Remote
 from providers.git.child import ReaderProcess
 from providers.git.errors import (
     EntryNotRead,
@@ -26,9 +21,8 @@ from providers.git.errors import (
     SourceError,
     UnsupportedRepository,
 )
-from providers.git.files import FileLimits, Files
+from providers.git.files import Files
 from providers.git.history import Ancestors, HistoryRule, Lineage
-from providers.git.limits import MirrorLimits, ReaderLimits
 from providers.git.messages import (
     Answer,
     FetchRef,
@@ -37,7 +31,6 @@ from providers.git.messages import (
     KeepRevision,
     ObjectNamed,
     Question,
-    ReaderStart,
     ReadFiles,
     ReadKept,
     ResolveRevision,
@@ -46,10 +39,11 @@ from providers.git.messages import (
     Unmoved,
 )
 from providers.git.record import SourceRecord
-from providers.git.selector import Branch, Selector, Target, revision_target
+from providers.git.selector import Target, revision_target
+from providers.git.settings import GitSettings, mirror_root
 from providers.git.signature import Evidence, Mode, Signers, verify_revision
 from providers.git.snapshot import RevisionSnapshot
-from providers.git.trust import SignerFiles, Verification
+from providers.git.trust import SignerFiles
 
 _log = structlog.get_logger(__name__)
 _REST = 4.0
@@ -67,52 +61,6 @@ class Rng(Protocol):
     def random(self) -> float:
         """A number in [0, 1)."""
         ...
-
-
-@dataclass(frozen=True)
-class GitSettings:
-    """Where the fleet is declared and how it is fetched. Times in seconds.
-
-    `jitter` spreads polls by that fraction of the interval; after failures the interval doubles up to `max_backoff_s`.
-    `credentials` gives the remote anew before each poll, since secrets change; `allow_rewind` are commits that may be
-    left behind without a signed statement. Errors: ValueError for values that cannot work or cannot be safe.
-    """
-
-    remote: Remote
-    cache_dir: Path
-    selector: Selector = field(default_factory=Branch)
-    sub_path: str = ""
-    verification: Verification | None = None
-    history: HistoryRule = HistoryRule.FAST_FORWARD
-    allow_rewind: frozenset[str] = frozenset()
-    interval_s: float = 60.0
-    jitter: float = 0.1
-    max_backoff_s: float = 900.0
-    mirror: MirrorLimits = field(default_factory=MirrorLimits)
-    files: FileLimits = field(default_factory=FileLimits)
-    reader: ReaderLimits = field(default_factory=ReaderLimits)
-    any_owner: bool = False
-    credentials: Callable[[], Remote] | None = None
-
-    def __post_init__(self) -> None:
-        if self.interval_s <= 0 or not 0 <= self.jitter < 1 or self.max_backoff_s < self.interval_s:
-            raise ValueError("interval_s > 0, 0 <= jitter < 1 and max_backoff_s >= interval_s must hold")
-        for signers in self.verification.files if self.verification else ():
-            self._check_outside(signers.resolve())
-
-    def _check_outside(self, signers: Path) -> None:
-        """A list of signers that a push could change would let anybody sign."""
-        places = [self.cache_dir, *([Path(self.remote.path)] if self.remote.scheme == "file" else [])]
-        if any(signers.is_relative_to(place.resolve()) for place in places):
-            raise ValueError(f"the list of signers {signers} lies inside the repository or its cache; keep it outside")
-
-    def start(self, remote: Remote) -> ReaderStart:
-        """What the reader process is told first. OpenSSL reads a file of authorities once: its content counts."""
-        authorities = ""
-        if remote.ca_file is not None:
-            with suppress(OSError):
-                authorities = hashlib.sha256(remote.ca_file.read_bytes()).hexdigest()
-        return ReaderStart(remote, self.cache_dir, self.mirror, self.reader, self.any_owner, authorities)
 
 
 class _Refusal(NamedTuple):
@@ -370,11 +318,6 @@ class GitSource:
         base = min(settings.interval_s * 2.0 ** min(self._failures, 30), settings.max_backoff_s)
         spread = max(settings.jitter, 0.25) if self._failures else settings.jitter
         return base * (1 + spread * (2 * self._rng.random() - 1))
-
-
-def mirror_root(cache_dir: Path, remote: Remote) -> Path:
-    """Where the mirror of a remote lies: one folder for each address, without the password, which may change."""
-    return cache_dir / hashlib.sha256(remote.shown.encode()).hexdigest()[:16]
 
 
 def _files(found: FilesRead) -> Files:

@@ -26,8 +26,9 @@ from providers.clock import VirtualClock
 from providers.git.auth import Remote
 from providers.git.history import HistoryRule
 from providers.git.selector import SemVer
+from providers.git.settings import GitSettings
 from providers.git.signature import Mode
-from providers.git.source import GitSettings, GitSource
+from providers.git.source import GitSource
 from providers.git.trust import Verification
 from providers.kube.objects import Finding, SyncReport
 from tests.agent.scenes import CATALOG, doc, files, simple

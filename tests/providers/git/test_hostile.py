@@ -6,6 +6,9 @@ import random
 import resource
 import signal
 import subprocess
+import threading
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +22,8 @@ from providers.git.errors import CacheUnavailable, CorruptRepository, Repository
 from providers.git.files import FileLimits
 from providers.git.limits import MirrorLimits, ReaderLimits
 from providers.git.packscan import PackScan
-from providers.git.source import GitSettings, GitSource
+from providers.git.settings import GitSettings
+from providers.git.source import GitSource
 from tests.providers.git.support import ENVIRONMENT, GitHttpServer, WorkTree
 
 MIB = 1024 * 1024
@@ -178,6 +182,37 @@ def test_a_reader_that_is_killed_is_replaced(work: WorkTree, make_source: MakeSo
     assert running.returncode is not None
 
 
+def test_the_end_of_the_agent_waits_for_no_answer(tmp_path: Path, clock: VirtualClock, silent_port: int) -> None:
+    remote = Remote(f"http://127.0.0.1:{silent_port}/fleet.git")
+    source = GitSource(GitSettings(remote, tmp_path / "cache"), clock, random.Random(1))
+    asked: list[SourceError] = []
+
+    def ask() -> None:
+        try:
+            source.poll()
+        except SourceError as error:
+            asked.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    until(lambda: source._reader._process is not None)
+    process = source._reader._process
+    assert process is not None
+    source.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [error.transient for error in asked] == [True]
+    assert process.returncode is not None
+    with pytest.raises(CacheUnavailable, match="closed"):
+        source.poll()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+
+
 def test_credentials_are_neither_arguments_nor_environment(work: WorkTree, make_source: MakeSource) -> None:
     source = make_source()
     source.poll()
@@ -270,6 +305,29 @@ def test_a_pack_that_is_damaged_is_called_that_or_passed_on(
         feed(PackScan(MIB), bytes(content), cuts)
     except (CorruptRepository, RepositoryTooLarge):
         return
+
+
+def number(value: int) -> bytes:
+    """A size as packs write it: seven bits a byte, the least first."""
+    out = bytearray()
+    while value >> 7:
+        out.append(0x80 | value & 0x7F)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@pytest.mark.parametrize("base", [10, 2**34])
+@pytest.mark.parametrize("kind", [6, 7], ids=["by offset", "by reference"])
+@pytest.mark.parametrize("cut", [1, 7, 1000])
+def test_both_ends_of_a_delta_are_measured(base: int, kind: int, cut: int) -> None:
+    """A few bytes that stand for gigabytes: libgit2 would allocate them before it looked further."""
+    made = 2**34 if base == 10 else 10
+    delta = number(base) + number(made) + b"\x90\x01"
+    assert len(delta) < 15
+    where = b"\x10" if kind == 6 else b"\1" * 20
+    pack = b"PACK" + (2).to_bytes(4) + (1).to_bytes(4) + bytes([kind << 4 | len(delta)]) + where + zlib.compress(delta)
+    with pytest.raises(RepositoryTooLarge, match=r"an object of 17,179,869,184 bytes \(object 1 of 1"):
+        feed(PackScan(64 * MIB), pack, list(range(0, len(pack), cut)))
 
 
 def test_the_name_is_the_one_git_gives(packs: list[bytes], tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from providers.git.messages import FindRevision, ReaderStart, RevisionRead
 from providers.git.reader import RepositoryReader
 from providers.git.repository import BareMirror
 from providers.git.selector import Branch, Commit, Ref, SemVer, Tag
+from providers.git.settings import GitSettings
 from providers.git.signature import Mode
-from providers.git.source import GitSettings, GitSource
+from providers.git.source import GitSource
 from providers.git.trust import TrustMode, Verification
 from tests.providers.git.support import ENVIRONMENT, GitHttpServer, WorkTree
 
