@@ -33,6 +33,7 @@ class DeclaredPools:
     listing: CatalogListing
     declarations: Declarations
     _offerings: dict[str, Sequence[Offering]] = field(default_factory=dict)
+    _wanted: dict[str, Requirements] = field(default_factory=dict)
     _candidates: dict[str, Sequence[str]] = field(default_factory=dict)
 
     def judged(self) -> Iterator[Declared[NodePool]]:
@@ -41,11 +42,17 @@ class DeclaredPools:
             mig = pool.value.spec.sharing.mig
             if all(name in self.declarations.mig_layouts for name in (mig.layouts if mig else ())):
                 try:
-                    empty = pool_requirements(pool.value).empty_keys()
+                    wanted = self.wanted(pool.value)
                 except InvalidRequirement:
                     continue  # malformed_terms has said so
-                if not empty:
+                if not wanted.empty_keys():
                     yield pool
+
+    def wanted(self, pool: NodePool) -> Requirements:
+        """Returns what the pool requires; raises `InvalidRequirement` for a malformed term."""
+        if pool.name not in self._wanted:
+            self._wanted[pool.name] = pool_requirements(pool)
+        return self._wanted[pool.name]
 
     def offerings(self, pool: NodePool) -> Sequence[Offering]:
         """Returns all ways to buy a machine from the pool, but for those of capacity reservations."""
@@ -56,7 +63,9 @@ class DeclaredPools:
 
     def buys(self, pool: NodePool) -> bool:
         """Returns whether there is any way at all; for a pool that uses reservations, whether any type suits it."""
-        names, wanted = self.candidates(pool), pool_requirements(pool)
+        names, wanted = self.candidates(pool), self.wanted(pool)
+        if len(names) <= _FEW and RESERVED not in pool.spec.capacity_types:
+            return bool(self.offerings(pool))
         for some in (names[:_FEW], names[_FEW:]):
             catalog = self.listing.catalog(some) if some else Catalog()
             offerings = self._of(pool, catalog)
@@ -70,7 +79,7 @@ class DeclaredPools:
     def candidates(self, pool: NodePool) -> Sequence[str]:
         """Returns the types that no label of theirs keeps out of the pool, sorted."""
         if pool.name not in self._candidates:
-            self._candidates[pool.name] = self.listing.suited(pool_requirements(pool))
+            self._candidates[pool.name] = self.listing.suited(self.wanted(pool))
         return self._candidates[pool.name]
 
     def _of(self, pool: NodePool, catalog: Catalog) -> Offerings:

@@ -36,11 +36,15 @@ def quotas_beyond_limits(pools: DeclaredPools) -> Iterator[Problem]:
     all of them at once cannot be kept. It stands at the quota that goes beyond, in order of flavor and name.
     """
     behind, judged = _pools_behind(pools.declarations), {pool.value.name: pool.value for pool in pools.judged()}
+    by_flavor: dict[str, list[GuaranteedQuota]] = {}
+    for each in guarantees(pools.declarations):
+        if each.amount:
+            by_flavor.setdefault(each.flavor, []).append(each)
     for flavors in _sharing(behind):
         names = sorted({name for flavor in flavors for name in behind[flavor]})
         if any(name not in judged for name in names):
             continue
-        given = [each for each in guarantees(pools.declarations) if each.flavor in flavors and each.amount]
+        given = [each for flavor in sorted(flavors) for each in by_flavor.get(flavor, ())]
         for resource in sorted({each.resource for each in given}):
             most = sum(ceiling(pools, judged[name], resource) for name in names)
             yield from _beyond([each for each in given if each.resource == resource], most, names)
@@ -120,12 +124,18 @@ def _pools_behind(declarations: Declarations) -> Mapping[str, frozenset[str]]:
 
 def _sharing(behind: Mapping[str, frozenset[str]]) -> Iterator[frozenset[str]]:
     """Yields flavors in groups that share no pool with one another, in order of their first flavor."""
-    left = dict(sorted(behind.items()))
-    while left:
-        first = next(iter(left))
-        group, pools = {first}, set(left.pop(first))
-        while more := [name for name, others in left.items() if pools & others]:
-            for name in more:
+    of_pool: dict[str, list[str]] = {}
+    for name, pools in behind.items():
+        for pool in pools:
+            of_pool.setdefault(pool, []).append(name)
+    seen: set[str] = set()
+    for first in sorted(behind):
+        group, left = set[str](), [first]
+        while left:
+            name = left.pop()
+            if name not in seen:
+                seen.add(name)
                 group.add(name)
-                pools |= left.pop(name)
-        yield frozenset(group)
+                left += [other for pool in behind[name] for other in of_pool.pop(pool, ())]
+        if group:
+            yield frozenset(group)

@@ -52,6 +52,26 @@ def test_validate_an_invalid_fleet_shows_where(tmp_path: Path) -> None:
     assert "the fleet is invalid" in done.stdout
 
 
+def test_validate_knows_the_region_of_the_zones(tmp_path: Path) -> None:
+    text = simple()["fleet.yaml"].replace("us-east-1", "eu-west-1").replace("p5.48xlarge", "g5.12xlarge")
+    ireland = {"fleet.yaml": text}
+    done = muster("validate", written(tmp_path, ireland))
+    assert (done.exit_code, "valid for eu-west-1" in done.stdout) == (exits.OK, True)
+    wrong = muster("validate", written(tmp_path, ireland), "--region", "us-east-1")
+    assert wrong.exit_code == exits.INVALID
+    assert "it is a zone of eu-west-1" in wrong.stdout
+    nowhere = muster("validate", written(tmp_path, ireland), "--region", "xx-nowhere-1")
+    assert "nothing is known of what is sold in xx-nowhere-1" in nowhere.stderr
+
+
+def test_plan_refuses_machines_that_nobody_sells(work: WorkTree) -> None:
+    first = commit(work, simple())
+    work.write("fleet.yaml", simple()["fleet.yaml"].replace("p5.48xlarge", "p5.48xl"))
+    done = muster("plan", work.path, "--from", first)
+    assert done.exit_code == exits.INVALID
+    assert "did you mean 'p5.48xlarge'?" in done.stdout
+
+
 def test_validate_as_json(tmp_path: Path) -> None:
     done = muster("validate", written(tmp_path, typo()), "-o", "json")
     assert done.exit_code == exits.INVALID
