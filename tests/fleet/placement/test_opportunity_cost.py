@@ -345,7 +345,8 @@ def test_deciding_needs_no_numpy() -> None:
         "import sys\n"
         "from bench import farm\n"
         "from fleet.scheduling import cycle\n"
-        "seen = farm.snapshot(4, [farm.gang('one', 'a'), farm.gang('many', 'a', 9, 1)])\n"
+        "from model.index import Index\n"
+        "seen = farm.snapshot(4, [farm.gang('one', 'a'), farm.gang('many', 'a', 9, 1)], Index())\n"
         "assert len(cycle.decide(farm.fleet(a=32), seen)) == 2\n"
         "assert 'numpy' not in sys.modules\n"
     )
