@@ -20,7 +20,7 @@ from model.loader import load
 from tests.agent.scenes import G5, G6, P4DE, P5, A, B, C, Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 
 OPEN = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "60s", "budgets": [{"nodes": "100%"}]}
-SETTLES_S = 2400.0
+SETTLES_S = 1800.0
 GPU = "nvidia.com/gpu"
 Docs = dict[str, Doc]
 Change = Callable[[Docs], None]
@@ -52,7 +52,7 @@ def fleet() -> Docs:
 
 
 def running() -> Scene:
-    scene = Scene(files(*fleet().values()), tempo=Tempo(tick_s=5.0, listing_s=20.0))
+    scene = Scene(files(*fleet().values()), tempo=Tempo(tick_s=10.0, listing_s=30.0))
     scene.runs(gpu_job("a", pods=2))
     scene.runs(gpu_job("b"))
     scene.runs(gpu_job("c", gpus=4, pods=2, namespace="u"))
