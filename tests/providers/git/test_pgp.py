@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,10 @@ class Keys:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def close(self) -> None:
+        """End the gpg-agent that gpg has left behind."""
+        subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], check=False, env=ENVIRONMENT)
+
     def make(self, who: str, expires: str = "never", *flags: str) -> None:
         self.gpg(*flags, "--passphrase", "", "--quick-generate-key", who, "ed25519", "sign", expires)
 
@@ -52,11 +56,12 @@ class Keys:
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keys]:
     made = Keys(tmp_path_factory.mktemp("gpg", numbered=True) / "h")
     made.make(FORGE)
     made.make("Eve <eve@example.com>")
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -113,6 +118,7 @@ def test_a_key_that_has_expired_is_judged_by_the_first_sight(tmp_path: Path) -> 
     keys.make("Old <old@example.com>", "seconds=60", "--faked-system-time", f"{EPOCH_S}!")
     signature = keys.sign("Old", b"payload", "--faked-system-time", f"{EPOCH_S + 10}!")
     signers = parse_keys(keys.public())
+    keys.close()
     assert signers.signer(signature, b"payload", EPOCH_S + 30) == "Old <old@example.com>"
     with pytest.raises(SignatureRejected, match="had expired when this was first seen"):
         signers.signer(signature, b"payload", EPOCH_S + 61)
