@@ -103,6 +103,7 @@ def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequen
 
 
 SHOWN_FAILURES = 3
+SHOWN_WARNINGS = 3
 """Failures that the sync tells of one by one."""
 NAMED = 100
 """Most machines of one difference whose names are shown."""
@@ -233,12 +234,20 @@ def _words(problem: Problem) -> str:
 
 
 def _summary(plan: Plan) -> PlanSummary:
-    verbs = [change.verb for change in plan.machines]
+    verbs = [change.verb for change in plan.machines if not change.when.held]
     return PlanSummary(
         nodes_added=verbs.count("create") + verbs.count("replace"),
         nodes_removed=verbs.count("delete") + verbs.count("replace"),
         gangs_evicted=sum(gang.stopped for gang in plan.gangs),
-        usd_per_hour_before=plan.now.usd_h if plan.now else 0.0,
-        usd_per_hour_after=plan.then.usd_h if plan.then else 0.0,
-        text=summary(plan) + (f" Refused: {'; '.join(plan.refusals)}" if plan.refusals else ""),
+        usd_per_hour_before=plan.now.usd_h if plan.now else None,
+        usd_per_hour_after=plan.then.usd_h if plan.then else None,
+        text=_plan_words(plan),
     )
+
+
+def _plan_words(plan: Plan) -> str:
+    """The closing line, why it is refused, and what could not be foreseen or has no effect: the first of many."""
+    refused = f" Refused: {'; '.join(plan.refusals)}" if plan.refusals else ""
+    more = f"; and {len(plan.warnings) - SHOWN_WARNINGS} more" if len(plan.warnings) > SHOWN_WARNINGS else ""
+    warned = f" Warnings: {'; '.join(plan.warnings[:SHOWN_WARNINGS])}{more}" if plan.warnings else ""
+    return f"{summary(plan)}{refused}{warned}"

@@ -22,6 +22,7 @@ from fleet.plan.guards import Foreseen, refusals
 from fleet.plan.simulated_run import simulate
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
+from model.kinds.base import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def make_plan(
     head = _consequences(after, snapshot)
     machines, anyway = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
-    seen = Foreseen(machines, gangs, base.bill, head.bill, existing=_existing(snapshot))
+    restless = head.given_up_after_s is not None and base.given_up_after_s is None
+    seen = Foreseen(machines, gangs, base.bill, head.bill, _existing(snapshot), restless=restless)
     return Plan(
         *names,
         declared,
@@ -123,8 +125,8 @@ def _consequences(fleet: Fleet, snapshot: Snapshot) -> Consequences:
 
 
 def _unsettled(head: Consequences) -> Iterator[str]:
-    if not head.at_rest:
-        yield "it does not come to rest: the agent would do and undo for ever; shown is what was looked at until then"
+    if head.given_up_after_s is not None:
+        yield f"it does not come to rest; shown are the first {format_duration(round(head.given_up_after_s))}"
     yield from (f"nothing can be decided about {words}" for words in head.undecided)
 
 

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
+from fleet.nodeclaims.termination import instance_gone
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
 from fleet.snapshot.affinity import EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
@@ -20,7 +21,7 @@ from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import POD_GROUP, has_started
 from model import labels
 from model.fleet import Fleet
-from model.index import Index
+from model.index import Index, derived
 from model.kinds import Taint
 from model.quantity import Resources
 
@@ -80,6 +81,10 @@ class ClusterModel:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
         self._pod_index = PodIndex()
+        self._uids = {f"{gang.namespace}/{gang.workload}": uid for uid, gang in snapshot.gangs.items()}
+        self._node_names: dict[str, str] = {}
+        for node in snapshot.nodes.values():
+            self._know(node)
         for pods in (*snapshot.gang_pods.values(), *snapshot.job_pods.values(), *snapshot.node_pods.values()):
             for pod in pods:
                 if pod.key not in self._pods:
@@ -97,7 +102,7 @@ class ClusterModel:
             self._observed,
             now_s=self.now_s,
             nodes=self.nodes.view,
-            foreign_use=self._foreign_use(),
+            foreign_use=_summed(self._index, self._daemon_use, self._pod_index.foreign_use),
             gang_pods=self._pod_index.gang_pods,
             job_pods=self._pod_index.job_pods,
             node_pods=self._pod_index.node_pods,
@@ -110,17 +115,6 @@ class ClusterModel:
             outlook=self.outlook,
             index=self._index,
         )
-
-    def _foreign_use(self) -> Mapping[str, Resources]:
-        use = self._pod_index.foreign_use
-        if self._daemon_use and self._summed_of is not use:
-            both = self._daemon_use.keys() | use.keys()
-            self._summed = {node: _plus(self._daemon_use.get(node, {}), use.get(node, {})) for node in both}
-            self._summed_of = use
-        return self._summed if self._daemon_use else use
-
-    _summed: Mapping[str, Resources] = {}
-    _summed_of: Mapping[str, Resources] | None = None
 
     def pods_of(self, gang: Gang) -> list[Pod]:
         """Returns the pods of a gang that still exist."""
@@ -137,6 +131,26 @@ class ClusterModel:
         return self._pods.get(key)
 
     # -- changing it --
+
+    def put_gang(self, uid: str, gang: Gang | None) -> None:
+        """Writes one gang; None removes it."""
+        self.gangs.put(uid, gang)
+        if gang is not None:
+            self._uids[f"{gang.namespace}/{gang.workload}"] = uid
+
+    def put_node(self, name: str, node: Node | None) -> None:
+        """Writes one node; None removes it."""
+        self.nodes.put(name, node)
+        if node is not None:
+            self._know(node)
+
+    def _know(self, node: Node) -> None:
+        self._node_names[node.instance_id] = node.name
+        self._node_names[node.labels.get(labels.HOSTNAME, node.name)] = node.name
+
+    def node_of(self, instance_or_host: str) -> Node | None:
+        """Returns the node behind an instance id, or with a value of the label `kubernetes.io/hostname`."""
+        return self.nodes.get(self._node_names.get(instance_or_host, ""))
 
     def put_pod(self, key: str, pod: Pod | None) -> None:
         """Writes one pod; None removes it."""
@@ -183,6 +197,7 @@ class ClusterModel:
         for gang in snapshot.gangs.values():
             if gang.state is GangState.ADMITTED:
                 self.finishes(gang)
+                self.starts(gang)
 
     def joins(self, claim: str, at_s: float) -> None:
         """Lets the machine of a claim become a ready node."""
@@ -193,20 +208,20 @@ class ClusterModel:
         machine = self.instances.get(claim.instance_id) if claim else None
         if claim is None or machine is None or machine.gone:
             return
-        known = [node for node in self.nodes.view.values() if node.instance_id == machine.id]
+        known = self.node_of(machine.id)
         pool = self.fleet.node_pools.get(claim.node_pool)
         passing = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
-        for node in known:
-            kept = tuple(taint for taint in node.taints if taint.key not in passing and not _is_ephemeral(taint))
-            has = {**node.allocatable, **claim.resources}
-            self.nodes.put(node.name, replace(node, ready=True, allocatable=has, taints=kept))
-        if not known:
+        if known is not None:
+            kept = tuple(taint for taint in known.taints if taint.key not in passing and not _is_ephemeral(taint))
+            has = {**known.allocatable, **claim.resources}
+            self.put_node(known.name, replace(known, ready=True, allocatable=has, taints=kept))
+        else:
             taints = (*(pool.spec.template.taints if pool else ()), UNREGISTERED)
             kind = self._observed.catalog.types.get(machine.instance_type)
             host = f"node-{machine.id}"
             region = {labels.REGION: self._observed.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
             carried = {**(kind.labels if kind else {}), **region}
-            self.nodes.put(
+            self.put_node(
                 host,
                 Node(
                     host, f"uid-{host}", f"model:///{machine.zone}/{machine.id}", carried, taints, claim.resources,
@@ -225,7 +240,25 @@ class ClusterModel:
             return
         cut = with_gpus(node.allocatable, gpu_part(claim.resources))
         done = {**node.labels, labels.MIG_CONFIG_STATE: "success"}
-        self.nodes.put(name, replace(node, labels=done, allocatable=cut))
+        self.put_node(name, replace(node, labels=done, allocatable=cut))
+
+    def starts(self, gang: Gang) -> None:
+        """Lets a job that was started, and has no pods yet, make them: behind the gate."""
+        run = next(self.made)
+        self.later(self.now_s + POD_STARTS_S, lambda: self._start(gang, run))
+
+    def _start(self, gang: Gang, run: int) -> None:
+        job = self.jobs.get(gang.uid)
+        if job is None or job.suspended or job.result or job.hold is Hold.PODS or self.pods_of(gang):
+            return
+        for pod_set in gang.pod_sets:
+            for number in range(pod_set.count):
+                name = f"{gang.job.name}-{pod_set.name}-{number}-{run}"
+                pod = Pod(
+                    f"uid-{name}", gang.namespace, name, "", "Pending", pod_set.requests, gang.workload, pod_set.name,
+                    gated=True,
+                )  # fmt: skip
+                self.put_pod(pod.key, pod)
 
     def becomes_ready(self, key: str) -> None:
         """Lets a pod run and be ready."""
@@ -235,23 +268,17 @@ class ClusterModel:
         pod = self._pods.get(key)
         if pod is None or pod.gated or pod.ready or not pod.active or pod.deleting:
             return
-        node = pod.node or self._node_of_host(pod.pinned_host)
-        self.put_pod(key, replace(pod, node=node, phase="Running", ready=True, started_at_s=self.now_s))
+        node = self.node_of(pod.pinned_host)
+        place = pod.node or (node.name if node else pod.pinned_host)
+        self.put_pod(key, replace(pod, node=place, phase="Running", ready=True, started_at_s=self.now_s))
         gang = self._gang_of(pod)
         job = self.jobs.get(gang.uid) if gang else None
         if gang is not None and job is not None:
             self.jobs.put(gang.uid, replace(job, ready_pods=job.ready_pods + 1, active_pods=job.active_pods + 1))
             self.finishes(gang)
 
-    def _node_of_host(self, host: str) -> str:
-        hosts = (node.name for node in self.nodes.view.values() if node.labels.get(labels.HOSTNAME, node.name) == host)
-        return next(hosts, host)
-
     def _gang_of(self, pod: Pod) -> Gang | None:
-        if not pod.workload:
-            return None
-        mine = (gang for gang in self.gangs.view.values() if gang.workload == pod.workload)
-        return next((gang for gang in mine if gang.namespace == pod.namespace), None)
+        return self.gangs.get(self._uids.get(f"{pod.namespace}/{pod.workload}", "")) if pod.workload else None
 
     def finishes(self, gang: Gang) -> None:
         """Lets a gang that runs succeed when its estimate says; one that has said nothing, or too little, runs on."""
@@ -332,11 +359,10 @@ class ClusterModel:
 
 
 def _instances(snapshot: Snapshot) -> Mapping[str, Instance]:
-    """Returns the machines of the cloud; where nobody has read them, as in commands, those that the claims name."""
-    if snapshot.instances_at_s:
-        return snapshot.instances
-    claims = [claim for claim in snapshot.claims.values() if claim.instance_id]
-    return {claim.instance_id: machine_of(claim, claim.instance_id, claim.launched_at_s, {}) for claim in claims}
+    """Returns the machines of the cloud, with those of claims that no listing shows and nobody takes for gone."""
+    claims = [it for it in snapshot.claims.values() if it.instance_id and not instance_gone(snapshot, it)]
+    unlisted = {it.instance_id: machine_of(it, it.instance_id, it.launched_at_s, {}) for it in claims}
+    return {**unlisted, **snapshot.instances}
 
 
 def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mapping[str, str]) -> Instance:
@@ -351,6 +377,12 @@ def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mappi
 def _is_ephemeral(taint: Taint) -> bool:
     """Returns whether a taint goes by itself once a node is up."""
     return taint.key in EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX)
+
+
+@derived(1)
+def _summed(_index: Index, one: Mapping[str, Resources], other: Mapping[str, Resources]) -> Mapping[str, Resources]:
+    """Returns by node what both say is taken there."""
+    return {node: _plus(one.get(node, {}), other.get(node, {})) for node in one.keys() | other.keys()}
 
 
 def _plus(left: Resources, right: Resources) -> dict[str, int]:

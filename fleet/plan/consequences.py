@@ -57,8 +57,8 @@ class Consequences:
     tally: PurchaseTally | None
     undecided: tuple[str, ...]
     """Gangs and machines that the deciders fail on, and how: what becomes of them is not known."""
-    at_rest: bool = True
-    """False where things go on changing for ever."""
+    given_up_after_s: float | None = None
+    """How far (s) was looked ahead where things go on changing; None where they come to rest, or up to the horizon."""
 
 
 def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
@@ -70,7 +70,7 @@ def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
         bill(run.end),
         next((tally for tally in tallies if tally), None),
         tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in run.failed),
-        run.at_rest,
+        run.given_up_after_s,
     )
 
 

@@ -29,8 +29,8 @@ from fleet.actions import (
 )
 from fleet.gangs.lost_machines import boot_s
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.plan.cluster_model import POD_STARTS_S, RECUT_S, ClusterModel, machine_of
-from fleet.snapshot import Gang, LaunchError, LaunchFailure, LaunchOutcome, Pod
+from fleet.plan.cluster_model import RECUT_S, ClusterModel, machine_of
+from fleet.snapshot import Instance, LaunchError, LaunchFailure, LaunchOutcome, Pod
 from model import labels
 
 
@@ -41,7 +41,7 @@ def carry_out(model: ClusterModel, action: Action) -> None:
 
 def _save_gang(model: ClusterModel, action: OpenGang | SaveGang) -> None:
     gang = action.gang
-    model.gangs.put(gang.uid, gang.joined(model.jobs.get(gang.uid)))
+    model.put_gang(gang.uid, gang.joined(model.jobs.get(gang.uid)))
     if gang.pods_ready:
         model.finishes(gang)
 
@@ -51,22 +51,7 @@ def _start_job(model: ClusterModel, action: StartJob) -> None:
     if job is None or gang is None:
         return
     model.jobs.put(action.gang_uid, replace(job, suspended=False))
-    run = next(model.made)
-    model.later(model.now_s + POD_STARTS_S, lambda: _make_pods(model, gang, run))
-
-
-def _make_pods(model: ClusterModel, gang: Gang, run: int) -> None:
-    job = model.jobs.get(gang.uid)
-    if job is None or job.suspended:
-        return
-    for pod_set in gang.pod_sets:
-        for number in range(pod_set.count):
-            name = f"{gang.job.name}-{pod_set.name}-{number}-{run}"
-            pod = Pod(
-                f"uid-{name}", gang.namespace, name, "", "Pending", pod_set.requests, gang.workload, pod_set.name,
-                gated=True,
-            )  # fmt: skip
-            model.put_pod(pod.key, pod)
+    model.starts(gang)
 
 
 def _stop_job(model: ClusterModel, action: StopJob) -> None:
@@ -146,13 +131,12 @@ def _outcome(model: ClusterModel, action: LaunchMachines) -> LaunchOutcome:
 
 def _terminate(model: ClusterModel, action: TerminateMachines) -> None:
     for instance_id in action.instance_ids:
-        known = model.instances.get(instance_id)
-        if known is None:
-            continue
+        unlisted = Instance(instance_id, "", "", "on-demand", "terminated", model.now_s, {})
+        known = model.instances.get(instance_id) or unlisted
         model.instances.put(instance_id, replace(known, state="terminated"))
-        for node in [node.name for node in model.nodes.view.values() if node.instance_id == instance_id]:
-            for pod in model.pods_on(node):
-                model.ends(pod.key, model.now_s)
+        node = model.node_of(instance_id)
+        for pod in model.pods_on(node.name) if node else ():
+            model.ends(pod.key, model.now_s)
 
 
 def _tag(model: ClusterModel, action: TagMachine) -> None:
@@ -165,7 +149,7 @@ def _patch_node(model: ClusterModel, action: PatchNode) -> None:
     node = model.nodes.get(action.node)
     if node is None:
         return
-    model.nodes.put(node.name, action.applied_to(node))
+    model.put_node(node.name, action.applied_to(node))
     if action.labels.get(labels.MIG_CONFIG, "") not in {"", node.labels.get(labels.MIG_CONFIG)}:
         model.recuts(node.name, model.now_s + RECUT_S)
 
@@ -178,7 +162,7 @@ _EFFECTS: Mapping[type, Callable[[ClusterModel, Any], None]] = MappingProxyType(
     {
         OpenGang: _save_gang,
         SaveGang: _save_gang,
-        CloseGang: lambda model, action: model.gangs.put(action.gang.uid, None),
+        CloseGang: lambda model, action: model.put_gang(action.gang.uid, None),
         StartJob: _start_job,
         StopJob: _stop_job,
         ReleasePod: _release_pod,
@@ -191,7 +175,7 @@ _EFFECTS: Mapping[type, Callable[[ClusterModel, Any], None]] = MappingProxyType(
         TagMachine: _tag,
         TerminateMachines: _terminate,
         PatchNode: _patch_node,
-        RemoveNode: lambda model, action: model.nodes.put(action.node, None),
+        RemoveNode: lambda model, action: model.put_node(action.node, None),
         PublishLayouts: _nothing,
         Announce: _nothing,
         Consider: lambda model, action: setattr(model, "outlook", action.outlook),

@@ -23,6 +23,8 @@ class Foreseen:
     """and with it."""
     existing: int
     """Machines that exist now."""
+    restless: bool = False
+    """Whether it is the revision that keeps the fleet from coming to rest: what it does in the end is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,12 @@ def _gangs_evicted(revision: _GuardedRevision) -> str:
     return f"it stops {stopped} gangs, guardRails.maxGangsEvicted allows {most}"
 
 
+def _restless(revision: _GuardedRevision) -> str:
+    if not revision.seen.restless:
+        return ""
+    return "under it the fleet never comes to rest, so that nothing bounds what it removes, stops and spends"
+
+
 _RAILS: Final[Sequence[Callable[[_GuardedRevision], str]]] = (
     _empty_fleet,
     _nodes_removed,
@@ -114,5 +122,6 @@ _RAILS: Final[Sequence[Callable[[_GuardedRevision], str]]] = (
     _nodes_added,
     _usd_added,
     _gangs_evicted,
+    _restless,
 )
 """In the order in which they are told."""

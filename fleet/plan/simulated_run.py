@@ -39,8 +39,8 @@ class SimulatedRun:
     end: Snapshot
     actions: list[TimedAction] = field(default_factory=list)
     failed: list[DecisionFailed] = field(default_factory=list)
-    at_rest: bool = True
-    """False where the run was given up before the horizon: it does not settle."""
+    given_up_after_s: float | None = None
+    """How far the run got that was given up before the horizon, as it does not settle; None for one that was not."""
 
 
 def simulate(fleet: Fleet, snapshot: Snapshot, *, horizon_s: float = HORIZON_S) -> SimulatedRun:
@@ -60,7 +60,7 @@ def simulate(fleet: Fleet, snapshot: Snapshot, *, horizon_s: float = HORIZON_S) 
         step_s = min(step_s * 1.5, LONGEST_STEP_S) if to_s < model.next_s else FIRST_STEP_S
         model.advance(to_s)
     else:
-        run.at_rest = False
+        run.given_up_after_s = model.now_s - snapshot.now_s
     run.end = model.snapshot()
     return run
 

@@ -248,7 +248,7 @@ def test_what_the_plan_says_is_what_happens(name: str) -> None:
     scene.sim.advance(SETTLES_S)
     sync = scene.sim.sync()
     assert sync["appliedRevision"] == sync["observedRevision"], plan.refusals
-    assert run.at_rest
+    assert run.given_up_after_s is None
     happened = state(scene.sim.claims(), scene.sim.gangs())
     assert state(run.end.claims, run.end.gangs) == happened
     assert plan.then is not None
@@ -268,3 +268,5 @@ def test_a_plan_says_that_machines_will_expire_and_that_it_never_ends() -> None:
     plan = make_plan(base, head, before, base_revision="base")
     assert {gang.name for gang in plan.gangs if gang.stopped} == {"t/a", "t/b", "u/c"}
     assert any("does not come to rest" in warning for warning in plan.warnings)
+    assert any("never comes to rest" in refusal for refusal in plan.refusals)
+    assert make_plan(head, head, before, base_revision="base").refusals == (), "what is so already stops nothing else"

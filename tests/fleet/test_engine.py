@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.deciders import DECIDERS
 from fleet.nodeclaims.interruption import respond
 from fleet.snapshot import ANY_NUMBER, ClaimState, GangState, JobResult, Notice, NoticeKind, PodSet
 from model import labels
@@ -18,7 +19,7 @@ from model.fleet import Fleet
 from model.kinds import CapacityType
 from tests.support.checker import over_limits
 from tests.support.fleets import GPU, P5, P5S, A, B, FleetBuilder, amounts, capacity_pool, foreign_pod, gang
-from tests.support.world import DECIDERS, World
+from tests.support.world import World
 
 SMALL, LARGE = labels.MIG_RESOURCE_PREFIX + "1g.10gb", labels.MIG_RESOURCE_PREFIX + "3g.40gb"
 
@@ -227,8 +228,8 @@ def crashes(draw: st.DrawFn) -> Callable[[World], object]:
 
     def crash(world: World) -> None:
         left = list(done)
-        for decide in DECIDERS:
-            actions = decide(world.fleet, world.snapshot())
+        for decide in DECIDERS.values():
+            actions = list(decide(world.fleet, world.snapshot()))
             world.apply([action for action, kept in zip(actions, left, strict=False) if kept])
             left = left[len(actions) :]
             if not left:

@@ -28,15 +28,11 @@ from fleet.actions import (
     TagMachine,
     TerminateMachines,
 )
-from fleet.disruption import rollout
+from fleet.deciders import DECIDERS
 from fleet.disruption.pending import VALIDATE_AFTER_S
 from fleet.fence import Decided, DecisionFailed
-from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.mig.layouts import gpu_part, with_gpus
-from fleet.nodeclaims import adoption, fixed
-from fleet.nodeclaims import lifecycle as claim_lifecycle
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.scheduling import cycle
 from fleet.snapshot import (
     NOT_READ,
     CapacityPool,
@@ -75,16 +71,6 @@ from tests.support.fleets import (
     node_of,
     offering,
     ready_claim,
-)
-
-DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Decided]], ...] = (
-    gang_lifecycle.decide,
-    claim_lifecycle.decide,
-    adoption.decide,
-    rollout.decide,
-    cycle.decide,
-    fixed.decide,
-    disrupt.decide,
 )
 
 
@@ -244,8 +230,8 @@ class World:
         What is done; what is only remembered is not.
         """
         done: list[Action] = []
-        for decide in DECIDERS:
-            actions = decide(self.fleet, self.snapshot())
+        for decide in DECIDERS.values():
+            actions = list(decide(self.fleet, self.snapshot()))
             self.apply(actions)
             done += [action for action in actions if not isinstance(action, Consider)]
         self.shortages = {pool: until for pool, until in self.shortages.items() if until > self.now_s}

@@ -82,8 +82,8 @@ class PlanSummary:
     nodes_added: int = 0
     nodes_removed: int = 0
     gangs_evicted: int = 0
-    usd_per_hour_before: float = 0.0
-    usd_per_hour_after: float = 0.0
+    usd_per_hour_before: float | None = None
+    usd_per_hour_after: float | None = None
     text: str = ""
 
 

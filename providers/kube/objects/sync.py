@@ -37,8 +37,8 @@ class _Plan(Wire, frozen=True):
     nodes_added: int = 0
     nodes_removed: int = 0
     gangs_evicted: int = 0
-    usd_per_hour_before: float = 0.0
-    usd_per_hour_after: float = 0.0
+    usd_per_hour_before: float | None = None
+    usd_per_hour_after: float | None = None
     text: str = ""
 
 
@@ -141,12 +141,12 @@ def _attempt(found: _RevisionAttempt) -> SyncAttempt:
 
 
 def _plan_object(plan: PlanSummary) -> JsonObject:
+    bills = {"usdPerHourBefore": plan.usd_per_hour_before, "usdPerHourAfter": plan.usd_per_hour_after}
     return {
         "nodesAdded": plan.nodes_added,
         "nodesRemoved": plan.nodes_removed,
         "gangsEvicted": plan.gangs_evicted,
-        "usdPerHourBefore": plan.usd_per_hour_before,
-        "usdPerHourAfter": plan.usd_per_hour_after,
+        **{name: usd_h for name, usd_h in bills.items() if usd_h is not None},
         "text": plain(plan.text),
     }
 
