@@ -11,7 +11,7 @@ from fleet.disruption.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
-from fleet.plan.render import summary
+from fleet.plan.sections import summary
 from fleet.quota.build_tree import charged_tree
 from fleet.quota.tree import QuotaTree
 from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot

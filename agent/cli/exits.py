@@ -1,7 +1,8 @@
-"""Exit codes, as Terraform and kubectl have taught people to read them."""
+"""Exit codes, as Terraform and kubectl have taught people to read them, and how commands speak to a terminal."""
 
+import os
 import sys
-from typing import Final
+from typing import Final, TextIO
 
 from model.plain_text import plain
 
@@ -14,6 +15,11 @@ INVALID: Final = 3
 REFUSED: Final = 5
 """The guard rails refuse the plan."""
 INTERRUPTED: Final = 130
+
+
+def coloured(stream: TextIO) -> bool:
+    """Returns whether colours are welcome: on a terminal only, and not where NO_COLOR is set (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def complain(*why: object) -> None:

@@ -46,7 +46,7 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
         plan = _plan(request)
     except InvalidFleet as invalid:
         stream = sys.stdout if output == "text" else sys.stderr
-        stream.write(problem_text(invalid.problems, colour=stream.isatty()) + "\n")
+        stream.write(problem_text(invalid.problems, colour=exits.coloured(stream)) + "\n")
         return exits.INVALID
     except (SourceError, KubeError, OSError, NothingInForce, UnknownRegion) as error:
         exits.complain(error)
@@ -62,7 +62,7 @@ def _rendered(plan: Plan, output: str) -> str:
         return json.dumps(to_json(plan), indent=2, sort_keys=True) + "\n"
     if output == "gitlab":
         return json.dumps(plan.counts()) + "\n"
-    return to_text(plan) + "\n"
+    return to_text(plan, colour=exits.coloured(sys.stdout)) + "\n"
 
 
 def _plan(request: PlanRequest) -> Plan:

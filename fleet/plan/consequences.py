@@ -40,10 +40,10 @@ class GangImpact:
 
 @dataclass(frozen=True, slots=True)
 class HourlyBill:
-    """The price (USD an hour) and number of GPUs of all machines."""
+    """The price (USD an hour) and the GPUs of all machines, by model as labels and offers name it (`h100`)."""
 
     usd_h: float
-    gpus: int
+    gpus: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,12 @@ def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
 def bill(snapshot: Snapshot) -> HourlyBill:
     """Returns what the machines cost that stay."""
     claims = [claim for claim in snapshot.claims.values() if not claim.deleting and claim.disruption is None]
-    return HourlyBill(round(sum(claim.price_usd_h for claim in claims), 6), sum(_gpus(snapshot, it) for it in claims))
+    gpus: Counter[str] = Counter()
+    for claim in claims:
+        machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+        if machine is not None and machine.gpu_count:
+            gpus[machine.gpu_name or "gpu"] += machine.gpu_count
+    return HourlyBill(round(sum(claim.price_usd_h for claim in claims), 6), dict(sorted(gpus.items())))
 
 
 def caused(
@@ -201,11 +206,6 @@ def _facts(claim: Claim) -> Mapping[str, Any]:
         "usdPerHour": claim.price_usd_h,
     }
     return facts | ({"layout": layout_name(claim.layout)} if claim.layout else {})
-
-
-def _gpus(snapshot: Snapshot, claim: Claim) -> int:
-    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-    return machine.gpu_count if machine else 0
 
 
 # -- gangs ------------------------------------------------------------------------------------------------------------

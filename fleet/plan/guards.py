@@ -37,7 +37,7 @@ class _GuardedRevision:
     seen: Foreseen
 
 
-_NOTHING: Final = Foreseen((), (), HourlyBill(0.0, 0), HourlyBill(0.0, 0), 0)
+_NOTHING: Final = Foreseen((), (), HourlyBill(0.0), HourlyBill(0.0), 0)
 
 
 def refusals(before: Fleet, after: Fleet, seen: Foreseen | None, *, first: bool) -> tuple[str, ...]:

@@ -1,21 +1,19 @@
 """A plan for people (Terraform's symbols and closing line) and for machines (Terraform's plan JSON shape)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fleet.actions import PurchaseTally
-from fleet.plan.changes import SYMBOLS, PlannedChange, When
+from fleet.plan.changes import PlannedChange, When
 from fleet.plan.consequences import GangImpact
-from model.plain_text import plain_lines
+from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, document
+from model.plain_text import plain
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
 
-FORMAT_VERSION = "1.1"
-HOURS_A_MONTH = 730
-"""As clouds count them."""
+FORMAT_VERSION = "2.0"
 _ACTIONS: Mapping[str, tuple[str, ...]] = {
     "create": ("create",),
     "update": ("update",),
@@ -23,110 +21,52 @@ _ACTIONS: Mapping[str, tuple[str, ...]] = {
     "replace": ("delete", "create"),
     "keep": ("no-op",),
 }
+_RESET: Final = "\x1b[0m"
+_COLOURS: Final[Mapping[str, str]] = {
+    "+": "\x1b[32m",
+    "~": "\x1b[33m",
+    "-": "\x1b[31m",
+    "-/+": "\x1b[35m",
+    "!": "\x1b[33m",
+    "x": "\x1b[31m",
+    "#": "\x1b[2m",
+}
+"""Sign -> how a terminal is told its colour; the others have none."""
 
 
-def to_text(plan: "Plan") -> str:
-    """Returns the plan as lines marked `+ ~ - -/+`, machines with their prices, stopped gangs, and the closing line."""
-    return plain_lines(_lines(plan))
+# -- text -------------------------------------------------------------------------------------------------------------
 
 
-def _lines(plan: "Plan") -> Iterator[str]:
-    yield from _head(plan)
-    if plan.empty:
-        yield "No changes. The fleet is as declared."
-    for change in plan.declared:
-        yield from _declared(change)
-    yield from _listed("Machines:", (f"{_marked(change)}  {_machine(change)}" for change in plan.machines))
-    if plan.purchase:
-        yield _purchase(plan.purchase)
-    yield from _listed("Gangs:", (f"! {_gang(gang)}" for gang in plan.gangs))
-    yield from _listed("Without this change as well:", _without(plan))
-    yield ""
-    yield summary(plan)
-    yield from _bill(plan)
-    yield from _listed("Declared without effect:", (f"  ? {warning}" for warning in plan.warnings))
-    refused = (f"  x {refusal}" for refusal in plan.refusals)
-    yield from _listed("Refused by the guard rails; the last good revision stays in force:", refused)
+def to_text(plan: "Plan", *, colour: bool = False) -> str:
+    """Returns the plan as lines whose first column says what they tell: `+ ~ - -/+ =`, `!` for gangs.
+
+    Colours are put around lines that are escaped already: nothing that others wrote brings its own.
+    """
+    return "\n".join(_painted(line, colour=colour) for line in _lines(document(plan)))
 
 
-def _head(plan: "Plan") -> Iterator[str]:
-    yield f"# {plan.base_revision or 'nothing'} -> {plan.head_revision or 'the fleet given'}"
-    observed = datetime.fromtimestamp(plan.observed_at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    world = f"prices of {plan.region}: {plan.price_source}" if plan.region else "without a world"
-    yield f"# plan {plan.plan_id[:12]}, observed {observed}, {world}"
-    yield ""
+def _painted(line: str, *, colour: bool) -> str:
+    shown = plain(line)
+    style = _COLOURS.get(line.partition(" ")[0], "") if colour else ""
+    return f"{style}{shown}{_RESET}" if style else shown
 
 
-def _without(plan: "Plan") -> Iterator[str]:
-    for change in plan.without.machines:
-        yield f"  {SYMBOLS[change.verb]} {change.address}  {_machine(change)}"
-    for gang in plan.without.gangs:
-        yield f"  ! {_gang(gang)}"
+def _lines(told: PlanDocument) -> Iterator[str]:
+    yield from (f"# {name}: {value}" for name, value in told.facts)
+    yield from _block("", told.notes)
+    for section in told.sections:
+        yield from _block(section.title, map(str, section.lines))
+    yield from _block("", told.totals)
+    yield from _block(REFUSED, (f"x {refusal}" for refusal in told.refusals))
 
 
-def _bill(plan: "Plan") -> Iterator[str]:
-    now, without, then = plan.now, plan.without.bill, plan.then
-    if now is None or without is None or then is None:
-        yield "Machines, gangs and costs are not known without the world: needs --world."
-        return
-    yield f"GPUs: {now.gpus} -> {then.gpus}. USD/h: {now.usd_h:.2f} -> {then.usd_h:.2f}."
-    caused_usd_h = then.usd_h - without.usd_h
-    yield f"This change: {caused_usd_h:+.2f} USD/h, {caused_usd_h * HOURS_A_MONTH:+,.0f} USD a month."
-
-
-def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _block(title: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields an empty line, a title and its lines; nothing where there are no lines."""
     found = tuple(lines)
-    yield from ("", title, *found) if found else ()
+    yield from ("", *([f"{title}:"] if title else []), *found) if found else ()
 
 
-def _declared(change: PlannedChange) -> Iterator[str]:
-    yield _marked(change)
-    for field in change.fields:
-        yield f"    {field.path}: {_value(field.before)} -> {_value(field.after)}"
-
-
-def _marked(change: PlannedChange) -> str:
-    return f"{SYMBOLS[change.verb]} {change.address}"
-
-
-def _gang(gang: GangImpact) -> str:
-    held = ", ".join(f"{amount} {name}" for name, amount in gang.resources.items()) or "no GPU"
-    lost = f"; loses work worth {gang.lost_usd:.2f} USD" if gang.lost_usd else ""
-    when = f" ({gang.when})" if not gang.when.held else ""
-    return f"{gang.name} (queue {gang.queue}, {held}): {gang.reason}{when}{lost}"
-
-
-def summary(plan: "Plan") -> str:
-    """Returns Terraform's closing line, over declarations and machines."""
-    counts = plan.counts()
-    held = sum(1 for change in plan.machines if change.when.held)
-    more = f" {held} held." if held else ""
-    return f"Plan: {counts['create']} to add, {counts['update']} to change, {counts['delete']} to destroy.{more}"
-
-
-def _machine(change: PlannedChange) -> str:
-    """Returns what the machine is, what it becomes where that is something else, and why and when."""
-    old, new = change.before, change.after
-    told = " -> ".join(dict.fromkeys(_facts(it) for it in (old, new) if it))
-    return f"{told}  ({change.reason}; {change.when})"
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    cut = f" cut to {facts['layout']}" if facts.get("layout") else ""
-    place = f"{facts['instanceType']} {facts['capacityType']} {facts['zone']}"
-    return f"{place}{cut} {facts['usdPerHour']:.2f} USD/h"
-
-
-def _purchase(tally: PurchaseTally) -> str:
-    return (
-        f"For waiting gangs {tally.cost_usd_h:.2f} USD/h are spent; no machines for the same pods cost less than "
-        f"{tally.bound_usd_h:.2f} (gap {100 * tally.gap:.1f} %)."
-    )
-
-
-def _value(value: Any) -> str:
-    return "(unset)" if value is None else str(value)
+# -- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def to_json(plan: "Plan") -> dict[str, Any]:
@@ -144,7 +84,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         "price_source": plan.price_source or None,
         "cost": _cost(plan),
         "purchase": _tally(plan.purchase),
-        "gpus": {"before": plan.now.gpus, "after": plan.then.gpus} if plan.now and plan.then else None,
+        "gpus": _gpus(plan),
         "disruption": [_gang_json(gang) for gang in plan.gangs],
         "without_this_change": {
             "resource_changes": [_change(change) for change in plan.without.machines],
@@ -160,11 +100,17 @@ def _cost(plan: "Plan") -> dict[str, float] | None:
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
         return None
-    return {
-        "usd_per_hour_before": now.usd_h,
-        "usd_per_hour_after": then.usd_h,
-        "usd_per_hour_without": without.usd_h,
-    }
+    bills = {"before": now.usd_h, "after": then.usd_h, "without": without.usd_h}
+    per_hour = {f"usd_per_hour_{name}": usd_h for name, usd_h in bills.items()}
+    return per_hour | {f"usd_per_month_{name}": round(usd_h * HOURS_A_MONTH, 2) for name, usd_h in bills.items()}
+
+
+def _gpus(plan: "Plan") -> dict[str, dict[str, int]] | None:
+    """Returns the GPUs of each model before and after, and of all; None without a world."""
+    if plan.now is None or plan.then is None:
+        return None
+    before, after = dict(plan.now.gpus), dict(plan.then.gpus)
+    return {"before": before, "after": after, "total": {"before": sum(before.values()), "after": sum(after.values())}}
 
 
 def _gang_json(gang: GangImpact) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from fleet.plan import Plan, make_plan
 from fleet.plan.consequences import HourlyBill
-from fleet.plan.render import summary, to_json, to_text
+from fleet.plan.render import to_json, to_text
+from fleet.plan.sections import summary
 from fleet.snapshot import NOT_READ, GangState, ImageKind, NodeDisruption, PodBudget, Resolutions, Resolved, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
@@ -70,7 +72,7 @@ def test_nothing() -> None:
     assert it.empty
     assert it.counts() == {"create": 0, "update": 0, "delete": 0}
     assert (it.now, it.then) == (it.then, it.now)
-    assert to_text(it).splitlines()[3] == "No changes. The fleet is as declared."
+    assert "No changes. The fleet is as declared." in to_text(it).splitlines()
 
 
 CHANGED: dict[str, Any] = {"template": {"labels": {"a": "b"}}}
@@ -93,7 +95,7 @@ def test_an_idle_machine_that_is_not_what_is_declared_is_not_replaced() -> None:
     it = plan(standing(2, busy=1, before=quiet()), quiet(**CHANGED))
     assert verbs(it) == {"m0": "replace"}
     assert [(change.address, change.verb) for change in it.without.machines] == [("nodeclaim/m1", "delete")]
-    assert it.then == HourlyBill(98.0, 8)
+    assert it.then == HourlyBill(98.0, {"h100": 8})
 
 
 def test_a_plan_says_what_a_budget_can_never_let_go() -> None:
@@ -140,7 +142,7 @@ def test_another_type_changes_the_bill() -> None:
         world.runs(gang(f"g{n}", gpu=1), (f"m{n}", 1))
     it = plan(world, fleet(pool={"instanceTypes": [P5S.name]}))
     assert set(verbs(it).values()) == {"replace"}
-    assert (it.now, it.then) == (HourlyBill(196.0, 16), HourlyBill(28.0, 2))
+    assert (it.now, it.then) == (HourlyBill(196.0, {"h100": 16}), HourlyBill(28.0, {"h100": 2}))
     assert {change.after["usdPerHour"] for change in it.machines if change.after} == {14.0}
 
 
@@ -155,7 +157,7 @@ def test_a_removed_pool_takes_its_machines_with_it_once_their_gangs_are_gone() -
     it = plan(standing(2, busy=1, before=quiet()), after)
     assert verbs(it) == {"m0": "delete"}
     assert [change.when.held for change in it.machines] == ["a flavor of ns/g0 is no longer declared"]
-    assert it.then == HourlyBill(98.0, 8)
+    assert it.then == HourlyBill(98.0, {"h100": 8})
     assert it.gangs == ()
 
 
@@ -164,7 +166,7 @@ def test_a_fixed_pool_that_grows_and_shrinks() -> None:
     assert list(verbs(plan(world, fleet(pool={"replicas": 4}))).values()) == ["create"] * 2
     assert list(verbs(plan(world, fleet(pool={"replicas": 1}))).values()) == ["delete"]
     grown = plan(world, fleet(pool={"replicas": 4}))
-    assert (grown.now, grown.then) == (HourlyBill(196.0, 16), HourlyBill(392.0, 32))
+    assert (grown.now, grown.then) == (HourlyBill(196.0, {"h100": 16}), HourlyBill(392.0, {"h100": 32}))
     assert grown.machines[0].reason == "one of the 4 replicas of h100"
 
 
@@ -181,7 +183,7 @@ def test_a_plan_says_what_consolidation_is_about_to_do() -> None:
     world.runs(gang("g", gpu=1), ("m0", 1), admitted_at_s=NOW - 600)
     it = plan(world, world.fleet)
     assert it.empty
-    assert (it.now, it.then) == (HourlyBill(98.0, 8), HourlyBill(14.0, 1))
+    assert (it.now, it.then) == (HourlyBill(98.0, {"h100": 8}), HourlyBill(14.0, {"h100": 1}))
     [change] = it.without.machines
     assert (change.address, change.verb) == ("nodeclaim/m0", "replace")
     assert change.after is not None
@@ -215,7 +217,7 @@ def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
     it = plan(world, fleet())
     assert list(verbs(it).values()) == ["create"] * 2
     assert {change.reason for change in it.machines} == {"for 1 x main of ns/w"}
-    assert it.then == HourlyBill(196.0, 16)
+    assert it.then == HourlyBill(196.0, {"h100": 16})
 
 
 def test_a_drained_queue_stops_its_gangs() -> None:
@@ -238,7 +240,7 @@ def test_machines_that_leave_already_are_not_counted() -> None:
     world.claims["m1"] = replace(world.claims["m1"], disruption=NodeDisruption("Empty", "x", NOW, NEVER))
     it = plan(world, fleet(pool=CHANGED))
     assert verbs(it) == {"m0": "replace"}
-    assert it.now == HourlyBill(98.0, 8)
+    assert it.now == HourlyBill(98.0, {"h100": 8})
 
 
 def test_without_a_world_only_declarations_are_compared() -> None:
@@ -411,6 +413,42 @@ def test_golden(form: str) -> None:
     assert path.read_text("utf-8") == shown + "\n"
 
 
+@pytest.mark.parametrize("name", ["base", "head", "plan", "observed", "region", "prices"])
+def test_what_was_planned_stands_on_top(name: str) -> None:
+    lines = to_text(sample()).splitlines()
+    assert [line for line in lines[:6] if line.startswith(f"# {name}: ")]
+
+
+def test_every_change_has_its_sign_in_the_first_column() -> None:
+    """A block marked `diff` colours a line by that column; fields of a change and what happens anyway are no exception."""
+    titles = {"Declarations:", "Machines:", "Gangs:", "Without this change as well:"}
+    body = [line for line in to_text(sample()).partition("\nPlan: ")[0].splitlines() if line not in titles]
+    assert {line.partition(" ")[0] for line in body if line} == {"#", "+", "~", "-", "-/+", "!"}
+    assert "~   spec.guardRails.maxNodesAdded: 0 -> (unset)" in body
+    assert any(line.startswith("- nodeclaim/m1") for line in body), "happens without the change as well"
+
+
+def test_a_bill_is_told_by_the_hour_and_by_the_month_and_gpus_by_model() -> None:
+    world = standing(1, busy=1)
+    it = replace(plan(world, fleet()), then=HourlyBill(10.0, {"h100": 4, "a10g": 8}))
+    told = to_text(it)
+    assert "GPUs: 0 -> 8 a10g, 8 -> 4 h100." in told
+    assert "USD/h: 98.00 -> 10.00. USD a month: 71,540 -> 7,300." in told
+    shown = to_json(it)
+    assert shown["gpus"] == {"before": {"h100": 8}, "after": {"h100": 4, "a10g": 8}, "total": {"before": 8, "after": 12}}
+    assert (shown["cost"]["usd_per_month_before"], shown["cost"]["usd_per_month_after"]) == (71540.0, 7300.0)
+
+
+def test_colours_are_ours_alone() -> None:
+    hostile = replace(sample(), refusals=("\x1b[32mall is well\x1b[0m\n+ forged",))
+    text, painted = to_text(hostile), to_text(hostile, colour=True)
+    assert "\x1b" not in text
+    assert re.sub(r"\x1b\[\d+m", "", painted) == text
+    styles = {line.partition("m")[0]: line for line in painted.splitlines() if line.startswith("\x1b")}
+    assert styles.keys() == {f"\x1b[{n}" for n in (2, 31, 32, 33, 35)}
+    assert all(line.count("\x1b") == 2 and line.endswith("\x1b[0m") for line in styles.values())
+
+
 def test_the_json_is_plain() -> None:
     found = to_json(sample())
     assert json.loads(json.dumps(found)) == found
@@ -427,7 +465,7 @@ def test_a_revision_cannot_hide_removals_behind_a_changed_template() -> None:
     it = plan(world, fleet(pool={"replicas": 1, **CHANGED}))
     assert sorted(verbs(it).values()) == ["delete"] * 3 + ["replace"]
     assert it.refusals == ("it removes 3 machines, guardRails.maxNodesRemoved allows 2",)
-    assert it.then == HourlyBill(98.0, 8)
+    assert it.then == HourlyBill(98.0, {"h100": 8})
 
 
 def test_overlays_are_part_of_a_plan() -> None:
@@ -445,5 +483,5 @@ def test_overlays_are_part_of_a_plan() -> None:
     assert first.warnings == ()
     [warning] = second.warnings
     assert warning.startswith("nodeoverlay/a has no effect: nodeoverlay/b has the same weight")
-    assert f"  ? {warning}" in to_text(second)
+    assert f"? {warning}" in to_text(second).splitlines()
     assert to_json(second)["warnings"] == [warning]
