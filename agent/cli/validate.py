@@ -44,7 +44,11 @@ def run_validate(path: Path, output: str, region: str = "") -> int:
 
 
 def _print(problems: Sequence[Problem], output: str) -> None:
-    text = report.text(problems, colour=exits.coloured(sys.stdout)) if output == "text" else report.FORMATS[output](problems)
+    text = (
+        report.text(problems, colour=exits.coloured(sys.stdout))
+        if output == "text"
+        else report.FORMATS[output](problems)
+    )
     if text:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 

@@ -85,7 +85,10 @@ def _facts(plan: "Plan") -> Iterator[tuple[str, str]]:
     yield "base", plan.base_revision or "nothing"
     yield "head", plan.head_revision or "the fleet given"
     yield "plan", plan.plan_id[:12]
-    yield "observed", datetime.fromtimestamp(plan.observed_at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    yield (
+        "observed",
+        datetime.fromtimestamp(plan.observed_at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    )
     yield "region", plan.region or "not known without a world"
     yield "prices", plan.price_source or "not known without a world"
 
@@ -181,5 +184,6 @@ def _gpus(now: HourlyBill, then: HourlyBill) -> str:
 def _purchase(tally: PurchaseTally) -> str:
     return (
         f"For waiting gangs {tally.cost_usd_h:.2f} USD/h are spent, {tally.cost_usd_h * HOURS_A_MONTH:,.0f} USD a "
-        f"month; no machines for the same pods cost less than {tally.bound_usd_h:.2f} USD/h (gap {100 * tally.gap:.1f} %)."
+        f"month; no machines for the same pods cost less than {tally.bound_usd_h:.2f} USD/h "
+        f"(gap {100 * tally.gap:.1f} %)."
     )

@@ -420,7 +420,7 @@ def test_what_was_planned_stands_on_top(name: str) -> None:
 
 
 def test_every_change_has_its_sign_in_the_first_column() -> None:
-    """A block marked `diff` colours a line by that column; fields of a change and what happens anyway are no exception."""
+    """A block marked `diff` colours a line by that column; fields of a change are no exception."""
     titles = {"Declarations:", "Machines:", "Gangs:", "Without this change as well:"}
     body = [line for line in to_text(sample()).partition("\nPlan: ")[0].splitlines() if line not in titles]
     assert {line.partition(" ")[0] for line in body if line} == {"#", "+", "~", "-", "-/+", "!"}
@@ -435,7 +435,11 @@ def test_a_bill_is_told_by_the_hour_and_by_the_month_and_gpus_by_model() -> None
     assert "GPUs: 0 -> 8 a10g, 8 -> 4 h100." in told
     assert "USD/h: 98.00 -> 10.00. USD a month: 71,540 -> 7,300." in told
     shown = to_json(it)
-    assert shown["gpus"] == {"before": {"h100": 8}, "after": {"h100": 4, "a10g": 8}, "total": {"before": 8, "after": 12}}
+    assert shown["gpus"] == {
+        "before": {"h100": 8},
+        "after": {"h100": 4, "a10g": 8},
+        "total": {"before": 8, "after": 12},
+    }
     assert (shown["cost"]["usd_per_month_before"], shown["cost"]["usd_per_month_after"]) == (71540.0, 7300.0)
 
 
