@@ -57,7 +57,7 @@ class Accounts:
     def charge(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Bill the time since the last call; a new month starts from nothing."""
         now = snapshot.now_s
-        month = datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
+        month = month_of(now)
         if month != self.month:
             self.month, self.bill = month, Bill()
         elapsed_s = now - self._until_s
@@ -102,6 +102,11 @@ class Accounts:
         self._until_s = float(kept.get("until_s", 0.0))
         self.interruptions = interruptions
         self._hold(tally)
+
+
+def month_of(now_s: float) -> str:
+    """Returns the calendar month (UTC) of a time (epoch seconds), as in `2026-11`."""
+    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m")
 
 
 def _remembered(kept: Any) -> tuple[CapacityPool, InterruptionHistory]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from agent.accounts import Accounts
+from agent.accounts import Accounts, month_of
 from agent.config import BOOKS, NAMESPACE
 from agent.mirror import Mirror
 from agent.sources import WATCHED
@@ -54,8 +54,10 @@ def read_world(
     for table, watched in WATCHED.items():
         mirror.table(table).observe(Replace(_listed(transport, watched, warn), "0"))
     books = _books(transport)
+    now_s = clock.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
-    return replace(mirror.snapshot(clock.now(), frozenset()), strays=_strays(transport))
+    mirror.spent_usd = books.spent_usd if books.month == month_of(now_s) else {}
+    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport))
 
 
 def _listed(transport: KubeTransport, watched: Watched[Any], warn: Callable[[str], object]) -> dict[str, Any]:

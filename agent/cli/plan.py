@@ -8,8 +8,9 @@ from pathlib import Path
 
 from agent.cli import exits
 from agent.cli.validate import listing_for, read_folder
+from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
-from fleet.plan import Plan, make_plan
+from fleet.plan import Plan, declared_plan, make_plan
 from fleet.plan.render import to_json, to_text
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -66,12 +67,18 @@ def _rendered(plan: Plan, output: str) -> str:
 
 
 def _plan(request: PlanRequest) -> Plan:
-    snapshot, applied = _world(request) if request.world else (Snapshot(now_s=SystemClock().now()), "")
+    snapshot, applied = _world(request) if request.world else (_priced(request.region), "")
     base_name = request.base or applied
     base = load(_files(request, base_name)) if base_name else Fleet()
     files = _files(request, request.head)
     head = load(files, further=catalog_checks(listing_for(request.region, files)))
-    return make_plan(base, head, snapshot, base_revision=base_name, head_revision=request.head or "(working tree)")
+    planned = make_plan if request.world else declared_plan
+    return planned(base, head, snapshot, base_revision=base_name, head_revision=request.head or "(working tree)")
+
+
+def _priced(region: str) -> Snapshot:
+    """The prices of a region, where any are known, and nothing else."""
+    return Snapshot(now_s=SystemClock().now(), catalog=cloud_provider().catalog(region))
 
 
 def _files(request: PlanRequest, revision: str) -> Mapping[str, bytes]:

@@ -40,13 +40,13 @@ def quotas_beyond_limits(pools: DeclaredPools) -> Iterator[Problem]:
     for each in guarantees(pools.declarations):
         if each.amount:
             by_flavor.setdefault(each.flavor, []).append(each)
-    for flavors in _sharing(behind):
+    for flavors in flavors_that_share_pools(behind):
         names = sorted({name for flavor in flavors for name in behind[flavor]})
         if any(name not in judged for name in names):
             continue
         given = [each for flavor in sorted(flavors) for each in by_flavor.get(flavor, ())]
         for resource in sorted({each.resource for each in given}):
-            most = sum(ceiling(pools, judged[name], resource) for name in names)
+            most = sum(ceiling(judged[name], pools.offerings(judged[name]), resource) for name in names)
             yield from _beyond([each for each in given if each.resource == resource], most, names)
 
 
@@ -68,7 +68,7 @@ def _beyond(given: Sequence[GuaranteedQuota], most: float, names: Sequence[str])
             return
 
 
-def ceiling(pools: DeclaredPools, pool: NodePool, resource: str) -> float:
+def ceiling(pool: NodePool, offerings: Sequence[Offering], resource: str) -> float:
     """Returns the most of a resource that a pool can hold by its limits; inf where none of them bounds it.
 
     Each limit alone bounds it by the machine that has most of the resource for what it takes of the limit.
@@ -76,7 +76,7 @@ def ceiling(pools: DeclaredPools, pool: NodePool, resource: str) -> float:
     limits = pool.spec.limits
     if not limits.resources and limits.nodes is limits.usd_per_hour is pool.spec.replicas is None:
         return inf
-    amounts = [(offering, _amount(offering, resource)) for offering in pools.offerings(pool)]
+    amounts = [(offering, _amount(offering, resource)) for offering in offerings]
     if not any(amount for _, amount in amounts):
         return inf  # other checks tell of resources that no machine of the pool has
     nodes = min((count for count in (limits.nodes, pool.spec.replicas) if count is not None), default=None)
@@ -122,8 +122,8 @@ def _pools_behind(declarations: Declarations) -> Mapping[str, frozenset[str]]:
     return {name: pools for name, pools in found.items() if pools}
 
 
-def _sharing(behind: Mapping[str, frozenset[str]]) -> Iterator[frozenset[str]]:
-    """Yields flavors in groups that share no pool with one another, in order of their first flavor."""
+def flavors_that_share_pools(behind: Mapping[str, frozenset[str]]) -> Iterator[frozenset[str]]:
+    """Yields flavors, given with their pools, in groups that share no pool with one another, in order of name."""
     of_pool: dict[str, list[str]] = {}
     for name, pools in behind.items():
         for pool in pools:

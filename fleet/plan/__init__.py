@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.overlays import applied_overlays
@@ -18,7 +18,16 @@ from fleet.plan.consequences import (
     impacts,
     stopped_anyway,
 )
+from fleet.plan.exposure import Exposure, exposure_of
 from fleet.plan.guards import Foreseen, refusals
+from fleet.plan.quotas import (
+    Overcommitment,
+    QuotaChange,
+    beyond_new_budgets,
+    beyond_new_limits,
+    new_overcommitments,
+    quota_changes,
+)
 from fleet.plan.simulated_run import simulate
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -34,6 +43,18 @@ class WithoutRevision:
     """Gangs that are stopped."""
     bill: HourlyBill | None = None
     """Once nothing changes any more; None without a world."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a revision allows from now on, whatever the cluster asks for at present."""
+
+    exposed_before: Exposure | None = None
+    """What the pools may cost at most; None where no prices are known."""
+    exposed_after: Exposure | None = None
+    quotas: tuple[QuotaChange, ...] = ()
+    overcommitted: tuple[Overcommitment, ...] = ()
+    """Where the revision guarantees more than the limits of its pools let them hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +78,15 @@ class Plan:
     now: HourlyBill | None
     then: HourlyBill | None
     """Once nothing changes any more, or at the horizon."""
+    allowed: Allowed
     refusals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    """What is declared and does not hold."""
+    """What is declared and does not hold, or not as one would think."""
+    region: str = ""
+    """Of the prices; empty where none are known."""
+    price_source: str = ""
     purchase: PurchaseTally | None = None
     """What waiting gangs would buy, and how near that is to the least possible."""
-    region: str = ""
-    """Of the prices; empty without a world."""
-    price_source: str = ""
 
     @property
     def empty(self) -> bool:
@@ -85,39 +107,64 @@ class Plan:
         }
 
 
+def declared_plan(
+    before: Fleet, after: Fleet, snapshot: Snapshot, *, base_revision: str = "", head_revision: str = ""
+) -> Plan:
+    """Returns the plan without a look at the world: declarations, and what they allow at the prices of the catalogue.
+
+    What becomes of machines and gangs is not known, and None.
+    """
+    allowed = _allowed(before, after, snapshot)
+    return Plan(
+        _identity(after, snapshot), base_revision, head_revision, snapshot.now_s,
+        tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, allowed,
+        refusals(before, after, None, first=not base_revision),
+        tuple(_conflicts(after, snapshot)),
+        snapshot.catalog.region,
+        snapshot.catalog.price_source,
+    )  # fmt: skip
+
+
 def make_plan(
     before: Fleet, after: Fleet, snapshot: Snapshot, *, base_revision: str = "", head_revision: str = ""
 ) -> Plan:
-    """Returns the plan from one fleet to another in the world of `snapshot`; an empty one compares declarations only.
+    """Returns the plan from one fleet to another in the world of `snapshot`.
 
     `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply.
     """
-    declared = tuple(declared_changes(before, after))
-    conflicts = tuple(map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts))
-    names = _identity(after, snapshot), base_revision, head_revision, snapshot.now_s
-    if not snapshot.catalog.offers and not snapshot.claims:
-        said = refusals(before, after, None, first=not base_revision)
-        return Plan(*names, declared, (), (), WithoutRevision(), None, None, said, conflicts)
     base = _consequences(before, snapshot) if base_revision else _untouched(snapshot)
     head = _consequences(after, snapshot)
     machines, anyway = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
     restless = head.given_up_after_s is not None and base.given_up_after_s is None
     seen = Foreseen(machines, gangs, base.bill, head.bill, _existing(snapshot), restless=restless)
-    return Plan(
-        *names,
+    declared = declared_plan(before, after, snapshot, base_revision=base_revision, head_revision=head_revision)
+    beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
+    return replace(
         declared,
-        machines,
-        gangs,
-        WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
-        bill(snapshot),
-        head.bill,
-        refusals(before, after, seen, first=not base_revision),
-        (*conflicts, *_unsettled(head)),
-        head.tally,
-        snapshot.catalog.region,
-        snapshot.catalog.price_source,
+        machines=machines,
+        gangs=gangs,
+        without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
+        now=bill(snapshot),
+        then=head.bill,
+        refusals=refusals(before, after, seen, first=not base_revision),
+        warnings=(*declared.warnings, *beyond, *_unsettled(head)),
+        purchase=head.tally,
     )
+
+
+def _allowed(before: Fleet, after: Fleet, snapshot: Snapshot) -> Allowed:
+    priced = bool(snapshot.catalog.offers)
+    return Allowed(
+        exposure_of(before, snapshot) if priced else None,
+        exposure_of(after, snapshot) if priced else None,
+        quota_changes(before, after),
+        new_overcommitments(before, after, snapshot) if priced else (),
+    )
+
+
+def _conflicts(after: Fleet, snapshot: Snapshot) -> Iterator[str]:
+    yield from map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts)
 
 
 def _consequences(fleet: Fleet, snapshot: Snapshot) -> Consequences:
@@ -160,4 +207,4 @@ def _identity(after: Fleet, snapshot: Snapshot) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-__all__ = ["Plan", "PlannedChange", "make_plan"]
+__all__ = ["Plan", "PlannedChange", "declared_plan", "make_plan"]

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import PlannedChange, When
 from fleet.plan.consequences import GangImpact
+from fleet.plan.quotas import Overcommitment, QuotaChange
 from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, document
 from model.plain_text import plain
+from model.quantity import format_amount
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
@@ -83,6 +85,9 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         "region": plan.region or None,
         "price_source": plan.price_source or None,
         "cost": _cost(plan),
+        "exposure": _exposure_json(plan),
+        "quotas": [_quota_json(change) for change in plan.allowed.quotas],
+        "overcommitted": [_overcommitment_json(it) for it in plan.allowed.overcommitted],
         "purchase": _tally(plan.purchase),
         "gpus": _gpus(plan),
         "disruption": [_gang_json(gang) for gang in plan.gangs],
@@ -111,6 +116,36 @@ def _gpus(plan: "Plan") -> dict[str, dict[str, int]] | None:
         return None
     before, after = dict(plan.now.gpus), dict(plan.then.gpus)
     return {"before": before, "after": after, "total": {"before": sum(before.values()), "after": sum(after.values())}}
+
+
+def _exposure_json(plan: "Plan") -> dict[str, Any] | None:
+    """Returns what the limits allow to be spent before and after; None where no prices are known."""
+    before, after = plan.allowed.exposed_before, plan.allowed.exposed_after
+    if before is None or after is None:
+        return None
+    return {
+        "usd_per_hour_before": before.usd_h,
+        "usd_per_hour_after": after.usd_h,
+        "usd_per_month_after": after.usd_h * HOURS_A_MONTH,
+        "node_pools": {name: usd_h if isfinite(usd_h) else None for name, usd_h in after.by_pool.items()},
+        "unbounded": list(after.unbounded),
+    }
+
+
+def _quota_json(change: QuotaChange) -> dict[str, Any]:
+    before, after = (None if it is None else format_amount(change.resource, it) for it in (change.before, change.after))
+    return {
+        "address": change.address,
+        "flavor": change.flavor,
+        "resource": change.resource,
+        "before": before,
+        "after": after,
+    }
+
+
+def _overcommitment_json(it: Overcommitment) -> dict[str, Any]:
+    guaranteed, most = (format_amount(it.resource, amount) for amount in (it.guaranteed, it.most))
+    return {"flavors": list(it.flavors), "resource": it.resource, "guaranteed": guaranteed, "most": most}
 
 
 def _gang_json(gang: GangImpact) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import SYMBOLS, PlannedChange
 from fleet.plan.consequences import GangImpact, HourlyBill
+from model.quantity import format_amount
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
@@ -141,6 +142,21 @@ def _without(plan: "Plan") -> Iterator[PlanLine]:
     yield from map(_gang, plan.without.gangs)
 
 
+def _quotas(plan: "Plan") -> Iterator[PlanLine]:
+    for change in plan.allowed.quotas:
+        before, after = (_amount(change.resource, it) for it in (change.before, change.after))
+        sign = SYMBOLS["create" if change.before is None else "delete" if change.after is None else "update"]
+        yield PlanLine(sign, f"{change.address}  {change.flavor} {change.resource}: {before} -> {after}")
+    for it in plan.allowed.overcommitted:
+        given, most = (_amount(it.resource, amount) for amount in (it.guaranteed, it.most))
+        told = f"{', '.join(it.flavors)}  {given} of {it.resource} are guaranteed in all; the limits hold {most}"
+        yield PlanLine("!", told)
+
+
+def _amount(resource: str, amount: int | None) -> str:
+    return "none" if amount is None else format_amount(resource, amount)
+
+
 def _warnings(plan: "Plan") -> Iterator[PlanLine]:
     return (PlanLine("?", warning) for warning in plan.warnings)
 
@@ -149,8 +165,9 @@ _SECTIONS: Final[Mapping[str, Callable[["Plan"], Iterable[PlanLine]]]] = {
     "Declarations": _declared,
     "Machines": _machines,
     "Gangs": _gangs,
+    "Quotas": _quotas,
     "Without this change as well": _without,
-    "Declared without effect": _warnings,
+    "Warnings": _warnings,
 }
 """Title -> its lines, in the order in which they are told; one without lines is left out."""
 
@@ -160,6 +177,11 @@ _SECTIONS: Final[Mapping[str, Callable[["Plan"], Iterable[PlanLine]]]] = {
 
 def _totals(plan: "Plan") -> Iterator[str]:
     yield summary(plan)
+    yield from _bill(plan)
+    yield from _exposure(plan)
+
+
+def _bill(plan: "Plan") -> Iterator[str]:
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
         yield "Machines, gangs and costs are not known without the world: needs --world."
@@ -173,6 +195,17 @@ def _totals(plan: "Plan") -> Iterator[str]:
     yield f"This change: {caused_usd_h:+.2f} USD/h, {caused_usd_h * HOURS_A_MONTH:+,.0f} USD a month."
     if plan.purchase:
         yield _purchase(plan.purchase)
+
+
+def _exposure(plan: "Plan") -> Iterator[str]:
+    before, after = plan.allowed.exposed_before, plan.allowed.exposed_after
+    if before is None or after is None:
+        yield "What the limits allow at most is not known: no prices of the region are."
+        return
+    month = f"{after.usd_h * HOURS_A_MONTH:,.0f} USD a month"
+    yield f"Limits allow at most: {before.usd_h:,.2f} -> {after.usd_h:,.2f} USD/h, {month}."
+    if after.unbounded:
+        yield f"Not bounded by any limit: node pools {', '.join(after.unbounded)}."
 
 
 def _gpus(now: HourlyBill, then: HourlyBill) -> str:

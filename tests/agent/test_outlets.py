@@ -19,7 +19,7 @@ from agent.cli.tables import TextTable, render
 from agent.logs import LibraryRecords, configure_logs
 from agent.notify import News
 from fleet.actions import Announce
-from fleet.plan import make_plan
+from fleet.plan import declared_plan
 from fleet.plan.render import to_text
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, DecisionFailure, JobRef, Launch, NodeDisruption, Snapshot
@@ -95,11 +95,11 @@ def declared(words: str) -> Fleet:
 
 
 def plan_text(words: str) -> str:
-    return to_text(make_plan(declared("x"), declared(words), Snapshot(now_s=1.0)))
+    return to_text(declared_plan(declared("x"), declared(words), Snapshot(now_s=1.0)))
 
 
 def refused_plan_text(words: str) -> str:
-    plan = make_plan(Fleet(), Fleet(), Snapshot(now_s=1.0))
+    plan = declared_plan(Fleet(), Fleet(), Snapshot(now_s=1.0))
     return to_text(replace(plan, refusals=(words,), warnings=(words,)))
 
 

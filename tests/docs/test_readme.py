@@ -18,7 +18,7 @@ from agent.cli.app import app
 from agent.demo.steps import STEPS
 from agent.sandbox.example import example_fleet
 from fleet.gangs.lifecycle import new_gang
-from fleet.plan import make_plan
+from fleet.plan import declared_plan
 from fleet.plan.render import to_json
 from fleet.scheduling.prefilter import prefilter
 from fleet.snapshot import Snapshot
@@ -252,9 +252,9 @@ PLAN_GUIDE = (ROOT / "docs" / "guides" / "plan-in-pull-requests.md").read_text(e
 
 
 def test_every_key_of_the_plan_is_documented() -> None:
-    document = to_json(make_plan(Fleet(), Fleet(), Snapshot(now_s=0.0)))
+    document = to_json(declared_plan(Fleet(), Fleet(), Snapshot(now_s=0.0)))
     assert [key for key in document if f"`{key}`" not in PLAN_GUIDE] == []
-    changed = to_json(make_plan(Fleet(), load(sandbox_files()), Snapshot(now_s=0.0)))["resource_changes"][0]
+    changed = to_json(declared_plan(Fleet(), load(sandbox_files()), Snapshot(now_s=0.0)))["resource_changes"][0]
     keys = [*(key for key in changed if key != "change"), *(f"change.{key}" for key in changed["change"])]
     assert [key for key in keys if f"`{key}`" not in PLAN_GUIDE] == []
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleet.plan import Plan, make_plan
+from fleet.plan import Plan, declared_plan, make_plan
 from fleet.plan.consequences import HourlyBill
 from fleet.plan.render import to_json, to_text
 from fleet.plan.sections import summary
@@ -244,7 +244,7 @@ def test_machines_that_leave_already_are_not_counted() -> None:
 
 
 def test_without_a_world_only_declarations_are_compared() -> None:
-    it = make_plan(Fleet(), fleet(), Snapshot(now_s=NOW))
+    it = declared_plan(Fleet(), fleet(), Snapshot(now_s=NOW))
     assert [change.address for change in it.declared] == ["fleetpolicy/policy", "nodepool/h100", "queue/q", "team/t"]
     assert it.machines == ()
 
