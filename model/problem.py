@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 Severity = Literal["error", "warning"]
 
@@ -74,9 +74,13 @@ DESCRIPTIONS: dict[Code, str] = {
 }
 
 
+MOST_CHARACTERS: Final = 2_000
+"""Of a message, a hint or a path: they repeat words of files, which may be as long as the files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding. Lines and columns count from 1, columns in characters."""
+    """One finding. Lines and columns count from 1, columns in characters; of long sentences the middle is left out."""
 
     file: str
     line: int
@@ -89,6 +93,12 @@ class Problem:
     severity: Severity = "error"
     excerpt: str = ""
     """The line with its neighbours and a caret below it; several lines of text."""
+
+    def __post_init__(self) -> None:
+        for name, text in (("path", self.path), ("message", self.message), ("hint", self.hint)):
+            if len(text) > MOST_CHARACTERS:
+                half = MOST_CHARACTERS // 2 - 3
+                object.__setattr__(self, name, f"{text[:half]} ... {text[-half:]}")
 
     @property
     def place(self) -> str:

@@ -20,7 +20,7 @@ from model.fleet import Fleet
 from model.loader import Check, InvalidFleet, inspect, load
 from model.loader.load import Loaded
 from model.loader.source import printable
-from model.problem import Problem
+from model.problem import MOST_CHARACTERS, Problem
 from providers.aws.listing import PackageListing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +106,7 @@ def check(files: Mapping[str, bytes], further: Sequence[Check] = ()) -> Loaded:
         assert 1 <= problem.line <= lines[problem.file] + ends + 1, f"no such line: {problem}"
         assert problem.column >= 1, f"no such column: {problem}"
         assert problem.message, "a problem without a message"
-        assert len(problem.message) + len(problem.hint) < 20_000, f"{len(problem.message)} characters of message"
+        assert len(problem.message) + len(problem.hint) <= 2 * MOST_CHARACTERS, f"{len(problem.message)} characters"
         assert printable(problem.message + problem.hint) == problem.message + problem.hint
     for render in report.FORMATS.values():
         render(loaded.problems)

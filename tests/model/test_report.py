@@ -113,3 +113,13 @@ def test_every_code_is_described() -> None:
 def test_formats() -> None:
     assert sorted(report.FORMATS) == ["github", "json", "sarif", "text"]
     assert all(render([ERROR]) for render in report.FORMATS.values())
+
+
+def test_long_sentences_are_cut_in_the_middle() -> None:
+    found = replace(
+        ERROR, message=f"unknown kind {'x' * 30_000!r}; known are those", hint="a" * 2_000, path="k" * 9_999
+    )
+    assert [len(text) for text in (found.message, found.hint, found.path)] == [1_999, 2_000, 1_999]
+    assert found.message.startswith("unknown kind 'xxx")
+    assert " ... " in found.message
+    assert found.message.endswith("xxx'; known are those")
