@@ -75,7 +75,7 @@ def test_every_policy_has_its_binding_and_only_creations_are_looked_at() -> None
     assert [it["spec"] for it in bindings] == [{"policyName": it["metadata"]["name"]} for it in POLICIES]
     assert len(POLICIES) + len(bindings) == len(DOCUMENTS)
     for document in DOCUMENTS:
-        assert document["apiVersion"] == "admissionregistration.k8s.io/v1beta1"
+        assert document["apiVersion"] == "admissionregistration.k8s.io/v1"
     for policy in POLICIES:
         spec = policy["spec"]
         assert (spec["failurePolicy"], spec["reinvocationPolicy"]) == ("Fail", "IfNeeded")
