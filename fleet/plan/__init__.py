@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.actions import PurchaseTally
@@ -19,7 +19,7 @@ from fleet.plan.consequences import (
     stopped_anyway,
 )
 from fleet.plan.exposure import Exposure, exposure_of
-from fleet.plan.guards import Foreseen, refusals
+from fleet.plan.guards import Foreseen, GuardedRevision, RevisionTally, refusals, tally_of
 from fleet.plan.quotas import (
     Overcommitment,
     QuotaChange,
@@ -29,7 +29,7 @@ from fleet.plan.quotas import (
     quota_changes,
 )
 from fleet.plan.simulated_run import simulate
-from fleet.snapshot import Snapshot
+from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds.base import format_duration
 
@@ -87,6 +87,8 @@ class Plan:
     price_source: str = ""
     purchase: PurchaseTally | None = None
     """What waiting gangs would buy, and how near that is to the least possible."""
+    tally: RevisionTally | None = None
+    """What it causes, in numbers; None without a world."""
 
     @property
     def empty(self) -> bool:
@@ -118,7 +120,7 @@ def declared_plan(
     return Plan(
         _identity(after, snapshot), base_revision, head_revision, snapshot.now_s,
         tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, allowed,
-        refusals(before, after, None, first=not base_revision),
+        refusals(GuardedRevision(before, after, not base_revision)),
         tuple(_conflicts(after, snapshot)),
         snapshot.catalog.region,
         snapshot.catalog.price_source,
@@ -126,18 +128,26 @@ def declared_plan(
 
 
 def make_plan(
-    before: Fleet, after: Fleet, snapshot: Snapshot, *, base_revision: str = "", head_revision: str = ""
+    before: Fleet,
+    after: Fleet,
+    snapshot: Snapshot,
+    *,
+    base_revision: str = "",
+    head_revision: str = "",
+    day: Sequence[RevisionTally] = (),
 ) -> Plan:
     """Returns the plan from one fleet to another in the world of `snapshot`.
 
-    `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply.
+    `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply. `day` is
+    what came of the revisions of the last 24 hours.
     """
     base = _consequences(before, snapshot) if base_revision else _untouched(snapshot)
     head = _consequences(after, snapshot)
     machines, anyway = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
     restless = head.given_up_after_s is not None and base.given_up_after_s is None
-    seen = Foreseen(machines, gangs, base.bill, head.bill, _existing(snapshot), restless=restless)
+    now, counts = bill(snapshot), (_existing(snapshot), _running(snapshot))
+    seen = Foreseen(snapshot.now_s, machines, gangs, now, base.bill, head.bill, *counts, restless=restless)
     declared = declared_plan(before, after, snapshot, base_revision=base_revision, head_revision=head_revision)
     beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
     return replace(
@@ -145,11 +155,12 @@ def make_plan(
         machines=machines,
         gangs=gangs,
         without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
-        now=bill(snapshot),
+        now=now,
         then=head.bill,
-        refusals=refusals(before, after, seen, first=not base_revision),
+        refusals=refusals(GuardedRevision(before, after, not base_revision, seen, day)),
         warnings=(*declared.warnings, *beyond, *_unsettled(head)),
         purchase=head.tally,
+        tally=tally_of(seen),
     )
 
 
@@ -184,6 +195,10 @@ def _untouched(snapshot: Snapshot) -> Consequences:
 
 def _existing(snapshot: Snapshot) -> int:
     return sum(1 for claim in snapshot.claims.values() if not claim.deleting and claim.disruption is None)
+
+
+def _running(snapshot: Snapshot) -> int:
+    return sum(1 for gang in snapshot.gangs.values() if gang.state is GangState.ADMITTED)
 
 
 def _identity(after: Fleet, snapshot: Snapshot) -> str:

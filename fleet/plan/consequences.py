@@ -263,16 +263,20 @@ def impacts(head: Sequence[GangFate], base: Sequence[GangFate], begin: Snapshot)
 
 def stopped_anyway(head: Sequence[GangFate], base: Sequence[GangFate], begin: Snapshot) -> tuple[GangImpact, ...]:
     """Returns the gangs that are stopped without the revision as well, by name."""
-    gone = {fate.gang.uid for fate in base if fate.stopped_s is not None}
-    return tuple(_told(fate, begin, fate.why, fate.stopped_s) for fate in head if _is_among(fate, gone))
+    anyway = {fate.gang.uid: fate for fate in base}
+    both = (fate for fate in head if _is_stopped_anyway(fate, anyway.get(fate.gang.uid)))
+    return tuple(_told(fate, begin, fate.why, fate.stopped_s) for fate in both)
 
 
-def _is_among(fate: GangFate, uids: set[str]) -> bool:
-    return fate.stopped_s is not None and fate.gang.uid in uids
+def _is_stopped_anyway(fate: GangFate, base: GangFate | None) -> bool:
+    """Returns whether it is stopped under both. One that would run again, and now does not, is stopped by the head."""
+    if fate.stopped_s is None or base is None or base.stopped_s is None:
+        return False
+    return fate.runs or not base.runs
 
 
 def _impact(fate: GangFate, base: GangFate | None, begin: Snapshot) -> GangImpact | None:
-    if fate.stopped_s is not None and (base is None or base.stopped_s is None):
+    if fate.stopped_s is not None and not _is_stopped_anyway(fate, base):
         again = "" if fate.runs else f"; then it waits: {_end_of(fate)}"
         return _told(fate, begin, f"{fate.why}{again}", fate.stopped_s)
     if base is None or fate.gang.holds_capacity:

@@ -1,66 +1,144 @@
-"""Guard rails: what one revision may do at most. A refusal says which rail, by how much, and what to do."""
+"""Guard rails: what one revision may do at most, and all revisions of a day together.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import ceil
+A refusal says which rail, by how much, and the line to write if it is meant.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
 from typing import Final
+
+from pydantic.alias_generators import to_snake
 
 from fleet.plan.changes import PlannedChange
 from fleet.plan.consequences import GangImpact, HourlyBill
 from model.fleet import Fleet
-from model.kinds.policy import GuardRails
+from model.kinds.policy import DailyRails, GuardRails
+
+DAY_S: Final = 24 * 3600.0
+MOST_TALLIES: Final = 32
+"""Most that are kept of a day; beyond, the two oldest become one."""
+LEAST_NODES_ADDED: Final = 10
+LEAST_USD_H_ADDED: Final = 250.0
+LEAST_GANGS_EVICTED: Final = 3
+"""What rails that are not written allow at least, however small the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """What a revision causes in the world it is for."""
 
+    now_s: float
+    """When that was foreseen (epoch seconds)."""
     machines: Sequence[PlannedChange]
     gangs: Sequence[GangImpact]
+    now: HourlyBill
+    """The present bill,"""
     without: HourlyBill
-    """The bill at the end without the revision,"""
+    """the one at the end without the revision,"""
     then: HourlyBill
     """and with it."""
     existing: int
     """Machines that exist now."""
+    running: int = 0
+    """Gangs that run now."""
     restless: bool = False
     """Whether it is the revision that keeps the fleet from coming to rest: what it does in the end is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class _GuardedRevision:
-    """A revision with the rails in force: what it changes, and what would happen."""
+class RevisionTally:
+    """What a revision causes, in numbers. Those of revisions in force are kept for a day; one may stand for several."""
 
-    rails: GuardRails
+    at_s: float
+    """When it came into force (epoch seconds), the last of several."""
+    nodes_removed: int = 0
+    nodes_added: int = 0
+    usd_h_added: float = 0.0
+    gangs_evicted: int = 0
+    nodes: int = 0
+    """Machines there were before, the most of several."""
+    revisions: int = 1
+
+    @property
+    def idle(self) -> bool:
+        """Returns whether nothing came of it that a rail of the day counts."""
+        return not (self.nodes_removed or self.nodes_added or self.usd_h_added or self.gangs_evicted)
+
+    def with_older(self, other: "RevisionTally") -> "RevisionTally":
+        """Returns one for both: as late as this one, so that nothing is forgotten too soon."""
+        return RevisionTally(
+            self.at_s,
+            self.nodes_removed + other.nodes_removed,
+            self.nodes_added + other.nodes_added,
+            self.usd_h_added + other.usd_h_added,
+            self.gangs_evicted + other.gangs_evicted,
+            max(self.nodes, other.nodes),
+            self.revisions + other.revisions,
+        )
+
+
+def tally_of(seen: Foreseen) -> RevisionTally:
+    """Returns the numbers of what a revision causes."""
+    verbs = [change.verb for change in seen.machines]
+    usd_h = max(0.0, round(seen.then.usd_h - seen.without.usd_h, 6))
+    stopped = sum(gang.stopped for gang in seen.gangs)
+    return RevisionTally(seen.now_s, verbs.count("delete"), verbs.count("create"), usd_h, stopped, seen.existing)
+
+
+def last_day(tallies: Sequence[RevisionTally], now_s: float) -> tuple[RevisionTally, ...]:
+    """Returns those of the last 24 hours, oldest first.
+
+    One from a time to come counts as of now: a clock that jumps backwards erases no day, and prolongs none for ever.
+    """
+    recent = (replace(it, at_s=min(it.at_s, now_s)) for it in tallies if it.at_s > now_s - DAY_S)
+    return tuple(sorted(recent, key=lambda it: it.at_s))
+
+
+def day_with(tallies: Sequence[RevisionTally], new: RevisionTally) -> tuple[RevisionTally, ...]:
+    """Returns the day once a revision has come into force."""
+    kept = last_day(tallies, new.at_s)
+    if new.idle:
+        return kept
+    if len(kept) >= MOST_TALLIES:
+        kept = (kept[1].with_older(kept[0]), *kept[2:])
+    return (*kept, new)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRevision:
+    """A revision as the rails see it: what it changes, what would happen, and what has happened within the day."""
+
     before: Fleet
     after: Fleet
-    seen: Foreseen
+    first: bool
+    """Whether nothing is in force yet: its own rails hold then."""
+    seen: Foreseen | None = None
+    """None without a world: only declarations can break a rail then."""
+    day: Sequence[RevisionTally] = ()
+    """What came of the revisions of the last 24 hours."""
+
+    @property
+    def rails(self) -> GuardRails:
+        """Returns the rails in force *before* it, so that one push cannot both lift a rail and run through it."""
+        return (self.after if self.first else self.before).policy.spec.guard_rails
 
 
-_NOTHING: Final = Foreseen((), (), HourlyBill(0.0), HourlyBill(0.0), 0)
-
-
-def refusals(before: Fleet, after: Fleet, seen: Foreseen | None, *, first: bool) -> tuple[str, ...]:
+def refusals(revision: GuardedRevision) -> tuple[str, ...]:
     """Returns every rail that the revision would break, as sentences; empty = it may come into force.
 
-    The rails are those in force *before* the revision (its own when it is the `first`), so that one push cannot both
-    lift a rail and run through it. Replacements under a pool's budget are not removals, and what would happen without
-    the revision as well is not its doing. `seen` is None without a world: only declarations can break a rail then.
+    Replacements are not removals, and what would happen without the revision as well is not its doing.
     """
-    rails = (after if first else before).policy.spec.guard_rails
-    revision = _GuardedRevision(rails, before, after, seen or _NOTHING)
-    return tuple(filter(None, (broken(revision) for broken in _RAILS)))
+    seen = revision.seen
+    told = [_empty_fleet(revision)]
+    if seen is not None:
+        own, day = tally_of(seen), last_day(revision.day, seen.now_s)
+        told += [said for rail in _COUNTED for said in rail.broken(revision, seen, own, day)]
+        told += [_nodes_replaced(revision, seen), _restless(seen)]
+    return tuple(filter(None, told))
 
 
-def removed_by_revision(seen: Foreseen) -> list[PlannedChange]:
-    """Returns the machines that go because of what is declared."""
-    return [change for change in seen.machines if change.verb == "delete"]
-
-
-# -- a function a rail: what is said where it is broken; empty = it holds ---------------------------------------------
-
-
-def _empty_fleet(revision: _GuardedRevision) -> str:
+def _empty_fleet(revision: GuardedRevision) -> str:
     before, after = revision.before.node_pools, revision.after.node_pools
     if revision.rails.allow_empty_fleet or after or not before:
         return ""
@@ -68,60 +146,163 @@ def _empty_fleet(revision: _GuardedRevision) -> str:
     return f"it deletes every node pool ({len(before)}); {hint}"
 
 
-def _nodes_removed(revision: _GuardedRevision) -> str:
-    removed, most = len(removed_by_revision(revision.seen)), revision.rails.max_nodes_removed
-    if most is None or removed <= most:
+def _nodes_replaced(revision: GuardedRevision, seen: Foreseen) -> str:
+    replaced = sum(change.verb == "replace" for change in seen.machines)
+    most = _number(revision.rails.max_nodes_replaced)
+    if most is None or replaced <= most:
         return ""
-    return f"it removes {removed} machines, guardRails.maxNodesRemoved allows {most}"
+    allowed = f"guardRails.maxNodesReplaced allows {most:.0f}"
+    return f"it replaces {replaced} machines, {allowed}; {_meant(f'maxNodesReplaced: {replaced}', revision)}"
 
 
-def _percent_removed(revision: _GuardedRevision) -> str:
-    percent, existing = revision.rails.max_percent_removed, revision.seen.existing
-    if percent is None or not existing:
-        return ""
-    removed, most = len(removed_by_revision(revision.seen)), max(1, ceil(existing * percent / 100))
-    if removed <= most:
-        return ""
-    allowed = f"guardRails.maxPercentRemoved allows {percent} % ({most})"
-    return f"it removes {removed} of {existing} machines, {allowed}"
-
-
-def _nodes_added(revision: _GuardedRevision) -> str:
-    added = sum(change.verb == "create" for change in revision.seen.machines)
-    most = revision.rails.max_nodes_added
-    if most is None or added <= most:
-        return ""
-    return f"it adds {added} machines, guardRails.maxNodesAdded allows {most}"
-
-
-def _usd_added(revision: _GuardedRevision) -> str:
-    seen, most = revision.seen, revision.rails.max_usd_per_hour_added
-    usd = seen.then.usd_h - seen.without.usd_h
-    if most is None or usd <= most:
-        return ""
-    return f"it adds {usd:.2f} USD/h, guardRails.maxUsdPerHourAdded allows {most:.2f}"
-
-
-def _gangs_evicted(revision: _GuardedRevision) -> str:
-    stopped, most = sum(gang.stopped for gang in revision.seen.gangs), revision.rails.max_gangs_evicted
-    if most is None or stopped <= most:
-        return ""
-    return f"it stops {stopped} gangs, guardRails.maxGangsEvicted allows {most}"
-
-
-def _restless(revision: _GuardedRevision) -> str:
-    if not revision.seen.restless:
+def _restless(seen: Foreseen) -> str:
+    if not seen.restless:
         return ""
     return "under it the fleet never comes to rest, so that nothing bounds what it removes, stops and spends"
 
 
-_RAILS: Final[Sequence[Callable[[_GuardedRevision], str]]] = (
-    _empty_fleet,
-    _nodes_removed,
-    _percent_removed,
-    _nodes_added,
-    _usd_added,
-    _gangs_evicted,
-    _restless,
+# -- rails that hold for one revision and for a day --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The most that is allowed, and how that is told, after "it adds 3 machines"."""
+
+    most: float
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedRail:
+    """A rail on a number of a tally; `does` is a verb and what is counted, around the number."""
+
+    name: str
+    count: Callable[[RevisionTally], float]
+    does: tuple[str, str]
+    unset: Callable[[Foreseen], tuple[float, str]]
+    """What holds where the rail is not written: the most, and why so many."""
+    money: bool = False
+
+    def broken(
+        self, revision: GuardedRevision, seen: Foreseen, own: RevisionTally, day: Sequence[RevisionTally]
+    ) -> Iterator[str]:
+        """Yields a sentence if one revision does too much, and one if the day does."""
+        mine, rails = self.count(own), revision.rails
+        one = self._of_one(_declared(rails, self.name), seen)
+        if mine > one.most:
+            yield f"it {self._does(mine)}{one.told}; {_meant(self._line(mine), revision)}"
+        together = mine + sum(map(self.count, day))
+        all_day = self._of_day(_declared(rails.per_day, self.name), max(mine, one.most))
+        if mine and together > all_day.most:
+            line = f"perDay: {{{self._line(together)}}}"
+            yield f"{_with(day)} {self._does(together)}{all_day.told}; {_meant(line, revision)}"
+
+    def _of_one(self, declared: float | None, seen: Foreseen) -> _Bound:
+        if declared is not None:
+            return _Bound(declared, f", guardRails.{self.name} allows {self._written(declared)}")
+        most, why = self.unset(seen)
+        verb = self.does[0].removesuffix("s")
+        return _Bound(most, f"; without guardRails.{self.name} a revision may {verb} {self._written(most)} ({why})")
+
+    def _of_day(self, declared: float | None, one: float) -> _Bound:
+        if declared is not None:
+            return _Bound(declared, f", guardRails.perDay.{self.name} allows {self._written(declared)}")
+        most = self._written(2 * one) if one < inf else ""
+        return _Bound(2 * one, f"; without guardRails.perDay.{self.name} it may be {most}, twice what one may")
+
+    def _does(self, number: float) -> str:
+        verb, what = self.does
+        return f"{verb} {self._written(number)} {what}"
+
+    def _written(self, number: float) -> str:
+        return f"{number:.2f}" if self.money else f"{number:.0f}"
+
+    def _line(self, needed: float) -> str:
+        return f"{self.name}: {ceil(needed)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _PercentRail:
+    """The rail on removed machines as a part of those there are."""
+
+    name: str = "maxPercentRemoved"
+
+    def broken(
+        self, revision: GuardedRevision, _seen: Foreseen, own: RevisionTally, day: Sequence[RevisionTally]
+    ) -> Iterator[str]:
+        """Yields a sentence if one revision removes too many, and one if the day does."""
+        rails, mine = revision.rails, own.nodes_removed
+        percent = _declared(rails, self.name) or 0.0
+        if mine > _part(own.nodes, percent):
+            allowed = f"guardRails.{self.name} allows {percent:.0f} % ({_part(own.nodes, percent)})"
+            line = f"{self.name}: {_least_percent(own.nodes, mine)}"
+            yield f"it removes {mine} of {own.nodes} machines, {allowed}; {_meant(line, revision)}"
+            return
+        declared = _declared(rails.per_day, self.name)
+        all_day = min(100.0, 2 * percent) if declared is None else declared
+        together = mine + sum(it.nodes_removed for it in day)
+        most = max([own.nodes, *(it.nodes for it in day)])
+        if mine and together > _part(most, all_day):
+            allowed = f"guardRails.perDay.{self.name} allows {all_day:.0f} % ({_part(most, all_day)})"
+            line = f"perDay: {{{self.name}: {_least_percent(most, together)}}}"
+            yield f"{_with(day)} removes {together} of {most} machines, {allowed}; {_meant(line, revision)}"
+
+
+def _meant(line: str, revision: GuardedRevision) -> str:
+    """Returns the line that lifts a rail, and where it counts."""
+    return f"if it is meant, write `{line}` in {'this' if revision.first else 'an earlier'} revision"
+
+
+def _with(day: Sequence[RevisionTally]) -> str:
+    """Returns what stands before a sentence about a day: how many revisions there were in it already."""
+    several = sum(it.revisions for it in day)
+    told = "the revision" if several == 1 else f"the {several} revisions"
+    return f"with {told} of the last 24 hours it" if several else "it"
+
+
+def _part(existing: int, percent: float) -> float:
+    """Returns how many of the machines a percentage is: rounded up, and one at least."""
+    return inf if percent == inf or not existing else max(1, ceil(existing * percent / 100))
+
+
+def _least_percent(existing: int, removed: int) -> int | str:
+    """Returns the least percentage that allows as many."""
+    return (removed - 1) * 100 // existing + 1 if removed <= existing else "Unlimited"
+
+
+def _declared(rails: GuardRails | DailyRails, name: str) -> float | None:
+    return _number(getattr(rails, to_snake(name)))
+
+
+def _number(written: float | str | None) -> float | None:
+    """Returns what a rail allows; infinity for `Unlimited`, None for one that is not written."""
+    return inf if isinstance(written, str) else written
+
+
+def _unbounded(_seen: Foreseen) -> tuple[float, str]:
+    return inf, ""
+
+
+def _as_many_nodes(seen: Foreseen) -> tuple[float, str]:
+    most = max(LEAST_NODES_ADDED, seen.existing)
+    return most, f"the greater of {LEAST_NODES_ADDED} and the {seen.existing} there are"
+
+
+def _half_of_the_bill(seen: Foreseen) -> tuple[float, str]:
+    most = max(LEAST_USD_H_ADDED, seen.now.usd_h / 2)
+    return most, f"the greater of {LEAST_USD_H_ADDED:.0f} USD/h and half of the present {seen.now.usd_h:.2f} USD/h"
+
+
+def _quarter_of_gangs(seen: Foreseen) -> tuple[float, str]:
+    most = max(LEAST_GANGS_EVICTED, ceil(seen.running / 4))
+    return most, f"the greater of {LEAST_GANGS_EVICTED} and a quarter of the {seen.running} that run"
+
+
+_COUNTED: Final[Sequence[_CountedRail | _PercentRail]] = (
+    _CountedRail("maxNodesRemoved", lambda it: it.nodes_removed, ("removes", "machines"), _unbounded),
+    _PercentRail(),
+    _CountedRail("maxNodesAdded", lambda it: it.nodes_added, ("adds", "machines"), _as_many_nodes),
+    _CountedRail("maxUsdPerHourAdded", lambda it: it.usd_h_added, ("adds", "USD/h"), _half_of_the_bill, money=True),
+    _CountedRail("maxGangsEvicted", lambda it: it.gangs_evicted, ("stops", "gangs"), _quarter_of_gangs),
 )
 """In the order in which they are told."""

@@ -4,24 +4,50 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
-from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, NodeCount, Spec, Usd
+from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, NodeCount, Spec, Unlimited, Usd
+
+
+Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
+GangCount = Annotated[int, Strict(), Field(ge=0, le=1_000_000)]
+
+
+class DailyRails(Spec):
+    """What all revisions of the last 24 hours may do together; each unset = twice what one of them may."""
+
+    max_nodes_removed: NodeCount | Unlimited | None = None
+    """Nodes that they remove."""
+    max_percent_removed: Percent | Unlimited | None = None
+    """The same, of the most nodes there were when any of them came into force; 100 at most."""
+    max_nodes_added: NodeCount | Unlimited | None = None
+    """Nodes that they add."""
+    max_usd_per_hour_added: Usd | Unlimited | None = None
+    """Cost that they add; what others of them save does not count."""
+    max_gangs_evicted: GangCount | Unlimited | None = None
+    """Gangs that they stop."""
 
 
 class GuardRails(Spec):
-    """A revision that would go beyond any of these is planned, shown and refused; the last good one stays in force."""
+    """A revision that would go beyond any of these is planned, shown and refused; the last good one stays in force.
 
-    max_nodes_removed: NodeCount | None = None
-    """Unset = no bound."""
-    max_percent_removed: Annotated[int, Strict(), Field(ge=0, le=100)] | None = 30
+    `Unlimited` lifts a rail: one that is not written has a bound that grows with the fleet.
+    """
+
+    max_nodes_removed: NodeCount | Unlimited | None = None
+    """Unset = no bound beside `maxPercentRemoved`."""
+    max_percent_removed: Percent | Unlimited = 30
     """Of the nodes that exist now; one node is always allowed."""
-    max_nodes_added: NodeCount | None = None
-    """Unset = no bound."""
-    max_usd_per_hour_added: Usd | None = None
-    """Sum of the hourly prices of new nodes; unset = no bound."""
-    max_gangs_evicted: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] | None = None
-    """Unset = no bound."""
+    max_nodes_replaced: NodeCount | Unlimited | None = None
+    """Nodes that are replaced because of it; unset = no bound, as the budgets of the pools hold the pace."""
+    max_nodes_added: NodeCount | Unlimited | None = None
+    """Unset = 10, or as many as exist now if that is more."""
+    max_usd_per_hour_added: Usd | Unlimited | None = None
+    """Beyond the hourly prices of all nodes without it; unset = 250, or half of the present prices if that is more."""
+    max_gangs_evicted: GangCount | Unlimited | None = None
+    """Unset = 3, or a quarter of the gangs that run, rounded up, if that is more."""
     allow_empty_fleet: Bool = False
     """Whether a revision may leave no NodePool at all while machines run."""
+    per_day: DailyRails = DailyRails()
+    """What all revisions of the last 24 hours may do together."""
 
 
 class Signatures(Spec):

@@ -16,51 +16,15 @@ from fleet.plan import Plan, declared_plan, make_plan
 from fleet.plan.consequences import HourlyBill
 from fleet.plan.render import to_json, to_text
 from fleet.plan.sections import summary
-from fleet.snapshot import NOT_READ, GangState, ImageKind, NodeDisruption, PodBudget, Resolutions, Resolved, Snapshot
+from fleet.snapshot import GangState, NodeDisruption, PodBudget, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
-from model.pools import pool_hash
 from model.upstream.selectors import LabelSelector
-from tests.support.fleets import GPU, NOW, P5, P5S, B, FleetBuilder, gang, pod_set, small_fleet
+from tests.fleet.plan.worlds import CHANGED, LIFTED, fleet, meant, plan, quiet, standing, verbs, wasteful
+from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set, small_fleet
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def fleet(
-    *,
-    pool: dict[str, Any] | None = None,
-    team: dict[str, Any] | None = None,
-    queue: dict[str, Any] | None = None,
-    **rails: Any,
-) -> Fleet:
-    builder = FleetBuilder().pool(**{"disruption": {"budgets": [{"nodes": "100%"}]}, **(pool or {})})
-    builder.team(**{"quotas": {"h100": {GPU: 99}}, **(team or {})}).queue(**(queue or {}))
-    return builder.policy(guardRails={"maxPercentRemoved": None, **rails}).build()
-
-
-def quiet(**pool: Any) -> Fleet:
-    """One that gives back idle machines only."""
-    policy = {"consolidationPolicy": "WhenEmpty", "budgets": [{"nodes": "100%"}]}
-    return fleet(pool={"disruption": policy, **pool})
-
-
-def standing(machines: int = 2, *, busy: int = 0, before: Fleet | None = None) -> World:
-    """Machines of the pool that became idle a moment ago, the first ones with a gang each."""
-    world = World(before or fleet())
-    for n in range(machines):
-        world.machine(f"m{n}", emptied_at_s=NOW)
-    for n in range(busy):
-        world.runs(gang(f"g{n}"), (f"m{n}", 1))
-    return world
-
-
-def plan(world: World, after: Fleet, **more: Any) -> Plan:
-    return make_plan(world.fleet, after, world.snapshot(), base_revision="aaa", head_revision="bbb", **more)
-
-
-def verbs(it: Plan) -> dict[str, str]:
-    return {change.address.removeprefix("nodeclaim/"): change.verb for change in it.machines}
 
 
 # -- what would happen ------------------------------------------------------------------------------------------------
@@ -73,9 +37,6 @@ def test_nothing() -> None:
     assert it.counts() == {"create": 0, "update": 0, "delete": 0}
     assert (it.now, it.then) == (it.then, it.now)
     assert "No changes. The fleet is as declared." in to_text(it).splitlines()
-
-
-CHANGED: dict[str, Any] = {"template": {"labels": {"a": "b"}}}
 
 
 def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
@@ -170,13 +131,6 @@ def test_a_fixed_pool_that_grows_and_shrinks() -> None:
     assert grown.machines[0].reason == "one of the 4 replicas of h100"
 
 
-def wasteful(**policy: Any) -> dict[str, Any]:
-    return {
-        "instanceTypes": [P5.name, P5S.name],
-        "disruption": {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s", **policy},
-    }
-
-
 def test_a_plan_says_what_consolidation_is_about_to_do() -> None:
     world = World(fleet(pool=wasteful()))
     world.machine("m0")
@@ -189,25 +143,6 @@ def test_a_plan_says_what_consolidation_is_about_to_do() -> None:
     assert change.after is not None
     assert (change.after["instanceType"], change.after["usdPerHour"]) == (P5S.name, 14.0)
     assert [impact.name for impact in it.without.gangs] == ["ns/g"]
-
-
-@pytest.mark.parametrize("rail", ["maxNodesRemoved", "maxNodesAdded", "maxGangsEvicted", "maxUsdPerHourAdded"])
-@pytest.mark.parametrize("before", ["WhenEmpty", "WhenEmptyOrUnderutilized"])
-def test_what_consolidation_does_anyway_is_not_held_against_a_revision(rail: str, before: str) -> None:
-    """But a revision that brings consolidation about is held to the rails; the saving pays for nothing else."""
-    world = World(fleet(pool=wasteful(consolidationPolicy=before), **{rail: 0}))
-    world.machine("m0")
-    world.runs(gang("g", gpu=1), ("m0", 1), admitted_at_s=NOW - 600)
-    world.waits(gang("new", gpu=8))
-    after = fleet(pool=wasteful(), team={"quotas": {"h100": {GPU: 98}}}, **{rail: 0})
-    it = plan(world, after)
-    if before == "WhenEmptyOrUnderutilized":
-        assert it.machines == ()
-        assert it.refusals == ()
-        assert {change.verb for change in it.without.machines} == {"replace", "create"}, "the waiting gang buys one"
-    else:
-        assert "m0" in verbs(it)
-        assert bool(it.refusals) is (rail == "maxGangsEvicted"), "m0 is replaced by what costs less"
 
 
 def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
@@ -226,7 +161,8 @@ def test_a_drained_queue_stops_its_gangs() -> None:
     why = "queue 'q' is stopped (HoldAndDrain)"
     assert [(hit.name, hit.reason) for hit in it.gangs] == [("ns/g0", f"{why}; then it waits: QueueStopped: {why}")]
     assert verbs(it) == {"m0": "delete"}
-    assert it.refusals == ("it removes 1 machines, guardRails.maxNodesRemoved allows 0",)
+    refusal = "it removes 1 machines, guardRails.maxNodesRemoved allows 0"
+    assert it.refusals == (refusal + meant("maxNodesRemoved: 1"),)
 
 
 def test_gangs_that_leave_anyway_are_not_the_revisions_doing() -> None:
@@ -247,106 +183,6 @@ def test_without_a_world_only_declarations_are_compared() -> None:
     it = declared_plan(Fleet(), fleet(), Snapshot(now_s=NOW))
     assert [change.address for change in it.declared] == ["fleetpolicy/policy", "nodepool/h100", "queue/q", "team/t"]
     assert it.machines == ()
-
-
-# -- guard rails ------------------------------------------------------------------------------------------------------
-
-GONE = {"replicas": 0}
-RAILS: list[tuple[str, dict[str, Any], int, str]] = [
-    ("maxNodesRemoved", {"pool": GONE}, 3, "it removes 4 machines, guardRails.maxNodesRemoved allows 3"),
-    ("maxNodesRemoved", {"pool": GONE}, 4, ""),
-    (
-        "maxPercentRemoved",
-        {"pool": GONE},
-        74,
-        "it removes 4 of 4 machines, guardRails.maxPercentRemoved allows 74 % (3)",
-    ),
-    ("maxPercentRemoved", {"pool": GONE}, 76, ""),
-    ("maxPercentRemoved", {"pool": {"replicas": 3}}, 0, ""),
-    (
-        "maxPercentRemoved",
-        {"pool": {"replicas": 2}},
-        0,
-        "it removes 2 of 4 machines, guardRails.maxPercentRemoved allows 0 % (1)",
-    ),
-    ("maxNodesAdded", {"pool": {"replicas": 7}}, 2, "it adds 3 machines, guardRails.maxNodesAdded allows 2"),
-    ("maxNodesAdded", {"pool": {"replicas": 7}}, 3, ""),
-    (
-        "maxUsdPerHourAdded",
-        {"pool": {"replicas": 6}},
-        195,
-        "it adds 196.00 USD/h, guardRails.maxUsdPerHourAdded allows 195.00",
-    ),
-    ("maxUsdPerHourAdded", {"pool": {"replicas": 6}}, 196, ""),
-    (
-        "maxGangsEvicted",
-        {"pool": {"replicas": 4}, "queue": {"stopPolicy": "HoldAndDrain"}},
-        1,
-        "it stops 2 gangs, guardRails.maxGangsEvicted allows 1",
-    ),
-    ("maxGangsEvicted", {"pool": {"replicas": 4}, "queue": {"stopPolicy": "HoldAndDrain"}}, 2, ""),
-]
-
-
-@pytest.mark.parametrize(("rail", "after", "most", "refusal"), RAILS)
-def test_rails(rail: str, after: dict[str, Any], most: float, refusal: str) -> None:
-    """The rails in force are those before the revision; it cannot lift one and run through it."""
-    bound: dict[str, Any] = {rail: float(most) if rail == "maxUsdPerHourAdded" else most}
-    world = standing(4, busy=2, before=fleet(pool={"replicas": 4}, **bound))
-    lifted: dict[str, Any] = {rail: None if rail != "maxPercentRemoved" else 100}
-    it = plan(world, fleet(**after, **lifted))
-    assert it.refusals == ((refusal,) if refusal else ())
-    assert to_json(it)["applyable"] is not bool(refusal)
-
-
-def test_what_the_cloud_has_replaced_is_not_the_revisions_doing() -> None:
-    """Machines and gangs are told of, and no rail counts them; what the revision changes it does count."""
-    before = fleet(maxGangsEvicted=0, maxNodesRemoved=0)
-    world = standing(2, busy=2, before=before)
-    for name, machine in world.instances.items():
-        world.instances[name] = replace(machine, image="ami-0")
-    now = Resolved({ImageKind("amd64", "nvidia"): "ami-1"})
-    world.resolved = Resolutions(NOW, {pool_hash(before.node_pools["h100"]): now})
-    it = plan(world, fleet(team={"weight": 2}))
-    assert it.machines == ()
-    assert {change.address: change.verb for change in it.without.machines} == {
-        "nodeclaim/m0": "replace",
-        "nodeclaim/m1": "replace",
-    }
-    why = "leaves: its image is ami-0, node pool h100 now gets ami-1"
-    assert [(hit.name, hit.reason) for hit in it.without.gangs] == [
-        (f"ns/g{n}", f"machine node-m{n} {why}") for n in range(2)
-    ]
-    assert it.refusals == ()
-    world.resolved = NOT_READ
-    assert plan(world, fleet(pool=CHANGED)).refusals == ("it stops 2 gangs, guardRails.maxGangsEvicted allows 0",)
-
-
-def test_the_first_revision_is_held_to_its_own_rails() -> None:
-    world = standing(0)
-    own = fleet(pool={"replicas": 3}, maxNodesAdded=2)
-    refused = make_plan(Fleet(), own, world.snapshot(), base_revision="", head_revision="bbb")
-    assert refused.refusals == ("it adds 3 machines, guardRails.maxNodesAdded allows 2",)
-
-
-@pytest.mark.parametrize(("allowed", "refused"), [(False, True), (True, False)])
-def test_an_empty_fleet(allowed: bool, refused: bool) -> None:
-    world = standing(0, before=fleet(allowEmptyFleet=allowed))
-    it = plan(world, Fleet())
-    assert bool(it.refusals) is refused
-    if refused:
-        assert it.refusals[0].startswith("it deletes every node pool (1);")
-
-
-def test_replacements_and_idle_machines_are_not_removals() -> None:
-    world = standing(4, busy=2, before=fleet(maxNodesRemoved=0))
-    for name in ("m2", "m3"):
-        world.claims[name] = replace(world.claims[name], emptied_at_s=NOW - 999)
-    it = plan(world, fleet(maxNodesRemoved=0))
-    assert it.machines == ()
-    assert [change.address for change in it.without.machines] == ["nodeclaim/m2", "nodeclaim/m3"]
-    assert it.refusals == ()
-    assert plan(world, fleet(pool=CHANGED)).refusals == ()
 
 
 # -- its name ---------------------------------------------------------------------------------------------------------
@@ -395,7 +231,7 @@ def sample() -> Plan:
     world.machine("spare", zone=B, emptied_at_s=NOW, price_usd_h=97.5)
     builder = FleetBuilder().pool(**CHANGED, replicas=2).pool("extra", replicas=1, instanceTypes=[P5S.name])
     builder.team(quotas={"h100": {GPU: 99}}).queue().priority("high", 10)
-    return plan(world, builder.policy(guardRails={"maxPercentRemoved": None}).build())
+    return plan(world, builder.policy(guardRails=LIFTED).build())
 
 
 def test_the_closing_line() -> None:
@@ -424,7 +260,7 @@ def test_every_change_has_its_sign_in_the_first_column() -> None:
     titles = {"Declarations:", "Machines:", "Gangs:", "Without this change as well:"}
     body = [line for line in to_text(sample()).partition("\nPlan: ")[0].splitlines() if line not in titles]
     assert {line.partition(" ")[0] for line in body if line} == {"#", "+", "~", "-", "-/+", "!"}
-    assert "~   spec.guardRails.maxNodesAdded: 0 -> (unset)" in body
+    assert "~   spec.guardRails.maxNodesAdded: 0 -> Unlimited" in body
     assert any(line.startswith("- nodeclaim/m1") for line in body), "happens without the change as well"
 
 
@@ -462,14 +298,6 @@ def test_the_json_is_plain() -> None:
         ("delete",),
         ("delete", "create"),
     }
-
-
-def test_a_revision_cannot_hide_removals_behind_a_changed_template() -> None:
-    world = standing(4, busy=2, before=fleet(pool={"replicas": 4}, maxNodesRemoved=2))
-    it = plan(world, fleet(pool={"replicas": 1, **CHANGED}))
-    assert sorted(verbs(it).values()) == ["delete"] * 3 + ["replace"]
-    assert it.refusals == ("it removes 3 machines, guardRails.maxNodesRemoved allows 2",)
-    assert it.then == HourlyBill(98.0, {"h100": 8})
 
 
 def test_overlays_are_part_of_a_plan() -> None:
