@@ -22,6 +22,7 @@ from tests.agent.scenes import G5, G6, P4DE, P5, A, B, C, Doc, Scene, doc, files
 OPEN = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "60s", "budgets": [{"nodes": "100%"}]}
 SETTLES_S = 1800.0
 GPU = "nvidia.com/gpu"
+LIFTED = dict.fromkeys(("maxPercentRemoved", "maxNodesAdded", "maxUsdPerHourAdded", "maxGangsEvicted"), "Unlimited")
 Docs = dict[str, Doc]
 Change = Callable[[Docs], None]
 
@@ -29,7 +30,7 @@ Change = Callable[[Docs], None]
 def fleet() -> Docs:
     slices = {"nvidia.com/mig-3g.40gb": 32, "nvidia.com/mig-1g.10gb": 56}
     return {
-        "policy": doc("FleetPolicy", "p", guardRails={"maxPercentRemoved": 100}),
+        "policy": doc("FleetPolicy", "p", guardRails=LIFTED),
         "h100": pool("h100", (P5,), zones=[A, B], disruption=OPEN, limits={"nodes": 6}),
         "g": pool(
             "g", (G5, G6), zones=[A, B], capacityTypes=["spot", "on-demand"], disruption=OPEN, limits={"nodes": 6}

@@ -1,0 +1,62 @@
+"""What the guard rails of a running agent let pass: one push at a time, and many small ones within a day."""
+
+import pytest
+
+from tests.agent.scenes import Doc, Scene, doc, files, pool, queue, team
+
+
+def fixed(replicas: int, *more: Doc) -> dict[str, str]:
+    return files(pool(replicas=replicas), team(quotas={"h100": {"nvidia.com/gpu": 640}}), queue(), *more)
+
+
+def standing(machines: int, *more: Doc) -> Scene:
+    """A fixed pool that has its machines, bought in steps that the rails let pass."""
+    lifted = doc("FleetPolicy", "p", guardRails={"maxUsdPerHourAdded": "Unlimited"})
+    scene = Scene(fixed(machines, lifted))
+    scene.until(lambda: len(scene.sim.machines()) == machines)
+    scene.settle(300)
+    scene.sim.push(fixed(machines, *more))
+    scene.sim.advance(60)
+    assert outcome(scene) == "Applied"
+    return scene
+
+
+def outcome(scene: Scene) -> str:
+    return str(scene.sim.sync()["history"][0]["outcome"])
+
+
+def message(scene: Scene) -> str:
+    return next(it["message"] for it in scene.sim.sync()["conditions"] if it["type"] == "Ready")
+
+
+def test_a_slip_of_the_keyboard_buys_nothing() -> None:
+    """Sixty machines instead of six, where no rail is written."""
+    scene = standing(6)
+    scene.sim.push(fixed(60))
+    scene.settle(600)
+    assert outcome(scene) == "Refused"
+    assert len(scene.sim.machines()) == 6
+    told = message(scene)
+    assert "it adds 54 machines; without guardRails.maxNodesAdded a revision may add 10" in told
+    assert "write `maxNodesAdded: 54` in an earlier revision" in told
+    assert "of the present 330.24 USD/h); if it is meant, write `maxUsdPerHourAdded: 2973` in an earlier" in told
+
+
+def test_nor_does_it_as_the_first_revision_of_all() -> None:
+    scene = Scene(fixed(60))
+    scene.settle(600, settled=False)
+    assert (outcome(scene), scene.sim.machines()) == ("Refused", [])
+    assert "write `maxNodesAdded: 60` in this revision" in message(scene)
+
+
+@pytest.mark.parametrize("rails", [{"maxNodesAdded": 60, "maxUsdPerHourAdded": 6000}, {}])
+def test_what_is_meant_is_written_a_revision_before(rails: dict[str, int]) -> None:
+    """And what is written in the same one lifts nothing."""
+    scene = standing(2)
+    meant = doc("FleetPolicy", "p", guardRails={"maxNodesAdded": 60, "maxUsdPerHourAdded": 6000})
+    if rails:
+        scene.sim.push(fixed(2, meant))
+        scene.sim.advance(60)
+    scene.sim.push(fixed(14, meant))
+    scene.settle(600)
+    assert len(scene.sim.machines()) == (14 if rails else 2)
