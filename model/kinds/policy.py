@@ -6,7 +6,6 @@ from pydantic import AfterValidator, Field, Strict
 
 from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, NodeCount, Spec, Unlimited, Usd
 
-
 Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
 GangCount = Annotated[int, Strict(), Field(ge=0, le=1_000_000)]
 
