@@ -165,7 +165,7 @@ def _restless(seen: Foreseen) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class _Allowance:
     """The most that is allowed, and how that is told, after "it adds 3 machines"."""
 
     most: float
@@ -197,18 +197,18 @@ class _CountedRail:
             line = f"perDay: {{{self._line(together)}}}"
             yield f"{_with(day)} {self._does(together)}{all_day.told}; {_meant(line, revision)}"
 
-    def _of_one(self, declared: float | None, seen: Foreseen) -> _Bound:
+    def _of_one(self, declared: float | None, seen: Foreseen) -> _Allowance:
         if declared is not None:
-            return _Bound(declared, f", guardRails.{self.name} allows {self._written(declared)}")
+            return _Allowance(declared, f", guardRails.{self.name} allows {self._written(declared)}")
         most, why = self.unset(seen)
         verb = self.does[0].removesuffix("s")
-        return _Bound(most, f"; without guardRails.{self.name} a revision may {verb} {self._written(most)} ({why})")
+        return _Allowance(most, f"; without guardRails.{self.name} a revision may {verb} {self._written(most)} ({why})")
 
-    def _of_day(self, declared: float | None, one: float) -> _Bound:
+    def _of_day(self, declared: float | None, one: float) -> _Allowance:
         if declared is not None:
-            return _Bound(declared, f", guardRails.perDay.{self.name} allows {self._written(declared)}")
+            return _Allowance(declared, f", guardRails.perDay.{self.name} allows {self._written(declared)}")
         most = self._written(2 * one) if one < inf else ""
-        return _Bound(2 * one, f"; without guardRails.perDay.{self.name} it may be {most}, twice what one may")
+        return _Allowance(2 * one, f"; without guardRails.perDay.{self.name} it may be {most}, twice what one may")
 
     def _does(self, number: float) -> str:
         verb, what = self.does
