@@ -12,6 +12,8 @@ _RUNS_OF_BACKTICKS = re.compile(r"`+")
 _FENCE_LEAST = 3
 _SLACK = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
+_LINKED = re.compile(r"(@|(?:[#!~$%]|&amp;)(?=\w)|\bwww(?=\.)|\bgh(?=\\-))", re.IGNORECASE)
+"""Where forges begin to see a mention, an issue or an address, also behind a backslash."""
 _UNBREAKABLE = "\u200b"
 
 
@@ -56,7 +58,7 @@ def slack(text: str) -> str:
 def markdown(text: str) -> str:
     """Returns the text for a paragraph or a table's cell of markdown: no markup, no HTML, no mention, no link."""
     escaped = _MARKDOWN.sub(r"\\\1", plain(text)).translate(_SLACK)
-    return escaped.replace("@", f"@{_UNBREAKABLE}").replace("://", f":{_UNBREAKABLE}//")
+    return _LINKED.sub(rf"\1{_UNBREAKABLE}", escaped).replace("://", f":{_UNBREAKABLE}//")
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -25,9 +25,6 @@ REVIEW = "Review in the pull request"
 SHARING = "MIG and sharing, end to end"
 KEPT: dict[Key, str] = {
     ("providers.git.local", "LocalRepository.merged_files"): TRUST,  # `plan --from --to` plans the merge result
-    ("model.plain_text", "markdown"): TRUST,  # `plan --output markdown` writes with these three
-    ("model.plain_text", "fenced"): TRUST,
-    ("model.plain_text", "code_span"): TRUST,
     ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
     ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them

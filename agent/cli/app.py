@@ -36,6 +36,7 @@ class PlanFormat(StrEnum):
     """How `plan` prints."""
 
     TEXT = "text"
+    MARKDOWN = "markdown"
     JSON = "json"
     GITLAB = "gitlab"
 

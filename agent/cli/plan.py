@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,13 @@ from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
 from fleet.plan.render import to_json, to_text
+from fleet.plan import Plan, make_plan
+from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_text
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
+from model.plain_text import fenced
+from model.problem import Problem
 from model.report import text as problem_text
 from providers.clock import SystemClock
 
@@ -46,8 +50,7 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
     try:
         plan = _plan(request)
     except InvalidFleet as invalid:
-        stream = sys.stdout if output == "text" else sys.stderr
-        stream.write(problem_text(invalid.problems, colour=exits.coloured(stream)) + "\n")
+        _tell(invalid.problems, output)
         return exits.INVALID
     except (SourceError, KubeError, OSError, NothingInForce, UnknownRegion) as error:
         exits.complain(error)
@@ -58,11 +61,37 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
     return exits.CHANGES if detailed_exitcode and not plan.empty else exits.OK
 
 
+def _tell(problems: Sequence[Problem], output: str) -> None:
+    """Write what is wrong with the fleet where the plan would have been, unless programs read it there."""
+    if output == "markdown":
+        sys.stdout.write(_markdown_of(problem_text(problems)))
+        return
+    stream = sys.stdout if output == "text" else sys.stderr
+    stream.write(problem_text(problems, colour=exits.coloured(stream)) + "\n")
+
+
+def _markdown_of(told: str) -> str:
+    """The problems as a comment, cut at a whole line where they are too long; the last line has their number."""
+    *lines, totals = told.split("\n")
+    shown: list[str] = []
+    room = MARKDOWN_MOST - 5_000
+    for line in (clipped(line, 1_000) for line in lines):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        shown.append(line)
+    left = f"\n{len(lines) - len(shown)} more lines are left out here; `muster validate` has all.\n"
+    text = fenced("\n".join(shown))
+    return f"### The fleet is invalid: {totals}\n\n{text}\n{left if len(shown) < len(lines) else ''}"
+
+
 def _rendered(plan: Plan, output: str) -> str:
     if output == "json":
         return json.dumps(to_json(plan), indent=2, sort_keys=True) + "\n"
     if output == "gitlab":
         return json.dumps(plan.counts()) + "\n"
+    if output == "markdown":
+        return to_markdown(plan)
     return to_text(plan, colour=exits.coloured(sys.stdout)) + "\n"
 
 

@@ -1,6 +1,7 @@
 """A plan for people (Terraform's symbols and closing line) and for machines (Terraform's plan JSON shape)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,8 @@ from fleet.plan.quotas import Overcommitment, QuotaChange
 from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, document
 from model.plain_text import plain
 from model.quantity import format_amount
+from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, PlanSection, document
+from model.plain_text import code_span, fenced, markdown, plain
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
@@ -66,6 +69,79 @@ def _block(title: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields an empty line, a title and its lines; nothing where there are no lines."""
     found = tuple(lines)
     yield from ("", *([f"{title}:"] if title else []), *found) if found else ()
+
+
+# -- markdown ---------------------------------------------------------------------------------------------------------
+
+MARKDOWN_MOST: Final = 65_000
+"""Signs of a comment: GitHub takes 65,536."""
+_LINE_MOST: Final = 1_000
+_WIDTHS: Final = (2_000, 400, 80)
+"""Signs of a fact or a refusal, the first with which all of them take no more than half."""
+_REFUSALS_MOST: Final = 50
+_OPEN_LINES: Final = 20
+"""A section with more lines folds."""
+
+
+def to_markdown(plan: "Plan") -> str:
+    """Returns the plan for a comment of a forge: what the text says, in at most `MARKDOWN_MOST` signs.
+
+    Counts, bill and refusals stand on top and always stay. Sections are blocks marked `diff`; long ones fold, and where
+    all together are too long the longest are cut at whole lines and say how many are left out.
+    """
+    told = document(plan)
+    tops = (_top(told, width) for width in _WIDTHS)
+    top = next((it for it in tops if len(it) <= MARKDOWN_MOST // 2), "") or _top(told, _WIDTHS[-1])
+    sections = [(it, [clipped(str(line), _LINE_MOST) for line in it.lines]) for it in told.sections]
+    rooms = _shared([len(_framed(it, lines, len(lines))) for it, lines in sections], MARKDOWN_MOST - len(top))
+    return top + "".join(_fitted(it, lines, room) for (it, lines), room in zip(sections, rooms, strict=True))
+
+
+def clipped(text: str, most: int) -> str:
+    """Returns the text on one line, with no more than about so many signs of it."""
+    shown = plain(text)
+    return shown if len(shown) <= most else f"{shown[:most]}... ({len(shown) - most} more signs)"
+
+
+def _top(told: PlanDocument, width: int) -> str:
+    """Returns what always stays."""
+    closing, *bill = (markdown(clipped(line, width)) for line in told.totals)
+    refused = [f"- {markdown(clipped(refusal, width))}" for refusal in told.refusals[:_REFUSALS_MOST]]
+    refused += [f"- and {more} more"] if (more := len(told.refusals) - _REFUSALS_MOST) > 0 else []
+    facts = " · ".join(f"{name} {code_span(clipped(value, width))}" for name, value in told.facts)
+    notes = [markdown(clipped(note, width)) for note in told.notes]
+    blocks = [f"### {closing}", "\n".join(f"- {line}" for line in bill), *notes]
+    blocks += [f"**{REFUSED}:**\n\n" + "\n".join(refused)] if refused else []
+    return "\n\n".join([*filter(None, blocks), facts]) + "\n"
+
+
+def _shared(needs: Sequence[int], room: int) -> list[int]:
+    """Returns how much of the room each gets: what it needs, or an equal part of what the smaller ones leave."""
+    rooms = [0] * len(needs)
+    for taken, index in enumerate(sorted(range(len(needs)), key=lambda index: (needs[index], index))):
+        rooms[index] = min(needs[index], room // (len(needs) - taken))
+        room -= rooms[index]
+    return rooms
+
+
+def _fitted(section: PlanSection, lines: Sequence[str], room: int) -> str:
+    """Returns the section with as many of its lines as there is room for."""
+    if len(whole := _framed(section, lines, len(lines))) <= room:
+        return whole
+    cut = range(len(lines))  # where each more is longer
+    most = bisect_right(cut, room, key=lambda count: len(_framed(section, lines, count))) - 1
+    return _framed(section, lines, max(0, most))
+
+
+def _framed(section: PlanSection, lines: Sequence[str], count: int) -> str:
+    title = f"{section.title} ({section.count})"
+    blocks = [fenced("\n".join(lines[:count]), "diff")] if count else []
+    if count < len(lines):
+        blocks.append(f"{len(lines) - count} more lines are left out here; `muster plan` with `--output text` has all.")
+    body = "\n\n".join(blocks)
+    if len(lines) <= _OPEN_LINES:
+        return f"\n**{title}**\n\n{body}\n"
+    return f"\n<details><summary>{title}</summary>\n\n{body}\n\n</details>\n"
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from agent.notify import News
 from fleet.actions import Announce
 from fleet.plan import declared_plan
 from fleet.plan.render import to_text
+from fleet.plan import make_plan
+from fleet.plan.render import to_markdown, to_text
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, DecisionFailure, JobRef, Launch, NodeDisruption, Snapshot
 from model import report
@@ -101,6 +103,11 @@ def plan_text(words: str) -> str:
 def refused_plan_text(words: str) -> str:
     plan = declared_plan(Fleet(), Fleet(), Snapshot(now_s=1.0))
     return to_text(replace(plan, refusals=(words,), warnings=(words,)))
+
+
+def plan_markdown(words: str) -> str:
+    plan = make_plan(declared("x"), declared(words), Snapshot(now_s=1.0), base_revision=words, head_revision=words)
+    return to_markdown(replace(plan, refusals=(words,), warnings=(words,))).replace("\u200b", "")
 
 
 def explained(words: str) -> str:
@@ -190,6 +197,7 @@ def news(form: str) -> Callable[[str], str]:
 OUTLETS: dict[str, Callable[[str], str]] = {
     "plan: a declared field": plan_text,
     "plan: refusals and warnings": refused_plan_text,
+    "plan: markdown": plan_markdown,
     "validate: message as text": lambda words: problem(report.text, message=words),
     "validate: file as text": lambda words: problem(report.text, file=words),
     "validate: hint as text": lambda words: problem(report.text, hint=words),

@@ -1,5 +1,6 @@
 """The commands as a user types them: what they print, and the exit codes scripts rely on."""
 
+import io
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from agent.cli import exits
 from agent.cli.app import app
+from agent.cli.plan import PlanRequest, run_plan
 from agent.cli.tables import age
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import Scene, doc, files, gpu_job, gpu_jobset, pool, queue, simple, team
@@ -224,6 +226,46 @@ def test_plan_for_gitlab_counts(work: WorkTree) -> None:
     commit(work, files(pool(), pool("more"), team(), queue()))
     done = muster("plan", work.path, "--from", first, "-o", "gitlab")
     assert json.loads(done.stdout) == {"create": 1, "update": 0, "delete": 0}
+
+
+def test_plan_as_markdown(work: WorkTree) -> None:
+    first = commit(work, simple())
+    commit(work, files(pool(), pool("more"), team(), queue()))
+    done = muster("plan", work.path, "--from", first, "-o", "markdown")
+    assert done.exit_code == exits.OK
+    assert done.stdout.startswith("### Plan: 1 to add, 0 to change, 0 to destroy.\n")
+    assert "```diff\n+ nodepool/more\n```" in done.stdout
+
+
+def test_an_invalid_fleet_is_told_of_in_the_comment_too(work: WorkTree) -> None:
+    first = commit(work, simple())
+    broken = typo()["fleet.yaml"]
+    many = "---\n".join(broken.replace("name: h100", f"name: h{n}") for n in range(400))
+    for text in (broken, many):
+        work.write("fleet.yaml", text)
+        done = muster("plan", work.path, "--from", first, "-o", "markdown")
+        assert done.exit_code == exits.INVALID
+        assert done.stdout.startswith("### The fleet is invalid: ")
+        assert "fleet.yaml:" in done.stdout
+        assert len(done.stdout) <= 65_000
+    assert "left out" in done.stdout
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("", "")])
+def test_colours_are_for_terminals(work: WorkTree, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    first = commit(work, simple())
+    commit(work, files(pool(), pool("more"), team(), queue()))
+    assert "\x1b" not in muster("plan", work.path, "--from", first).stdout, "it is piped"
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    if variable:
+        monkeypatch.setenv(variable, value)
+    request = PlanRequest(work.path, first, "", "", world=False, kubeconfig=None, context=None, region="us-east-1")
+    run_plan(request, "text", detailed_exitcode=False)
+    assert ("\x1b[32m+ nodepool/more\x1b[0m" in terminal.getvalue()) is (not variable)
 
 
 def test_plan_of_a_folder_inside_the_repository(work: WorkTree) -> None:
