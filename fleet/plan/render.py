@@ -9,11 +9,9 @@ from fleet.actions import PurchaseTally
 from fleet.plan.changes import PlannedChange, When
 from fleet.plan.consequences import GangImpact
 from fleet.plan.quotas import Overcommitment, QuotaChange
-from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, document
-from model.plain_text import plain
-from model.quantity import format_amount
 from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, PlanSection, document
 from model.plain_text import code_span, fenced, markdown, plain
+from model.quantity import format_amount
 
 if TYPE_CHECKING:
     from fleet.plan import Plan

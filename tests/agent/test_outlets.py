@@ -19,9 +19,7 @@ from agent.cli.tables import TextTable, render
 from agent.logs import LibraryRecords, configure_logs
 from agent.notify import News
 from fleet.actions import Announce
-from fleet.plan import declared_plan
-from fleet.plan.render import to_text
-from fleet.plan import make_plan
+from fleet.plan import declared_plan, make_plan
 from fleet.plan.render import to_markdown, to_text
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, DecisionFailure, JobRef, Launch, NodeDisruption, Snapshot

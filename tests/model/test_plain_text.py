@@ -83,7 +83,9 @@ def test_markdown_sees_no_markup(text: str) -> None:
     assert not re.search(r"@(?!\u200b)|://", shown)
 
 
-@pytest.mark.parametrize("text", ["#12", "a/b#12", "GH-12", "!12", "~bug", "%1", "&3", "$4", "@team", "www.evil.example"])
+@pytest.mark.parametrize(
+    "text", ["#12", "a/b#12", "GH-12", "!12", "~bug", "%1", "&3", "$4", "@team", "www.evil.example"]
+)
 def test_no_forge_makes_a_link_of_markdown(text: str) -> None:
     """Forges look for these in what is shown, so that a backslash does not hide them."""
     assert text not in re.sub(r"\\(.)", r"\1", markdown(text)).replace("&amp;", "&")
