@@ -3,14 +3,17 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fleet.plan import Plan, PlannedChange, WithoutRevision
+from fleet.plan import Allowed, Plan, PlannedChange, WithoutRevision
 from fleet.plan.changes import FieldChange
 from fleet.plan.consequences import GangImpact, HourlyBill
+from fleet.plan.exposure import Exposure
+from fleet.plan.quotas import Overcommitment, QuotaChange
 from fleet.plan.render import MARKDOWN_MOST, to_markdown, to_text
 from fleet.plan.sections import document
 
@@ -41,10 +44,11 @@ def plan(words: str, changes: int = 1) -> Plan:
     declared = tuple(PlannedChange(f"team/{words}", "update", (field,)) for _ in range(changes))
     machines = tuple(machine(words, words) for _ in range(changes))
     gangs = tuple(GangImpact(words, words, 8, words, {words: 8}) for _ in range(changes))
-    bill = HourlyBill(1.0, {"h100": 8})
+    bill, quotas = HourlyBill(1.0, {"h100": 8}), (QuotaChange(words, words, words, 1, None),) * changes
+    allowed = Allowed(Exposure({}), Exposure({words: inf}), quotas, (Overcommitment((words,), words, 2, 1),))
     return Plan(
-        words, words, words, 0.0, declared, machines, gangs, WithoutRevision(machines, gangs, bill), bill, bill,
-        (words,) * min(changes, 100), (words,) * changes, None, words, words,
+        words, words, words, 0.0, declared, machines, gangs, WithoutRevision(machines, gangs, bill), bill, bill, allowed,
+        (words,) * min(changes, 100), (words,) * changes, words, words,
     )  # fmt: skip
 
 
@@ -106,13 +110,13 @@ def test_a_comment_takes_it_whatever_its_size(words: str) -> None:
     assert shown == to_markdown(it)
     assert shown.startswith(f"### Plan: {it.counts()['create']} to add")
     list(outside(shown))
-    for title in ("Declarations", "Machines", "Gangs", "Without this change as well", "Declared without effect"):
+    for title in ("Declarations", "Machines", "Gangs", "Quotas", "Without this change as well", "Warnings"):
         assert re.search(rf"<summary>{title} \(\d+\)</summary>", shown)
     left = [int(number) for number in re.findall(r"^(\d+) more lines are left out here", shown, re.MULTILINE)]
     whole = sum(len(section.lines) for section in document(it).sections)
-    told = len(re.findall(r"^(?:\+|~|-|-/\+|=|!|\?) ", shown, re.MULTILINE))
-    refusals = len(re.findall(r"^- ", shown, re.MULTILINE)) - len(re.findall(r"^- (?=nodeclaim)", shown, re.MULTILINE))
-    assert told + sum(left) == whole + refusals
+    fences = len(re.findall("^`{3,}", shown, re.MULTILINE))
+    told = len(shown.split("\n")) - len(list(outside(shown))) - fences
+    assert told + sum(left) == whole
 
 
 def test_what_fits_is_not_cut_and_says_what_the_text_says() -> None:
@@ -130,4 +134,4 @@ def test_a_long_section_folds_as_a_whole() -> None:
     shown = to_markdown(replace(plan("innocent", 21), gangs=()))
     assert "<details><summary>Machines (21)</summary>" in shown
     assert "left out" not in shown
-    assert shown.count("<details>") == shown.count("</details>") == 4
+    assert shown.count("<details>") == shown.count("</details>") == 5
