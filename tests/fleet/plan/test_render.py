@@ -47,8 +47,8 @@ def plan(words: str, changes: int = 1) -> Plan:
     bill, quotas = HourlyBill(1.0, {"h100": 8}), (QuotaChange(words, words, words, 1, None),) * changes
     allowed = Allowed(Exposure({}), Exposure({words: inf}), quotas, (Overcommitment((words,), words, 2, 1),))
     return Plan(
-        words, words, words, 0.0, declared, machines, gangs, WithoutRevision(machines, gangs, bill), bill, bill, allowed,
-        (words,) * min(changes, 100), (words,) * changes, words, words,
+        words, words, words, 0.0, declared, machines, gangs, WithoutRevision(machines, gangs, bill), bill, bill,
+        allowed, (words,) * min(changes, 100), (words,) * changes, words, words,
     )  # fmt: skip
 
 
