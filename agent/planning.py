@@ -9,6 +9,7 @@ from agent.inbox import Event, Planned, Pushed
 from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
 from fleet.plan import make_plan
+from fleet.plan.guards import RevisionTally
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.index import Index
@@ -24,6 +25,8 @@ class PlanJob:
     """The fleet in force."""
     base_revision: str
     snapshot: Snapshot
+    day: Sequence[RevisionTally] = ()
+    """What came of the revisions of the last 24 hours."""
 
     def __call__(self) -> Planned:
         """Load the files and plan what they declare."""
@@ -36,6 +39,7 @@ class PlanJob:
                 snapshot,
                 base_revision=self.base_revision,
                 head_revision=self.event.revision,
+                day=self.day,
             )
         except InvalidFleet as invalid:
             return Planned(self.event, problems=invalid.problems)

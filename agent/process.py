@@ -297,7 +297,7 @@ class Agent:
         publisher.continue_from(report)
         expected = self._source.expected(report.applied)
         if expected:
-            sync.expect(expected)
+            sync.expect(expected, report.day)
         return expected
 
     def _listen(

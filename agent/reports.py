@@ -198,6 +198,7 @@ def sync_report(
         handled_request=before.handled_request,
         problems=shown,
         problem_count=len(shown),
+        day=state.day,
     )
 
 

@@ -21,6 +21,7 @@ from fleet.disruption import frozen
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
 from fleet.plan.changes import FieldChange, declared_changes
+from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.mig.layouts import mig_parted_config
@@ -57,6 +58,8 @@ class SyncState:
     """Why the repository cannot be read at present; the revision in force stays."""
     distrust: str = ""
     """Why nobody vouches any more for the revision in force; what runs goes on."""
+    day: tuple[RevisionTally, ...] = ()
+    """What came of the revisions of the last 24 hours, oldest first."""
 
     @property
     def standing(self) -> tuple[str, str]:
@@ -89,10 +92,11 @@ class Sync:
     _catches_up: bool = False
     """Whether nothing that was pushed has been judged since what was in force before a restart is so again."""
 
-    def expect(self, revision: str) -> None:
+    def expect(self, revision: str, day: Sequence[RevisionTally] = ()) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
         self._expected = revision
-        self.state = replace(self.state, applied=revision, message=f"{revision} is being restored and verified again")
+        message = f"{revision} is being restored and verified again"
+        self.state = replace(self.state, applied=revision, message=message, day=tuple(day))
 
     def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost | TrustJudged) -> None:
         """A new revision, or how the repository is."""
@@ -143,8 +147,9 @@ class Sync:
             self._attempt(event, "Rewound", refusal, now_s, stalled=True)
             return None
         self._planning = event
-        self.state = replace(self.state, planning=event.revision, planning_since_s=now_s)
-        return PlanJob(event, self.fleet, self.state.applied, snapshot)
+        day = last_day(self.state.day, now_s)
+        self.state = replace(self.state, planning=event.revision, planning_since_s=now_s, day=day)
+        return PlanJob(event, self.fleet, self.state.applied, snapshot, day)
 
     def judge(self, planned: Planned, now_s: float) -> Sequence[Action]:
         """Bring a planned revision into force, or say why not; what must be written then."""
@@ -178,6 +183,8 @@ class Sync:
         self.fleet = fleet
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
         self.state = replace(self.state, applied=event.revision, signer=event.signer or "", distrust="")
+        if plan.tally is not None and not event.restored:
+            self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
         self.adopted(event.revision)
         return self._layouts(fleet)
 

@@ -12,6 +12,8 @@ from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
 from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_text
+from fleet.plan.guards import RevisionTally
+from fleet.plan.render import to_json, to_text
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
@@ -33,6 +35,17 @@ class PlanRequest:
     kubeconfig: Path | None
     context: str | None
     region: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWorld:
+    """What a plan is made in."""
+
+    snapshot: Snapshot
+    applied: str = ""
+    """The revision in force; empty where none is, or none is looked for."""
+    day: tuple[RevisionTally, ...] = ()
+    """What came of the revisions of the last 24 hours."""
 
 
 class NothingInForce(Exception):
@@ -94,13 +107,15 @@ def _rendered(plan: Plan, output: str) -> str:
 
 
 def _plan(request: PlanRequest) -> Plan:
-    snapshot, applied = _world(request) if request.world else (_priced(request.region), "")
-    base_name = request.base or applied
+    world = _world(request) if request.world else PlannedWorld(_priced(request.region))
+    base_name = request.base or world.applied
     base = load(_files(request, base_name)) if base_name else Fleet()
     files = _files(request, request.head)
     head = load(files, further=catalog_checks(listing_for(request.region, files)))
-    planned = make_plan if request.world else declared_plan
-    return planned(base, head, snapshot, base_revision=base_name, head_revision=request.head or "(working tree)")
+    names = {"base_revision": base_name, "head_revision": request.head or "(working tree)"}
+    if request.world:
+        return make_plan(base, head, world.snapshot, **names, day=world.day)
+    return declared_plan(base, head, world.snapshot, **names)
 
 
 def _priced(region: str) -> Snapshot:
@@ -117,8 +132,8 @@ def _files(request: PlanRequest, revision: str) -> Mapping[str, bytes]:
     return open_local(request.repository / request.path).snapshot(revision).files
 
 
-def _world(request: PlanRequest) -> tuple[Snapshot, str]:
-    """The snapshot of the cluster and the revision in force there."""
+def _world(request: PlanRequest) -> PlannedWorld:
+    """The snapshot of the cluster, the revision in force there, and what others did within the day."""
     from agent.cli.look import catalog_of
     from agent.world import open_cluster, read_world
     from providers.kube.objects import decode_sync
@@ -127,7 +142,7 @@ def _world(request: PlanRequest) -> tuple[Snapshot, str]:
     transport = open_cluster(request.kubeconfig, request.context)
     snapshot = read_world(transport, SystemClock(), catalog_of(request.region), warn=exits.complain)
     reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
-    applied = next((report.applied for report in reports if report.applied), "")
-    if not applied and not request.base:
+    report = next((report for report in reports if report.applied), None)
+    if report is None and not request.base:
         raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
-    return snapshot, applied
+    return PlannedWorld(snapshot, report.applied, report.day) if report else PlannedWorld(snapshot)

@@ -255,7 +255,7 @@ class Process:
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
         if report.applied:
-            sync.expect(report.applied)
+            sync.expect(report.applied, report.day)
         return report.applied
 
     def _plan(self, job: Callable[[], Event]) -> None:

@@ -60,3 +60,52 @@ def test_what_is_meant_is_written_a_revision_before(rails: dict[str, int]) -> No
     scene.sim.push(fixed(14, meant))
     scene.settle(600)
     assert len(scene.sim.machines()) == (14 if rails else 2)
+
+
+# -- within a day -----------------------------------------------------------------------------------------------------
+
+DAY_S = 24 * 3600.0
+
+
+def test_many_small_pushes_remove_no_more_than_two_may() -> None:
+    """Nine of ten machines went in ten seconds by five pushes, none of them beyond 30 %."""
+    scene = standing(10)
+    for replicas in (8, 6, 4, 2, 1, 3):
+        scene.sim.push(fixed(replicas))
+        scene.sim.advance(2)
+    scene.settle(300)
+    assert len(scene.sim.machines()) == 4
+    assert outcome(scene) == "Refused"
+    told = message(scene)
+    assert "with the 4 revisions of the last 24 hours it removes 7 of 10 machines" in told
+    assert "guardRails.perDay.maxPercentRemoved allows 60 % (6)" in told
+    assert "write `perDay: {maxPercentRemoved: 61}` in an earlier revision" in told
+
+
+def test_the_day_goes_on_after_a_restart_and_ends_after_24_hours() -> None:
+    scene = standing(10)
+    scene.sim.push(fixed(7))
+    scene.sim.advance(60)
+    assert [it["nodesRemoved"] for it in scene.sim.sync()["lastDay"]] == [0, 3]
+    scene.sim.crash()
+    scene.sim.restart()
+    scene.sim.advance(60)
+    assert [it["nodesRemoved"] for it in scene.sim.sync()["lastDay"]] == [0, 3], "what is restored counts once"
+    scene.sim.push(fixed(4))
+    scene.sim.advance(60)
+    scene.sim.push(fixed(3))
+    scene.settle(300)
+    assert (len(scene.sim.machines()), outcome(scene)) == (4, "Refused")
+    scene.settle(DAY_S)
+    assert (len(scene.sim.machines()), outcome(scene)) == (3, "Applied"), "it is tried again by itself"
+
+
+def test_what_several_revisions_may_spend_in_a_day() -> None:
+    """250 USD/h each, 500 a day, where no rail is written: nine machines of 55.04 USD/h."""
+    scene = Scene(fixed(4))
+    for replicas in range(5, 11):
+        scene.sim.advance(60)
+        scene.sim.push(fixed(replicas))
+    scene.settle(900)
+    assert len(scene.sim.machines()) == 9
+    assert "USD/h; without guardRails.perDay.maxUsdPerHourAdded it may be 500.00, twice what one may" in message(scene)

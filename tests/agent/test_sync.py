@@ -1,6 +1,7 @@
 """Which revision is in force: every way a pushed one may fare, and what a restart makes of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,6 +178,32 @@ def test_what_was_refused_before_the_restart_is_refused_after_it() -> None:
     assert sync.state.applied == "r1"
     settle(sync, machines(sync, 4), NOW)
     assert (sync.state.applied, sync.state.attempted, sync.state.outcome) == ("r1", "r2", "Refused")
+
+
+def test_a_day_is_kept_across_a_restart_and_what_is_restored_does_not_count_again() -> None:
+    sync = in_force(fixed(4, policy(guardRails={"maxPercentRemoved": 50})))
+    world = machines(sync, 4)
+    sync.hear(push("r2", fixed(2, policy(guardRails={"maxPercentRemoved": 50}))))
+    settle(sync, world, NOW + 60)
+    assert [(it.at_s, it.nodes_removed, it.nodes) for it in sync.state.day] == [(NOW, 0, 0), (NOW + 60, 2, 4)]
+    again = Sync()
+    again.expect("r2", sync.state.day)
+    again.hear(push("r2", fixed(2, policy(guardRails={"maxPercentRemoved": 50})), restored=True))
+    settle(again, world, NOW + 120)
+    assert (again.state.applied, again.state.day) == ("r2", sync.state.day)
+
+
+def test_a_clock_that_jumps_backwards_erases_no_day_and_one_that_comes_back_does_not_prolong_it() -> None:
+    sync = in_force(fixed(4))
+    before = sync.state.day
+    sync.hear(push("r2", fixed(3)))
+    settle(sync, replace(machines(sync, 4), now_s=NOW - 7200), NOW - 7200)
+    assert [it.at_s for it in sync.state.day] == [NOW - 7200, NOW - 7200]
+    assert sync.state.day[0] == replace(before[0], at_s=NOW - 7200)
+    sync.hear(push("r3", fixed(3, policy())))
+    later = NOW - 7200 + 24 * 3600
+    settle(sync, replace(machines(sync, 3), now_s=later), later)
+    assert (sync.state.outcome, sync.state.day) == ("Applied", ())
 
 
 def test_nothing_else_is_judged_before_what_was_in_force_is_back() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fleet.plan.guards import RevisionTally
 from fleet.snapshot import CapacityPool
 from model.quantity import Resources
 from providers.kube.objects.conditions import Finding
@@ -124,6 +125,8 @@ class SyncReport:
     problems: tuple[SyncProblem, ...] = ()
     problem_count: int = 0
     """Of all problems; `problems` may hold the first few only."""
+    day: tuple[RevisionTally, ...] = ()
+    """What came of the revisions of the last 24 hours, oldest first."""
 
 
 def remembered(history: tuple[SyncAttempt, ...], attempt: SyncAttempt) -> tuple[SyncAttempt, ...]:

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from model.addresses import without_secrets
 from model.plain_text import plain
 from providers.kube.objects.conditions import Condition, Finding, conditions_of, written
@@ -49,6 +50,16 @@ class _Problem(Wire, frozen=True):
     message: str = ""
 
 
+class _Tally(Wire, frozen=True):
+    at: str
+    nodes_removed: int = 0
+    nodes_added: int = 0
+    usd_per_hour_added: float = 0.0
+    gangs_evicted: int = 0
+    nodes: int = 0
+    revisions: int = 1
+
+
 class _FleetSyncStatus(Wire, frozen=True):
     observed_revision: str = ""
     attempted_revision: str = ""
@@ -61,6 +72,7 @@ class _FleetSyncStatus(Wire, frozen=True):
     plan: _Plan | None = None
     problems: list[_Problem] | None = None
     problem_count: int = 0
+    last_day: list[_Tally] | None = None
 
 
 class _FleetSync(Wire, frozen=True):
@@ -93,6 +105,7 @@ def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] 
         history=[_attempt_object(attempt) for attempt in report.history[:HISTORY_MAX]],
         plan=_plan_object(report.plan) if report.plan else None,
         problems=[_problem_object(problem) for problem in report.problems[:PROBLEMS_MAX]],
+        lastDay=[_tally_object(tally) for tally in report.day[-MOST_TALLIES:]],
     )
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": report.name}, "status": status}
 
@@ -115,6 +128,7 @@ def decode_sync(raw: bytes | Raw) -> SyncReport:
         plan=PlanSummary(*msgspec.structs.astuple(status.plan)) if status.plan else None,
         problems=tuple(SyncProblem(*msgspec.structs.astuple(one)) for one in status.problems or ()),
         problem_count=status.problem_count,
+        day=tuple(_tally(one) for one in (status.last_day or ())[-MOST_TALLIES:]),
     )
 
 
@@ -137,6 +151,31 @@ def _attempt(found: _RevisionAttempt) -> SyncAttempt:
         last_at_s=instant_of(found.last_at),
         count=found.count,
         duration_s=found.duration_seconds,
+    )
+
+
+def _tally_object(tally: RevisionTally) -> JsonObject:
+    return {
+        "at": format_instant(tally.at_s),
+        "nodesRemoved": tally.nodes_removed,
+        "nodesAdded": tally.nodes_added,
+        "usdPerHourAdded": tally.usd_h_added,
+        "gangsEvicted": tally.gangs_evicted,
+        "nodes": tally.nodes,
+        "revisions": tally.revisions,
+    }
+
+
+def _tally(found: _Tally) -> RevisionTally:
+    """What a status says came of a revision; less than nothing would pay for others, and counts as nothing."""
+    return RevisionTally(
+        instant_of(found.at),
+        max(0, found.nodes_removed),
+        max(0, found.nodes_added),
+        max(0.0, found.usd_per_hour_added),
+        max(0, found.gangs_evicted),
+        max(0, found.nodes),
+        max(1, found.revisions),
     )
 
 

@@ -362,6 +362,33 @@ def test_plan_against_the_world(cluster: tuple[Scene, Path], work: WorkTree) -> 
     assert "p5.48xlarge" in done.stdout
 
 
+def test_a_plan_in_the_world_counts_the_day_as_the_agent_does(
+    work: WorkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent has bought four machines within the hour; two more are too many, and both say so in the same words."""
+
+    def fixed(replicas: int) -> dict[str, str]:
+        rails = doc("FleetPolicy", "p", guardRails={"maxNodesAdded": 4, "perDay": {"maxNodesAdded": 5}})
+        return files(pool(replicas=replicas), team(), queue(), rails)
+
+    scene = Scene(fixed(4))
+    scene.settle(600)
+    first, second = commit(work, fixed(4)), commit(work, fixed(6))
+    with ApiServer(scene.sim.store) as server:
+        server.kubeconfig(tmp_path / "kubeconfig")
+        done = muster(
+            "plan", work.path, "--world", "--from", first, "--to", second, "--kubeconfig", tmp_path / "kubeconfig"
+        )
+    scene.sim.push(fixed(6))
+    scene.sim.advance(60)
+    told = scene.sim.sync()["history"][0]["outcome"], scene.sim.sync()["conditions"][0]["message"]
+    assert told[0] == "Refused"
+    assert (
+        "with the revision of the last 24 hours it adds 6 machines, guardRails.perDay.maxNodesAdded allows 5" in told[1]
+    )
+    assert (done.exit_code, told[1] in done.stdout) == (exits.REFUSED, True)
+
+
 @pytest.mark.parametrize("command", [("get", "nodes"), ("explain", "workload", "x")])
 def test_without_a_cluster_it_says_so(command: tuple[str, ...], tmp_path: Path) -> None:
     done = muster(*command, "--kubeconfig", tmp_path / "none")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fleet.actions import Announce, PatchNode, ReleasePod
+from fleet.plan.guards import RevisionTally
 from fleet.snapshot import (
     CapacityPool,
     Claim,
@@ -161,6 +162,7 @@ SYNC = SyncReport(
     plan=PlanSummary(1, 0, 0, 165.12, 220.16, "+1 node, +55.04 USD/h"),
     problems=(SyncProblem("queues.yaml", 7, 11, "queue 'research' names the flavor 'h100', which does not exist"),),
     problem_count=1,
+    day=(RevisionTally(NOW_S - 900, 0, 1, 55.04, 2, 4), RevisionTally(NOW_S - 60, 3, 0, 0.0, 0, 5, revisions=2)),
 )
 ANNOUNCE = Announce(JOB, "Admitted", "Placed on 2 nodes", "Normal")
 POD = Pod(uid="p1", namespace="research", name="train-0-x7k2p", node="", phase="Pending", requests={}, gated=True)

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from fleet.snapshot import (
     CapacityPool,
     Claim,
@@ -171,8 +172,20 @@ claims = st.builds(
     launched_at_s=instants,
 )
 """Any claim; one that adopts has its instance, and counts as launched, from the first."""
+counts = st.integers(min_value=0, max_value=10**6)
+tallies = st.builds(
+    RevisionTally,
+    at_s=instants,
+    nodes_removed=counts,
+    nodes_added=counts,
+    usd_h_added=st.floats(min_value=0, max_value=1e6),
+    gangs_evicted=counts,
+    nodes=counts,
+    revisions=st.integers(min_value=1, max_value=99),
+)
 reports = st.builds(
     SyncReport,
+    day=st.lists(tallies, max_size=MOST_TALLIES).map(tuple),
     name=names,
     observed=texts,
     attempted=texts,
