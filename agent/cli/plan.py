@@ -11,9 +11,8 @@ from agent.cli.validate import listing_for, read_folder
 from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
-from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_text
 from fleet.plan.guards import RevisionTally
-from fleet.plan.render import to_json, to_text
+from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_text
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
