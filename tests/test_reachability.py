@@ -24,7 +24,6 @@ REAL = "On a real cluster: what a real control plane showed, and the facts to ke
 REVIEW = "Review in the pull request"
 SHARING = "MIG and sharing, end to end"
 KEPT: dict[Key, str] = {
-    ("providers.git.local", "LocalRepository.merged_files"): TRUST,  # `plan --from --to` plans the merge result
     ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
     ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them

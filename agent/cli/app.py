@@ -94,7 +94,10 @@ def plan(
     against_world: Annotated[bool, typer.Option("--world/--no-world", help="Forecast against the cluster.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-east-1",
+    region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
+    merge: Annotated[
+        bool, typer.Option("--merge/--no-merge", help="Merge a head that lacks the base into it, or compare the two.")
+    ] = True,
     output: Annotated[PlanFormat, typer.Option("--output", "-o", help="Output format.")] = PlanFormat.TEXT,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit 2 when there are changes.")
@@ -103,7 +106,7 @@ def plan(
     """Show what a change of the fleet would do: declarations, machines, gangs, GPUs, USD/h. Changes nothing."""
     from agent.cli.plan import PlanRequest, run_plan
 
-    request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region)
+    request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region, merge)
     raise typer.Exit(run_plan(request, output.value, detailed_exitcode=detailed_exitcode))
 
 
@@ -121,7 +124,7 @@ def offers(
         bool, typer.Option("--world/--no-world", help="Ask the cluster what limits leave and what is short.")
     ] = False,
     most: Annotated[int, typer.Option("--most", min=0, help="Rows of the table; 0 = all.")] = 20,
-    region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-east-1",
+    region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = TableFormat.TEXT,
@@ -218,7 +221,9 @@ def explain_workload(
     ] = "",
     queue: Annotated[str, typer.Option(metavar="QUEUE", help="What if it waited in this queue? Needs --fleet.")] = "",
     gpus: Annotated[int | None, typer.Option(min=0, help="What if each pod asked so many GPUs? Needs --fleet.")] = None,
-    region: Annotated[str, typer.Option(help="AWS region whose machines a what-if may buy.")] = "us-east-1",
+    region: Annotated[
+        str, typer.Option(help="AWS region whose machines a what-if may buy; default: of the fleet's zones.")
+    ] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -236,7 +241,7 @@ def explain_node(
     fleet: Annotated[
         Path | None, typer.Option(help="The fleet's files: also tells what each disruption method says of it.")
     ] = None,
-    region: Annotated[str, typer.Option(help="AWS region of the machines.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="AWS region of the machines; default: of the fleet's zones.")] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -250,7 +255,7 @@ def explain_node(
 def explain_pool(
     name: Annotated[str, typer.Argument(help="Name of a node pool.")],
     fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
-    region: Annotated[str, typer.Option(help="AWS region of the offers.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="AWS region of the offers; default: of the fleet's zones.")] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from agent.cli import exits
 from agent.cli.tables import age, world
-from agent.cli.validate import read_folder
+from agent.cli.validate import read_folder, region_for
 from agent.clouds import cloud_provider
 from agent.world import open_cluster
 from fleet.explain.what_if import otherwise, standings
@@ -60,7 +60,8 @@ class Question:
     priority: str = ""
     queue: str = ""
     gpus: int | None = None
-    region: str = "us-east-1"
+    region: str = ""
+    """Whose machines a what-if may buy; empty = that of the fleet's zones."""
 
     @property
     def otherwise(self) -> bool:
@@ -71,7 +72,9 @@ class Question:
 def explain_gang(name: str, question: Question, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
     try:
-        fleet = load(read_folder(question.fleet)) if question.fleet else None
+        files = read_folder(question.fleet) if question.fleet else {}
+        fleet = load(files) if question.fleet else None
+        question = replace(question, region=region_for(question.region, files))
         transport = open_cluster(kubeconfig, context)
         snapshot = world(transport)
         gangs = find(snapshot, name)

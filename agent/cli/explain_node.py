@@ -8,7 +8,7 @@ from pathlib import Path
 from agent.cli import exits
 from agent.cli.look import UnknownRegion, look_at
 from agent.cli.tables import age
-from agent.cli.validate import read_folder
+from agent.cli.validate import read_folder, region_for
 from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.node import GangOnMachine, MachineView, adoptable_by, claim_called, node_view
 from fleet.mig.layouts import layout_name
@@ -24,8 +24,9 @@ from providers.kube.errors import KubeError
 def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
     try:
-        fleet = load(read_folder(folder)) if folder else None
-        snapshot = look_at(kubeconfig, context, region).snapshot
+        files = read_folder(folder) if folder else {}
+        fleet = load(files) if folder else None
+        snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
         claim = claim_called(snapshot, name)
         if claim is None and fleet is not None and (node := snapshot.nodes.get(name)) is not None:
             sys.stdout.write(plain_lines(unclaimed_lines(fleet, snapshot, node)) + "\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, price_words
 from agent.cli.tables import age
-from agent.cli.validate import read_folder
+from agent.cli.validate import read_folder, region_for
 from fleet.disruption.budgets import UNBOUNDED
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
@@ -21,12 +21,13 @@ from providers.kube.errors import KubeError
 def explain_pool(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
     try:
-        fleet = load(read_folder(folder))
+        files = read_folder(folder)
+        fleet = load(files)
         if name not in fleet.node_pools:
             there = did_you_mean(name, fleet.node_pools) or f"declared: {listing(fleet.node_pools)}"
             exits.complain(f"no node pool {name!r}; {there}")
             return exits.ERROR
-        look = look_at(kubeconfig, context, region)
+        look = look_at(kubeconfig, context, region_for(region, files))
         sys.stdout.write(plain_lines(lines(pool_view(fleet, look.snapshot, name), look)) + "\n")
     except InvalidFleet as invalid:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")

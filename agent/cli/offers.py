@@ -10,7 +10,7 @@ from typing import Any
 from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
 from agent.cli.tables import TextTable, age, render
-from agent.cli.validate import read_folder
+from agent.cli.validate import read_folder, region_for
 from fleet.explain.offers import GpuRequest, OfferObstacle, PurchaseOption, PurchaseOptions, UnknownGpu, offers_for
 from model.loader import InvalidFleet, load
 from model.plain_text import plain_lines
@@ -37,9 +37,9 @@ class OffersRequest:
 def show_offers(request: OffersRequest, output: str) -> int:
     """Print the answer; the exit code."""
     try:
-        fleet = load(read_folder(request.fleet))
-        seen = look_at(request.kubeconfig, request.context, request.region) if request.world else None
-        look = seen or look_away(request.region)
+        files = read_folder(request.fleet)
+        fleet, region = load(files), region_for(request.region, files)
+        look = look_at(request.kubeconfig, request.context, region) if request.world else look_away(region)
         answer = offers_for(fleet, look.snapshot, request.ask)
     except InvalidFleet as invalid:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.cli import exits
-from agent.cli.validate import listing_for, read_folder
+from agent.cli.validate import listing_for, read_folder, region_for
 from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
-from fleet.plan.guards import RevisionTally
 from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_text
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -20,6 +20,11 @@ from model.plain_text import fenced
 from model.problem import Problem
 from model.report import text as problem_text
 from providers.clock import SystemClock
+
+if TYPE_CHECKING:
+    from providers.git.local import LocalRepository
+    from providers.kube.objects.reports import SyncReport
+    from providers.kube.transport import KubeTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +39,9 @@ class PlanRequest:
     kubeconfig: Path | None
     context: str | None
     region: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedWorld:
-    """What a plan is made in."""
-
-    snapshot: Snapshot
-    applied: str = ""
-    """The revision in force; empty where none is, or none is looked for."""
-    day: tuple[RevisionTally, ...] = ()
-    """What came of the revisions of the last 24 hours."""
+    """Of the prices; empty = that of the zones at the head."""
+    merge: bool = True
+    """Whether a head that does not contain the base is merged into it."""
 
 
 class NothingInForce(Exception):
@@ -106,15 +103,19 @@ def _rendered(plan: Plan, output: str) -> str:
 
 
 def _plan(request: PlanRequest) -> Plan:
-    world = _world(request) if request.world else PlannedWorld(_priced(request.region))
-    base_name = request.base or world.applied
+    transport = _cluster(request) if request.world else None
+    report = _report(transport) if transport else None
+    if transport and report is None and not request.base:
+        raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
+    base_name = request.base or (report.applied if report else "")
     base = load(_files(request, base_name)) if base_name else Fleet()
-    files = _files(request, request.head)
-    head = load(files, further=catalog_checks(listing_for(request.region, files)))
-    names = {"base_revision": base_name, "head_revision": request.head or "(working tree)"}
-    if request.world:
-        return make_plan(base, head, world.snapshot, **names, day=world.day)
-    return declared_plan(base, head, world.snapshot, **names)
+    files, head_name = _head(request, base_name)
+    region = region_for(request.region, files)
+    head = load(files, further=catalog_checks(listing_for(region, files)))
+    names = {"base_revision": base_name, "head_revision": head_name}
+    if transport is None:
+        return declared_plan(base, head, _priced(region), **names)
+    return make_plan(base, head, _world(transport, region), **names, day=report.day if report else ())
 
 
 def _priced(region: str) -> Snapshot:
@@ -122,26 +123,65 @@ def _priced(region: str) -> Snapshot:
     return Snapshot(now_s=SystemClock().now(), catalog=cloud_provider().catalog(region))
 
 
+def _head(request: PlanRequest, base: str) -> tuple[Mapping[str, bytes], str]:
+    """What would be in force after the change, and how that is called.
+
+    A head that does not contain the base is merged into it: what the base has gained meanwhile is not taken back.
+    """
+    if not request.head:
+        if base and request.merge and not _contains(request, base):
+            exits.complain(
+                f"the working tree does not contain {base}: what came in between is shown as taken back; "
+                "rebase it, or commit and plan with --to HEAD"
+            )
+        return _files(request, ""), "(working tree)"
+    repository = _repository(request)
+    if not base or not request.merge or repository.contains(base, request.head):
+        return repository.snapshot(request.head).files, request.head
+    return repository.merged_files(base, request.head).files, f"{request.head} merged into {base}"
+
+
+def _contains(request: PlanRequest, base: str) -> bool:
+    """Whether the commit that is checked out, if any, contains the base."""
+    from providers.git.errors import SourceError
+
+    try:
+        return _repository(request).contains(base)
+    except SourceError:
+        return True  # a bare repository, or one without a commit: there is nothing to compare
+
+
 def _files(request: PlanRequest, revision: str) -> Mapping[str, bytes]:
     """The fleet's files at a revision; the working tree for an empty one."""
     if not revision:
         return read_folder(request.repository / request.path)
+    return _repository(request).snapshot(revision).files
+
+
+def _repository(request: PlanRequest) -> "LocalRepository":
     from providers.git.local import open_local
 
-    return open_local(request.repository / request.path).snapshot(revision).files
+    return open_local(request.repository / request.path)
 
 
-def _world(request: PlanRequest) -> PlannedWorld:
-    """The snapshot of the cluster, the revision in force there, and what others did within the day."""
-    from agent.cli.look import catalog_of
-    from agent.world import open_cluster, read_world
+def _cluster(request: PlanRequest) -> "KubeTransport":
+    from agent.world import open_cluster
+
+    return open_cluster(request.kubeconfig, request.context)
+
+
+def _report(transport: "KubeTransport") -> "SyncReport | None":
+    """What the agent tells of the revision in force, and of the last 24 hours; None where no revision is in force."""
     from providers.kube.objects import decode_sync
     from providers.kube.objects.paths import FLEET_SYNCS
 
-    transport = open_cluster(request.kubeconfig, request.context)
-    snapshot = read_world(transport, SystemClock(), catalog_of(request.region), warn=exits.complain)
     reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
-    report = next((report for report in reports if report.applied), None)
-    if report is None and not request.base:
-        raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
-    return PlannedWorld(snapshot, report.applied, report.day) if report else PlannedWorld(snapshot)
+    return next((report for report in reports if report.applied), None)
+
+
+def _world(transport: "KubeTransport", region: str) -> Snapshot:
+    """The snapshot of the cluster, with the prices of the region."""
+    from agent.cli.look import catalog_of
+    from agent.world import read_world
+
+    return read_world(transport, SystemClock(), catalog_of(region), warn=exits.complain)

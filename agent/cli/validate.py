@@ -55,12 +55,16 @@ def _print(problems: Sequence[Problem], output: str) -> None:
 
 def listing_for(region: str, files: Mapping[str, bytes]) -> CatalogListing:
     """What is sold in the region; without one, in that of the zones that the files name, if it is one."""
-    cloud = cloud_provider()
-    if not region:
-        words = {word.decode() for content in files.values() for word in _ZONE.findall(content)}
-        found = {cloud.region_of(word) for word in words} - {""}
-        region = found.pop() if len(found) == 1 else DEFAULT_REGION
-    return cloud.listing(region)
+    return cloud_provider().listing(region_for(region, files))
+
+
+def region_for(region: str, files: Mapping[str, bytes]) -> str:
+    """The region; where none is named, that of the zones in the files, if they are of one."""
+    if region:
+        return region
+    words = {word.decode() for content in files.values() for word in _ZONE.findall(content)}
+    found = {cloud_provider().region_of(word) for word in words} - {""}
+    return found.pop() if len(found) == 1 else DEFAULT_REGION
 
 
 def read_folder(path: Path) -> dict[str, bytes]:

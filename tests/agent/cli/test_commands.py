@@ -167,9 +167,53 @@ def test_plan_of_two_revisions(work: WorkTree) -> None:
     assert done.exit_code == exits.OK
     assert "+ nodepool/more" in done.stdout
     assert "Plan: 1 to add, 0 to change, 0 to destroy." in done.stdout
-    back = muster("plan", work.path, "--from", second, "--to", first)
+    back = muster("plan", work.path, "--from", second, "--to", first, "--no-merge")
     assert "- nodepool/more" in back.stdout
     assert "0 to add, 0 to change, 1 to destroy" in back.stdout
+    assert "No changes." in muster("plan", work.path, "--from", second, "--to", first).stdout
+
+
+def test_plan_of_a_branch_is_what_its_merge_does(work: WorkTree) -> None:
+    """The base has gained a pool since: the change does not take it back."""
+    work.write("pools.yaml", json.dumps(pool()))
+    base = work.commit("fleet.yaml", files(team(), queue())["fleet.yaml"])
+    work.git("checkout", "-qb", "topic")
+    work.commit("pools.yaml", json.dumps(pool(weight=7)))
+    work.git("checkout", "-q", "main")
+    work.commit("more.yaml", json.dumps(pool("more")))
+    done = muster("plan", work.path, "--from", "main", "--to", "topic")
+    assert done.exit_code == exits.OK, done.output
+    assert "# head: topic merged into main\n" in done.stdout
+    assert "~   spec.weight: (unset) -> 7" in done.stdout
+    assert "nodepool/more" not in done.stdout
+    literal = muster("plan", work.path, "--from", "main", "--to", "topic", "--no-merge")
+    assert "- nodepool/more" in literal.stdout
+    assert "# head: topic\n" in literal.stdout
+    descendant = muster("plan", work.path, "--from", base, "--to", "topic")
+    assert "# head: topic\n" in descendant.stdout
+    work.git("checkout", "-q", "topic")
+    tree = muster("plan", work.path, "--from", "main")
+    assert "the working tree does not contain main" in tree.stderr
+    assert "does not contain" not in muster("plan", work.path, "--from", base).stderr
+    work.git("checkout", "-q", "main")
+    work.commit("pools.yaml", json.dumps(pool(weight=9)))
+    conflict = muster("plan", work.path, "--from", "main", "--to", "topic")
+    assert conflict.exit_code == exits.ERROR
+    assert conflict.stderr == (
+        "muster: topic does not merge into main: conflicts in pools.yaml. Rebase it on main, and plan again\n"
+    )
+
+
+def test_plan_takes_the_prices_of_the_region_of_its_zones(work: WorkTree) -> None:
+    text = simple()["fleet.yaml"].replace("us-east-1", "eu-west-1").replace("p5.48xlarge", "g5.12xlarge")
+    first = work.commit("fleet.yaml", text)
+    done = muster("plan", work.path, "--from", first, "--to", "HEAD", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["region"]) == (exits.OK, "eu-west-1")
+    named = muster("plan", work.path, "--from", first, "--region", "eu-central-1", "-o", "json")
+    assert named.exit_code == exits.INVALID, "its zones are elsewhere"
+    offered = json.loads(muster("offers", "--gpu", "a10g", "--fleet", work.path, "-o", "json").stdout)
+    assert offered["region"] == "eu-west-1"
+    assert offered["offers"]
 
 
 def test_plan_of_the_working_tree(work: WorkTree) -> None:

@@ -69,8 +69,47 @@ def test_merging_leaves_the_repository_as_it_was(work: WorkTree) -> None:
     assert list(local.merged_files("main", "topic").files) == ["a.yaml", "m.yaml", "t.yaml"]
     assert sorted(path for path in work.path.rglob("*")) == before
     work.commit("t.yaml", "other")
-    with pytest.raises(MergeConflict):
+    with pytest.raises(MergeConflict) as caught:
         local.merged_files("main", "topic")
+    assert caught.value.paths == ("t.yaml",)
+    words = "topic does not merge into main: conflicts in t.yaml. Rebase it on main, and plan again"
+    assert str(caught.value) == words
+
+
+def test_a_head_that_is_behind_merges_to_the_base(work: WorkTree) -> None:
+    first = work.head()
+    work.commit("b.yaml", "b")
+    local = open_local(work.path)
+    assert (local.contains(first), local.contains("main", first)) == (True, False)
+    assert local.merged_files("main", first).files == local.snapshot("main").files
+
+
+def test_histories_that_nothing_joins_do_not_merge(work: WorkTree) -> None:
+    work.git("checkout", "-q", "--orphan", "other")
+    work.commit("z.yaml", "z")
+    with pytest.raises(MergeConflict, match="other and main share no history: .* --no-merge"):
+        open_local(work.path).merged_files("main", "other")
+
+
+def test_a_shallow_clone_says_how_to_mend_it(work: WorkTree) -> None:
+    """As CI makes them: neither the common commit nor older ones are there."""
+    work.git("checkout", "-qb", "topic")
+    for n in range(3):
+        work.commit(f"t{n}.yaml", "t")
+    work.git("checkout", "-q", "main")
+    for n in range(3):
+        work.commit(f"m{n}.yaml", "m")
+    clone = work.path.parent / "shallow"
+    work.git("clone", "-q", "--depth", "2", "--no-single-branch", f"file://{work.path}", str(clone))
+    local = open_local(clone)
+    assert list(local.snapshot("origin/topic").files)
+    with pytest.raises(MergeConflict, match="share no history in this shallow clone: 'git fetch --unshallow'"):
+        local.merged_files("origin/main", "origin/topic")
+    with pytest.raises(RevisionNotFound, match="git fetch --unshallow"):
+        local.snapshot("origin/main~3")
+    WorkTree(clone).git("fetch", "-q", "--unshallow")
+    mended = sorted(open_local(clone).merged_files("origin/main", "origin/topic").files)
+    assert mended == ["a.yaml", "m0.yaml", "m1.yaml", "m2.yaml", "t0.yaml", "t1.yaml", "t2.yaml"]
 
 
 def test_no_repository(tmp_path: Path) -> None:
