@@ -87,7 +87,7 @@ def test_a_head_that_is_behind_merges_to_the_base(work: WorkTree) -> None:
 def test_histories_that_nothing_joins_do_not_merge(work: WorkTree) -> None:
     work.git("checkout", "-q", "--orphan", "other")
     work.commit("z.yaml", "z")
-    with pytest.raises(MergeConflict, match="other and main share no history: .* --no-merge"):
+    with pytest.raises(MergeConflict, match=r"other and main share no history: .* --no-merge"):
         open_local(work.path).merged_files("main", "other")
 
 
