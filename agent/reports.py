@@ -190,6 +190,7 @@ def sync_report(
         observed=state.observed,
         attempted=state.attempted,
         applied=state.applied,
+        applied_plan=state.applied_plan or (before.applied_plan if state.applied == before.applied else ""),
         verified=state.applied if state.signer else "",
         verified_signer=state.signer,
         findings=tuple(findings),
@@ -243,6 +244,7 @@ def _summary(plan: Plan) -> PlanSummary:
         usd_per_hour_before=plan.now.usd_h if plan.now else None,
         usd_per_hour_after=plan.then.usd_h if plan.then else None,
         text=_plan_words(plan),
+        id=plan.plan_id,
     )
 
 

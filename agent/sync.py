@@ -43,6 +43,8 @@ class SyncState:
     attempted: str = ""
     applied: str = ""
     signer: str = ""
+    applied_plan: str = ""
+    """Id of the plan with which the revision in force came into force; empty for one restored after a restart."""
     outcome: str = "Waiting"
     """Applied, Invalid, Refused, Rewound, Frozen, Unsigned, PlanningFailed, RevisionLost, Untrusted or Waiting."""
     message: str = "no revision read yet"
@@ -182,7 +184,10 @@ class Sync:
         self._settled(event)
         self.fleet = fleet
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
-        self.state = replace(self.state, applied=event.revision, signer=event.signer or "", distrust="")
+        named = "" if event.restored else plan.plan_id
+        self.state = replace(
+            self.state, applied=event.revision, applied_plan=named, signer=event.signer or "", distrust=""
+        )
         if plan.tally is not None and not event.restored:
             self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
         self.adopted(event.revision)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.overlays import applied_overlays
@@ -61,8 +62,8 @@ class Allowed:
 class Plan:
     """What a revision causes, and why it may not: the difference of two runs of the deciders, under base and head.
 
-    `plan_id` is a hash of what is desired and what is observed. Without a world only declarations are compared, and
-    what is not known is None.
+    `plan_id` is a hash of base, head and consequences: same id, same plan. Without a world only declarations are
+    compared, and what is not known is None.
     """
 
     plan_id: str
@@ -117,14 +118,15 @@ def declared_plan(
     What becomes of machines and gangs is not known, and None.
     """
     allowed = _allowed(before, after, snapshot)
-    return Plan(
-        _identity(after, snapshot), base_revision, head_revision, snapshot.now_s,
+    plan = Plan(
+        "", base_revision, head_revision, snapshot.now_s,
         tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, allowed,
         refusals(GuardedRevision(before, after, not base_revision)),
         tuple(_conflicts(after, snapshot)),
         snapshot.catalog.region,
         snapshot.catalog.price_source,
     )  # fmt: skip
+    return _named(plan, before, after)
 
 
 def make_plan(
@@ -150,7 +152,7 @@ def make_plan(
     seen = Foreseen(snapshot.now_s, machines, gangs, now, base.bill, head.bill, *counts, restless=restless)
     declared = declared_plan(before, after, snapshot, base_revision=base_revision, head_revision=head_revision)
     beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
-    return replace(
+    plan = replace(
         declared,
         machines=machines,
         gangs=gangs,
@@ -162,6 +164,7 @@ def make_plan(
         purchase=head.tally,
         tally=tally_of(seen),
     )
+    return _named(plan, before, after)
 
 
 def _allowed(before: Fleet, after: Fleet, snapshot: Snapshot) -> Allowed:
@@ -201,25 +204,46 @@ def _running(snapshot: Snapshot) -> int:
     return sum(1 for gang in snapshot.gangs.values() if gang.state is GangState.ADMITTED)
 
 
-def _identity(after: Fleet, snapshot: Snapshot) -> str:
-    """Returns the sha256 of what is desired and what was observed: an approval of a plan holds for exactly these."""
-    ours = (after.node_pools, after.node_overlays, after.mig_layouts, after.flavors, after.teams, after.queues)
-    upstream = (after.cluster_queues, after.cohorts, after.local_queues, after.resource_flavors)
-    others = (after.admission_checks, after.volcano_queues, after.priority_classes, after.topologies)
-    desired = [
-        resource.model_dump(mode="json", by_alias=True)
-        for table in (*ours, *upstream, *others, {"": after.policy})
-        for _, resource in sorted(table.items())
+def _named(plan: Plan, before: Fleet, after: Fleet) -> Plan:
+    """Returns the plan with its id: the sha256 of both fleets as declared and of what becomes of machines, gangs, bill.
+
+    Times are in it as they are told, money in cents. The time of the observation and what the observed world is made
+    of are not, nor are names that the future has yet to make: who looks later at a world that is still the same, or
+    from elsewhere, makes the same plan.
+    """
+    bills = [bill and (round(bill.usd_h, 2), bill.gpus) for bill in (plan.now, plan.without.bill, plan.then)]
+    consequences = [sorted(map(_machine_told, plan.machines)), sorted(map(_gang_told, plan.gangs)), bills]
+    text = _canonical([bool(plan.base_revision), _declarations(before), _declarations(after), consequences])
+    return replace(plan, plan_id=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _declarations(fleet: Fleet) -> list[Any]:
+    """Returns all that a fleet declares, by kind and name, whatever the files are called."""
+    ours = (fleet.node_pools, fleet.node_overlays, fleet.mig_layouts, fleet.flavors, fleet.teams, fleet.queues)
+    upstream = (fleet.cluster_queues, fleet.cohorts, fleet.local_queues, fleet.resource_flavors)
+    others = (fleet.admission_checks, fleet.volcano_queues, fleet.priority_classes, fleet.topologies)
+    return [
+        [resource.model_dump(mode="json", by_alias=True) for _, resource in sorted(table.items())]
+        for table in (*ours, *upstream, *others, {"": fleet.policy})
     ]
-    observed = [
-        [(name, claim.state, claim.instance_id) for name, claim in sorted(snapshot.claims.items())],
-        [
-            (uid, gang.state, [list(map(str, (p.node, p.count))) for p in gang.pins])
-            for uid, gang in sorted(snapshot.gangs.items())
-        ],
+
+
+def _machine_told(change: PlannedChange) -> str:
+    """Returns what becomes of a machine; why only by its code, as the sentence may tell of time that has passed."""
+    address = change.address if change.before else ""
+    facts = [
+        facts and {**facts, "usdPerHour": round(facts["usdPerHour"], 2)} for facts in (change.before, change.after)
     ]
-    text = json.dumps([desired, observed], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _canonical([change.verb, address, change.reason.partition(":")[0], str(change.when), facts])
+
+
+def _gang_told(gang: GangImpact) -> str:
+    """Returns what becomes of a gang, without the work it loses: that grows as it runs."""
+    return _canonical([gang.name, gang.queue, dict(gang.resources), gang.reason, gang.stopped, str(gang.when)])
 
 
 __all__ = ["Plan", "PlannedChange", "declared_plan", "make_plan"]

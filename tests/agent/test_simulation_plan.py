@@ -258,6 +258,35 @@ def test_what_the_plan_says_is_what_happens(name: str) -> None:
         assert plan.empty
 
 
+def test_who_plans_a_push_beforehand_has_the_name_by_which_the_agent_applies_it() -> None:
+    """An approval of the plan in the pull request is one of what the agent does, as long as the world stays so."""
+    scene, docs = running(), fleet()
+    CHANGES["labels of the template"](docs)
+    pushed = files(*docs.values())
+    head = load({path: text.encode() for path, text in pushed.items()})
+    names = []
+    for _ in range(2):
+        base = scene.sim.brain.sync.fleet
+        assert base is not None
+        seen = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+        plan = make_plan(base, head, seen, base_revision="origin/main", head_revision="HEAD")
+        assert plan.machines
+        names.append(plan.plan_id)
+        scene.sim.advance(200)
+    assert names[0] == names[1]
+    scene.sim.push(pushed)
+    scene.sim.advance(30)
+    sync = scene.sim.sync()
+    assert sync["appliedRevision"] == sync["observedRevision"]
+    assert (sync["appliedPlan"], sync["plan"]["id"]) == (names[0], names[0])
+    scene.sim.push({"fleet.yaml": files(*[it for name, it in docs.items() if name[:6] == "policy"])["fleet.yaml"]})
+    scene.sim.advance(30)
+    refused = scene.sim.sync()
+    assert refused["appliedRevision"] == sync["appliedRevision"] != refused["attemptedRevision"]
+    assert refused["appliedPlan"] == names[0], "it stays that of the revision in force"
+    assert refused["plan"]["id"] != names[0]
+
+
 def test_a_plan_says_that_machines_will_expire_and_that_it_never_ends() -> None:
     """Every minute anew: the gangs stopped are counted, and the rails hold, though no machine is given up."""
     docs = fleet()

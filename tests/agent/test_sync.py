@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
-from agent.sync import RECONSIDER_S, Sync
+from agent.reports import sync_report
+from agent.sync import RECONSIDER_S, Sync, SyncState
 from fleet.actions import Action, PublishLayouts
 from fleet.snapshot import Snapshot
+from providers.kube.objects import SyncReport
 from tests.agent.scenes import CATALOG, G6, P4DE, P5, A, B, C, doc, files, layout, pool, queue, simple, team
 from tests.support.fleets import NOW
 from tests.support.world import World
@@ -379,3 +381,11 @@ def test_a_restored_revision_whose_planning_fails_is_tried_again_before_any_othe
     assert (sync.state.applied, sync.holds_decisions) == ("r1", True), "nothing is decided before r2 was judged"
     settle(sync, EMPTY, NOW + 10)
     assert (sync.state.applied, sync.holds_decisions) == ("r2", False)
+
+
+@pytest.mark.parametrize(("applied", "named"), [("r1", "abc"), ("r2", "")])
+def test_the_plan_of_what_is_in_force_outlives_the_process(applied: str, named: str) -> None:
+    """What is restored is planned again, against nothing: its own plan stays the one of old."""
+    before = SyncReport("s", applied="r1", applied_plan="abc")
+    assert sync_report("s", SyncState(applied=applied), 0, before, ()).applied_plan == named
+    assert sync_report("s", SyncState(applied=applied, applied_plan="new"), 0, before, ()).applied_plan == "new"

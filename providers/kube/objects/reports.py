@@ -86,6 +86,8 @@ class PlanSummary:
     usd_per_hour_before: float | None = None
     usd_per_hour_after: float | None = None
     text: str = ""
+    id: str = ""
+    """Of the plan: `muster plan` by whoever plans the same in the same world has the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class SyncReport:
     attempted: str = ""
     """The last one that was loaded and planned, whatever came of it."""
     applied: str = ""
+    applied_plan: str = ""
+    """Id of the plan with which the revision in force came into force."""
     verified: str = ""
     """The last one with an accepted signature."""
     verified_signer: str = ""

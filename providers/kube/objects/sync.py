@@ -41,6 +41,7 @@ class _Plan(Wire, frozen=True):
     usd_per_hour_before: float | None = None
     usd_per_hour_after: float | None = None
     text: str = ""
+    id: str = ""
 
 
 class _Problem(Wire, frozen=True):
@@ -64,6 +65,7 @@ class _FleetSyncStatus(Wire, frozen=True):
     observed_revision: str = ""
     attempted_revision: str = ""
     applied_revision: str = ""
+    applied_plan: str = ""
     verified_revision: str = ""
     verified_signer: str = ""
     last_handled_request: str = ""
@@ -99,6 +101,7 @@ def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] 
         observedRevision=report.observed,
         attemptedRevision=report.attempted,
         appliedRevision=report.applied,
+        appliedPlan=report.applied_plan,
         verifiedRevision=report.verified,
         verifiedSigner=report.verified_signer,
         lastHandledRequest=report.handled_request,
@@ -120,6 +123,7 @@ def decode_sync(raw: bytes | Raw) -> SyncReport:
         observed=status.observed_revision,
         attempted=status.attempted_revision,
         applied=status.applied_revision,
+        applied_plan=status.applied_plan,
         verified=status.verified_revision,
         verified_signer=status.verified_signer,
         handled_request=status.last_handled_request,
@@ -187,7 +191,7 @@ def _plan_object(plan: PlanSummary) -> JsonObject:
         "gangsEvicted": plan.gangs_evicted,
         **{name: usd_h for name, usd_h in bills.items() if usd_h is not None},
         "text": plain(plan.text),
-    }
+    } | set_fields(id=plan.id)
 
 
 def _problem_object(problem: SyncProblem) -> JsonObject:

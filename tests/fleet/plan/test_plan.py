@@ -201,23 +201,44 @@ def test_the_name_is_the_same_for_the_same_and_another_for_anything_else() -> No
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("same", "change"),
     [
-        lambda w: w.machine("m9"),
-        lambda w: w.claims.update(m1=replace(w.claims["m1"], deleting=True)),
-        lambda w: w.claims.update(m1=replace(w.claims["m1"], instance_id="i-other")),
-        lambda w: w.waits(gang("new")),
-        lambda w: w.gangs.update({"uid-g0": replace(w.gang("g0"), state=GangState.EVICTING)}),
-        lambda w: w.gangs.update({"uid-g0": replace(w.gang("g0"), pins=())}),
-        lambda w: w.gangs.clear(),
+        (False, lambda w: w.machine("m9")),
+        (False, lambda w: w.claims.update(m1=replace(w.claims["m1"], deleting=True))),
+        (True, lambda w: w.claims.update(m1=replace(w.claims["m1"], purpose="by hand"))),
+        (True, lambda w: w.waits(gang("new", gpu=99))),
+        (False, lambda w: w.runs(gang("g1"), ("m1", 1))),
+        (False, lambda w: w.gangs.clear()),
     ],
-    ids=["another machine", "one leaves", "another instance", "a gang waits", "a gang leaves", "other pins", "no gang"],
+    ids=["one more", "one leaves", "bought for another", "one waits in vain", "another gang runs", "no gang"],
 )
-def test_an_approval_holds_for_the_world_it_was_given_in(change: Any) -> None:
+def test_the_name_tells_consequences_not_what_was_observed(same: bool, change: Any) -> None:
     world = standing(2, busy=1)
-    before = plan(world, fleet()).plan_id
+    before = plan(world, fleet(pool=CHANGED)).plan_id
     change(world)
-    assert plan(world, fleet()).plan_id != before
+    assert (plan(world, fleet(pool=CHANGED)).plan_id == before) is same
+
+
+def test_who_looks_later_at_the_same_world_makes_the_same_plan() -> None:
+    """Also where machines are bought, whose names nobody knows yet, and gangs lose more work the longer they run."""
+    plans = []
+    for later_s in (0.0, 1234.5):
+        world = standing(2, busy=1, before=fleet(pool={"replicas": 2}))
+        world.now_s += later_s
+        plans.append(plan(world, fleet(pool={"replicas": 4, **CHANGED})))
+    first, second = plans
+    assert (first.observed_at_s, first.gangs[0].lost_usd) != (second.observed_at_s, second.gangs[0].lost_usd)
+    assert first.plan_id == second.plan_id
+    assert first.counts() == second.counts()
+
+
+def test_the_base_is_part_of_the_name_by_what_it_declares() -> None:
+    """Not by what its revision is called: the agent and the command line call it differently."""
+    world, other = standing(1), standing(1, before=fleet(maxNodesAdded=99))
+    names = [make_plan(world.fleet, fleet(), world.snapshot(), base_revision=name).plan_id for name in ("a", "b")]
+    assert names[0] == names[1]
+    assert plan(other, fleet()).plan_id != names[0]
+    assert make_plan(world.fleet, fleet(), world.snapshot()).plan_id != names[0], "nothing is in force"
 
 
 # -- how it is shown --------------------------------------------------------------------------------------------------

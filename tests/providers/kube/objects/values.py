@@ -190,6 +190,7 @@ reports = st.builds(
     observed=texts,
     attempted=texts,
     applied=texts,
+    applied_plan=names,
     verified=texts,
     verified_signer=texts,
     handled_request=texts,
@@ -225,6 +226,7 @@ reports = st.builds(
         usd_per_hour_before=st.floats(0, 1e6),
         usd_per_hour_after=st.floats(0, 1e6),
         text=words,
+        id=names,
     ),
     problems=st.lists(
         st.builds(SyncProblem, file=names, line=st.integers(0, 999), column=st.integers(0, 999), message=words),
