@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.actions import Action, EvictPod, Marks, ReleasePod, StopJob, pod_subject
 from fleet.placement.flavor_nodes import tolerations_of
-from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
+from fleet.placement.inventory import usable
+from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
 from fleet.snapshot.works import excess, has_started
 from model.fleet import Fleet
@@ -76,11 +77,12 @@ def _held(snapshot: Snapshot, gang: Gang) -> Iterator[Pod]:
 def _free_places(snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Mapping[str, list[str]]:
     """Returns pod set -> a node for every pod that its pins have place for beside those released; the first comes last.
 
-    Pins without a node have none yet: their machine is still to come.
+    Pins without a node have none yet: their machine is still to come. Nothing goes onto a machine that is cordoned, not
+    ready or leaving: it would be evicted again at once, and its job charged with one more failure.
     """
     free: Counter[tuple[str, str]] = Counter()
     for pin in seats_of(snapshot, gang):
-        if pin.node:
+        if pin.node and _takes_pods(snapshot, pin):
             free[pin.pod_set, pin.node] += pin.count
     free.subtract({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
     node_of_host = nodes_by_host(snapshot, gang)
@@ -89,3 +91,8 @@ def _free_places(snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Map
     for (pod_set, node), left in sorted(free.items(), reverse=True):
         nodes.setdefault(pod_set, []).extend([node] * left)
     return nodes
+
+
+def _takes_pods(snapshot: Snapshot, pin: Pin) -> bool:
+    node = snapshot.nodes.get(pin.node)
+    return node is not None and usable(node, snapshot.claims.get(pin.claim))

@@ -244,7 +244,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
 def _readiness(case: _GangStep) -> Iterator[Action]:
     """Notes when all pods have become ready, and when they no longer are."""
     gang, now = case.gang, case.snapshot.now_s
-    ready, wanted = ready_pods(case.snapshot, gang, case.job)
+    ready, wanted = ready_pods(case.snapshot, gang)
     whole = ready >= wanted and not under_way(case.snapshot, gang)
     since_s = gang.replacing_since_s if strays_of(case.snapshot, gang) else 0.0
     if whole and not gang.pods_ready:

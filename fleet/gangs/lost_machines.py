@@ -13,7 +13,7 @@ from fleet.actions import claim_subject
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
-from fleet.snapshot.seats import pods_of
+from fleet.snapshot.seats import pods_of, seats_of
 from model.index import Index, derived
 
 NODE_FAILURE_AFTER_S: Final = 60.0
@@ -52,18 +52,21 @@ def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPla
     if not node.ready and now - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
         message = f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
         return LostPlace(Reason.NODE_FAILURE, message, node.ready_changed_at_s)
-    if not job.suspended and _driven_off(snapshot, gang, job, node):
+    if not job.suspended and _driven_off(snapshot, gang, node):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is cordoned and a pod has left it", now)
     return None
 
 
-def _driven_off(snapshot: Snapshot, gang: Gang, job: Job, node: Node) -> bool:
-    """Returns whether a pod of the gang has left a cordoned node: it could never come back to its place there."""
-    if not node.unschedulable or (gang.pods_ready and job.ready_pods >= sum(s.count for s in gang.pod_sets)):
+def _driven_off(snapshot: Snapshot, gang: Gang, node: Node) -> bool:
+    """Returns whether a pod of the gang has left a cordoned node, or was never there: none may be put there now.
+
+    The pods tell it: the job's own count says for up to 20 s that all are ready (the Job controller backs off).
+    """
+    if not node.unschedulable:
         return False
     there = [pod for pod in pods_of(snapshot, gang) if pod.node == node.name]
     here = sum(not pod.deleting and pod.phase != "Failed" for pod in there)
-    return here < _pods_on(gang.pins, node.name) - _pods_on(gang.leaving, node.name)
+    return here < _pods_on(seats_of(snapshot, gang), node.name) - _pods_on(gang.leaving, node.name)
 
 
 def _pods_on(pins: Iterable[Pin], node: str) -> int:

@@ -4,13 +4,14 @@ Source: Kueue `waitForPodsReady`.
 """
 
 from collections import Counter
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
 from fleet.snapshot.elastic_parts import cores
-from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
+from model.index import derived_each
 from model.kinds import PodsReady
 from model.kinds.base import format_duration
 
@@ -34,7 +35,7 @@ def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) ->
         since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
     if snapshot.now_s - since_s < limit_s:
         return None
-    ready, wanted = ready_pods(snapshot, gang, job)
+    ready, wanted = ready_pods(snapshot, gang)
     if ready >= wanted:
         return None
     return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
@@ -52,22 +53,40 @@ def requeue_pause_s(terms: PodsReady, timeouts: int) -> float:
     return min(terms.backoff_max, terms.backoff_base * 2.0 ** min(max(timeouts, 1) - 1, MOST_DOUBLINGS))
 
 
-def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
+def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     """Returns (pods that are ready or have succeeded, pods there should be), of its core where a gang is elastic.
 
-    The job's own count lags behind: while pods are being replaced, the pods themselves are counted.
+    The pods themselves are counted: the Job controller leaves `status.ready` as it was for up to 20 s after a pod was
+    lost, while it backs off.
     """
     wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
-    if job.ready_pods >= wanted and not gang.replacing_since_s:
-        return wanted, wanted
-    pods = pods_of(snapshot, gang)
+    well = _well_pods(snapshot, gang)
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
-        well = Counter(pod.pod_set for pod in pods if _is_well(pod))
-        return sum(min(well[core.name], core.count) for core in cores(gang.pod_sets)), wanted
-    good = sum(map(_is_well, pods))
+        return sum(min(well.by_set[core.name], core.count) for core in cores(gang.pod_sets)), wanted
+    good = well.by_set.total()
     if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
-        good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
+        good += max(0, spare - well.succeeded)
     return min(good, wanted), wanted
+
+
+class _WellPods(NamedTuple):
+    by_set: Counter[str]
+    """Pod set -> its pods that are ready, or have succeeded."""
+    succeeded: int
+
+
+def _well_pods(snapshot: Snapshot, gang: Gang) -> _WellPods:
+    key = f"{gang.namespace}/{gang.workload}"
+    return _counted(snapshot.index, None, snapshot.gang_pods, key) if key in snapshot.gang_pods else _NO_PODS
+
+
+@derived_each
+def _counted(_context: None, pods: Sequence[Pod]) -> _WellPods:
+    well = Counter(pod.pod_set for pod in pods if _is_well(pod))
+    return _WellPods(well, sum(1 for pod in pods if pod.phase == "Succeeded"))
+
+
+_NO_PODS: Final = _WellPods(Counter(), 0)
 
 
 def _is_well(pod: Pod) -> bool:

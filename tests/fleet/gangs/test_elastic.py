@@ -173,10 +173,10 @@ def test_the_core_alone_says_whether_all_pods_are_ready() -> None:
     world = grown_to(2, 1)
     first, second = sorted(world.pods)
     world.pods[second] = replace(world.pods[second], ready=False)
-    it, job = world.gang("g"), world.jobs["uid-g"]
-    assert ready_pods(world.snapshot(), it, job) == (1, 1)
+    it = world.gang("g")
+    assert ready_pods(world.snapshot(), it) == (1, 1)
     world.pods[first] = replace(world.pods[first], ready=False)
-    assert ready_pods(world.snapshot(), it, job) == (0, 1)
+    assert ready_pods(world.snapshot(), it) == (0, 1)
 
 
 @settings(max_examples=200, deadline=None)

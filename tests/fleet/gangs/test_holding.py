@@ -7,8 +7,21 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, CloseGang, EvictPod, Marks, ReleasePod, SaveGang, StartJob, StopJob
-from fleet.gangs import lifecycle
-from fleet.snapshot import Eviction, Gang, GangState, GroupMember, Hold, Job, JobRef, Pin, Pod, PodSet, Snapshot
+from fleet.gangs import holding, lifecycle
+from fleet.snapshot import (
+    Eviction,
+    Gang,
+    GangState,
+    GroupMember,
+    Hold,
+    Job,
+    JobRef,
+    NodeDisruption,
+    Pin,
+    Pod,
+    PodSet,
+    Snapshot,
+)
 from fleet.snapshot.works import group_uid
 from model.kinds import PodsReady
 from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set, small_fleet
@@ -101,6 +114,26 @@ def test_a_pod_too_many_is_not_let_go_and_ended_at_once() -> None:
     assert young.member is not None
     young = replace(young, member=replace(young.member, created_at_s=NOW + 1))
     assert told(seen(ADMITTED, [young, pod("b"), pod("c")])) == ["release b", "release c", "end a"]
+
+
+@pytest.mark.parametrize(
+    ("node", "claim"),
+    [
+        ({"unschedulable": True}, {}),
+        ({"ready": False}, {}),
+        ({"deleting": True}, {}),
+        ({}, {"disruption": NodeDisruption("Drifted", "x", NOW)}),
+        ({}, {"recut_at_s": NOW, "ready_at_s": NOW - 1}),
+        (None, {}),
+    ],
+    ids=["cordoned", "not ready", "deleted", "leaving", "being cut", "gone"],
+)
+def test_nobody_is_let_go_onto_a_machine_that_takes_no_pods(node: dict[str, Any] | None, claim: dict[str, Any]) -> None:
+    found = seen(ADMITTED, [pod("a"), pod("b")])
+    assert len(list(holding.releases(FLEET, found, found.gangs[UID]))) == 2
+    nodes = {} if node is None else {NODE.name: replace(NODE, **node)}
+    sick = replace(found, nodes=nodes, claims={CLAIM.name: replace(CLAIM, **claim)})
+    assert list(holding.releases(FLEET, sick, sick.gangs[UID])) == []
 
 
 def test_nothing_is_done_twice() -> None:

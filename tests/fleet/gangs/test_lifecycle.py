@@ -102,6 +102,12 @@ def cordoned_and_left(world: World) -> None:
     del world.pods[min(world.pods)]
 
 
+def lost_unnoticed(world: World) -> None:
+    """A pod is gone; the Job controller backs off and says that both are ready."""
+    job(ready_pods=2)(world)
+    del world.pods[min(world.pods)]
+
+
 def no_claim(world: World) -> None:
     world.claims.clear()
 
@@ -219,6 +225,7 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("all pods ready", _not_ready_yet, job(ready_pods=2), (SaveGang, ADMITTED, "PodsReady")),
     ("some pods ready", _not_ready_yet, one_pod_less, ()),
     ("one pod of two lost", running, one_pod_less, (SaveGang, ADMITTED, "PodsNotReady")),
+    ("one pod of two lost, and the job does not say so", running, lost_unnoticed, (SaveGang, ADMITTED, "PodsNotReady")),
     ("a pod has done its part", running, one_pod_succeeds, ()),
     ("back in time", _lost_a_pod(299), job(), (SaveGang, ADMITTED, "PodsReady")),
     ("not back yet", _lost_a_pod(299), one_pod_less, ()),
@@ -227,6 +234,12 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("too slow to start", _slow_start(1800), one_pod_less, (SaveGang, EVICTING, "PodsReadyTimeout")),
     ("cordoned, all there", running, node(unschedulable=True), ()),
     ("cordoned, and a pod has left", running, cordoned_and_left, (SaveGang, EVICTING, "NodeFailures")),
+    (
+        "cordoned, a pod has left, and the job does not say so",
+        running,
+        two(node(unschedulable=True), lost_unnoticed),
+        (SaveGang, EVICTING, "NodeFailures"),
+    ),
     ("queue held, work goes on", running, queue("Hold"), ()),
     ("deactivated while it runs", running, facts(active=False), (SaveGang, EVICTING, "Deactivated")),
     ("runs for less than it may", running, facts(max_run_s=501.0), ()),
