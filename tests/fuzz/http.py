@@ -28,6 +28,15 @@ ODD = (
 """Pieces that have hurt servers."""
 
 
+TRIES = 5
+"""Good deliveries that may be cut off in a row: the server gives each a second, which a busy machine may not have."""
+
+
+def answered(port: int) -> bool:
+    """Whether a good delivery is taken."""
+    return b" 202 " in exchange(port, [delivery(proof(BODY))])[:20]
+
+
 class HttpFuzzer:
     """Attacks one webhook server on loopback."""
 
@@ -55,7 +64,7 @@ class HttpFuzzer:
                 raise AssertionError("a delivery without a good signature has rung")
             if refused["crash"]:
                 raise AssertionError("a handler has failed")
-            if sent % 50 == 0 and b" 202 " not in exchange(listener.port, [delivery(proof(BODY))])[:20]:
+            if sent % 50 == 0 and not any(answered(listener.port) for _ in range(TRIES)):
                 raise AssertionError("a good delivery is not answered any more")
 
         try:

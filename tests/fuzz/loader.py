@@ -66,7 +66,7 @@ class LoaderFuzzer:
     """Feeds the loader."""
 
     name = "loader"
-    most_seconds = 10.0
+    most_seconds = 20.0
     most_growth_mib = 400
 
     @contextmanager
