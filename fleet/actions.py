@@ -283,6 +283,8 @@ class PatchNode:
     annotations: Mapping[str, str] = field(default_factory=dict)
     remove_labels: tuple[str, ...] = ()
     """Keys of labels to take away."""
+    add_finalizer: bool = False
+    """Whether it gets the finalizer that keeps it until its machine is drained and gone."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -296,12 +298,14 @@ class PatchNode:
         spared = self.annotations.get(DO_NOT_DISRUPT, node.do_not_disrupt)
         labels = {key: value for key, value in node.labels.items() if key not in self.remove_labels}
         taints = (*kept, *self.add_taints)
-        return replace(node, labels={**labels, **self.labels}, taints=taints, do_not_disrupt=spared)
+        held = node.has_finalizer or self.add_finalizer
+        marked = {**labels, **self.labels}
+        return replace(node, labels=marked, taints=taints, do_not_disrupt=spared, has_finalizer=held)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveNode:
-    """Delete the Node object of a machine that is gone."""
+    """Delete the Node object of a machine that is gone, and take its finalizer away."""
 
     node: str
 

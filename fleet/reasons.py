@@ -90,6 +90,8 @@ class Reason(StrEnum):
     REGISTRATION_TIMEOUT = "RegistrationTimeout"
     INITIALIZATION_TIMEOUT = "InitializationTimeout"
     INSTANCE_GONE = "InstanceTerminated"
+    DELETED = "Deleted"
+    """Somebody deleted its Node or its NodeClaim."""
     ORPHANED = "GarbageCollected"
     NOT_NEEDED = "NotNeeded"
     """Its gang went away before it was used."""

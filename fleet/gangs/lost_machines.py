@@ -19,7 +19,7 @@ from model.index import Index, derived
 NODE_FAILURE_AFTER_S: Final = 60.0
 """A node counts as lost when it has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
-UNPLANNED: Final = frozenset({Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE})
+UNPLANNED: Final = frozenset({Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE, Reason.DELETED})
 """Losses that hit one machine. Where one leaves by plan (drift, expiry, consolidation) its replacement is bought first,
 for the gang as a whole (`fleet.disruption.replacement`)."""
 
@@ -47,7 +47,9 @@ def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPla
     if claim is not None and claim.disruption is not None:
         why = claim.disruption
         return LostPlace(Reason(why.reason), f"machine {claim.node} leaves: {why.message}", min(why.at_s, now))
-    if node is None or (pin.claim and (claim is None or claim.deleting)):
+    if node is not None and claim is not None and claim.deleting:
+        return LostPlace(Reason.DELETED, f"machine {pin.node} leaves: somebody deleted NodeClaim {claim.name}", now)
+    if node is None or (pin.claim and claim is None):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is gone", now)
     if not node.ready and now - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
         message = f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"

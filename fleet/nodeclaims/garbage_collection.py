@@ -35,6 +35,8 @@ def collect(snapshot: Snapshot) -> Iterator[Decided]:
 
 
 def _removal(snapshot: Snapshot, node: Node) -> Iterator[Action]:
+    if node.deleting and not node.has_finalizer:
+        return  # what others hold it for is theirs
     behind = snapshot.instances.get(node.instance_id)
     if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
         yield RemoveNode(node.name)

@@ -13,7 +13,7 @@ from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
 from fleet.nodeclaims.repair import READY, node_failure
-from fleet.nodeclaims.termination import close, instance_gone, terminating
+from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Snapshot
@@ -73,6 +73,8 @@ def _seen_unsettled(
         or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
         or (node := nodes.get(claim.node)) is None
         or not node.ready
+        or node.deleting
+        or not node.has_finalizer
         or any((condition, found.status) in watched for condition, found in node.conditions.items())
         or any(taint.key == RECUTTING.key for taint in node.taints)
     ]
@@ -134,9 +136,14 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):
-        yield from close(snapshot, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
+        yield from close(snapshot, claim, Reason.INSTANCE_GONE, gone_words(snapshot, claim))
+    elif node.deleting:
+        yield from close(snapshot, claim, Reason.DELETED, f"somebody deleted node {node.name}")
     elif failure := node_failure(fleet, snapshot, claim, node):
         yield SaveClaim(claim.with_disruption(failure))
+    elif not node.has_finalizer:
+        if node_subject(node.name) not in snapshot.busy:
+            yield PatchNode(node.name, add_finalizer=True)
     elif (plain := converted_to_on_demand(snapshot, claim)) is not None:
         yield from _relabelled(snapshot, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:

@@ -11,7 +11,7 @@ from fleet.mig.layouts import owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.nodeclaims.launch import own_tags
-from fleet.nodeclaims.termination import close, instance_gone
+from fleet.nodeclaims.termination import close, gone_words, instance_gone
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
@@ -64,7 +64,9 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):
-        yield from close(snapshot, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
+        yield from close(snapshot, claim, Reason.INSTANCE_GONE, gone_words(snapshot, claim))
+    elif node.deleting:
+        yield from close(snapshot, claim, Reason.DELETED, f"somebody deleted node {node.name}")
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in snapshot.busy:
             yield _registration(fleet, snapshot, claim, node)
@@ -98,6 +100,7 @@ def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) ->
         add_taints=tuple(taint for taint in owed_taints if (taint.key, taint.effect) not in held),
         remove_taints=(UNREGISTERED.key, DISRUPTED.key) if claim.adopts else (UNREGISTERED.key,),
         annotations=template.annotations,
+        add_finalizer=True,
     )
 
 

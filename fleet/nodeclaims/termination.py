@@ -50,6 +50,13 @@ def instance_gone(snapshot: Snapshot, claim: Claim) -> bool:
     return snapshot.instances_at_s > claim.launched_at_s + LISTING_LAG_S
 
 
+def gone_words(snapshot: Snapshot, claim: Claim) -> str:
+    """Returns what is gone of a machine that had joined: the instance, or the Node alone."""
+    if instance_gone(snapshot, claim):
+        return f"instance {claim.instance_id} is gone"
+    return f"node {claim.node} is gone, though instance {claim.instance_id} stands"
+
+
 def terminating(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
     """Yields the next step of a claim that is being deleted. A machine not adopted yet is left alone."""
     if being_adopted(snapshot, claim):
@@ -85,10 +92,10 @@ def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: boo
         if instance_subject(claim.instance_id) not in snapshot.busy:
             reason = claim.disruption.reason if claim.disruption else Reason.NOT_NEEDED
             yield TerminateMachines((claim.instance_id,), reason)
-    elif node is not None:
+    elif node is not None and (node.has_finalizer or not node.deleting):
         if node_subject(node.name) not in snapshot.busy:
             yield RemoveNode(node.name)
-    else:
+    else:  # what others still hold a deleted node for is theirs
         yield ForgetClaim(claim)
 
 

@@ -38,6 +38,8 @@ class Node:
     """Type -> condition, of those the node reports."""
     do_not_disrupt: str = ""
     """Its annotation `karpenter.sh/do-not-disrupt`: `true`, or a duration from its creation."""
+    has_finalizer: bool = False
+    """Whether one of ours keeps it, when somebody deletes it, until its machine is drained and gone."""
 
     @property
     def instance_id(self) -> str:

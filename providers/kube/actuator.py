@@ -232,15 +232,8 @@ class Actuator:
         return (WrittenObject(action.claim.name, self._delete(NODE_CLAIMS, action.claim.name)),)
 
     def _forget_claim(self, action: ForgetClaim) -> tuple[WrittenObject, ...]:
-        name = action.claim.name
-        try:
-            raw = msgspec.json.decode(self._read(NODE_CLAIMS, name))
-        except NotFound:
-            return (WrittenObject(name, ""),)
-        patch = forget_patch(raw)
-        if patch:
-            self._retry.call(lambda: self._api.patch_json(NODE_CLAIMS, name, patch), idempotent=False)
-        return (WrittenObject(name, ""),)
+        self._release(NODE_CLAIMS, action.claim.name)
+        return (WrittenObject(action.claim.name, ""),)
 
     def _patch_node(self, action: PatchNode) -> tuple[WrittenObject, ...]:
         for attempt in range(_CONTENDED_TRIES):
@@ -256,7 +249,19 @@ class Actuator:
         raise AssertionError("unreachable")
 
     def _remove_node(self, action: RemoveNode) -> tuple[WrittenObject, ...]:
-        return (WrittenObject(action.node, self._delete(NODES, action.node)),)
+        """The deletion is asked for first: after a crash between the two the node is still ours to see gone."""
+        version = self._delete(NODES, action.node)
+        self._release(NODES, action.node)
+        return (WrittenObject(action.node, version),)
+
+    def _release(self, resource: ResourcePath, name: str) -> None:
+        """Take our finalizer away, if the object is still there and has it."""
+        try:
+            patch = forget_patch(msgspec.json.decode(self._read(resource, name)))
+            if patch:
+                self._retry.call(lambda: self._api.patch_json(resource, name, patch), idempotent=False)
+        except NotFound:
+            return
 
     def _publish_layouts(self, action: PublishLayouts) -> tuple[WrittenObject, ...]:
         namespace, name = self._layouts_at

@@ -318,6 +318,7 @@ def node_of(claim: Claim, it: Offering, **more: Any) -> Node:
         "unschedulable": False,
         "created_at_s": claim.launched_at_s,
         "ready_changed_at_s": claim.launched_at_s,
+        "has_finalizer": True,
     }
     return Node(**facts | more)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from fleet.actions import PatchNode
 from model.kinds import Taint
 from providers.kube.objects.json_patch import at_version, became, pointer
+from providers.kube.objects.names import TERMINATION_FINALIZER
 from providers.kube.objects.shapes import JsonObject, set_fields
 
 
@@ -20,7 +21,19 @@ def node_patch(action: PatchNode, raw: JsonObject) -> list[JsonObject]:
     guard = [{"op": "test", "path": "/spec/taints", "value": taints}] if taints else [at_version(raw)]
     meta = raw["metadata"]
     labelled = _marked(meta, "labels", action.labels, action.remove_labels)
-    return [*(guard if tainted else []), *tainted, *labelled, *_marked(meta, "annotations", action.annotations)]
+    kept = _finalized(meta) if action.add_finalizer else []
+    return [*(guard if tainted else []), *tainted, *labelled, *_marked(meta, "annotations", action.annotations), *kept]
+
+
+def _finalized(meta: JsonObject) -> list[JsonObject]:
+    """Our finalizer added to those of others. One that is being deleted takes no more (API server)."""
+    held: list[str] = meta.get("finalizers") or []
+    if TERMINATION_FINALIZER in held or "deletionTimestamp" in meta:
+        return []
+    if not held:
+        return [{"op": "add", "path": "/metadata/finalizers", "value": [TERMINATION_FINALIZER]}]
+    guard: JsonObject = {"op": "test", "path": "/metadata/finalizers", "value": held}
+    return [guard, {"op": "add", "path": "/metadata/finalizers/-", "value": TERMINATION_FINALIZER}]
 
 
 def _retainted(taints: list[JsonObject], action: PatchNode) -> list[JsonObject]:

@@ -11,6 +11,7 @@ from model.kinds import Taint
 from model.labels import DO_NOT_DISRUPT
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.instants import instant_of
+from providers.kube.objects.names import TERMINATION_FINALIZER
 from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, interned
 
 
@@ -25,6 +26,7 @@ class _NodeMeta(Wire, frozen=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: _NodeAnnotations | None = None
+    finalizers: list[str] | None = None
 
 
 class _NodeSpec(Wire, frozen=True):
@@ -75,4 +77,5 @@ def decode_node(raw: bytes | Raw) -> Node:
             for one in found.status.conditions or ()
         },
         do_not_disrupt=meta.annotations.do_not_disrupt if meta.annotations else "",
+        has_finalizer=TERMINATION_FINALIZER in (meta.finalizers or ()),
     )

@@ -252,7 +252,7 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ),
     ("HoldAndDrain", running, queue("HoldAndDrain"), (SaveGang, EVICTING, "ClusterQueueStopped")),
     ("its machine leaves", running, claim(disruption=LEAVES), (SaveGang, EVICTING, "Interrupted")),
-    ("its machine is deleted", running, claim(deleting=True), (SaveGang, EVICTING, "NodeFailures")),
+    ("its machine is deleted", running, claim(deleting=True), (SaveGang, EVICTING, "Deleted")),
     ("its claim is gone", running, no_claim, (SaveGang, EVICTING, "NodeFailures")),
     ("its node is gone", running, no_node, (SaveGang, EVICTING, "NodeFailures")),
     ("node not ready 59 s", running, node(ready=False, ready_changed_at_s=NOW - 59), ()),

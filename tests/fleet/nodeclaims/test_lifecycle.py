@@ -166,6 +166,7 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("GPUs never came", REGISTERED, 1800, allocatable(gpu=7), ["InitializationTimeout"]),
     ("its node vanished", REGISTERED, 10, no_node, ["InstanceTerminated"]),
     ("its instance ended", REGISTERED, 10, instance_terminated, ["InstanceTerminated"]),
+    ("somebody deletes its node", REGISTERED, 10, node(deleting=True), ["Deleted"]),
     # ready
     ("stands idle", READY, 10, nothing, []),
     ("is idle from now on", READY, 10, claim(emptied_at_s=0.0), [SaveClaim]),
@@ -175,12 +176,21 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("not ready is the gangs' business", READY, 10, node(ready=False), []),
     ("its node vanished", READY, 10, no_node, ["InstanceTerminated"]),
     ("its instance ended", READY, 10, instance_terminated, ["InstanceTerminated"]),
+    ("somebody deletes its node", READY, 10, node(deleting=True), ["Deleted"]),
+    ("registered by an agent that knew no finalizer", READY, 10, node(has_finalizer=False), [PatchNode]),
     ("taint of a cut that is over", READY, 10, tainted("muster.dev/recutting"), [PatchNode]),
     # terminating: taint -> drain -> terminate -> remove the node -> forget
     ("tainted first", TERMINATING, 10, nothing, [PatchNode]),
     ("then given back", TERMINATING, 10, tainted("muster.dev/disrupted"), [TerminateMachines]),
     ("never joined", TERMINATING, 10, no_node, [TerminateMachines]),
     ("then its node goes", TERMINATING, 10, instance_terminated, [RemoveNode]),
+    (
+        "others keep its node",
+        TERMINATING,
+        10,
+        both(instance_terminated, node(deleting=True, has_finalizer=False)),
+        [ForgetClaim],
+    ),
     ("then it is forgotten", TERMINATING, 10, both(instance_terminated, no_node), [ForgetClaim]),
     (
         "never bought",

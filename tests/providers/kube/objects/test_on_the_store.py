@@ -260,6 +260,29 @@ def test_a_taint_added_in_between_is_not_wiped(store: Store, taints: tuple[dict[
     assert late in store.get(store.resource("Node"), "n")["spec"]["taints"]
 
 
+def test_a_node_gets_our_finalizer_beside_those_of_others_and_keeps_it_once(store: Store) -> None:
+    raw = node(store)
+    action = PatchNode("n", add_finalizer=True)
+    assert not decode_node(msgspec.json.encode(raw)).has_finalizer
+    stored = store.patch(store.resource("Node"), "n", node_patch(action, raw), PatchType.JSON)
+    assert decode_node(msgspec.json.encode(stored)).has_finalizer
+    assert node_patch(action, stored) == []
+    others = store.update(store.resource("Node"), {**stored, "metadata": {**stored["metadata"], "finalizers": ["x/y"]}})
+    stored = store.patch(store.resource("Node"), "n", node_patch(action, others), PatchType.JSON)
+    assert stored["metadata"]["finalizers"] == ["x/y", "muster.dev/termination"]
+    deleted = store.delete(store.resource("Node"), "n")
+    assert deleted["metadata"]["deletionTimestamp"]
+    stored = store.patch(store.resource("Node"), "n", forget_patch(deleted), PatchType.JSON)
+    assert stored["metadata"]["finalizers"] == ["x/y"]
+
+
+def test_a_node_that_is_being_deleted_gets_none_any_more(store: Store) -> None:
+    raw = node(store)
+    store.update(store.resource("Node"), {**raw, "metadata": {**raw["metadata"], "finalizers": ["x/y"]}})
+    deleted = store.delete(store.resource("Node"), "n")
+    assert node_patch(PatchNode("n", add_finalizer=True), deleted) == []
+
+
 def test_a_changed_value_replaces_the_taint(store: Store) -> None:
     raw = node(store, {"key": "muster.dev/disrupted", "value": "old", "effect": "NoSchedule"})
     stored = store.patch(

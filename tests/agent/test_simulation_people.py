@@ -1,0 +1,82 @@
+"""What people do to a cluster with kubectl, and what becomes of the gangs there: drain, delete a node or its claim."""
+
+from collections.abc import Callable
+
+import pytest
+
+from providers.sim.store import PatchType
+from tests.agent.scenes import Scene, gpu_job
+from tests.agent.test_simulation_replacement import fleet, goes_on, hardy, instance_of, started, where
+
+
+def pods_on(scene: Scene, node: str) -> list[str]:
+    found = [pod for pod in scene.sim.objects("Pod") if pod["spec"].get("nodeName") == node]
+    return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def drain(scene: Scene, node: str) -> None:
+    """`kubectl drain`: cordon, then evict."""
+    store = scene.sim.store
+    store.patch(store.resource("Node"), node, {"spec": {"unschedulable": True}}, PatchType.MERGE)
+    for pod in scene.sim.objects("Pod"):
+        if pod["spec"].get("nodeName") == node:
+            store.evict(pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+
+def delete_node(scene: Scene, node: str) -> None:
+    scene.sim.store.delete(scene.sim.store.resource("Node"), node)
+
+
+def delete_claim(scene: Scene, node: str) -> None:
+    claim = next(it.name for it in scene.sim.claims().values() if it.node == node)
+    scene.sim.store.delete(scene.sim.store.resource("NodeClaim"), claim)
+
+
+@pytest.mark.parametrize("act", [drain, delete_node, delete_claim], ids=["drain", "delete node", "delete nodeclaim"])
+def test_a_gang_goes_on_elsewhere_and_nobody_who_was_not_hit_moves(act: Callable[[Scene, str], None]) -> None:
+    scene = Scene(fleet())
+    lost, kept = started(scene)
+    act(scene, lost)
+    goes_on(scene, lost, kept)
+    assert scene.bought() == 4
+    assert job_failures(scene) <= 1, "the one that the eviction itself is"
+
+
+def job_failures(scene: Scene) -> int:
+    found = scene.sim.object("Job", "g", "t")
+    assert found is not None
+    return int(found["status"].get("failed", 0))
+
+
+@pytest.mark.parametrize("act", [delete_node, delete_claim], ids=["node", "nodeclaim"])
+def test_a_machine_is_drained_before_it_is_terminated(act: Callable[[Scene, str], None]) -> None:
+    """Its pods end with their own grace, and only then the instance goes; every word of it is true."""
+    scene = Scene(fleet())
+    slow = hardy(gpu_job("g", pods=3))
+    template = slow["spec"]["template"]
+    template["spec"]["terminationGracePeriodSeconds"] = 60
+    template["metadata"] = {"annotations": {"sim.muster.dev/stop-seconds": "45"}}
+    scene.runs(slow)
+    lost = min(scene.nodes_of("g"))
+    began_s, instance = scene.sim.now_s, instance_of(scene, lost)
+    standing = {it.id for it in scene.sim.machines()}
+    act(scene, lost)
+    scene.until(lambda: instance not in {it.id for it in scene.sim.machines()}, 1200)
+    assert instance in standing
+    assert scene.sim.now_s - began_s >= 45, "what its pods take to end"
+    scene.until(lambda: scene.sim.object("Node", lost) is None, 300)
+    told = " ".join(event["message"] for event in scene.sim.objects("Event"))
+    assert "somebody deleted" in told
+    assert "is gone" not in told
+
+
+def test_a_machine_that_nobody_uses_is_deleted_by_its_node() -> None:
+    scene = Scene(fleet())
+    scene.runs(hardy(gpu_job("g")))
+    (node,) = scene.nodes_of("g")
+    scene.sim.delete(hardy(gpu_job("g")))
+    scene.until(lambda: not where(scene, "g"), 60)
+    delete_node(scene, node)
+    scene.until(lambda: not scene.sim.machines(), 300)
+    scene.until(lambda: scene.sim.object("Node", node) is None, 60)
+    assert scene.sim.claims() == {}
