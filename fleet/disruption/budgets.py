@@ -88,15 +88,15 @@ def open_now(budget: Budget, now_s: float) -> bool:
 def headcount(claims: Iterable[Claim], snapshot: Snapshot) -> tuple[int, int]:
     """Counts the machines of a pool that a percentage is of, and those of them that are disrupted already.
 
-    A machine that the cloud is taking down is neither: whatever its node still says, it is gone.
+    One that is terminated is neither, whatever its node still says; one that is being terminated is disrupted.
     """
-    known = [claim for claim in claims if claim.ready_at_s and not _going_down(claim, snapshot)]
+    known = [claim for claim in claims if claim.ready_at_s and not _terminated(claim, snapshot)]
     return len(known), disrupted(known, snapshot)
 
 
-def _going_down(claim: Claim, snapshot: Snapshot) -> bool:
+def _terminated(claim: Claim, snapshot: Snapshot) -> bool:
     instance = snapshot.instances.get(claim.instance_id)
-    return claim.deleting and instance is not None and instance.gone
+    return claim.deleting and instance is not None and instance.gone and not instance.ending
 
 
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:

@@ -87,7 +87,13 @@ def _emptied(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> tupl
 
 
 def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: bool) -> Iterator[Action]:
-    """Removes first the instance, then its node, then the claim: each once the one before is gone."""
+    """Removes first the instance, then its node, then the claim: each once the one before is gone.
+
+    The claim stays until the instance is terminated, as Karpenter's does: budgets, limits and reservations count it.
+    """
+    instance = snapshot.instances.get(claim.instance_id)
+    if instance is not None and instance.ending:
+        return
     if not gone:
         if instance_subject(claim.instance_id) not in snapshot.busy:
             reason = claim.disruption.reason if claim.disruption else Reason.NOT_NEEDED

@@ -298,6 +298,11 @@ class Instance:
         """Returns whether the instance no longer runs or is billed."""
         return self.state in {"shutting-down", "terminated"}
 
+    @property
+    def ending(self) -> bool:
+        """Returns whether it is being terminated and still stands: its place, and its part of a quota, are not free."""
+        return self.state == "shutting-down"
+
 
 class NoticeKind(StrEnum):
     """A `NoticeKind` is what an interruption message says (Karpenter `pkg/controllers/interruption/messages`)."""

@@ -227,6 +227,26 @@ def test_a_fixed_pool_shrinks_by_its_idle_machines_first() -> None:
     scene.settle()
 
 
+def test_a_budget_of_one_lets_the_next_machine_go_when_the_one_before_is_terminated() -> None:
+    """They stand idle, so that nothing else holds them: EC2 takes some seconds to terminate each."""
+    scene = Scene(simple(replicas=6, disruption={"budgets": [{"nodes": 1}]}))
+    scene.until(
+        lambda: len(scene.sim.machines()) == 6 and all(it.ready_at_s for it in scene.sim.claims().values()), 1200
+    )
+    old = {it.id for it in scene.sim.machines()}
+    changed = {"budgets": [{"nodes": 1}], "consolidateAfter": "Never"}
+    scene.sim.push(simple(replicas=6, disruption=changed, template={"labels": {"x": "y"}}))
+    leaving: set[int] = set()
+
+    def all_gone() -> bool:
+        states = {it.id: it.state for it in scene.sim.cloud.instances()}
+        leaving.add(sum(states.get(name) == "shutting-down" for name in old))
+        return not any(states.get(name, "terminated") == "running" for name in old)
+
+    assert scene.sim.advance_until(all_gone, 24 * 3600.0)
+    assert leaving == {0, 1}
+
+
 def test_a_lost_machine_of_a_fixed_pool_is_bought_anew() -> None:
     scene = Scene(fixed(2))
     scene.until(lambda: len([c for c in scene.sim.claims().values() if c.ready_at_s]) == 2, 600)

@@ -109,13 +109,14 @@ def test_a_replacement_that_was_given_up_frees_the_budget() -> None:
 
 
 def test_machines_that_percentages_are_of() -> None:
-    """Those that were ready once, and that the cloud is not taking down yet."""
+    """Those that were ready once and are not terminated; one that is being terminated counts as disrupted."""
     world = World(small_fleet())
-    for name in ("fine", "boots", "told", "leaves", "dies"):
+    for name in ("fine", "boots", "told", "leaves", "ends", "ended"):
         world.machine(name)
     world.claims["boots"] = replace(world.claims["boots"], ready_at_s=0.0)
     world.claims["told"] = replace(world.claims["told"], disruption=NodeDisruption("Drifted", "x", NOW, NEVER))
-    for name in ("leaves", "dies"):
+    for name in ("leaves", "ends", "ended"):
         world.claims[name] = replace(world.claims[name], deleting=True)
-    world.instances["i-dies"] = replace(world.instances["i-dies"], state="shutting-down")
-    assert headcount(world.claims.values(), world.snapshot()) == (3, 2)
+    world.instances["i-ends"] = replace(world.instances["i-ends"], state="shutting-down")
+    world.instances["i-ended"] = replace(world.instances["i-ended"], state="terminated")
+    assert headcount(world.claims.values(), world.snapshot()) == (4, 3)

@@ -114,6 +114,10 @@ def no_node(world: World) -> None:
 
 
 def instance_terminated(world: World) -> None:
+    world.instances = {key: replace(it, state="terminated") for key, it in world.instances.items()}
+
+
+def instance_ends(world: World) -> None:
     world.instances = {key: replace(it, state="shutting-down") for key, it in world.instances.items()}
 
 
@@ -176,6 +180,7 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("not ready is the gangs' business", READY, 10, node(ready=False), []),
     ("its node vanished", READY, 10, no_node, ["InstanceTerminated"]),
     ("its instance ended", READY, 10, instance_terminated, ["InstanceTerminated"]),
+    ("its instance ends", READY, 10, instance_ends, ["InstanceTerminated"]),
     ("somebody deletes its node", READY, 10, node(deleting=True), ["Deleted"]),
     ("registered by an agent that knew no finalizer", READY, 10, node(has_finalizer=False), [PatchNode]),
     ("taint of a cut that is over", READY, 10, tainted("muster.dev/recutting"), [PatchNode]),
@@ -183,6 +188,7 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("tainted first", TERMINATING, 10, nothing, [PatchNode]),
     ("then given back", TERMINATING, 10, tainted("muster.dev/disrupted"), [TerminateMachines]),
     ("never joined", TERMINATING, 10, no_node, [TerminateMachines]),
+    ("its instance still stands", TERMINATING, 10, instance_ends, []),
     ("then its node goes", TERMINATING, 10, instance_terminated, [RemoveNode]),
     (
         "others keep its node",
