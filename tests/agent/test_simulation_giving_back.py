@@ -4,7 +4,7 @@ from typing import Any
 
 from agent.simulation import Tempo
 from providers.sim.ec2.market import PoolFilter
-from tests.agent.scenes import G5, G6, P5, A, B, Scene, files, gpu_job, gpu_jobset, pool, queue, simple, team
+from tests.agent.scenes import G5, G6, P5, A, B, Scene, doc, files, gpu_job, gpu_jobset, pool, queue, simple, team
 
 ONE_BY_ONE = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "60s", "budgets": [{"nodes": 1}]}
 THRIFTY = {
@@ -229,13 +229,19 @@ def test_a_fixed_pool_shrinks_by_its_idle_machines_first() -> None:
 
 def test_a_budget_of_one_lets_the_next_machine_go_when_the_one_before_is_terminated() -> None:
     """They stand idle, so that nothing else holds them: EC2 takes some seconds to terminate each."""
-    scene = Scene(simple(replicas=6, disruption={"budgets": [{"nodes": 1}]}))
-    scene.until(
-        lambda: len(scene.sim.machines()) == 6 and all(it.ready_at_s for it in scene.sim.claims().values()), 1200
-    )
+    kept = {"budgets": [{"nodes": 1}], "consolidateAfter": "Never"}
+    open_rails = doc("FleetPolicy", "p", guardRails={"maxPercentRemoved": 100})
+
+    def fleet(**spec: Any) -> dict[str, str]:
+        return files(open_rails, pool(disruption=kept, **spec), team(), queue())
+
+    scene = Scene(fleet())
+    scene.runs(gpu_job("g", pods=4))
+    scene.sim.delete(gpu_job("g", pods=4))
+    scene.settle(300)
     old = {it.id for it in scene.sim.machines()}
-    changed = {"budgets": [{"nodes": 1}], "consolidateAfter": "Never"}
-    scene.sim.push(simple(replicas=6, disruption=changed, template={"labels": {"x": "y"}}))
+    assert len(old) == 4
+    scene.sim.push(fleet(template={"labels": {"x": "y"}}))
     leaving: set[int] = set()
 
     def all_gone() -> bool:
@@ -243,7 +249,7 @@ def test_a_budget_of_one_lets_the_next_machine_go_when_the_one_before_is_termina
         leaving.add(sum(states.get(name) == "shutting-down" for name in old))
         return not any(states.get(name, "terminated") == "running" for name in old)
 
-    assert scene.sim.advance_until(all_gone, 24 * 3600.0)
+    assert scene.sim.advance_until(all_gone, 1800)
     assert leaving == {0, 1}
 
 
