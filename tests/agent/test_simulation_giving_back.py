@@ -62,6 +62,7 @@ def test_a_changed_pool_replaces_its_machines_first_and_moves_gangs_whole() -> N
     scene.until(lambda: not before & {machine.id for machine in scene.sim.machines()}, 3600)
     for name in ("a", "b", "c"):
         scene.until_running(name)
+    scene.until(lambda: len(scene.sim.objects("Node")) == 3, 120, "the last one is terminated")
     labels = [node["metadata"]["labels"].get("example.com/generation") for node in scene.sim.objects("Node")]
     assert labels == ["2"] * 3
     assert least_running >= 2, "the budget is one machine at a time"
