@@ -20,7 +20,7 @@ from fleet.actions import Action, PublishLayouts
 from fleet.disruption import frozen
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
-from fleet.plan.changes import FieldChange, declared_changes
+from fleet.plan.changes import only_freeze_windows
 from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -206,7 +206,7 @@ class Sync:
             return None
         if self.fleet.policy.spec.signatures.required and not event.signer:
             return "Unsigned", "the policy in force requires a signature by an allowed signer; this revision has none"
-        if (window := frozen(self.fleet, now_s, "Sync")) and not _only_freezes(self.fleet, fleet):
+        if (window := frozen(self.fleet, now_s, "Sync")) and not only_freeze_windows(self.fleet, fleet):
             return "Frozen", f"freeze window {window!r} holds new revisions back"
         return None
 
@@ -265,13 +265,3 @@ def _told(problems: Sequence[Problem]) -> str:
     shown = f"{first.path}: {first.message}" if first.path else first.message
     place = f"{first.file}:{first.line}:{first.column}"
     return f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"
-
-
-def _only_freezes(before: Fleet, after: Fleet) -> bool:
-    """Whether nothing but freeze windows changes: the way out of a window must not be frozen itself."""
-    fields = [field.path for change in declared_changes(before, after) for field in change.fields or _WHOLE]
-    return bool(fields) and all(path.startswith("spec.freezeWindows") for path in fields)
-
-
-_WHOLE = (FieldChange("", None, None),)
-"""Stands for a whole resource that comes or goes."""

@@ -104,6 +104,23 @@ def window_active(schedule: Cron, duration_s: float, now_s: float) -> bool:
     return opened is not None and opened <= now_s
 
 
+MOST_OPENINGS = 1_000
+"""Openings that are looked at for the end of a window which opens anew before it has closed."""
+
+
+def window_end(schedule: Cron, duration_s: float, now_s: float) -> float:
+    """When the window around `now_s` ends (Unix seconds): `now_s` outside of it, inf where no end is found."""
+    end_s = now_s
+    for _ in range(MOST_OPENINGS):
+        if duration_s == float("inf"):
+            break
+        opened = schedule.next_after(end_s - duration_s)
+        if opened is None or opened > end_s:
+            return end_s
+        end_s = opened + duration_s
+    return float("inf")
+
+
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Cron:
     words = text.split()

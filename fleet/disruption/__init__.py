@@ -7,9 +7,11 @@ means to do in mind for a while before it does it.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from math import inf
+from typing import Final, Protocol
 
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
+from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.capacity_blocks import CapacityBlocks
 from fleet.disruption.consolidation import Consolidation
 from fleet.disruption.context import DisruptionContext
@@ -23,7 +25,7 @@ from fleet.disruption.rebalance import Rebalance
 from fleet.fence import Decided, concerning, together
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, NodeDisruption, Snapshot
-from model.cron import Cron, window_active
+from model.cron import Cron, window_active, window_end
 from model.fleet import Fleet
 
 
@@ -91,6 +93,48 @@ def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
         if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
             return window.name
     return ""
+
+
+def frozen_until(fleet: Fleet, now_s: float, activity: str) -> tuple[str, float]:
+    """Returns the freeze window that blocks an activity now, and from when on none does (epoch seconds; inf = never).
+
+    Windows may follow each other without a gap; beyond a year nobody looks for one.
+    """
+    windows = [window for window in fleet.policy.spec.freeze_windows if activity in window.blocks]
+    until_s, before_s = now_s, -inf
+    while before_s < until_s < now_s + _YEAR_S:
+        before_s = until_s
+        ends = (window_end(Cron.parse(window.schedule), window.duration, until_s) for window in windows)
+        until_s = max(ends, default=until_s)
+    return frozen(fleet, now_s, activity), until_s if until_s < now_s + _YEAR_S else inf
+
+
+_YEAR_S: Final = 366 * 86_400.0
+
+
+def ended_window(fleet: Fleet, pool_name: str, reason: str, now_s: float, within_s: float) -> str:
+    """Returns which window ended within the last seconds that kept machines of a pool from going; empty = none did.
+
+    A freeze window, or that of a budget: while it is open its machines are held back, afterwards they go.
+    """
+    for window in fleet.policy.spec.freeze_windows:
+        if "Disruption" in window.blocks and _ended(window.schedule, window.duration, now_s, within_s):
+            return f"freeze window {window.name!r}"
+    pool, name = fleet.node_pools.get(pool_name), _BUDGET_NAMES.get(reason)
+    for budget in pool.spec.disruption.budgets if pool and name else ():
+        meant = not budget.reasons or name in budget.reasons
+        if meant and budget.schedule and _ended(budget.schedule, budget.duration or 0.0, now_s, within_s):
+            return f"the window of a budget of {pool_name} ({budget.schedule!r})"
+    return ""
+
+
+_BUDGET_NAMES: Final = {str(reason): name for reason, name in BUDGET_REASONS.items()}
+
+
+def _ended(schedule: str, duration_s: float, now_s: float, within_s: float) -> bool:
+    cron = Cron.parse(schedule)
+    opened = cron.next_after(now_s - within_s - duration_s)
+    return opened is not None and opened + duration_s <= now_s and not window_active(cron, duration_s, now_s)
 
 
 def _actions(context: DisruptionContext, command: Command) -> list[Action]:

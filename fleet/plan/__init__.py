@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import Any
 
 from fleet.actions import PurchaseTally
+from fleet.disruption import frozen_until
 from fleet.offerings.overlays import applied_overlays
-from fleet.plan.changes import PlannedChange, declared_changes
+from fleet.plan.changes import PlannedChange, declared_changes, only_freeze_windows, utc
 from fleet.plan.consequences import (
     Consequences,
     GangImpact,
@@ -86,6 +88,8 @@ class Plan:
     region: str = ""
     """Of the prices; empty where none are known."""
     price_source: str = ""
+    held: str = ""
+    """What keeps the revision from coming into force for now, and until when."""
     purchase: PurchaseTally | None = None
     """What waiting gangs would buy, and how near that is to the least possible."""
     tally: RevisionTally | None = None
@@ -126,7 +130,8 @@ def declared_plan(
         snapshot.catalog.region,
         snapshot.catalog.price_source,
     )  # fmt: skip
-    return _named(plan, before, after)
+    held = _held(before, snapshot.now_s) if base_revision and plan.declared else ""
+    return _named(replace(plan, held="" if only_freeze_windows(before, after) else held), before, after)
 
 
 def make_plan(
@@ -165,6 +170,16 @@ def make_plan(
         tally=tally_of(seen),
     )
     return _named(plan, before, after)
+
+
+def _held(before: Fleet, now_s: float) -> str:
+    """Returns which freeze window holds every new revision back now, by the policy in force; empty = none does."""
+    window, until_s = frozen_until(before, now_s, "Sync")
+    if not window:
+        return ""
+    if isinf(until_s):
+        return f"held: freeze window {window!r} is open, with no end in sight"
+    return f"held: freeze window {window!r} until {utc(until_s)}; then it comes into force"
 
 
 def _allowed(before: Fleet, after: Fleet, snapshot: Snapshot) -> Allowed:

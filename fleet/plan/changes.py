@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from model.fleet import Fleet
@@ -47,14 +48,22 @@ class When:
     """Seconds from the observation; 0 = now."""
     held: str = ""
     """What keeps it from happening within the horizon; empty = it happens."""
+    until: str = ""
+    """The window at whose end it happens; empty where it waits for something else."""
 
     def __str__(self) -> str:
         if self.held:
             return f"held: {self.held}"
-        return f"in about {format_duration(_rounded_s(self.after_s))}" if self.after_s else "now"
+        cause = f", when {self.until} ends" if self.until else ""
+        return f"in about {format_duration(_rounded_s(self.after_s))}{cause}" if self.after_s else "now"
 
 
 NOW: Final = When()
+
+
+def utc(epoch_s: float) -> str:
+    """Returns an instant as people read it, to the second."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _rounded_s(seconds: float) -> float:
@@ -85,6 +94,13 @@ def declared_changes(before: Fleet, after: Fleet) -> list[PlannedChange]:
             changes += _change(f"{kind}/{name}", _plain(old.get(name)), _plain(new.get(name)))
     changes += _change("fleetpolicy/policy", _plain(before.policy), _plain(after.policy), settings_only=True)
     return sorted(changes, key=lambda change: change.address)
+
+
+def only_freeze_windows(before: Fleet, after: Fleet) -> bool:
+    """Returns whether nothing but freeze windows changes: the way out of a window must not be frozen itself."""
+    changes = declared_changes(before, after)
+    fields = [field.path for change in changes for field in change.fields or (FieldChange("", None, None),)]
+    return bool(fields) and all(path.startswith("spec.freezeWindows") for path in fields)
 
 
 def _declared(fleet: Fleet, table: str) -> dict[str, Declaration]:

@@ -7,12 +7,13 @@ from typing import Any
 
 from fleet.actions import OpenClaims, PurchaseTally, SaveClaim, SaveGang
 from fleet.cost.lost_work import lost_work_usd
+from fleet.disruption import ended_window
 from fleet.disruption.drift import DriftMethod, drifts
 from fleet.explain.verdicts import verdicts
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.plan.changes import NOW, PlannedChange, Verb, When
-from fleet.plan.simulated_run import SimulatedRun
-from fleet.snapshot import Claim, Gang, GangState, Snapshot
+from fleet.plan.simulated_run import LONGEST_STEP_S, SimulatedRun
+from fleet.snapshot import Claim, Gang, GangState, NodeDisruption, Snapshot
 from model import labels
 from model.fleet import Fleet
 
@@ -133,7 +134,8 @@ def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
         if name in gone:
             at_s, why = gone[name]
             new = successors.get(name)
-            yield _change(claim, "replace" if new else "delete", why, after(run.begin, at_s), new)
+            when = _when(fleet, run, claim, why.reason, at_s, new)
+            yield _change(claim, "replace" if new else "delete", f"{why.reason}: {why.message}", when, new)
         elif (end := run.end.claims.get(name)) is not None and end.layout != claim.layout:
             yield _change(
                 claim, "update", f"is cut anew to {layout_name(end.layout)}", after(run.begin, end.recut_at_s), end
@@ -160,12 +162,20 @@ def _bought(run: SimulatedRun) -> dict[str, Claim]:
     return {claim.name: claim for action in opened for claim in action.claims}
 
 
-def _told_to_go(run: SimulatedRun) -> dict[str, tuple[float, str]]:
+def _when(fleet: Fleet, run: SimulatedRun, claim: Claim, reason: str, at_s: float, new: Claim | None) -> When:
+    """Returns when a machine goes, and the window that has kept it, if one ended just before anything was done."""
+    when, began_s = after(run.begin, at_s), min(at_s, new.created_at_s) if new else at_s
+    if not when.after_s:
+        return when
+    return replace(when, until=ended_window(fleet, claim.node_pool, reason, began_s, LONGEST_STEP_S))
+
+
+def _told_to_go(run: SimulatedRun) -> dict[str, tuple[float, NodeDisruption]]:
     """Returns claim -> when it was first told to go, and why."""
-    found: dict[str, tuple[float, str]] = {}
+    found: dict[str, tuple[float, NodeDisruption]] = {}
     for it in run.actions:
         if isinstance(it.action, SaveClaim) and (why := it.action.claim.disruption) is not None:
-            found.setdefault(it.action.claim.name, (it.at_s, f"{why.reason}: {why.message}"))
+            found.setdefault(it.action.claim.name, (it.at_s, why))
     return found
 
 

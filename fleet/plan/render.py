@@ -169,6 +169,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
             "resource_changes": [_change(change) for change in plan.without.machines],
             "disruption": [_gang_json(gang) for gang in plan.without.gangs],
         },
+        "held": plan.held or None,
         "refusals": list(plan.refusals),
         "warnings": list(plan.warnings),
     }
@@ -236,7 +237,7 @@ def _gang_json(gang: GangImpact) -> dict[str, Any]:
 
 
 def _when(when: When) -> dict[str, Any]:
-    return {"after_s": None, "held_by": when.held} if when.held else {"after_s": when.after_s, "held_by": None}
+    return {"after_s": None if when.held else when.after_s, "held_by": when.held or None, "until": when.until or None}
 
 
 def _tally(tally: PurchaseTally | None) -> dict[str, float | None] | None:

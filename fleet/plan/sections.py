@@ -5,11 +5,10 @@ The outlets (text, markdown) differ in form only. Nothing is escaped here: that 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.actions import PurchaseTally
-from fleet.plan.changes import SYMBOLS, PlannedChange
+from fleet.plan.changes import SYMBOLS, PlannedChange, utc
 from fleet.plan.consequences import GangImpact, HourlyBill
 from model.quantity import format_amount
 
@@ -68,9 +67,10 @@ REFUSED: Final = "Refused by the guard rails; the last good revision stays in fo
 def document(plan: "Plan") -> PlanDocument:
     """Returns what is told of a plan."""
     told = (PlanSection(title, tuple(lines(plan))) for title, lines in _SECTIONS.items())
-    notes = ("No changes. The fleet is as declared.",) if plan.empty else ()
+    notes = [plan.held] if plan.held else []
+    notes += ["No changes. The fleet is as declared."] if plan.empty else []
     return PlanDocument(
-        tuple(_facts(plan)), notes, tuple(it for it in told if it.lines), tuple(_totals(plan)), plan.refusals
+        tuple(_facts(plan)), tuple(notes), tuple(it for it in told if it.lines), tuple(_totals(plan)), plan.refusals
     )
 
 
@@ -86,10 +86,7 @@ def _facts(plan: "Plan") -> Iterator[tuple[str, str]]:
     yield "base", plan.base_revision or "nothing"
     yield "head", plan.head_revision or "the fleet given"
     yield "plan", plan.plan_id[:12]
-    yield (
-        "observed",
-        datetime.fromtimestamp(plan.observed_at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-    )
+    yield "observed", utc(plan.observed_at_s)
     yield "region", plan.region or "not known without a world"
     yield "prices", plan.price_source or "not known without a world"
 

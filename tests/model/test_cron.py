@@ -1,12 +1,13 @@
 """Five-field cron: robfig/cron's rules, and budget windows."""
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.cron import Cron, InvalidCron, window_active
+from model.cron import Cron, InvalidCron, window_active, window_end
 
 
 def at(text: str) -> float:
@@ -151,3 +152,29 @@ def _matches(cron: Cron, moment: datetime) -> bool:
         and moment.month in cron.months
         and (all(days) if cron.both_days else any(days))
     )
+
+
+NOON = 1_800_014_400.0
+"""12:00 UTC of a Friday."""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "duration_s", "end_s"),
+    [
+        ("0 11 * * *", 7200.0, NOON + 3600),
+        ("0 12 * * *", 60.0, NOON + 60),
+        ("0 11 * * *", 3600.0, NOON),
+        ("0 10 * * *", 3600.0, NOON),
+        ("0 * * * *", 3600.0, inf),
+        ("0,30 11 * * *", 3600.0, NOON + 1800),
+        ("* * * * *", 3600.0, inf),
+        ("0 0 29 2 *", inf, inf),
+    ],
+)
+def test_when_a_window_ends(schedule: str, duration_s: float, end_s: float) -> None:
+    """It ends where no opening is within its duration any more; outside of one it is over now."""
+    cron = Cron.parse(schedule)
+    assert window_end(cron, duration_s, NOON) == end_s
+    if NOON < end_s < inf:
+        assert window_active(cron, duration_s, end_s - 1)
+        assert not window_active(cron, duration_s, end_s)

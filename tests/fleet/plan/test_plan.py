@@ -185,6 +185,59 @@ def test_without_a_world_only_declarations_are_compared() -> None:
     assert it.machines == ()
 
 
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+def frozen_fleet(schedule: str, duration: str, *blocks: str, pool: dict[str, Any] | None = None) -> Fleet:
+    """It is 08:00 UTC."""
+    window = {"name": "launch-week", "schedule": schedule, "duration": duration, "blocks": list(blocks)}
+    builder = FleetBuilder().pool(**{"disruption": {"budgets": [{"nodes": "100%"}]}, **(pool or {})})
+    builder.team(quotas={"h100": {GPU: 99}}).queue()
+    return builder.policy(guardRails={"maxPercentRemoved": "Unlimited"}, freezeWindows=[window]).build()
+
+
+def test_a_plan_says_on_top_until_when_a_freeze_window_holds_it() -> None:
+    before = frozen_fleet("0 7 * * *", "3h", "Sync")
+    world = standing(1, busy=1, before=before)
+    it = plan(world, frozen_fleet("0 7 * * *", "3h", "Sync", pool={"weight": 1}))
+    words = "held: freeze window 'launch-week' until 2027-01-15T10:00:00Z; then it comes into force"
+    assert it.held == words == to_json(it)["held"]
+    assert to_text(it).splitlines()[7] == words
+    assert it.refusals == ()
+    assert plan(world, before).held == "", "there is nothing to hold"
+    assert plan(world, frozen_fleet("0 7 * * *", "1m", "Sync")).held == "", "the way out of a window is open"
+    closed = frozen_fleet("0 9 * * *", "3h", "Sync")
+    assert plan(standing(1, before=closed), fleet(pool={"weight": 1})).held == ""
+    endless = frozen_fleet("* * * * *", "1h", "Sync")
+    assert "open, with no end in sight" in plan(standing(1, before=endless), fleet(pool={"weight": 1})).held
+    offline = declared_plan(before, fleet(pool={"weight": 1}), Snapshot(now_s=NOW), base_revision="a")
+    assert offline.held == words
+
+
+def test_a_plan_says_which_freeze_window_a_replacement_waits_for() -> None:
+    before = frozen_fleet("0 7 * * *", "3h", "Disruption")
+    it = plan(standing(1, busy=1, before=before), frozen_fleet("0 7 * * *", "3h", "Disruption", pool=CHANGED))
+    [change] = it.machines
+    assert change.verb == "replace"
+    assert change.when.until == "freeze window 'launch-week'"
+    assert re.fullmatch(r"in about 2h(15m|30m)?, when freeze window 'launch-week' ends", str(change.when))
+    assert to_json(it)["resource_changes"][-1]["when"]["until"] == "freeze window 'launch-week'"
+
+
+@pytest.mark.parametrize(("reasons", "waits"), [(["Drifted"], True), ([], True), (["Empty"], False)])
+def test_a_plan_says_which_budget_a_replacement_waits_for(reasons: list[str], waits: bool) -> None:
+    """Working hours without disruption: what is not what is declared goes in the evening."""
+    budgets: list[dict[str, Any]] = [{"nodes": 0, "schedule": "0 7 * * *", "duration": "4h"}, {"nodes": "100%"}]
+    if reasons:
+        budgets[0]["reasons"] = reasons
+    working: dict[str, Any] = {"disruption": {"budgets": budgets}}
+    it = plan(standing(1, busy=1, before=fleet(pool=working)), fleet(pool={**working, **CHANGED}))
+    [change] = it.machines
+    words = "the window of a budget of h100 ('0 7 * * *')"
+    assert change.when.until == (words if waits else "")
+    assert (change.when.after_s > 2.9 * 3600) is waits
+
+
 # -- its name ---------------------------------------------------------------------------------------------------------
 
 
