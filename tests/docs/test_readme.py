@@ -15,11 +15,12 @@ import yaml
 
 from agent.cli import exits
 from agent.cli.app import app
+from agent.clouds import cloud_provider
 from agent.demo.steps import STEPS
 from agent.sandbox.example import example_fleet
 from fleet.gangs.lifecycle import new_gang
 from fleet.plan import declared_plan
-from fleet.plan.render import to_json
+from fleet.plan.render import to_json, to_text
 from fleet.scheduling.prefilter import prefilter
 from fleet.snapshot import Snapshot
 from model import report
@@ -238,6 +239,26 @@ def test_the_edit_of_the_fleet_still_applies(path: Path, tmp_path: Path) -> None
     for edit in edits[2:]:
         subprocess.run(shlex.split(edit), cwd=tmp_path, check=True, timeout=30)
         assert inspect({file.name: file.read_bytes() for file in tmp_path.iterdir()}).fleet is None
+
+
+def test_the_plan_shown_is_the_plan_of_that_edit() -> None:
+    """As far as it can be told without the cluster of the walk: what is declared, and what that allows."""
+    before = sandbox_files()
+    after = {name: content.replace(b"limits: {nodes: 8,", b"limits: {nodes: 9,") for name, content in before.items()}
+    prod, research, rest = after["teams.yaml"].partition(b"name: research")
+    after["teams.yaml"] = prod + research + rest.replace(b"nvidia.com/gpu: 32", b"nvidia.com/gpu: 40", 1)
+    snapshot = Snapshot(now_s=0.0, catalog=cloud_provider().catalog("us-east-1"))
+    told = to_text(declared_plan(load(before), load(after), snapshot, base_revision="a")).splitlines()
+    shown = re.search(
+        r"^    Declarations:\n(?:    .*\n|\n)+?    Limits allow.*\n", README.read_text("utf-8"), re.MULTILINE
+    )
+    assert shown
+    lines = [line.removeprefix("    ") for line in shown[0].splitlines()]
+    for title in ("Declarations:", "Quotas:"):
+        block = told[told.index(title) : told.index("", told.index(title))]
+        assert lines[lines.index(title) :][: len(block)] == block
+    assert lines[-1] == next(line for line in told if line.startswith("Limits allow"))
+    assert told[4] == "# region: us-east-1"
 
 
 def test_the_shown_steps_are_the_demos() -> None:
