@@ -138,7 +138,7 @@ def _head(request: PlanRequest, base: str) -> tuple[Mapping[str, bytes], str]:
     repository = _repository(request)
     if not base or not request.merge or repository.contains(base, request.head):
         return repository.snapshot(request.head).files, request.head
-    return repository.merged_files(base, request.head).files, f"{request.head} merged into {base}"
+    return repository.merge_result(base, request.head).files, f"{request.head} merged into {base}"
 
 
 def _contains(request: PlanRequest, base: str) -> bool:

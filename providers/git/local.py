@@ -40,7 +40,7 @@ class LocalRepository:
         ours, theirs = self.resolve(base), self.resolve(head)
         return self._common(ours, theirs) == ours
 
-    def merged_files(self, base: str, head: str) -> Files:
+    def merge_result(self, base: str, head: str) -> Files:
         """The files after merging `head` into `base`, without writing to the repository.
 
         Errors: MergeConflict with a remedy, also for histories that nothing joins, and those of `snapshot`.

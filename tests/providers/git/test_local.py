@@ -66,11 +66,11 @@ def test_merging_leaves_the_repository_as_it_was(work: WorkTree) -> None:
     work.commit("m.yaml", "m")
     local = open_local(work.path)
     before = sorted(path for path in work.path.rglob("*"))
-    assert list(local.merged_files("main", "topic").files) == ["a.yaml", "m.yaml", "t.yaml"]
+    assert list(local.merge_result("main", "topic").files) == ["a.yaml", "m.yaml", "t.yaml"]
     assert sorted(path for path in work.path.rglob("*")) == before
     work.commit("t.yaml", "other")
     with pytest.raises(MergeConflict) as caught:
-        local.merged_files("main", "topic")
+        local.merge_result("main", "topic")
     assert caught.value.paths == ("t.yaml",)
     words = "topic does not merge into main: conflicts in t.yaml. Rebase it on main, and plan again"
     assert str(caught.value) == words
@@ -81,14 +81,14 @@ def test_a_head_that_is_behind_merges_to_the_base(work: WorkTree) -> None:
     work.commit("b.yaml", "b")
     local = open_local(work.path)
     assert (local.contains(first), local.contains("main", first)) == (True, False)
-    assert local.merged_files("main", first).files == local.snapshot("main").files
+    assert local.merge_result("main", first).files == local.snapshot("main").files
 
 
 def test_histories_that_nothing_joins_do_not_merge(work: WorkTree) -> None:
     work.git("checkout", "-q", "--orphan", "other")
     work.commit("z.yaml", "z")
     with pytest.raises(MergeConflict, match=r"other and main share no history: .* --no-merge"):
-        open_local(work.path).merged_files("main", "other")
+        open_local(work.path).merge_result("main", "other")
 
 
 def test_a_shallow_clone_says_how_to_mend_it(work: WorkTree) -> None:
@@ -104,11 +104,11 @@ def test_a_shallow_clone_says_how_to_mend_it(work: WorkTree) -> None:
     local = open_local(clone)
     assert list(local.snapshot("origin/topic").files)
     with pytest.raises(MergeConflict, match="share no history in this shallow clone: 'git fetch --unshallow'"):
-        local.merged_files("origin/main", "origin/topic")
+        local.merge_result("origin/main", "origin/topic")
     with pytest.raises(RevisionNotFound, match="git fetch --unshallow"):
         local.snapshot("origin/main~3")
     WorkTree(clone).git("fetch", "-q", "--unshallow")
-    mended = sorted(open_local(clone).merged_files("origin/main", "origin/topic").files)
+    mended = sorted(open_local(clone).merge_result("origin/main", "origin/topic").files)
     assert mended == ["a.yaml", "m0.yaml", "m1.yaml", "m2.yaml", "t0.yaml", "t1.yaml", "t2.yaml"]
 
 
