@@ -70,6 +70,8 @@ class Pushed:
     """It was in force before this process started: it has passed the guard rails already."""
     lineage: Lineage | None = field(default=None, compare=False, repr=False)
     """Tells which revisions it may follow; None: any."""
+    confirms: frozenset[str] = frozenset()
+    """The declarations (`nodepool/h100`) that its commit says may be deleted, though they want that confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class PlanJob:
                 base_revision=self.base_revision,
                 head_revision=self.event.revision,
                 day=self.day,
+                confirmed=self.event.confirms,
             )
         except InvalidFleet as invalid:
             return Planned(self.event, problems=invalid.problems)

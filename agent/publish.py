@@ -3,7 +3,7 @@
 Never read back to decide, with one exception: the FleetSync says after a restart which revision was in force.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
 from fleet.disruption.drift import drifted_claims
+from fleet.plan.withdrawals import UncountedGang, outside_quota
 from fleet.snapshot import Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -192,13 +193,13 @@ class Publisher(Watcher):
         """Show what has changed; news of a revision at once."""
         if snapshot.now_s - self._shown_at_s < EVERY_S:
             if self._sync.state is not self._shown_state:
-                self.show_sync(len(drifted_claims(fleet, snapshot)))
+                self.show_sync(len(drifted_claims(fleet, snapshot)), outside_quota(fleet, snapshot))
             return
         self._shown_at_s = snapshot.now_s
         try:
             self._show_declared(fleet, snapshot)
         finally:  # whatever cannot be shown of a queue or pool, the sync tells of it
-            self.show_sync(len(drifted_claims(fleet, snapshot)))
+            self.show_sync(len(drifted_claims(fleet, snapshot)), outside_quota(fleet, snapshot))
 
     def _show_declared(self, fleet: Fleet, snapshot: Snapshot) -> None:
         revision = self._sync.state.applied
@@ -215,10 +216,10 @@ class Publisher(Watcher):
         """Shows from the next time on that this request to poll has been heard. Any thread may call it."""
         self._handled_request = plain(request)[:_REQUEST_MOST]
 
-    def show_sync(self, drifting: int = 0) -> None:
+    def show_sync(self, drifting: int = 0, uncounted: Sequence[UncountedGang] = ()) -> None:
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
         before = replace(self._report, handled_request=self._handled_request or self._report.handled_request)
-        report = sync_report(self._reports.name, self._sync.state, drifting, before, self._failures)
+        report = sync_report(self._reports.name, self._sync.state, drifting, before, self._failures, uncounted)
         self._report = report
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

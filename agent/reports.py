@@ -12,6 +12,7 @@ from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
 from fleet.plan.sections import summary
+from fleet.plan.withdrawals import UncountedGang
 from fleet.quota.build_tree import charged_tree
 from fleet.quota.tree import QuotaTree
 from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
@@ -160,7 +161,12 @@ def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) ->
 
 
 def sync_report(
-    name: str, state: SyncState, drifting: int, before: SyncReport, failures: Iterable[SetAside]
+    name: str,
+    state: SyncState,
+    drifting: int,
+    before: SyncReport,
+    failures: Iterable[SetAside],
+    uncounted: Sequence[UncountedGang] = (),
 ) -> SyncReport:
     """The sync's report; `before` carries the history on."""
     applied = state.outcome == "Applied" and state.trouble is None and not state.distrust
@@ -178,6 +184,7 @@ def sync_report(
         words = f"{state.planning} is being planned since {format_instant(since_s)}"
         findings.append(Finding("Reconciling", True, "Planning", words))
     findings += _failed(failures)
+    findings += _uncounted(uncounted)
     findings += _verified(state)
     history = before.history
     if state.attempted and (
@@ -212,6 +219,15 @@ def _verified(state: SyncState) -> list[Finding]:
     if state.outcome in {"Unsigned", "Untrusted"}:
         return [Finding("SourceVerified", False, state.outcome, state.message)]
     return []
+
+
+def _uncounted(gangs: Sequence[UncountedGang]) -> list[Finding]:
+    """Running gangs that no quota counts: a revision that leaves some is refused, but they may be there before any."""
+    if not gangs:
+        return []
+    more = f", and {len(gangs) - SHOWN_FAILURES} more" if len(gangs) > SHOWN_FAILURES else ""
+    words = "; ".join(map(str, gangs[:SHOWN_FAILURES])) + more
+    return [Finding("OutsideQuota", True, "NotDeclared", f"{len(gangs)} gangs run outside any quota: {words}")]
 
 
 def _failed(failures: Iterable[SetAside]) -> list[Finding]:

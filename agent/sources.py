@@ -184,7 +184,8 @@ def git_listener(source: GitSource, enqueue: Enqueue, wanted: str = "") -> Calla
             ill = False
             enqueue(SourceWell())
         if snapshot is not None:  # before what is restored: that is not to be acted on where something newer is known
-            enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, lineage=snapshot.lineage))
+            seen = Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, lineage=snapshot.lineage)
+            enqueue(replace(seen, confirms=snapshot.confirms))
         if restoring and (lost := restored()) is not None:
             enqueue(lost)
         judged()

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,10 +113,10 @@ def _plan(request: PlanRequest) -> Plan:
     files, head_name = _head(request, base_name)
     region = region_for(request.region, files)
     head = load(files, further=catalog_checks(listing_for(region, files)))
-    names = {"base_revision": base_name, "head_revision": head_name}
-    if transport is None:
-        return declared_plan(base, head, _priced(region), **names)
-    return make_plan(base, head, _world(transport, region), **names, day=report.day if report else ())
+    planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
+    world = _world(transport, region) if transport else _priced(region)
+    confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()
+    return planned(base, head, world, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
 
 
 def _priced(region: str) -> Snapshot:

@@ -154,7 +154,7 @@ class _CommitSource:
         if newest is None or newest.revision == self._handed_out:
             return None
         self._handed_out = newest.revision
-        return _Revision(newest.revision, newest.files, newest.signer, newest.lineage)
+        return _Revision(newest.revision, newest.files, newest.signer, newest.lineage, newest.confirms)
 
     def restore(self, hint: str) -> "_Revision":
         found = (
@@ -173,6 +173,7 @@ class _Revision(NamedTuple):
     files: Mapping[str, bytes]
     verified_signer: str | None
     lineage: Lineage | None
+    confirms: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

@@ -144,12 +144,17 @@ class Simulation:
     # -- what people do -----------------------------------------------------------------------------------------------
 
     def push(
-        self, files: Mapping[str, str | bytes], *, signer: str | None = None, lineage: Lineage | None = None
+        self,
+        files: Mapping[str, str | bytes],
+        *,
+        signer: str | None = None,
+        lineage: Lineage | None = None,
+        confirms: frozenset[str] = frozenset(),
     ) -> str:
         """A revision of the fleet repository; its name."""
         revision = f"main@sha1:{len(self.commits.pushed) + 1:040x}"
         found = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
-        self.commits.pushed.append(Pushed(revision, found, signer, lineage=lineage))
+        self.commits.pushed.append(Pushed(revision, found, signer, lineage=lineage, confirms=confirms))
         if self.process is not None:
             self.process.git.due_s = self.now_s  # as the webhook does
         return revision

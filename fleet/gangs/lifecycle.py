@@ -161,8 +161,8 @@ def _given_back(case: _GangStep) -> SaveGang | None:
         return _turned_away(case, *told)
     if off := called_off(gang):
         return SaveGang(released(gang, case.job, *off, now))
-    if stopped := _queue_stopped(case):
-        return SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
+    if closed := _queue_closed(case):
+        return SaveGang(released(gang, case.job, *closed, now))
     if lost := _lost_place(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
         return SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
@@ -273,6 +273,14 @@ def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
     return not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job) or must_go(
         case.fleet, case.snapshot, case.gang, case.job
     )
+
+
+def _queue_closed(case: _GangStep) -> tuple[Reason, str] | None:
+    """Returns why the queue lets nothing start: it is stopped, or not declared any more; None where it does."""
+    if binding_of(case.fleet, case.gang.namespace, case.gang.queue) is None:
+        return Reason.QUEUE_NOT_FOUND, f"queue {case.gang.queue!r} is not declared"
+    stopped = _queue_stopped(case)
+    return (Reason.QUEUE_STOPPED, stopped) if stopped else None
 
 
 def _queue_stopped(case: _GangStep, *policies: str) -> str:

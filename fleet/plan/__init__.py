@@ -32,6 +32,7 @@ from fleet.plan.quotas import (
     quota_changes,
 )
 from fleet.plan.simulated_run import simulate
+from fleet.plan.withdrawals import quota_withdrawn, unconfirmed_deletions
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds.base import format_duration
@@ -115,17 +116,24 @@ class Plan:
 
 
 def declared_plan(
-    before: Fleet, after: Fleet, snapshot: Snapshot, *, base_revision: str = "", head_revision: str = ""
+    before: Fleet,
+    after: Fleet,
+    snapshot: Snapshot,
+    *,
+    base_revision: str = "",
+    head_revision: str = "",
+    confirmed: frozenset[str] = frozenset(),
 ) -> Plan:
     """Returns the plan without a look at the world: declarations, and what they allow at the prices of the catalogue.
 
-    What becomes of machines and gangs is not known, and None.
+    What becomes of machines and gangs is not known, and None. `confirmed` has the declarations (`nodepool/h100`) that
+    the commit says may go.
     """
     allowed = _allowed(before, after, snapshot)
     plan = Plan(
         "", base_revision, head_revision, snapshot.now_s,
         tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, allowed,
-        refusals(GuardedRevision(before, after, not base_revision)),
+        _refusals(GuardedRevision(before, after, not base_revision), snapshot, confirmed),
         tuple(_conflicts(after, snapshot)),
         snapshot.catalog.region,
         snapshot.catalog.price_source,
@@ -142,11 +150,13 @@ def make_plan(
     base_revision: str = "",
     head_revision: str = "",
     day: Sequence[RevisionTally] = (),
+    confirmed: frozenset[str] = frozenset(),
 ) -> Plan:
     """Returns the plan from one fleet to another in the world of `snapshot`.
 
     `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply. `day` is
-    what came of the revisions of the last 24 hours.
+    what came of the revisions of the last 24 hours; `confirmed` has the declarations (`nodepool/h100`) that the commit
+    says may go.
     """
     base = _consequences(before, snapshot) if base_revision else _untouched(snapshot)
     head = _consequences(after, snapshot)
@@ -164,7 +174,7 @@ def make_plan(
         without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
         now=now,
         then=head.bill,
-        refusals=refusals(GuardedRevision(before, after, not base_revision, seen, day)),
+        refusals=_refusals(GuardedRevision(before, after, not base_revision, seen, day), snapshot, confirmed),
         warnings=(*declared.warnings, *beyond, *_unsettled(head)),
         purchase=head.tally,
         tally=tally_of(seen),
@@ -180,6 +190,12 @@ def _held(before: Fleet, now_s: float) -> str:
     if isinf(until_s):
         return f"held: freeze window {window!r} is open, with no end in sight"
     return f"held: freeze window {window!r} until {utc(until_s)}; then it comes into force"
+
+
+def _refusals(guarded: GuardedRevision, snapshot: Snapshot, confirmed: frozenset[str]) -> tuple[str, ...]:
+    before, after = guarded.before, guarded.after
+    withdrawn = quota_withdrawn(before, after, snapshot) if guarded.seen else ""
+    return (*refusals(guarded), *filter(None, (unconfirmed_deletions(before, after, confirmed), withdrawn)))
 
 
 def _allowed(before: Fleet, after: Fleet, snapshot: Snapshot) -> Allowed:

@@ -142,6 +142,7 @@ Usd = Annotated[float, Strict(), Field(ge=0, le=1e9, allow_inf_nan=False)]
 NODES_MAX: Final = 100_000
 """More nodes than any Kubernetes cluster has: what counts nodes is bounded by it, so that three zeros too many show."""
 NodeCount = Annotated[int, Strict(), Field(ge=0, le=NODES_MAX)]
+Deletion = Literal["Delete", "Confirm"]
 Unlimited = Literal["Unlimited"]
 """Lifts a bound on purpose, where one that is left out has a default (as `Never` does among durations)."""
 Namespace = Annotated[str, AfterValidator(_check_namespace), _text_schema(_NAMESPACE, 63)]

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import Amounts, Bool, Duration, Kind, Name, NodeCount, RequirementTerm, Spec, Tags, Usd
+from model.kinds.base import Amounts, Bool, Deletion, Duration, Kind, Name, NodeCount, RequirementTerm, Spec, Tags, Usd
 from model.kinds.node_template import NodeTemplate
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
@@ -240,6 +240,9 @@ class NodePoolSpec(Spec):
     """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""
     replicas: NodeCount | None = None
     """A fixed pool: this many machines, always, whatever the queues hold."""
+    deletion: Deletion = "Delete"
+    """Whether taking this declaration away is enough. Confirm: a revision that does is refused, unless an earlier one
+    said `Delete`, or its commit has the trailer `Muster-Confirm-Deletion: nodepool/<name>`."""
 
     @property
     def prefers_none(self) -> bool:

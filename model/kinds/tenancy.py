@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import Amounts, Bool, Duration, Kind, Name, Namespace, Spec
+from model.kinds.base import Amounts, Bool, Deletion, Duration, Kind, Name, Namespace, Spec
 
 
 class FlavorQuota(Spec):
@@ -47,6 +47,9 @@ class TeamSpec(Spec):
     """Classes its jobs may name; empty = all."""
     budget: TeamBudget | None = None
     """Unset = no bound."""
+    deletion: Deletion = "Delete"
+    """Whether taking this declaration away is enough. Confirm: a revision that does is refused, unless an earlier one
+    said `Delete`, or its commit has the trailer `Muster-Confirm-Deletion: team/<name>`."""
 
 
 class Team(Kind):

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import overload
 
 from providers.git.selector import Target
@@ -14,6 +15,12 @@ TRAILER = "Muster-Rewind"
 _TRAILER = re.compile(rb"^Muster-Rewind:[ \t]*([0-9a-f]{40})[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _REVISION = re.compile(r"(?:(?P<label>.*)@)?sha1:(?P<oid>[0-9a-f]{40})")
 _OID_BYTES = 20
+CONFIRMATION = "Muster-Confirm-Deletion"
+_CONFIRMATION = re.compile(
+    rb"^Muster-Confirm-Deletion:[ \t]*((?:nodepool|team)/[a-z0-9][a-z0-9.-]{0,62})[ \t]*$", re.MULTILINE | re.IGNORECASE
+)
+MOST_TRAILERS = 100
+"""Trailers of one kind that are read of a message; what further ones say is not said."""
 
 
 class HistoryRule(Enum):
@@ -94,6 +101,20 @@ def _told(target: Target, in_force: str, oid: str, how: str) -> str:
 
 def statements(signed: bytes) -> frozenset[str]:
     """The commits that a commit or tag, whose signature has been verified, says may be left behind: its trailers."""
-    message = signed.partition(b"\n\n")[2]
+    return _said(_TRAILER, signed)
+
+
+def confirmations(raw: bytes) -> frozenset[str]:
+    """The declarations (`nodepool/h100`) that a commit or tag says may be deleted: its trailers.
+
+    Whoever asks for signatures passes what was verified. In a repository without, it is a word against slips.
+    """
+    return _said(_CONFIRMATION, raw)
+
+
+def _said(trailer: re.Pattern[bytes], raw: bytes) -> frozenset[str]:
+    """What the trailers say that stand in the last paragraph of the message of a commit or tag."""
+    message = raw.partition(b"\n\n")[2]
     last_paragraph = message.rstrip().rpartition(b"\n\n")[2]
-    return frozenset(found.decode().lower() for found in _TRAILER.findall(last_paragraph))
+    found = islice(trailer.finditer(last_paragraph), MOST_TRAILERS)
+    return frozenset(each[1].decode().lower() for each in found)

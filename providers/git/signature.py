@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 from providers.git.errors import SignatureRejected
-from providers.git.history import statements
+from providers.git.history import confirmations, statements
 from providers.git.selector import TAGS, Target
 from providers.git.sshsig import BEGIN
 
@@ -55,10 +55,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verified:
-    """Who vouches for a revision, and which commits the signed text says may be left behind."""
+    """Who vouches for a revision, and what the signed text says may be left behind (commits) and deleted."""
 
     signer: str
     leaves: frozenset[str] = frozenset()
+    confirms: frozenset[str] = frozenset()
 
 
 def verify_revision(found: Evidence, mode: Mode, signers: Signers, seen_s: float) -> Verified:
@@ -68,7 +69,8 @@ def verify_revision(found: Evidence, mode: Mode, signers: Signers, seen_s: float
         done.append(verify_commit(found, signers, seen_s))
     if mode in {Mode.TAG, Mode.TAG_AND_HEAD}:
         done.append(verify_tag(found, signers, seen_s))
-    return Verified(done[-1].signer, frozenset().union(*(one.leaves for one in done)))
+    leaves, confirms = ((one.leaves for one in done), (one.confirms for one in done))
+    return Verified(done[-1].signer, frozenset().union(*leaves), frozenset().union(*confirms))
 
 
 def verify_commit(found: Evidence, signers: Signers, seen_s: float) -> Verified:
@@ -105,7 +107,7 @@ def _check_oid(kind: str, content: bytes, oid: str) -> None:
 def _verify(signed: SignedObject, signers: Signers, what: str, seen_s: float) -> Verified:
     if not signed.signature:
         raise SignatureRejected(f"{what} is not signed")
-    return Verified(signers.signer(signed, seen_s), statements(signed.payload))
+    return Verified(signers.signer(signed, seen_s), statements(signed.payload), confirmations(signed.payload))
 
 
 def split_commit(raw: bytes) -> SignedObject:

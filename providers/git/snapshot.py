@@ -10,7 +10,7 @@ import pygit2
 
 from providers.git.errors import CorruptRepository, RevisionNotFound
 from providers.git.files import FileLimits
-from providers.git.history import Lineage
+from providers.git.history import Lineage, confirmations
 from providers.git.opening import reading
 from providers.git.selector import Target
 from providers.git.tree import scan_tree, tree_oid
@@ -29,7 +29,8 @@ class RevisionSnapshot:
 
     `revision` is Flux's text (`main@sha1:<oid>`); `tree_oid` is equal exactly where the files' folder is equal;
     `files` maps paths from the repository's root, sorted; `verified_signer` is None where no signature is demanded;
-    `lineage` tells what this revision may follow, None where every order of revisions is allowed.
+    `lineage` tells what this revision may follow, None where every order of revisions is allowed; `confirms` are the
+    declarations (`nodepool/h100`) that its message says may be deleted, of a signed text where signatures are demanded.
     """
 
     revision: str
@@ -40,6 +41,7 @@ class RevisionSnapshot:
     author: str
     verified_signer: str | None = None
     lineage: Lineage | None = None
+    confirms: frozenset[str] = frozenset()
 
 
 def read_snapshot(repo: Any, target: Target, sub_path: str, limits: FileLimits) -> RevisionSnapshot:
@@ -51,8 +53,8 @@ def read_snapshot(repo: Any, target: Target, sub_path: str, limits: FileLimits) 
         if not isinstance(commit, pygit2.Commit):
             raise RevisionNotFound(f"{target.oid} is not a commit")
         when = datetime.fromtimestamp(min(max(commit.commit_time, 0), _LAST_SECOND), UTC)
-        author = _person(commit.author)
-    return RevisionSnapshot(target.revision, target.oid, folder, found.files, when, author)
+        author, confirms = _person(commit.author), confirmations(commit.read_raw())
+    return RevisionSnapshot(target.revision, target.oid, folder, found.files, when, author, confirms=confirms)
 
 
 def history_of(repo: Any, oid: str) -> tuple[bytes, bool]:

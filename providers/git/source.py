@@ -22,7 +22,7 @@ from providers.git.errors import (
     UnsupportedRepository,
 )
 from providers.git.files import Files
-from providers.git.history import Ancestors, HistoryRule, Lineage
+from providers.git.history import Ancestors, HistoryRule, Lineage, confirmations
 from providers.git.messages import (
     Answer,
     FetchRef,
@@ -41,7 +41,7 @@ from providers.git.messages import (
 from providers.git.record import SourceRecord
 from providers.git.selector import Target, revision_target
 from providers.git.settings import GitSettings, mirror_root
-from providers.git.signature import Evidence, Mode, Signers, verify_revision
+from providers.git.signature import Evidence, Mode, Signers, Verified, verify_revision
 from providers.git.snapshot import RevisionSnapshot
 from providers.git.trust import SignerFiles
 
@@ -171,7 +171,7 @@ class GitSource:
         try:
             listed = verification.read()
             if (self._in_force, listed) != self._judged:
-                signer, _ = self._verify(known[1], listed.parse())
+                signer = self._verify(known[1], listed.parse()).signer
                 self._standing = TrustStanding(self._in_force, signer, "")
                 self._judged = self._in_force, listed
         except SourceError as error:
@@ -257,8 +257,10 @@ class GitSource:
         settings, target = self._settings, found.tip.target
         evidence = Evidence(target, found.tip.raw, found.commit, found.tag)
         signer, leaves = None, frozenset[str]()
+        confirms = confirmations(found.commit) | confirmations(found.tag)
         if settings.verification is not None:
-            signer, leaves = self._verify(evidence, listed.parse())
+            done = self._verify(evidence, listed.parse())
+            signer, leaves, confirms = done.signer, done.leaves, done.confirms
         self._remember(target.revision, found.tip, evidence)
         tag_signed = settings.verification is not None and settings.verification.mode is not Mode.HEAD
         any_order = settings.history is HistoryRule.ANY
@@ -272,16 +274,17 @@ class GitSource:
             found.author,
             signer,
             lineage=lineage,
+            confirms=confirms,
         )
 
-    def _verify(self, evidence: Evidence, signers: Signers) -> tuple[str, frozenset[str]]:
+    def _verify(self, evidence: Evidence, signers: Signers) -> Verified:
         verification = self._settings.verification
         mode = Mode.HEAD if verification is None else verification.mode
         seen_s = self._record.first_seen(evidence.target.oid if mode is Mode.HEAD else evidence.raw)
         done = verify_revision(evidence, mode, signers, seen_s)
         if verification is not None:
             verification.check_approval(evidence.target.oid)
-        return done.signer, done.leaves
+        return done
 
     def _lineage(self, found: RevisionRead, leaves: frozenset[str], *, tag_signed: bool) -> Lineage:
         allowed = leaves | self._settings.allow_rewind

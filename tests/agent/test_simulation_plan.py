@@ -96,6 +96,17 @@ def gone(*names: str) -> Change:
     return change
 
 
+def left_to(heir: str, *names: str) -> Change:
+    """Take pools away, and keep their flavors and quotas for another: what runs stays counted."""
+
+    def change(docs: Docs) -> None:
+        for name in names:
+            docs.pop(name)
+            docs[f"flavor {name}"] = doc("Flavor", name, nodePools=[heir])
+
+    return change
+
+
 def both(*changes: Change) -> Change:
     def change(docs: Docs) -> None:
         for one in changes:
@@ -111,10 +122,19 @@ def quota(name: str, flavor: str, **amounts: int) -> Change:
     return change
 
 
+def cut(name: str, *layouts: str) -> Change:
+    """One more pool of cut GPUs."""
+    sharing = {"mig": {"layouts": list(layouts)}}
+    return lambda docs: docs.update(
+        {name: pool(name, (P4DE,), zones=[B, C], disruption=OPEN, sharing=sharing, limits={"nodes": 1})}
+    )
+
+
 def thin_only(docs: Docs) -> None:
+    """The quota of thick cuts stays, for another pool."""
     docs["mig"]["spec"]["sharing"] = {"mig": {"layouts": ["thin"]}}
-    docs["t"]["spec"]["quotas"]["mig"] = {"guaranteed": {"nvidia.com/mig-1g.10gb": 56}}
-    del docs["thick"]
+    cut("mig2", "thick")(docs)
+    docs["flavor mig"] = doc("Flavor", "mig", nodePools=["mig", "mig2"])
 
 
 LABELLED = {"template": {"labels": {"x": "y"}}}
@@ -139,8 +159,8 @@ CHANGES: Mapping[str, Change] = {
     "only empty machines are given back": spec("h100", disruption={**OPEN, "consolidationPolicy": "WhenEmpty"}),
     "nothing is given back": spec("h100", disruption={**OPEN, "consolidateAfter": "Never"}),
     "a pool goes": gone("g"),
-    "a pool with gangs goes": gone("h100"),
-    "a pool with cut GPUs goes": both(gone("mig"), gone("thick"), gone("thin")),
+    "a pool with gangs goes": left_to("g", "h100"),
+    "a pool with cut GPUs goes": both(left_to("mig2", "mig"), cut("mig2", "thick", "thin")),
     "a layout that runs is not allowed any more": thin_only,
     "a fixed pool": spec("g", replicas=3, limits=None, capacityTypes=["on-demand"], disruption=None),
     "less quota": quota("t", "h100", **{GPU: 8}),
@@ -162,12 +182,8 @@ CHANGES: Mapping[str, Change] = {
         spec("queue u", flavors=["more", "h100", "g"]),
     ),
     "a pool renamed": both(
-        gone("h100"),
+        left_to("h100b", "h100"),
         lambda docs: docs.update(new=pool("h100b", (P5,), zones=[A, B], disruption=OPEN, limits={"nodes": 6})),
-        quota("t", "h100b", **{GPU: 24}),
-        quota("u", "h100b", **{GPU: 8}),
-        spec("queue t", flavors=["h100b", "g", "mig"]),
-        spec("queue u", flavors=["h100b", "g"]),
     ),
     "limits in money": spec("h100", limits={"usdPerHour": 60}),
     "limits of nothing": spec("g", limits={"nodes": 0}),
@@ -217,6 +233,11 @@ CHANGES: Mapping[str, Change] = {
 }
 
 
+DRAINED = spec("queue u", stopPolicy="HoldAndDrain")
+BEFORE: Mapping[str, Change] = {"a queue goes": DRAINED, "a team goes": DRAINED}
+"""What is pushed, and comes to rest, before the change."""
+
+
 class State(NamedTuple):
     machines: Counter[tuple[str, ...]]
     gangs: Mapping[str, tuple[str, str]]
@@ -236,10 +257,14 @@ def state(claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> State:
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_the_plan_says_is_what_happens(name: str) -> None:
     docs = deepcopy(fleet())
+    scene = running()
+    if name in BEFORE:
+        BEFORE[name](docs)
+        scene.sim.push(files(*docs.values()))
+        scene.sim.advance(SETTLES_S)
     CHANGES[name](docs)
     pushed = files(*docs.values())
     head = load({path: text.encode() for path, text in pushed.items()})
-    scene = running()
     before: Snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
     base = scene.sim.brain.sync.fleet
     assert base is not None
@@ -285,6 +310,30 @@ def test_who_plans_a_push_beforehand_has_the_name_by_which_the_agent_applies_it(
     assert refused["appliedRevision"] == sync["appliedRevision"] != refused["attemptedRevision"]
     assert refused["appliedPlan"] == names[0], "it stays that of the revision in force"
     assert refused["plan"]["id"] != names[0]
+
+
+STRANDING: Mapping[str, Change] = {
+    "a queue": gone("queue u"),
+    "a team": gone("queue u", "u"),
+    "a pool": gone("h100"),
+    "a pool with cut GPUs": both(gone("mig"), gone("thick"), gone("thin")),
+    "the quota of one cut": quota("t", "mig", **{"nvidia.com/mig-1g.10gb": 56}),
+}
+
+
+@pytest.mark.parametrize("name", STRANDING)
+def test_what_would_leave_gangs_outside_any_quota_is_refused(name: str) -> None:
+    """Everybody runs on as before."""
+    docs = fleet()
+    STRANDING[name](docs)
+    scene = running()
+    before = state(scene.sim.claims(), scene.sim.gangs())
+    scene.sim.push(files(*docs.values()))
+    scene.sim.advance(300)
+    sync = scene.sim.sync()
+    assert sync["history"][0]["outcome"] == "Refused"
+    assert "running gangs outside any quota: " in sync["conditions"][0]["message"]
+    assert state(scene.sim.claims(), scene.sim.gangs()) == before
 
 
 def test_a_plan_says_that_machines_will_expire_and_that_it_never_ends() -> None:

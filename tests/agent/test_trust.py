@@ -119,9 +119,9 @@ def list_signers(folder: Path, *names: str, options: str = "") -> Path:
     return path
 
 
-def push(work: WorkTree, pool: str, *flags: str, message: str = "change") -> str:
+def push(work: WorkTree, pool: str, *flags: str, message: str = "change", **spec: Any) -> str:
     """Commit a fleet with one pool of this name, signed unless the flags say otherwise."""
-    for name, text in simple().items():
+    for name, text in simple(**spec).items():
         work.write(name, text.replace("h100", pool))
     work.seconds += 1
     date = f"{work.seconds} +0000"
@@ -489,3 +489,66 @@ def test_a_huge_file_stalls_the_source_with_its_name_and_leaves_the_fleet_alone(
     push(work, "mended")
     assert stalled(agent.poll()) == ("", "")
     assert agent.pools == ["mended"]
+
+
+# -- what may be deleted ----------------------------------------------------------------------------------------------
+
+
+def test_a_deletion_that_wants_it_is_confirmed_by_a_signed_trailer_of_that_commit(work: WorkTree, begin: Begin) -> None:
+    """Not by an unsigned one, not by what the body says, nor by an earlier commit."""
+    start = push(work, "old", deletion="Confirm")
+    agent = begin()
+    agent.poll()
+    push(work, "new")
+    reason, message = stalled(agent.poll())
+    assert (reason, agent.pools) == ("Refused", ["old"])
+    assert "it deletes nodepool/old, which want that confirmed" in message
+    assert "or write `Muster-Confirm-Deletion: nodepool/old` into the commit" in message
+    word = "Muster-Confirm-Deletion: nodepool/old"
+    work.git("reset", "-q", "--hard", start)
+    push(work, "new", "--no-gpg-sign", message=f"new\n\n{word}")
+    assert stalled(agent.poll())[0] == "SourceFailed"
+    for untold in (f"{word}\n\nis what the body says", "new\n\nMuster-Confirm-Deletion: nodepool/other"):
+        work.git("reset", "-q", "--hard", start)
+        push(work, "new", message=untold)
+        assert stalled(agent.poll())[0] == "Refused"
+    push(work, "new", message=f"now\n\nReviewed-by: bob\n{word}")
+    push(work, "new", message="and more")
+    assert stalled(agent.poll())[0] == "Refused", "the tip does not say it"
+    push(work, "new", message=f"now\n\nReviewed-by: bob\n{word}")
+    assert stalled(agent.poll()) == ("", "")
+    assert agent.pools == ["new"]
+
+
+def test_a_deletion_is_confirmed_by_two_revisions_as_well(work: WorkTree, begin: Begin) -> None:
+    push(work, "old", deletion="Confirm")
+    agent = begin()
+    agent.poll()
+    push(work, "old", deletion="Delete")
+    agent.poll()
+    push(work, "new")
+    assert stalled(agent.poll()) == ("", "")
+    assert agent.pools == ["new"]
+
+
+def test_where_nobody_signs_a_trailer_is_a_word_against_slips(work: WorkTree, begin: Begin) -> None:
+    push(work, "old", "--no-gpg-sign", deletion="Confirm")
+    agent = begin(verification=None)
+    agent.poll()
+    push(work, "new", "--no-gpg-sign")
+    assert stalled(agent.poll())[0] == "Refused"
+    push(work, "new", "--no-gpg-sign", message="new\n\nmuster-confirm-deletion:  nodepool/OLD")
+    assert stalled(agent.poll()) == ("", "")
+
+
+def test_with_signed_tags_it_is_the_tag_that_says_it(work: WorkTree, begin: Begin, tmp_path: Path) -> None:
+    push(work, "old", deletion="Confirm")
+    work.git("tag", "-sm", "t", "v1.0.0")
+    agent = begin(selector=SemVer("*"), verification=Verification(tmp_path / "signers", mode=Mode.TAG))
+    agent.poll()
+    push(work, "new", "--no-gpg-sign", message="new\n\nMuster-Confirm-Deletion: nodepool/old")
+    work.git("tag", "-sm", "t", "v1.1.0")
+    assert stalled(agent.poll())[0] == "Refused", "nobody has signed the commit"
+    work.git("tag", "-sm", "t\n\nMuster-Confirm-Deletion: nodepool/old", "v1.2.0")
+    assert stalled(agent.poll()) == ("", "")
+    assert agent.pools == ["new"]

@@ -211,7 +211,7 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("claim deleted", lambda: holding(RESERVED), claim(deleting=True), (SaveGang, PENDING, "MachineLost")),
     ("queue held", lambda: holding(RESERVED), queue("Hold"), (SaveGang, PENDING, "QueueStopped")),
     ("queue drained", lambda: holding(RESERVED), queue("HoldAndDrain"), (SaveGang, PENDING, "QueueStopped")),
-    ("queue removed", lambda: holding(RESERVED), no_queue, (SaveGang, ADMITTED, "Admitted")),
+    ("queue removed", lambda: holding(RESERVED), no_queue, (SaveGang, PENDING, "QueueNotFound")),
     ("unsuspended by hand", lambda: holding(RESERVED), job(suspended=False), (StopJob,)),
     ("asks other pods now", lambda: holding(RESERVED), job(pod_sets=OTHER_PODS), (CloseGang,)),
     ("job gone", lambda: holding(RESERVED), no_job, (CloseGang,)),

@@ -23,6 +23,7 @@ from pygit2.enums import ObjectType
 
 from providers.git.allowed import AllowedSigners, parse_allowed_signers
 from providers.git.errors import SignatureRejected
+from providers.git.history import MOST_TRAILERS, confirmations
 from providers.git.opening import open_repository
 from providers.git.selector import Target
 from providers.git.signature import (
@@ -501,3 +502,28 @@ def test_the_list_is_read_anew_and_its_absence_allows_nobody(tmp_path: Path, ada
 def test_a_mode_of_trust_and_its_file_go_together(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Verification(**given)
+
+
+@pytest.mark.parametrize(
+    ("message", "confirmed"),
+    [
+        (
+            b"Drop\n\nMuster-Confirm-Deletion: nodepool/a\nMuster-Confirm-Deletion: team/b.c\n",
+            {"nodepool/a", "team/b.c"},
+        ),
+        (b"Drop\n\nMuster-Confirm-Deletion: nodepool/a\n\nmore", set()),
+        (b"Muster-Confirm-Deletion: nodepool/a", {"nodepool/a"}),
+        (b"Drop\n\n Muster-Confirm-Deletion: nodepool/a", set()),
+        (b"Drop\n\nMuster-Confirm-Deletion: nodepool/a and more", set()),
+        (b"Drop\n\nMuster-Confirm-Deletion: queue/a", set()),
+        (b"Drop\n\nMuster-Confirm-Deletion: nodepool/" + b"a" * 63, {"nodepool/" + "a" * 63}),
+        (b"Drop\n\nMuster-Confirm-Deletion: nodepool/" + b"a" * 64, set()),
+    ],
+)
+def test_what_a_message_confirms(message: bytes, confirmed: set[str]) -> None:
+    assert confirmations(b"tree 0\nauthor a\n\n" + message) == confirmed
+
+
+def test_a_message_confirms_no_more_than_so_much() -> None:
+    lines = b"\n".join(b"Muster-Confirm-Deletion: team/t%d" % n for n in range(3 * MOST_TRAILERS))
+    assert len(confirmations(b"tree 0\n\nDrop\n\n" + lines)) == MOST_TRAILERS
