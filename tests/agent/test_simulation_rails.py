@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agent.scenes import Doc, Scene, doc, files, pool, queue, team
+from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, pool, queue, team
 
 
 def fixed(replicas: int, *more: Doc) -> dict[str, str]:
@@ -109,3 +109,60 @@ def test_what_several_revisions_may_spend_in_a_day() -> None:
     scene.settle(900)
     assert len(scene.sim.machines()) == 9
     assert "USD/h; without guardRails.perDay.maxUsdPerHourAdded it may be 500.00, twice what one may" in message(scene)
+
+
+# -- quota under running gangs ----------------------------------------------------------------------------------------
+
+
+def two_teams(*more: Doc, drop: bool = False, stop: str = "None") -> dict[str, str]:
+    quotas = {"h100": {"nvidia.com/gpu": 16}}
+    u = () if drop else (team("u", quotas), queue("u", stopPolicy=stop))
+    return files(pool(), team("t", quotas), queue("t"), *u, *more)
+
+
+def condition(scene: Scene, kind: str) -> str:
+    return next((it["message"] for it in scene.sim.sync()["conditions"] if it["type"] == kind), "")
+
+
+def test_a_team_with_running_gangs_goes_in_two_steps() -> None:
+    scene = Scene(two_teams())
+    scene.runs(gpu_job("a", namespace="u"))
+    scene.sim.push(two_teams(drop=True))
+    scene.sim.advance(120)
+    assert outcome(scene) == "Refused"
+    assert "1 running gangs outside any quota: u/a (queue 'u' goes); stop queue u first" in message(scene)
+    assert scene.sim.running("a")
+    scene.sim.push(two_teams(stop="HoldAndDrain"))
+    scene.sim.advance(300)
+    assert scene.state("a") == "Pending"
+    scene.sim.push(two_teams(drop=True))
+    scene.settle(300)
+    assert outcome(scene) == "Applied"
+    assert condition(scene, "OutsideQuota") == ""
+
+
+def test_gangs_that_no_quota_counts_stand_in_the_status_of_the_sync() -> None:
+    """What is in force begins anew on a cluster that has gangs: nothing could be refused."""
+    scene = Scene(two_teams())
+    scene.runs(gpu_job("a", namespace="u"))
+    scene.sim.crash()
+    scene.sim.store.delete(scene.sim.store.resource("FleetSync"), scene.sim.cluster_name)
+    scene.sim.commits.pushed.clear()
+    scene.sim.push(two_teams(drop=True))
+    scene.sim.restart()
+    scene.sim.advance(120)
+    assert outcome(scene) == "Applied"
+    assert scene.sim.running("a")
+    told = "1 gangs run outside any quota: u/a (queue 'u' is not declared)"
+    assert condition(scene, "OutsideQuota") == told
+
+
+def test_a_pool_that_wants_it_goes_with_a_word_in_the_commit() -> None:
+    guarded = fixed(1, pool("old", deletion="Confirm"))
+    scene = Scene(guarded)
+    scene.sim.push(fixed(1))
+    scene.sim.advance(60)
+    assert "it deletes nodepool/old, which want that confirmed" in message(scene)
+    scene.sim.push(fixed(1), confirms=frozenset({"nodepool/old"}))
+    scene.sim.advance(60)
+    assert outcome(scene) == "Applied"

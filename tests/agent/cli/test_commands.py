@@ -396,6 +396,15 @@ def test_explain_a_gang_that_is_not_there(cluster: tuple[Scene, Path]) -> None:
     assert "t/later, t/train" in done.stderr
 
 
+def test_a_plan_reads_what_the_commit_confirms(work: WorkTree) -> None:
+    first = commit(work, files(pool(), pool("old", deletion="Confirm"), team(), queue()))
+    second = commit(work, files(pool(), team(), queue()))
+    done = muster("plan", work.path, "--from", first, "--to", second)
+    assert (done.exit_code, "Muster-Confirm-Deletion: nodepool/old" in done.stdout) == (exits.REFUSED, True)
+    work.git("commit", "-q", "--allow-empty", "-m", "drop", "-m", "Muster-Confirm-Deletion: nodepool/old")
+    assert muster("plan", work.path, "--from", first, "--to", "HEAD").exit_code == exits.OK
+
+
 def test_plan_against_the_world(cluster: tuple[Scene, Path], work: WorkTree) -> None:
     _, kubeconfig = cluster
     first = commit(work, files(pool(limits={"nodes": 2}), team(quotas={"h100": {"nvidia.com/gpu": 16}}), queue()))
