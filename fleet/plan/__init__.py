@@ -60,6 +60,12 @@ class Allowed:
     overcommitted: tuple[Overcommitment, ...] = ()
     """Where the revision guarantees more than the limits of its pools let them hold."""
 
+    @property
+    def exposed(self) -> tuple[Exposure, Exposure] | None:
+        """Returns what limits let be spent before and after; None where no prices are known."""
+        before, after = self.exposed_before, self.exposed_after
+        return (before, after) if before is not None and after is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -133,7 +139,7 @@ def declared_plan(
     plan = Plan(
         "", base_revision, head_revision, snapshot.now_s,
         tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, allowed,
-        _refusals(GuardedRevision(before, after, not base_revision), snapshot, confirmed),
+        _refusals(GuardedRevision(before, after, not base_revision, exposed=allowed.exposed), snapshot, confirmed),
         tuple(_conflicts(after, snapshot)),
         snapshot.catalog.region,
         snapshot.catalog.price_source,
@@ -174,7 +180,9 @@ def make_plan(
         without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
         now=now,
         then=head.bill,
-        refusals=_refusals(GuardedRevision(before, after, not base_revision, seen, day), snapshot, confirmed),
+        refusals=_refusals(
+            GuardedRevision(before, after, not base_revision, seen, day, declared.allowed.exposed), snapshot, confirmed
+        ),
         warnings=(*declared.warnings, *beyond, *_unsettled(head)),
         purchase=head.tally,
         tally=tally_of(seen),

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_snake
 
 from fleet.plan.changes import PlannedChange
 from fleet.plan.consequences import GangImpact, HourlyBill
+from fleet.plan.exposure import Exposure
 from model.fleet import Fleet
 from model.kinds.policy import DailyRails, GuardRails
 
@@ -20,6 +21,7 @@ MOST_TALLIES: Final = 32
 """Most that are kept of a day; beyond, the two oldest become one."""
 LEAST_NODES_ADDED: Final = 10
 LEAST_USD_H_ADDED: Final = 250.0
+LEAST_USD_H_EXPOSED: Final = 1_000.0
 LEAST_GANGS_EVICTED: Final = 3
 """What rails that are not written allow at least, however small the fleet."""
 
@@ -117,6 +119,8 @@ class GuardedRevision:
     """None without a world: only declarations can break a rail then."""
     day: Sequence[RevisionTally] = ()
     """What came of the revisions of the last 24 hours."""
+    exposed: tuple[Exposure, Exposure] | None = None
+    """What limits let be spent before it and with it; None where no prices are known."""
 
     @property
     def rails(self) -> GuardRails:
@@ -130,7 +134,7 @@ def refusals(revision: GuardedRevision) -> tuple[str, ...]:
     Replacements are not removals, and what would happen without the revision as well is not its doing.
     """
     seen = revision.seen
-    told = [_empty_fleet(revision)]
+    told = [_empty_fleet(revision), *_exposure(revision)]
     if seen is not None:
         own, day = tally_of(seen), last_day(revision.day, seen.now_s)
         told += [said for rail in _COUNTED for said in rail.broken(revision, seen, own, day)]
@@ -144,6 +148,33 @@ def _empty_fleet(revision: GuardedRevision) -> str:
         return ""
     hint = "set guardRails.allowEmptyFleet in an earlier revision if that is meant"
     return f"it deletes every node pool ({len(before)}); {hint}"
+
+
+def _exposure(revision: GuardedRevision) -> Iterator[str]:
+    """Yields sentences about what limits let be spent, whatever the queues hold, where the revision raises that."""
+    if revision.exposed is None:
+        return
+    before, after = revision.exposed
+    declared = _number(revision.rails.max_usd_per_hour_exposed)
+    most, told = _exposable(before, declared, first=revision.first)
+    if before.usd_h < after.usd_h > most:
+        line = _meant(f"maxUsdPerHourExposed: {ceil(after.usd_h)}", revision)
+        yield f"its limits let {after.usd_h:.2f} USD/h be spent{told}; {line}"
+    if most < inf and after.unbounded and not before.unbounded:
+        names = ", ".join(after.unbounded)
+        line = _meant("maxUsdPerHourExposed: Unlimited", revision)
+        yield f"nothing bounds what node pools {names} may cost{told}; give them limits or, {line}"
+
+
+def _exposable(before: Exposure, declared: float | None, *, first: bool) -> tuple[float, str]:
+    """Returns the most that limits may let be spent (USD an hour), and why; unwritten, it bounds no first revision."""
+    if declared is not None:
+        return declared, f", guardRails.maxUsdPerHourExposed allows {declared:.2f}"
+    if first:
+        return inf, ""
+    most = max(before.usd_h + LEAST_USD_H_EXPOSED, 2 * before.usd_h)
+    why = f"the greater of {LEAST_USD_H_EXPOSED:.0f} more than the present {before.usd_h:.2f} USD/h and twice as much"
+    return most, f"; without guardRails.maxUsdPerHourExposed it may be {most:.2f} ({why})"
 
 
 def _nodes_replaced(revision: GuardedRevision, seen: Foreseen) -> str:

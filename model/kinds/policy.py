@@ -41,6 +41,9 @@ class GuardRails(Spec):
     """Unset = 10, or as many as exist now if that is more."""
     max_usd_per_hour_added: Usd | Unlimited | None = None
     """Beyond the hourly prices of all nodes without it; unset = 250, or half of the present prices if that is more."""
+    max_usd_per_hour_exposed: Usd | Unlimited | None = None
+    """The most that the limits of all node pools together may let be spent; looked at where a revision raises that.
+    Unset = 1000 more than before, or twice as much if that is more."""
     max_gangs_evicted: GangCount | Unlimited | None = None
     """Unset = 3, or a quarter of the gangs that run, rounded up, if that is more."""
     allow_empty_fleet: Bool = False

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.plan import make_plan
+from fleet.plan import declared_plan, make_plan
 from fleet.plan.consequences import HourlyBill
 from fleet.plan.guards import MOST_TALLIES, RevisionTally, day_with, last_day
 from fleet.plan.render import to_json
@@ -13,7 +13,7 @@ from fleet.snapshot import NOT_READ, ImageKind, Resolutions, Resolved
 from model.fleet import Fleet
 from model.pools import pool_hash
 from tests.fleet.plan.worlds import CHANGED, QUIET, fleet, meant, plan, standing, verbs, wasteful
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, P5, FleetBuilder, gang
 from tests.support.world import World
 
 # -- guard rails ------------------------------------------------------------------------------------------------------
@@ -245,9 +245,10 @@ def test_a_quarter_of_the_gangs_may_be_stopped_where_that_is_more(drained: int, 
 
 def test_a_typo_in_replicas_is_refused_on_an_empty_cluster_too() -> None:
     """Sixty machines for six: 5,880 USD an hour."""
-    world = standing(6, before=fleet(pool={"replicas": 6}, **unwritten()))
+    world = standing(6, before=fleet(pool={"replicas": 6}, **unwritten(maxUsdPerHourExposed=None)))
     it = plan(world, fleet(pool={"replicas": 60}))
-    assert [refusal.partition(";")[0] for refusal in it.refusals] == ["it adds 54 machines", "it adds 5292.00 USD/h"]
+    told = ["its limits let 5880.00 USD/h be spent", "it adds 54 machines", "it adds 5292.00 USD/h"]
+    assert [refusal.partition(";")[0] for refusal in it.refusals] == told
     own = fleet(pool={"replicas": 60}, **unwritten())
     first = make_plan(Fleet(), own, standing(0).snapshot(), base_revision="", head_revision="bbb")
     assert [refusal.endswith("in this revision") for refusal in first.refusals] == [True, True]
@@ -430,3 +431,73 @@ def test_a_day_is_bounded_and_loses_nothing() -> None:
     assert day[0].at_s == NOW + 2 * MOST_TALLIES, "as late as the last of those it stands for"
     assert [it.at_s for it in last_day(day, NOW - 999)] == [NOW - 999] * MOST_TALLIES
     assert last_day(day, NOW + 25 * HOUR_S) == ()
+
+
+# -- what limits let be spent -----------------------------------------------------------------------------------------
+
+UNSET = (
+    "; without guardRails.maxUsdPerHourExposed it may be {} "
+    "(the greater of 1000 more than the present {} USD/h and twice as much)"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rail", "refusal"),
+    [
+        ({"nodes": 1}, {"nodes": 11}, None, ""),
+        (
+            {"nodes": 1},
+            {"nodes": 800},
+            None,
+            "its limits let 78400.00 USD/h be spent"
+            + UNSET.format("1098.00", "98.00") + meant("maxUsdPerHourExposed: 78400"),
+        ),
+        ({"nodes": 20}, {"nodes": 40}, None, ""),
+        (
+            {"nodes": 20},
+            {"nodes": 41},
+            None,
+            "its limits let 4018.00 USD/h be spent"
+            + UNSET.format("3920.00", "1960.00") + meant("maxUsdPerHourExposed: 4018"),
+        ),
+        ({"nodes": 20}, {"nodes": 41}, "Unlimited", ""),
+        (
+            {"nodes": 1},
+            {"nodes": 2},
+            100.0,
+            "its limits let 196.00 USD/h be spent, guardRails.maxUsdPerHourExposed allows 100.00"
+            + meant("maxUsdPerHourExposed: 196"),
+        ),
+        ({"nodes": 5}, {"nodes": 4}, 100.0, ""),
+        (
+            {"nodes": 1},
+            {},
+            None,
+            "nothing bounds what node pools h100 may cost"
+            + UNSET.format("1098.00", "98.00")
+            + "; give them limits or, if it is meant, write `maxUsdPerHourExposed: Unlimited` in an earlier revision",
+        ),
+        ({}, {}, None, ""),
+    ],
+    ids=[
+        "1000 more", "three zeros", "twice as much", "more than twice", "lifted", "beyond what is written",
+        "lower, though still beyond", "no limits any more", "never had limits",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("world", [True, False], ids=["with a world", "without"])
+def test_what_limits_let_be_spent(
+    before: dict[str, Any], after: dict[str, Any], rail: Any, refusal: str, world: bool
+) -> None:
+    rails = {"maxUsdPerHourExposed": rail}
+    old, new = (fleet(pool={"limits": limits, "instanceTypes": [P5.name]}, **rails) for limits in (before, after))
+    make = make_plan if world else declared_plan
+    it = make(old, new, World(old).snapshot(), base_revision="aaa", head_revision="bbb")
+    assert it.refusals == ((refusal,) if refusal else ())
+
+
+def test_the_first_revision_is_bound_only_by_what_it_says() -> None:
+    rich = {"limits": {"nodes": 800}, "instanceTypes": [P5.name]}
+    seen = World(fleet()).snapshot()
+    assert declared_plan(Fleet(), fleet(pool=rich, maxUsdPerHourExposed=None), seen).refusals == ()
+    (refusal,) = declared_plan(Fleet(), fleet(pool=rich, maxUsdPerHourExposed=5.0), seen).refusals
+    assert refusal.endswith("if it is meant, write `maxUsdPerHourExposed: 78400` in this revision")

@@ -9,7 +9,7 @@ from tests.support.world import World
 
 CHANGED: dict[str, Any] = {"template": {"labels": {"a": "b"}}}
 LIFTED: dict[str, Any] = dict.fromkeys(
-    ("maxPercentRemoved", "maxNodesAdded", "maxUsdPerHourAdded", "maxGangsEvicted"), "Unlimited"
+    ("maxPercentRemoved", "maxNodesAdded", "maxUsdPerHourAdded", "maxUsdPerHourExposed", "maxGangsEvicted"), "Unlimited"
 )
 
 
