@@ -15,10 +15,12 @@ from fleet.plan.consequences import (
     Consequences,
     GangImpact,
     HourlyBill,
+    PeakBill,
     bill,
     caused,
     consequences,
     impacts,
+    peak_of,
     stopped_anyway,
 )
 from fleet.plan.exposure import Exposure, exposure_of
@@ -88,6 +90,8 @@ class Plan:
     now: HourlyBill | None
     then: HourlyBill | None
     """Once nothing changes any more, or at the horizon."""
+    peak: PeakBill | None
+    """The most there is on the way."""
     allowed: Allowed
     refusals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
@@ -138,7 +142,7 @@ def declared_plan(
     allowed = _allowed(before, after, snapshot)
     plan = Plan(
         "", base_revision, head_revision, snapshot.now_s,
-        tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, allowed,
+        tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, None, allowed,
         _refusals(GuardedRevision(before, after, not base_revision, exposed=allowed.exposed), snapshot, confirmed),
         tuple(_conflicts(after, snapshot)),
         snapshot.catalog.region,
@@ -170,7 +174,11 @@ def make_plan(
     gangs = impacts(head.gangs, base.gangs, snapshot)
     restless = head.given_up_after_s is not None and base.given_up_after_s is None
     now, counts = bill(snapshot), (_existing(snapshot), _running(snapshot))
-    seen = Foreseen(snapshot.now_s, machines, gangs, now, base.bill, head.bill, *counts, restless=restless)
+    seen = Foreseen(
+        snapshot.now_s, machines, gangs, now, base.bill, head.bill, *counts, restless=restless,
+        more_nodes_at_peak=head.peak.nodes - base.peak.nodes,
+        more_usd_h_at_peak=round(head.peak.usd_h - base.peak.usd_h, 6),
+    )  # fmt: skip
     declared = declared_plan(before, after, snapshot, base_revision=base_revision, head_revision=head_revision)
     beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
     plan = replace(
@@ -180,6 +188,7 @@ def make_plan(
         without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
         now=now,
         then=head.bill,
+        peak=head.peak,
         refusals=_refusals(
             GuardedRevision(before, after, not base_revision, seen, day, declared.allowed.exposed), snapshot, confirmed
         ),
@@ -232,7 +241,7 @@ def _unsettled(head: Consequences) -> Iterator[str]:
 
 def _untouched(snapshot: Snapshot) -> Consequences:
     """Returns what happens while no revision is in force: nothing."""
-    return Consequences((), (), bill(snapshot), None, ())
+    return Consequences((), (), bill(snapshot), peak_of(snapshot), None, ())
 
 
 def _existing(snapshot: Snapshot) -> int:

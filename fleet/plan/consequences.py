@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from fleet.actions import OpenClaims, PurchaseTally, SaveClaim, SaveGang
@@ -12,7 +13,7 @@ from fleet.disruption.drift import DriftMethod, drifts
 from fleet.explain.verdicts import verdicts
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.plan.changes import NOW, PlannedChange, Verb, When
-from fleet.plan.simulated_run import LONGEST_STEP_S, SimulatedRun
+from fleet.plan.simulated_run import LONGEST_STEP_S, SimulatedRun, TimedAction
 from fleet.snapshot import Claim, Gang, GangState, NodeDisruption, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -48,6 +49,19 @@ class HourlyBill:
 
 
 @dataclass(frozen=True, slots=True)
+class PeakBill:
+    """The most machines there are at once in a run, and the most they cost: what is given back again counts as well.
+
+    A machine that is bought in the place of others counts once they are gone, not beside them.
+    """
+
+    nodes: int
+    usd_h: float
+    when: When
+    """When they cost most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Consequences:
     """What becomes of machines and gangs in one run."""
 
@@ -55,6 +69,7 @@ class Consequences:
     gangs: tuple["GangFate", ...]
     bill: HourlyBill
     """Once nothing changes any more, or at the horizon."""
+    peak: PeakBill
     tally: PurchaseTally | None
     undecided: tuple[str, ...]
     """Gangs and machines that the deciders fail on, and how: what becomes of them is not known."""
@@ -69,6 +84,7 @@ def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
         tuple(_machines(fleet, run)),
         tuple(_gangs(run)),
         bill(run.end),
+        peak_of(run.begin, run.actions),
         next((tally for tally in tallies if tally), None),
         tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in run.failed),
         run.given_up_after_s,
@@ -84,6 +100,27 @@ def bill(snapshot: Snapshot) -> HourlyBill:
         if machine is not None and machine.gpu_count:
             gpus[machine.gpu_name or "gpu"] += machine.gpu_count
     return HourlyBill(round(sum(claim.price_usd_h for claim in claims), 6), dict(sorted(gpus.items())))
+
+
+def peak_of(begin: Snapshot, actions: Sequence[TimedAction] = ()) -> PeakBill:
+    """Returns the most that there is from a beginning to the last of the actions."""
+    standing = {name: it for name, it in begin.claims.items() if not it.deleting and it.disruption is None}
+    found = _counted(standing, NOW)
+    for at_s, together in groupby(actions, key=lambda it: it.at_s):
+        for it in together:
+            if isinstance(it.action, OpenClaims):
+                standing |= {claim.name: claim for claim in it.action.claims}
+            elif isinstance(it.action, SaveClaim) and it.action.claim.disruption is not None:
+                standing.pop(it.action.claim.name, None)
+        now = _counted(standing, after(begin, at_s))
+        dearer = now if now.usd_h > found.usd_h else found
+        found = replace(dearer, nodes=max(now.nodes, found.nodes))
+    return found
+
+
+def _counted(standing: Mapping[str, Claim], when: When) -> PeakBill:
+    counted = [claim for claim in standing.values() if standing.keys().isdisjoint(claim.replaces)]
+    return PeakBill(len(counted), round(sum(claim.price_usd_h for claim in counted), 6), when)
 
 
 def caused(

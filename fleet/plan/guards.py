@@ -44,6 +44,10 @@ class Foreseen:
     """Machines that exist now."""
     running: int = 0
     """Gangs that run now."""
+    more_nodes_at_peak: int = 0
+    """Machines beyond those without the revision, where there are most: also such as are given back again."""
+    more_usd_h_at_peak: float = 0.0
+    """Cost beyond that without the revision, where it is highest."""
     restless: bool = False
     """Whether it is the revision that keeps the fleet from coming to rest: what it does in the end is not known."""
 
@@ -81,11 +85,12 @@ class RevisionTally:
 
 
 def tally_of(seen: Foreseen) -> RevisionTally:
-    """Returns the numbers of what a revision causes."""
+    """Returns the numbers of what a revision causes: a burst that is over within the horizon is added, too."""
     verbs = [change.verb for change in seen.machines]
-    usd_h = max(0.0, round(seen.then.usd_h - seen.without.usd_h, 6))
+    usd_h = max(0.0, round(seen.then.usd_h - seen.without.usd_h, 6), seen.more_usd_h_at_peak)
     stopped = sum(gang.stopped for gang in seen.gangs)
-    return RevisionTally(seen.now_s, verbs.count("delete"), verbs.count("create"), usd_h, stopped, seen.existing)
+    added = max(verbs.count("create"), seen.more_nodes_at_peak)
+    return RevisionTally(seen.now_s, verbs.count("delete"), added, usd_h, stopped, seen.existing)
 
 
 def last_day(tallies: Sequence[RevisionTally], now_s: float) -> tuple[RevisionTally, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import PlannedChange, When
-from fleet.plan.consequences import GangImpact
+from fleet.plan.consequences import GangImpact, PeakBill
 from fleet.plan.quotas import Overcommitment, QuotaChange
 from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, PlanSection, document
 from model.plain_text import code_span, fenced, markdown, plain
@@ -159,6 +159,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         "region": plan.region or None,
         "price_source": plan.price_source or None,
         "cost": _cost(plan),
+        "peak": _peak(plan.peak),
         "exposure": _exposure_json(plan),
         "quotas": [_quota_json(change) for change in plan.allowed.quotas],
         "overcommitted": [_overcommitment_json(it) for it in plan.allowed.overcommitted],
@@ -183,6 +184,10 @@ def _cost(plan: "Plan") -> dict[str, float] | None:
     bills = {"before": now.usd_h, "after": then.usd_h, "without": without.usd_h}
     per_hour = {f"usd_per_hour_{name}": usd_h for name, usd_h in bills.items()}
     return per_hour | {f"usd_per_month_{name}": round(usd_h * HOURS_A_MONTH, 2) for name, usd_h in bills.items()}
+
+
+def _peak(peak: PeakBill | None) -> dict[str, Any] | None:
+    return None if peak is None else {"nodes": peak.nodes, "usd_per_hour": peak.usd_h, "when": _when(peak.when)}
 
 
 def _gpus(plan: "Plan") -> dict[str, dict[str, int]] | None:

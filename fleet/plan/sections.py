@@ -190,6 +190,8 @@ def _bill(plan: "Plan") -> Iterator[str]:
     )
     caused_usd_h = then.usd_h - without.usd_h
     yield f"This change: {caused_usd_h:+.2f} USD/h, {caused_usd_h * HOURS_A_MONTH:+,.0f} USD a month."
+    if plan.peak and plan.peak.usd_h > max(now.usd_h, then.usd_h):
+        yield f"Highest on the way: {plan.peak.nodes} machines, {plan.peak.usd_h:.2f} USD/h ({plan.peak.when})."
     if plan.purchase:
         yield _purchase(plan.purchase)
 

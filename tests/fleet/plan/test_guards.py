@@ -8,7 +8,7 @@ import pytest
 from fleet.plan import declared_plan, make_plan
 from fleet.plan.consequences import HourlyBill
 from fleet.plan.guards import MOST_TALLIES, RevisionTally, day_with, last_day
-from fleet.plan.render import to_json
+from fleet.plan.render import to_json, to_text
 from fleet.snapshot import NOT_READ, ImageKind, Resolutions, Resolved
 from model.fleet import Fleet
 from model.pools import pool_hash
@@ -501,3 +501,30 @@ def test_the_first_revision_is_bound_only_by_what_it_says() -> None:
     assert declared_plan(Fleet(), fleet(pool=rich, maxUsdPerHourExposed=None), seen).refusals == ()
     (refusal,) = declared_plan(Fleet(), fleet(pool=rich, maxUsdPerHourExposed=5.0), seen).refusals
     assert refusal.endswith("if it is meant, write `maxUsdPerHourExposed: 78400` in this revision")
+
+
+# -- what is bought for a while ---------------------------------------------------------------------------------------
+
+
+def test_machines_that_are_given_back_within_the_day_are_added_all_the_same() -> None:
+    """A queue is opened for twelve jobs of an hour each: nothing of it stands at the end."""
+    held = fleet(queue={"stopPolicy": "Hold"}, **unwritten())
+    world = World(held)
+    for n in range(12):
+        world.waits(gang(f"g{n}"))
+        world.jobs[f"uid-g{n}"] = replace(world.jobs[f"uid-g{n}"], expected_run_s=3600.0)
+    it = plan(world, fleet())
+    assert it.machines == ()
+    assert it.peak is not None
+    assert (it.peak.nodes, it.peak.usd_h) == (12, 1176.0)
+    assert [told.partition(";")[0] for told in it.refusals] == ["it adds 12 machines", "it adds 1176.00 USD/h"]
+    assert "Highest on the way: 12 machines, 1176.00 USD/h (now)." in to_text(it).splitlines()
+    now = {"after_s": 0.0, "held_by": None, "until": None}
+    assert to_json(it)["peak"] == {"nodes": 12, "usd_per_hour": 1176.0, "when": now}
+
+
+def test_a_machine_that_comes_in_the_place_of_another_is_not_one_more() -> None:
+    it = plan(standing(3, busy=3), fleet(pool=CHANGED))
+    assert it.now is not None
+    assert it.peak is not None
+    assert (it.peak.nodes, it.peak.usd_h) == (3, it.now.usd_h)

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fleet.plan import Allowed, Plan, PlannedChange, WithoutRevision
-from fleet.plan.changes import FieldChange
-from fleet.plan.consequences import GangImpact, HourlyBill
+from fleet.plan.changes import NOW, FieldChange
+from fleet.plan.consequences import GangImpact, HourlyBill, PeakBill
 from fleet.plan.exposure import Exposure
 from fleet.plan.quotas import Overcommitment, QuotaChange
 from fleet.plan.render import MARKDOWN_MOST, to_markdown, to_text
@@ -48,7 +48,7 @@ def plan(words: str, changes: int = 1) -> Plan:
     allowed = Allowed(Exposure({}), Exposure({words: inf}), quotas, (Overcommitment((words,), words, 2, 1),))
     return Plan(
         words, words, words, 0.0, declared, machines, gangs, WithoutRevision(machines, gangs, bill), bill, bill,
-        allowed, (words,) * min(changes, 100), (words,) * changes, words, words,
+        PeakBill(9, 9.0, NOW), allowed, (words,) * min(changes, 100), (words,) * changes, words, words,
     )  # fmt: skip
 
 
