@@ -17,7 +17,7 @@ import yaml
 from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.planning import PlanJob
 from fleet.actions import Action, PublishLayouts
-from fleet.disruption import frozen
+from fleet.disruption import frozen, frozen_until
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
 from fleet.plan.changes import only_freeze_windows
@@ -30,7 +30,8 @@ from model.problem import Problem
 log = structlog.get_logger(__name__)
 
 RECONSIDER_S = 30.0
-"""A refused or frozen revision is planned again this often."""
+RECONSIDER_MOST_S = 600.0
+"""A refused or frozen revision is planned again after this long, then after twice as long, up to the most."""
 RETRY_MOST_S = 300.0
 """Longest pause before a revision whose planning failed is planned again."""
 
@@ -89,6 +90,8 @@ class Sync:
     _layouts_of: str = ""
     _planning: Pushed | None = None
     """What is being planned at present."""
+    _held: int = 0
+    """How often in a row what was pushed has been refused or frozen."""
     _failures: int = 0
     """How often planning has failed since it last succeeded."""
     _catches_up: bool = False
@@ -129,6 +132,7 @@ class Sync:
             return
         self._waiting = event
         self._look_again_s = 0.0 if self._restored is None else self._look_again_s
+        self._held = 0
         self.state = replace(self.state, observed=event.revision)
 
     @property
@@ -178,7 +182,8 @@ class Sync:
             refusal = ("Refused", "; ".join(plan.refusals))
         if refusal is not None:
             self._catches_up = False
-            self._look_again_s = now_s + RECONSIDER_S
+            self._look_again_s = self._reconsidered_s(now_s)
+            self._held += 1
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] != "Frozen")
             return ()
         self._settled(event)
@@ -192,6 +197,12 @@ class Sync:
             self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
         self.adopted(event.revision)
         return self._layouts(fleet)
+
+    def _reconsidered_s(self, now_s: float) -> float:
+        """When a revision that is held back is looked at again: plans cost, and the end of a window is known."""
+        pause_s = min(RECONSIDER_MOST_S, RECONSIDER_S * 2.0 ** min(self._held, 10))
+        _, opens_s = frozen_until(self.fleet or Fleet(), now_s, "Sync")
+        return min(now_s + pause_s, opens_s) if opens_s > now_s else now_s + pause_s
 
     def _settled(self, event: Pushed) -> None:
         """The event has been judged for good."""

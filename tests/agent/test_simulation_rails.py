@@ -2,6 +2,8 @@
 
 import pytest
 
+from agent.simulation import Tempo
+from agent.sync import RECONSIDER_MOST_S
 from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, pool, queue, team
 
 
@@ -9,10 +11,10 @@ def fixed(replicas: int, *more: Doc) -> dict[str, str]:
     return files(pool(replicas=replicas), team(quotas={"h100": {"nvidia.com/gpu": 640}}), queue(), *more)
 
 
-def standing(machines: int, *more: Doc) -> Scene:
+def standing(machines: int, *more: Doc, tempo: Tempo | None = None) -> Scene:
     """A fixed pool that has its machines, bought in steps that the rails let pass."""
     lifted = doc("FleetPolicy", "p", guardRails={"maxUsdPerHourAdded": "Unlimited"})
-    scene = Scene(fixed(machines, lifted))
+    scene = Scene(fixed(machines, lifted), tempo=tempo)
     scene.until(lambda: len(scene.sim.machines()) == machines)
     scene.settle(300)
     scene.sim.push(fixed(machines, *more))
@@ -83,7 +85,7 @@ def test_many_small_pushes_remove_no_more_than_two_may() -> None:
 
 
 def test_the_day_goes_on_after_a_restart_and_ends_after_24_hours() -> None:
-    scene = standing(10)
+    scene = standing(10, tempo=Tempo(tick_s=30.0, listing_s=60.0))
     scene.sim.push(fixed(7))
     scene.sim.advance(60)
     assert [it["nodesRemoved"] for it in scene.sim.sync()["lastDay"]] == [0, 3]
@@ -96,7 +98,7 @@ def test_the_day_goes_on_after_a_restart_and_ends_after_24_hours() -> None:
     scene.sim.push(fixed(3))
     scene.settle(300)
     assert (len(scene.sim.machines()), outcome(scene)) == (4, "Refused")
-    scene.settle(DAY_S)
+    scene.settle(DAY_S + RECONSIDER_MOST_S)
     assert (len(scene.sim.machines()), outcome(scene)) == (3, "Applied"), "it is tried again by itself"
 
 

@@ -110,6 +110,37 @@ def test_a_refused_revision_is_looked_at_again_when_the_world_may_have_changed()
     assert (sync.state.applied, sync.state.outcome) == ("r2", "Applied")
 
 
+def planned_at(sync: Sync, snapshot: Snapshot, until_s: float) -> list[float]:
+    """When the revision that waits is planned, in seconds from now."""
+    found = []
+    for after_s in range(0, int(until_s), 10):
+        before = sync.state.at_s
+        settle(sync, snapshot, NOW + after_s)
+        if sync.state.at_s != before:
+            found.append(float(after_s))
+    return found
+
+
+def test_a_refused_revision_is_looked_at_less_often_the_longer_it_is_refused() -> None:
+    """A plan of a thousand machines takes seconds: every half minute for days would be a core."""
+    sync = in_force(fixed(4))
+    snapshot = machines(sync, 4)
+    sync.hear(push("r2", fixed(0)))
+    assert planned_at(sync, snapshot, 2400) == [30, 90, 210, 450, 930, 1530, 2130]
+    sync.hear(push("r3", fixed(0)))
+    assert planned_at(sync, snapshot, 100) == [0, 30, 90], "a new one begins anew"
+
+
+def test_a_frozen_revision_comes_into_force_when_the_window_ends() -> None:
+    """NOW is 08:00; the window ends at 08:20, between two looks at what is held back."""
+    window = {"name": "w", "schedule": "0 7 * * *", "duration": "80m", "blocks": ["Sync"]}
+    frozen = policy(freezeWindows=[window])
+    sync = in_force(fixed(0, frozen))
+    sync.hear(push("r2", fixed(0, frozen, doc("PriorityClass", "x", value=1))))
+    found = planned_at(sync, machines(sync, 0), 1300)
+    assert (found[-1], sync.state.outcome, sync.state.applied) == (1200.0, "Applied", "r2")
+
+
 def test_a_newer_push_takes_the_place_of_a_refused_one_at_once() -> None:
     sync = in_force(fixed(4))
     sync.hear(push("r2", fixed(0)))
