@@ -15,6 +15,7 @@ from providers.sim.controllers.kubelet import KubeletOptions, Kubelets
 from providers.sim.controllers.mig_manager import Feasible, MigManager, MigOptions
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifecycle
+from providers.sim.controllers.persistent_volumes import VolumeController
 from providers.sim.controllers.podgc import PodGarbage
 from providers.sim.controllers.registration import Registration, RegistrationOptions
 from providers.sim.controllers.runtime import Controller
@@ -86,6 +87,7 @@ def assemble(
         DevicePlugin(cluster, hardware, health, chosen.device_plugin),
         JobSetController(cluster),
         JobController(cluster),
+        VolumeController(cluster),
         Scheduler(cluster),
         Kubelets(cluster, health, chosen.kubelet),
         PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),

@@ -1,5 +1,6 @@
 """Which nodes a pod may go to: selectors, required node affinity, taints (component-helpers `scheduling/corev1`)."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,11 +9,15 @@ from providers.sim.controllers.objects import Obj
 Taint = Mapping[str, Any]
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
 def _integer(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
+    """A label as Go's ParseInt reads it: no spaces, no underscores, 64 bits."""
+    if text is None or not _INTEGER.fullmatch(text):
         return None
+    value = int(text) if len(text) <= 20 else 1 << 64
+    return value if -(1 << 63) <= value < 1 << 63 else None
 
 
 def _greater(value: str | None, operands: Sequence[str]) -> bool:
@@ -53,9 +58,12 @@ def selects(pod_spec: Obj, labels: Mapping[str, str], node_name: str) -> bool:
         return False
     affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return True
-    return any(_term_matches(term, labels, node_name) for term in required.get("nodeSelectorTerms") or ())
+    return required is None or node_selector_matches(required, labels, node_name)
+
+
+def node_selector_matches(selector: Mapping[str, Any], labels: Mapping[str, str], node_name: str) -> bool:
+    """Whether one of the terms of a NodeSelector selects a node."""
+    return any(_term_matches(term, labels, node_name) for term in selector.get("nodeSelectorTerms") or ())
 
 
 def selector_matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

@@ -26,6 +26,7 @@ def requests_of(pod: Obj) -> dict[str, int]:
     """What a pod takes on a node, `pods: 1` included (component-helpers `resource.PodRequests`).
 
     The larger of the sum of containers (with side-cars) and each init container; a limit stands in for a request.
+    What is asked for the whole pod (KEP-2837) takes the place of that sum.
     """
     spec = pod["spec"]
     total: dict[str, int] = {}
@@ -42,9 +43,22 @@ def requests_of(pod: Obj) -> dict[str, int]:
             _raise_to(peak, _sum(wanted, sidecars))
     _add(total, sidecars)
     _raise_to(total, peak)
+    if spec.get("resources"):
+        total.update(_pod_level(spec["resources"], total))
     _add(total, amounts(spec.get("overhead")))
     total["pods"] = 1
     return total
+
+
+def _pod_level(resources: Obj, of_containers: Amounts) -> dict[str, int]:
+    """What is requested for the whole pod; a limit stands in where no container asks (never less huge pages)."""
+    limits = {
+        name: amount
+        for name, amount in amounts(resources.get("limits")).items()
+        if name not in of_containers or name.startswith("hugepages-")
+    }
+    asked = {**limits, **amounts(resources.get("requests"))}
+    return {name: n for name, n in asked.items() if name in ("cpu", "memory") or name.startswith("hugepages-")}
 
 
 def _container_requests(container: Obj) -> dict[str, int]:

@@ -1,36 +1,54 @@
 """A small kube-scheduler: filters nodes, prefers the fullest, binds, and says why a pod stays pending.
 
-Left out: preemption, pod (anti-)affinity, spread constraints, volumes and preferred affinity.
+A pod that asks for no more than a node and room on it, as most do, is placed by one look at the nodes for all its
+equals; only pods with constraints on other pods, ports or volumes, or that others keep away, cost a look each.
+Left out: preemption, and everything that only prefers.
 """
 
-from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 
+from providers.sim.controllers.filters.bound_pods import BoundPod
+from providers.sim.controllers.filters.cycle import (
+    SHARED,
+    SchedulingDiagnosis,
+    diagnosed,
+    first_refusal,
+    prepared,
+)
+from providers.sim.controllers.filters.inter_pod_affinity import is_repelled
+from providers.sim.controllers.filters.state import SchedulingState, UnschedulablePodError
+from providers.sim.controllers.filters.volume_rules import volume_plan
+from providers.sim.controllers.filters.volumes import SELECTED_NODE, is_bound
 from providers.sim.controllers.matching import selects, untolerated
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
+    annotations_of,
     being_deleted,
-    condition_of,
     is_terminal,
     key_of,
+    labels_of,
     node_of,
     status_of,
     with_condition,
 )
-from providers.sim.controllers.occupancy import Occupancy, fits, requests_of, shortages
+from providers.sim.controllers.occupancy import fits, requests_of
 from providers.sim.controllers.scheduling import (
-    UNSCHEDULABLE,
+    REPELLING,
     PendingPod,
     Ranking,
     SchedulableNode,
+    dependencies_of,
     fullness,
+    identity_of,
     signature_of,
 )
 from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
-_REPELS = frozenset({"NoSchedule", "NoExecute"})
 _SIGNATURES_KEPT = 2048
+_PODS = frozenset({"pods"})
 
 
 class Scheduler:
@@ -41,10 +59,11 @@ class Scheduler:
     def __init__(self, cluster: Cluster, *, scheduler_name: str = "default-scheduler") -> None:
         self._cluster = cluster
         self._scheduler_name = scheduler_name
-        self._occupancy = Occupancy()
-        self._nodes: dict[str, SchedulableNode] = {}
+        self._state = SchedulingState(cluster)
         self._waiting: dict[Key, PendingPod] = {}
         self._parked: dict[Key, PendingPod] = {}
+        self._dependent: dict[Key, PendingPod] = {}  # the parked ones that depend on more than nodes
+        self._assumed: dict[Key, str] = {}
         self._hopeless: dict[str, str] = {}
         self._arrivals: dict[Key, int] = {}
         self._arrived = 0
@@ -54,6 +73,10 @@ class Scheduler:
         self._pods = cluster.mirror("Pod")
         cluster.mirror("Node").watch(self._on_node)
         self._pods.watch(self._on_pod)
+        self._state.namespaces.watch(self._on_namespace)
+        volumes = self._state.volumes
+        for mirror in (volumes.claims, volumes.volumes, volumes.classes, volumes.drivers):
+            mirror.watch(lambda _old, _new: self._retry_what_depends_on("volumes"))
 
     def step(self, now: float) -> float | None:
         """One pass over the pods that may fit by now."""
@@ -66,25 +89,37 @@ class Scheduler:
                 self._cluster.sync()
         return now if self._waiting else None
 
+    def diagnosis(self, pod: Obj) -> SchedulingDiagnosis:
+        """What every filter says of every node for a pod, as of the last sync; a gated pod is not looked at."""
+        return SchedulingDiagnosis() if pod["spec"].get("schedulingGates") else diagnosed(pod, self._state)
+
     # What changes bring
 
     def _on_node(self, old: Obj | None, new: Obj | None) -> None:
+        nodes = self._state.nodes
         if new is None:
-            self._nodes.pop((old or {})["metadata"]["name"], None)
+            nodes.pop((old or {})["metadata"]["name"], None)
             self._forget_nodes()
+            for what in ("pods", "volumes"):
+                self._retry_what_depends_on(what)  # a domain may have gone, or the place that was held
             return
         view = SchedulableNode.of(new)
-        if self._nodes.get(view.name) != view:
-            self._nodes[view.name] = view
+        if nodes.get(view.name) != view:
+            nodes[view.name] = view
             self._forget_nodes()
             self._retry()
+
+    def _on_namespace(self, old: Obj | None, new: Obj | None) -> None:
+        if labels_of(old or {"metadata": {}}) != labels_of(new or {"metadata": {}}):
+            self._retry_what_depends_on("pods")
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         self._account(old, new)
         if new is None or not self._is_mine(new):
             key = key_of(new or old or {})
-            for queue in (self._waiting, self._parked):
-                queue.pop(key, None)
+            self._waiting.pop(key, None)
+            self._assumed.pop(key, None)
+            self._unpark(key)
             if new is None:
                 self._arrivals.pop(key, None)
         elif old is None or old["spec"] != new["spec"]:
@@ -92,29 +127,44 @@ class Scheduler:
 
     def _account(self, old: Obj | None, new: Obj | None) -> None:
         """Follow what is taken; what is given back may be what a parked pod waits for."""
-        uid = (new or old or {})["metadata"]["uid"]
+        state, uid = self._state, (new or old or {})["metadata"]["uid"]
         if new is not None and node_of(new) and not is_terminal(new):
-            if not self._occupancy.holds(uid):
-                self._occupancy.hold(uid, node_of(new), requests_of(new))
-                self._changes += 1
-        elif self._occupancy.release(uid):
+            if not state.occupancy.holds(uid):
+                self._hold(new, node_of(new))
+            elif old is not None and _shows_others(old) != _shows_others(new):
+                self._stand(new, node_of(new))
+        elif new is not None and key_of(new) in self._assumed and self._is_mine(new):
+            return  # its place is held until its volumes are there
+        elif state.occupancy.release(uid):
+            state.bound.drop(uid)
             self._changes += 1
             self._retry()
+
+    def _hold(self, pod: Obj, node: str) -> None:
+        self._state.occupancy.hold(pod["metadata"]["uid"], node, requests_of(pod))
+        self._changes += 1
+        self._stand(pod, node)
+
+    def _stand(self, pod: Obj, node: str) -> None:
+        self._state.bound.put(pod["metadata"]["uid"], BoundPod.of(pod, node))
+        self._retry_what_depends_on("pods")
 
     def _is_mine(self, pod: Obj) -> bool:
         named = pod["spec"].get("schedulerName") or "default-scheduler"
         return named == self._scheduler_name and not (node_of(pod) or is_terminal(pod) or being_deleted(pod))
 
     def _enqueue(self, pod: Obj) -> None:
-        key = key_of(pod)
-        self._parked.pop(key, None)
-        if pod["spec"].get("schedulingGates"):
+        key, spec = key_of(pod), pod["spec"]
+        self._unpark(key)
+        if spec.get("schedulingGates"):
             return  # the API server has said so in its condition; the change that removes the gates brings it back
         self._arrived += 1
         arrival = self._arrivals.setdefault(key, self._arrived)
-        order = (-(pod["spec"].get("priority") or 0), arrival, key)
-        wanted = requests_of(pod)
-        self._waiting[key] = PendingPod(key, order, signature_of(pod, wanted), wanted)
+        order = (-(spec.get("priority") or 0), arrival, key)
+        wanted, depends_on = requests_of(pod), dependencies_of(spec)
+        own = signature_of(pod, wanted)
+        signature = own + identity_of(pod, depends_on)
+        self._waiting[key] = PendingPod(key, order, own, signature, wanted, depends_on)
 
     def _forget_nodes(self) -> None:
         self._selected.clear()
@@ -123,50 +173,98 @@ class Scheduler:
     def _retry(self) -> None:
         self._waiting.update(self._parked)
         self._parked.clear()
+        self._dependent.clear()
         self._hopeless.clear()
+
+    def _retry_what_depends_on(self, what: str) -> None:
+        for candidate in [parked for parked in self._dependent.values() if what in parked.depends_on]:
+            self._unpark(candidate.key)
+            self._waiting[candidate.key] = candidate
+            self._hopeless.pop(candidate.signature, None)
+
+    def _unpark(self, key: Key) -> None:
+        self._parked.pop(key, None)
+        self._dependent.pop(key, None)
 
     # One pod
 
     def _schedule(self, candidate: PendingPod, now: float) -> None:
+        pod = self._pods.get(candidate.key)
+        if pod is None:
+            return
+        if candidate.depends_on:
+            if candidate.key in self._assumed:
+                self._bind_when_volumes_are(candidate, pod)
+                return
+        elif self._state.bound.anti_affinity:
+            candidate = self._with_neighbours(candidate, pod)
         message = self._hopeless.get(candidate.signature)
         if message is None:
-            node = self._choose(candidate)
+            node = self._choose(candidate, pod)
             if node is not None:
-                self._bind(candidate.key, node)
+                self._place(candidate, pod, node)
                 return
-            message = self._hopeless[candidate.signature] = self._explain(candidate)
+            message = self._hopeless[candidate.signature] = self._explain(pod)
         self._parked[candidate.key] = candidate
-        self._say(candidate.key, message, now)
+        if candidate.depends_on:
+            self._dependent[candidate.key] = candidate
+        self._say(pod, message, now)
 
-    def _choose(self, candidate: PendingPod) -> str | None:
+    def _with_neighbours(self, candidate: PendingPod, pod: Obj) -> PendingPod:
+        """A pod without constraints of its own depends on those that want not to be with it."""
+        if not is_repelled(pod, self._state):
+            return candidate
+        return replace(candidate, signature=candidate.own + identity_of(pod, _PODS), depends_on=_PODS)
+
+    def _choose(self, candidate: PendingPod, pod: Obj) -> str | None:
         """The fullest node that still fits, the first by name among equals."""
-        ranking = self._ranking
+        if candidate.depends_on:
+            return next((view.name for view in self._ranked(candidate, self._accepting(candidate, pod))), None)
+        ranking, used = self._ranking, self._state.occupancy.used
         if ranking is None or ranking.signature != candidate.signature or ranking.changes != self._changes:
-            ranking = self._ranking = Ranking(candidate.signature, self._changes, self._ranked(candidate))
+            views = self._ranked(candidate, self._selectable(candidate, pod))
+            ranking = self._ranking = Ranking(candidate.signature, self._changes, views)
         while ranking.position < len(ranking.views):
             view = ranking.views[ranking.position]
-            if fits(candidate.wanted, view.allocatable, self._occupancy.used(view.name)):
+            if fits(candidate.wanted, view.allocatable, used(view.name)):
                 return view.name
             ranking.position += 1
         return None
 
-    def _ranked(self, candidate: PendingPod) -> list[SchedulableNode]:
-        wanted, used = candidate.wanted, self._occupancy.used
-        views = [v for v in self._selectable(candidate) if fits(wanted, v.allocatable, used(v.name))]
-        return sorted(views, key=lambda v: (-fullness(wanted, v.allocatable, used(v.name)), v.name))
+    def _ranked(self, candidate: PendingPod, views: Iterable[SchedulableNode]) -> list[SchedulableNode]:
+        wanted, used = candidate.wanted, self._state.occupancy.used
+        fitting = [v for v in views if fits(wanted, v.allocatable, used(v.name))]
+        return sorted(fitting, key=lambda v: (-fullness(wanted, v.allocatable, used(v.name)), v.name))
 
-    def _selectable(self, candidate: PendingPod) -> list[SchedulableNode]:
-        found = self._selected.get(candidate.signature)
+    def _accepting(self, candidate: PendingPod, pod: Obj) -> list[SchedulableNode]:
+        """The nodes that the filters about ports, volumes and other pods let through."""
+        try:
+            checks = prepared(pod, self._state, SHARED)
+        except UnschedulablePodError:
+            return []
+        return [view for view in self._selectable(candidate, pod) if first_refusal(checks, view) is None]
+
+    def _selectable(self, candidate: PendingPod, pod: Obj) -> list[SchedulableNode]:
+        found = self._selected.get(candidate.own)
         if found is None:
-            spec = (self._pods.get(candidate.key) or {})["spec"]
+            spec = pod["spec"]
             if len(self._selected) >= _SIGNATURES_KEPT:
                 self._selected.clear()
-            found = self._selected[candidate.signature] = [
+            found = self._selected[candidate.own] = [
                 view
-                for view in self._nodes.values()
-                if selects(spec, view.labels, view.name) and untolerated(spec, view.taints, _REPELS) is None
+                for view in self._state.nodes.values()
+                if selects(spec, view.labels, view.name) and untolerated(spec, view.taints, REPELLING) is None
             ]
         return found
+
+    def _place(self, candidate: PendingPod, pod: Obj, node: str) -> None:
+        """Bind, or hold the place until the volumes that the pod needs there are."""
+        if "volumes" in candidate.depends_on and not self._have_volumes(pod, node):
+            self._assumed[candidate.key] = node
+            self._hold(pod, node)
+            self._parked[candidate.key] = self._dependent[candidate.key] = candidate
+        else:
+            self._bind(candidate.key, node)
 
     def _bind(self, key: Key, node: str) -> None:
         before = self._changes
@@ -178,36 +276,42 @@ class Scheduler:
         if self._ranking is not None and self._changes == before + 1:
             self._ranking.changes = self._changes  # nothing but this binding happened
 
-    def _explain(self, candidate: PendingPod) -> str:
-        if not self._nodes:
-            return "no nodes available to schedule pods"
-        spec = (self._pods.get(candidate.key) or {})["spec"]
-        reasons: Counter[str] = Counter()
-        for view in self._nodes.values():
-            reasons.update(self._reasons(spec, candidate, view))
-        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-        return f"0/{len(self._nodes)} nodes are available: {listed}."
+    # Volumes
 
-    def _reasons(self, spec: Obj, candidate: PendingPod, view: SchedulableNode) -> list[str]:
-        """Why one node does not do, in the words and the order of the real filters; the first that refuses tells."""
-        taint = untolerated(spec, view.taints, _REPELS)
-        if taint is not None:
-            if taint["key"] == UNSCHEDULABLE["key"]:
-                return ["node(s) were unschedulable"]
-            return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value') or ''}}}"]
-        if not selects(spec, view.labels, view.name):
-            return ["node(s) didn't match Pod's node affinity/selector"]
-        short = shortages(candidate.wanted, view.allocatable, self._occupancy.used(view.name))
-        return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
+    def _have_volumes(self, pod: Obj, node: str) -> bool:
+        """Whether every claim is bound; what is not yet gets its volume reserved, or is marked to be made there."""
+        objects = self._state.volumes
+        claims = objects.claims_of(pod)
+        plan = volume_plan(claims, self._state.nodes[node], objects)
+        try:
+            for claim, volume in plan.reserved if plan else ():
+                objects.volumes.update({**volume, "spec": {**volume["spec"], "claimRef": _reference(claim)}})
+            for claim in plan.provisioned if plan else ():
+                objects.claims.update_metadata(claim, annotations={**annotations_of(claim), SELECTED_NODE: node})
+        except (StoreConflict, StoreNotFound):
+            pass  # somebody wrote in between: what they wrote brings the pod back
+        return all(is_bound(claim) for claim in claims)
 
-    def _say(self, key: Key, message: str, now: float) -> None:
-        pod = self._pods.get(key)
-        if pod is None:
-            return
-        said = condition_of(pod, "PodScheduled") or {}
-        if (said.get("status"), said.get("reason"), said.get("message")) == ("False", "Unschedulable", message):
-            return
+    def _bind_when_volumes_are(self, candidate: PendingPod, pod: Obj) -> None:
+        node = self._assumed[candidate.key]
+        if node not in self._state.nodes:
+            del self._assumed[candidate.key]
+            self._account(pod, pod)
+            self._waiting[candidate.key] = candidate
+        elif self._have_volumes(pod, node):
+            self._bind(candidate.key, node)
+        else:
+            self._parked[candidate.key] = self._dependent[candidate.key] = candidate
+
+    # Words
+
+    def _explain(self, pod: Obj) -> str:
+        return self.diagnosis(pod).message(preempts=pod["spec"].get("preemptionPolicy") != "Never")
+
+    def _say(self, pod: Obj, message: str, now: float) -> None:
         status = status_of(pod)
+        if _says(status, message):
+            return
         conditions = with_condition(
             status.get("conditions") or (), now, "PodScheduled", "False", "Unschedulable", message
         )
@@ -217,3 +321,28 @@ class Scheduler:
             self._enqueue(pod)  # somebody wrote in between: say it again to what they wrote
         except StoreNotFound:
             return
+
+
+def _says(status: Obj, message: str) -> bool:
+    """Whether the status says already why the pod is not scheduled."""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled":
+            said = (condition["status"], condition.get("reason"), condition.get("message"))
+            return said == ("False", "Unschedulable", message)
+    return False
+
+
+def _shows_others(pod: Obj) -> tuple[dict[str, str], bool]:
+    """What constraints of other pods see of a pod that stands."""
+    return labels_of(pod), being_deleted(pod)
+
+
+def _reference(claim: Obj) -> Obj:
+    namespace, name = key_of(claim)
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": namespace,
+        "name": name,
+        "uid": claim["metadata"]["uid"],
+    }

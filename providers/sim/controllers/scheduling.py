@@ -1,16 +1,20 @@
 """What the scheduler compares: nodes as it sees them, pending pods, and how the one ranks for the other."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from providers.sim.controllers.filters.bound_pods import hard_constraints, host_ports, required_terms
 from providers.sim.controllers.matching import Taint
 from providers.sim.controllers.objects import Key, Obj, is_true, labels_of
 from providers.sim.controllers.occupancy import Amounts, allocatable_of
 
 NOT_READY: Taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 UNSCHEDULABLE: Taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+REPELLING = frozenset({"NoSchedule", "NoExecute"})
+"""The effects of taints that keep new pods away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class SchedulableNode:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     allocatable: Amounts
+    cordoned: bool = False
 
     @classmethod
     def of(cls, node: Obj) -> "SchedulableNode":
@@ -29,19 +34,23 @@ class SchedulableNode:
         keys = {taint["key"] for taint in taints}
         if not is_true(node, "Ready") and not keys & {NOT_READY["key"], "node.kubernetes.io/unreachable"}:
             taints.append(NOT_READY)  # the node lifecycle controller would; this one does not depend on it
-        if node["spec"].get("unschedulable") and UNSCHEDULABLE["key"] not in keys:
+        cordoned = bool(node["spec"].get("unschedulable"))
+        if cordoned and UNSCHEDULABLE["key"] not in keys:
             taints.append(UNSCHEDULABLE)
-        return cls(node["metadata"]["name"], labels_of(node), tuple(taints), allocatable_of(node))
+        return cls(node["metadata"]["name"], labels_of(node), tuple(taints), allocatable_of(node), cordoned)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pending pod; equal signatures fit the same nodes."""
+    """A pending pod; equal signatures fit the same nodes, equal `own` parts of them the same nodes by themselves."""
 
     key: Key
     order: tuple[int, int, Key]
+    own: str
     signature: str
     wanted: Amounts
+    depends_on: frozenset[str]
+    """What else decides: `pods` and their constraints, `volumes`. Empty for most."""
 
 
 @dataclass(slots=True)
@@ -58,6 +67,10 @@ class Ranking:
     position: int = 0
 
 
+def _text(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
 def signature_of(pod: Obj, wanted: Amounts) -> str:
     """What decides where a pod fits, as text."""
     spec = pod["spec"]
@@ -68,7 +81,35 @@ def signature_of(pod: Obj, wanted: Amounts) -> str:
         spec.get("tolerations"),
         sorted(wanted.items()),
     )
-    return json.dumps(parts, sort_keys=True)
+    return _text(parts)
+
+
+NOTHING: frozenset[str] = frozenset()
+
+
+def dependencies_of(spec: Obj) -> frozenset[str]:
+    """What a pod's place depends on beside the node and what is left on it."""
+    found = set()
+    if spec.get("affinity") and any(required_terms(spec, kind) for kind in ("podAffinity", "podAntiAffinity")):
+        found.add("pods")
+    if hard_constraints(spec) or host_ports(spec):
+        found.add("pods")
+    if "volumes" in spec and any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec["volumes"] or ()):
+        found.add("volumes")
+    return frozenset(found) if found else NOTHING
+
+
+def identity_of(pod: Obj, depends_on: frozenset[str]) -> str:
+    """What decides where a pod fits beside its own signature, as text."""
+    if not depends_on:
+        return ""
+    spec, metadata = pod["spec"], pod["metadata"]
+    ports = [
+        container.get("ports") for field in ("containers", "initContainers") for container in spec.get(field) or ()
+    ]
+    parts = (metadata.get("namespace"), metadata.get("labels"), spec.get("affinity"), ports)
+    volumes = (spec.get("volumes"), metadata["name"]) if "volumes" in depends_on else ()
+    return _text((*parts, spec.get("topologySpreadConstraints"), *volumes))
 
 
 def fullness(wanted: Amounts, allocatable: Amounts, used: Amounts) -> int:

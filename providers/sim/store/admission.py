@@ -10,7 +10,8 @@ from typing import Any
 from providers.sim.store import crds, jobs, pods
 from providers.sim.store.errors import cause
 from providers.sim.store.objects import Obj, invalid
-from providers.sim.store.pods import Lookup, defaulted_spec
+from providers.sim.store.podplacement import Lookup
+from providers.sim.store.pods import defaulted_spec
 from providers.sim.store.registry import Resource
 
 OnCreate = Callable[[Resource, Obj, Lookup], Obj]
@@ -38,6 +39,15 @@ def _namespace(_: Resource, obj: Obj, __: Lookup) -> Obj:
 
 def _node(_: Resource, obj: Obj, __: Lookup) -> Obj:
     return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
+
+
+def _unbound(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    """A new volume or claim; a controller says what becomes of it."""
+    return {**obj, "status": {"phase": "Pending"}}
+
+
+def _storage_class(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj}
 
 
 def _fixed_field(path: str, text: str) -> OnUpdate:
@@ -152,6 +162,9 @@ _ON_CREATE: dict[str, OnCreate] = {
     "namespaces": _namespace,
     "nodes": _node,
     "pods": pods.created_pod,
+    "persistentvolumes": _unbound,
+    "persistentvolumeclaims": _unbound,
+    "storageclasses.storage.k8s.io": _storage_class,
     "secrets": _secret,
     "services": _defaults(type="ClusterIP", sessionAffinity="None"),
     "deployments.apps": _workload(replicas=1, strategy=_ROLLING, revisionHistoryLimit=10, progressDeadlineSeconds=600),

@@ -47,7 +47,11 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, frozenset[str], bool], ...]] =
         ("clusterroles", "ClusterRole", "C", "", frozenset(), False),
         ("clusterrolebindings", "ClusterRoleBinding", "C", "", frozenset(), False),
     ),
-    "storage.k8s.io/v1": (("storageclasses", "StorageClass", "C", "sc", frozenset(), False),),
+    "storage.k8s.io/v1": (
+        ("storageclasses", "StorageClass", "C", "sc", frozenset(), False),
+        ("csinodes", "CSINode", "C", "", frozenset(), False),
+    ),
+    "node.k8s.io/v1": (("runtimeclasses", "RuntimeClass", "C", "", frozenset(), False),),
     "jobset.x-k8s.io/v1alpha2": (("jobsets", "JobSet", "N", "", _STATUS, True),),
 }
 

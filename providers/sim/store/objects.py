@@ -71,7 +71,7 @@ class Identities:
 
 def invalid(resource: Resource, name: str, *causes: dict[str, str]) -> StoreInvalid:
     """The 422 for an object with these faults, worded as the real server words it."""
-    faults = "; ".join(f"{c['field']}: {c['message']}" for c in causes)
+    faults = ", ".join(f"{c['field']}: {c['message']}" for c in causes)
     text = f"[{faults}]" if len(causes) > 1 else faults
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details = {"name": name, "group": resource.group, "kind": resource.kind, "causes": list(causes)}

@@ -4,14 +4,12 @@ Source: `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation` (ValidatePodU
 KEP-3521 (scheduling gates), KEP-3838 (directives of gated pods).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from providers.sim.store.errors import StoreConflict, StoreForbidden, cause
 from providers.sim.store.objects import Obj, invalid
+from providers.sim.store.podplacement import Lookup, node_affinity_faults, placed_spec
 from providers.sim.store.registry import Resource
-
-Lookup = Callable[[str, str, str], Obj | None]  # resource key, namespace, name -> object
 
 _SPEC_DEFAULTS: dict[str, Any] = {
     "restartPolicy": "Always",
@@ -78,7 +76,7 @@ def spec_faults(spec: Obj, path: str) -> list[dict[str, str]]:
     gates = [gate.get("name") for gate in spec.get("schedulingGates") or ()]
     if len(set(gates)) != len(gates):
         faults.append(cause(f"{path}.schedulingGates", "Duplicate value", "FieldValueDuplicate"))
-    return faults
+    return [*faults, *node_affinity_faults(spec, path)]
 
 
 def created_pod(resource: Resource, pod: Obj, lookup: Lookup) -> Obj:
@@ -88,7 +86,7 @@ def created_pod(resource: Resource, pod: Obj, lookup: Lookup) -> Obj:
     faults = spec_faults(spec or {}, "spec")
     if faults:
         raise invalid(resource, name, *faults)
-    spec = defaulted_spec(spec or {})
+    spec = placed_spec(name, defaulted_spec(spec or {}), pod["metadata"].get("labels") or {}, lookup)
     if spec.get("schedulingGates") and spec.get("nodeName"):
         fault = cause("spec.nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")
         raise invalid(resource, name, fault)

@@ -32,6 +32,8 @@ def expr(key: str, operator: str, *values: str) -> Obj:
         ({"affinity": terms(expr("gen", "Gt", "5"))}, False),
         ({"affinity": terms(expr("gen", "Lt", "6"))}, True),
         ({"affinity": terms(expr("zone", "Gt", "1"))}, False),  # not a number
+        ({"affinity": terms(expr("gen", "Gt", "1_0"))}, False),  # nor to Go
+        ({"affinity": terms(expr("gen", "Lt", "9" * 19))}, False),  # beyond 64 bits
         ({"affinity": terms(expr("zone", "In", "b"), expr("gen", "In", "5"))}, True),  # terms are alternatives
         (
             {
@@ -117,6 +119,18 @@ def container(requests: Obj | None = None, limits: Obj | None = None, **fields: 
             {"containers": [container({"memory": "1Gi"})], "overhead": {"memory": "1Mi"}},
             {"memory": (1 << 30) + (1 << 20)},
         ),
+        (  # what is asked for the whole pod takes the place of what its containers ask for
+            {"containers": [container({"cpu": "4", "nvidia.com/gpu": "1"})], "resources": {"requests": {"cpu": "2"}}},
+            {"cpu": 2000, "nvidia.com/gpu": 1},
+        ),
+        (  # a limit of the pod counts where no container asks
+            {
+                "containers": [container({"cpu": "1"})],
+                "resources": {"limits": {"cpu": "3", "memory": "1Mi"}},
+                "overhead": {"cpu": "250m"},
+            },
+            {"cpu": 1250, "memory": 1 << 20},
+        ),
     ],
 )
 def test_requests(spec: Obj, wanted: Obj) -> None:
@@ -171,21 +185,40 @@ class TestPlacing:
         assert world.the("Pod", "p")["spec"]["nodeName"] == "n"
 
     @pytest.mark.parametrize(
-        ("node", "pod", "reason"),
+        ("node", "pod", "reason", "helped"),
         [
-            ({"cpu": "1"}, {"cpu": "2"}, "1 Insufficient cpu"),
-            ({"cpu": "4", "pods": "0"}, {}, "1 Too many pods"),
-            ({}, {"nodeSelector": {"a": "b"}}, "1 node(s) didn't match Pod's node affinity/selector"),
-            ({"taints": [TAINT]}, {}, "1 node(s) had untolerated taint {gpu: a100}"),
+            ({"cpu": "1"}, {"cpu": "2"}, "1 Insufficient cpu", "1 Preemption is not helpful for scheduling"),
+            ({"cpu": "4", "pods": "0"}, {}, "1 Too many pods", "1 No preemption victims found for incoming pod"),
+            (
+                {},
+                {"nodeSelector": {"a": "b"}},
+                "1 node(s) didn't match Pod's node affinity/selector",
+                "1 Preemption is not helpful for scheduling",
+            ),
+            (
+                {"taints": [TAINT]},
+                {},
+                "1 node(s) had untolerated taint(s)",
+                "1 Preemption is not helpful for scheduling",
+            ),
         ],
     )
-    def test_says_why_not(self, world: ControllerWorld, node: Obj, pod: Obj, reason: str) -> None:
+    def test_says_why_not(self, world: ControllerWorld, node: Obj, pod: Obj, reason: str, helped: str) -> None:
         world.ready_node("n", **node)
         world.pod("p", **pod)
         world.pass_s(2)
         (said,) = [c for c in world.the("Pod", "p")["status"]["conditions"] if c["type"] == "PodScheduled"]
         assert (said["status"], said["reason"]) == ("False", "Unschedulable")
-        assert said["message"] == f"0/1 nodes are available: {reason}."
+        none = "0/1 nodes are available:"
+        assert said["message"] == f"{none} {reason}. no new claims to deallocate, preemption: {none} {helped}."
+
+    def test_a_pod_that_never_preempts_says_so(self, world: ControllerWorld) -> None:
+        world.create("PriorityClass", {"metadata": {"name": "calm"}, "value": 1, "preemptionPolicy": "Never"})
+        world.ready_node("n", cpu="1")
+        world.pod("p", cpu="2", priorityClassName="calm")
+        world.pass_s(2)
+        message = world.the("Pod", "p")["status"]["conditions"][0]["message"]
+        assert message.endswith("preemption: not eligible due to preemptionPolicy=Never.")
 
     def test_says_when_there_is_no_node(self, world: ControllerWorld) -> None:
         world.pod("p")

@@ -1,0 +1,68 @@
+"""What a real control plane answered (kube-apiserver, kube-controller-manager and kube-scheduler 1.36.2).
+
+A file's name says what its rows ask: `scheduler.jsonl` goes to the adapter named `scheduler`. An adapter puts a row's
+world into the embedded API server, lets the simulated controllers act, and reads what they did; it decides nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tests.conformance.cases import Case, Result, lines_of, run_case
+from tests.conformance.kubernetes import scheduler
+
+
+class Adapter(Protocol):
+    """What answers the rows of one file."""
+
+    @property
+    def DECLINED(self) -> Mapping[str, str]:
+        """Ids that we answer otherwise on purpose, each with the reason."""
+        ...
+
+    def run(self, case: Case) -> object:
+        """What the embedded control plane answers."""
+        ...
+
+    def same(self, case: Case, got: object) -> bool:
+        """Whether that is what the real one answered."""
+        ...
+
+    def table(self, results: Sequence[Result]) -> list[str]:
+        """Passed, failed and declined by family of ids."""
+        ...
+
+
+ADAPTERS: Mapping[str, Adapter] = {"scheduler": scheduler}
+"""Stem of a file's name -> what runs its rows. A file that is not here fails, row by row."""
+
+
+class _Kubernetes:
+    def run(self, files: Iterable[Path]) -> Iterator[Result]:
+        for path in files:
+            if path.suffix == ".jsonl":
+                for case in lines_of(path):
+                    yield ran(path.stem, case)
+
+    def summary(self, results: Sequence[Result]) -> list[str]:
+        lines = []
+        for kind, adapter in ADAPTERS.items():
+            mine = [result for result in results if (result.case or {}).get("kind") == kind]
+            lines += adapter.table(mine) if mine else []
+        return lines
+
+
+def ran(kind: str, case: Case) -> Result:
+    """One row; a declined one holds as long as it is answered at all."""
+    asked = {"kind": kind, "expect": {key: case[key] for key in case if key in EXPECTED}, **case}
+    adapter = ADAPTERS.get(kind)
+    if adapter is None:
+        return run_case(asked, {}, lambda _, __: False)
+    declined = case["id"] in adapter.DECLINED
+    return run_case(asked, {kind: adapter.run}, lambda _, got: declined or adapter.same(case, got))
+
+
+EXPECTED = frozenset({"feasible", "why", "bound", "reason", "message", "selectedOnly", "refused"})
+"""The fields of a row of the scheduler that are answers."""
+
+SUITE = _Kubernetes()
