@@ -132,7 +132,8 @@ class Scheduler:
             if not state.occupancy.holds(uid):
                 self._hold(new, node_of(new))
             elif old is not None and _shows_others(old) != _shows_others(new):
-                self._stand(new, node_of(new))
+                state.bound.put(uid, BoundPod.of(new, node_of(new)))
+                self._retry_what_depends_on("pods")
         elif new is not None and key_of(new) in self._assumed and self._is_mine(new):
             return  # its place is held until its volumes are there
         elif state.occupancy.release(uid):
@@ -141,13 +142,11 @@ class Scheduler:
             self._retry()
 
     def _hold(self, pod: Obj, node: str) -> None:
-        self._state.occupancy.hold(pod["metadata"]["uid"], node, requests_of(pod))
+        uid = pod["metadata"]["uid"]
+        self._state.occupancy.hold(uid, node, requests_of(pod))
+        self._state.bound.put(uid, BoundPod.of(pod, node))
         self._changes += 1
-        self._stand(pod, node)
-
-    def _stand(self, pod: Obj, node: str) -> None:
-        self._state.bound.put(pod["metadata"]["uid"], BoundPod.of(pod, node))
-        self._retry_what_depends_on("pods")
+        self._retry_what_depends_on("company")
 
     def _is_mine(self, pod: Obj) -> bool:
         named = pod["spec"].get("schedulerName") or "default-scheduler"

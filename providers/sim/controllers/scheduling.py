@@ -50,7 +50,7 @@ class PendingPod:
     signature: str
     wanted: Amounts
     depends_on: frozenset[str]
-    """What else decides: `pods` and their constraints, `volumes`. Empty for most."""
+    """What else decides: the `pods` that stand and what they want, `company` (one pod more may help), `volumes`."""
 
 
 @dataclass(slots=True)
@@ -89,10 +89,11 @@ NOTHING: frozenset[str] = frozenset()
 
 def dependencies_of(spec: Obj) -> frozenset[str]:
     """What a pod's place depends on beside the node and what is left on it."""
-    found = set()
-    if spec.get("affinity") and any(required_terms(spec, kind) for kind in ("podAffinity", "podAntiAffinity")):
-        found.add("pods")
-    if hard_constraints(spec) or host_ports(spec):
+    found: set[str] = set()
+    affinity = bool(spec.get("affinity"))
+    if hard_constraints(spec) or (affinity and required_terms(spec, "podAffinity")):
+        found.update(("pods", "company"))
+    elif host_ports(spec) or (affinity and required_terms(spec, "podAntiAffinity")):
         found.add("pods")
     if "volumes" in spec and any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec["volumes"] or ()):
         found.add("volumes")

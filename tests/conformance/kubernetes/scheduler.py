@@ -14,6 +14,7 @@ from providers.sim.store import ApiError, Store
 from tests.conformance.cases import Case, Result
 
 Obj = dict[str, Any]
+ANSWERS = frozenset({"feasible", "why", "bound", "reason", "message", "selectedOnly", "refused"})
 DECLINED: Mapping[str, str] = {}
 _CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _ROUNDS = 10

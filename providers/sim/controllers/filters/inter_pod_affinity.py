@@ -56,21 +56,21 @@ def _identity(pod: Obj) -> tuple[str, Mapping[str, str]]:
 
 def _term_selects(term: Obj, owner: str, namespace: str, labels: Mapping[str, str], state: SchedulingState) -> bool:
     """Whether a term of a pod in namespace `owner` means a pod of `namespace` with these labels."""
+    return _reaches(term, owner, namespace, state) and selector_matches(term.get("labelSelector"), labels)
+
+
+def _reaches(term: Obj, owner: str, namespace: str, state: SchedulingState) -> bool:
+    """Whether a term of a pod in namespace `owner` is about pods of `namespace`."""
     names, selector = term.get("namespaces") or (), term.get("namespaceSelector")
     if not names and selector is None:
-        inside = namespace == owner
-    else:
-        inside = namespace in names or selector_matches(selector, state.namespace_labels(namespace))
-    return inside and selector_matches(term.get("labelSelector"), labels)
+        return namespace == owner
+    return namespace in names or selector_matches(selector, state.namespace_labels(namespace))
 
 
 def _meant(term: Obj, owner: str, state: SchedulingState) -> Iterable[BoundPod]:
     """The bound pods that a term of a pod in `owner` means."""
-    return [
-        other
-        for other in state.bound.selected(term.get("labelSelector"))
-        if _term_selects(term, owner, other.namespace, other.labels, state)
-    ]
+    selected = state.bound.selected(term.get("labelSelector"))
+    return [other for other in selected if _reaches(term, owner, other.namespace, state)]
 
 
 def _wanted(pod: Obj, terms: Sequence[Obj], state: SchedulingState) -> DomainCounts:

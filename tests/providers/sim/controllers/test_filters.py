@@ -156,6 +156,17 @@ class TestPorts:
         zones.pass_s(2)
         assert None not in where(zones, "p1", "p2")
 
+    def test_of_two_that_hold_one_port_the_first_to_go_frees_it(self, zones: ControllerWorld) -> None:
+        """As recorded: kube-scheduler keeps a set of ports a node, and no count."""
+        for name in ("one", "two"):
+            zones.pod(name, containers=ports(8080), nodeName="a", nodeSelector={})
+        zones.pod("next", containers=ports(8080), nodeSelector={ZONE: "a"})
+        zones.settle()
+        assert where(zones, "next") == [None]
+        zones.delete("Pod", "one", grace_period_s=0)
+        zones.settle()
+        assert where(zones, "next") == ["a"]
+
     def test_on_the_host_network_every_port_is_the_hosts(self, zones: ControllerWorld) -> None:
         containers = [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]
         for i in range(3):
