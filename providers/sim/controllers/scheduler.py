@@ -122,7 +122,7 @@ class Scheduler:
             self._unpark(key)
             if new is None:
                 self._arrivals.pop(key, None)
-        elif old is None or old["spec"] != new["spec"]:
+        elif old is None or old["spec"] != new["spec"] or labels_of(old) != labels_of(new):
             self._enqueue(new)
 
     def _account(self, old: Obj | None, new: Obj | None) -> None:
@@ -263,17 +263,18 @@ class Scheduler:
             self._hold(pod, node)
             self._parked[candidate.key] = self._dependent[candidate.key] = candidate
         else:
-            self._bind(candidate.key, node)
+            self._bind(candidate, node)
 
-    def _bind(self, key: Key, node: str) -> None:
-        before = self._changes
+    def _bind(self, candidate: PendingPod, node: str) -> None:
+        (namespace, name), before, ranking = candidate.key, self._changes, self._ranking
         try:
-            self._cluster.store.bind(key[1], key[0], node)
+            self._cluster.store.bind(name, namespace, node)
         except ApiError:
             return  # deleted, bound or gated meanwhile: the event that says so is queued
         self._cluster.sync()
-        if self._ranking is not None and self._changes == before + 1:
-            self._ranking.changes = self._changes  # nothing but this binding happened
+        mine = ranking is not None and (ranking.signature, ranking.changes) == (candidate.signature, before)
+        if ranking is not None and mine and self._changes == before + 1:
+            ranking.changes = self._changes  # nothing but this binding happened
 
     # Volumes
 
@@ -298,7 +299,7 @@ class Scheduler:
             self._account(pod, pod)
             self._waiting[candidate.key] = candidate
         elif self._have_volumes(pod, node):
-            self._bind(candidate.key, node)
+            self._bind(candidate, node)
         else:
             self._parked[candidate.key] = self._dependent[candidate.key] = candidate
 
