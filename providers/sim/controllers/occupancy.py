@@ -130,7 +130,10 @@ class Occupancy:
         """Give back what a pod holds; whether it held anything."""
         node, wanted = self._held.pop(uid, ("", {}))
         if node:
-            _add(self._used[node], {name: -amount for name, amount in wanted.items()})
+            used = self._used[node]
+            _add(used, {name: -amount for name, amount in wanted.items()})
+            if not any(used.values()):
+                del self._used[node]  # nodes come and go for as long as a simulation runs
         return bool(node)
 
     def used(self, node: str) -> Amounts:

@@ -124,12 +124,17 @@ class BoundPods:
         spec = pod.spec
         for key in pod.claims:
             _count(self._claim_users, key, change)
-            _count(self._claims_on.setdefault(pod.node, Counter()), key, change)
+            there = self._claims_on.setdefault(pod.node, Counter())
+            _count(there, key, change)
+            if not there:
+                del self._claims_on[pod.node]
         for port in host_ports(
             spec
         ):  # kube-scheduler keeps a set too: of two that hold one port, the first to go frees it
             taken = self._ports.setdefault(pod.node, set())
             taken.add(port) if change > 0 else taken.discard(port)
+            if not taken:
+                del self._ports[pod.node]
         if spec.get("affinity"):
             self._file_anti_affinity(pod, change)
 

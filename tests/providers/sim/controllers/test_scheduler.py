@@ -1,7 +1,8 @@
 import pytest
 
+from providers.sim.controllers.filters.bound_pods import BoundPod, BoundPods
 from providers.sim.controllers.matching import selector_matches, selects, tolerates, untolerated
-from providers.sim.controllers.occupancy import requests_of
+from providers.sim.controllers.occupancy import Occupancy, requests_of
 from providers.sim.controllers.scheduling import SchedulableNode
 from providers.sim.store import StoreEvent
 from tests.providers.sim.controllers.world import ControllerWorld, Obj
@@ -135,6 +136,23 @@ def container(requests: Obj | None = None, limits: Obj | None = None, **fields: 
 )
 def test_requests(spec: Obj, wanted: Obj) -> None:
     assert requests_of({"spec": spec}) == {**wanted, "pods": 1}
+
+
+def test_nothing_is_kept_of_nodes_that_nobody_is_on() -> None:
+    occupancy, bound = Occupancy(), BoundPods()
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    spec = {"containers": [container({"cpu": "1"}) | {"ports": ports}], "volumes": volumes}
+    pod = {"metadata": {"name": "p", "namespace": "default", "labels": {"a": "1"}}, "spec": spec}
+    for node in ("one", "two"):
+        occupancy.hold(node, node, requests_of(pod))
+        bound.put(node, BoundPod.of(pod, node))
+    assert list(bound.selected({"matchLabels": {"a": "1"}}))
+    for node in ("one", "two"):
+        assert occupancy.release(node)
+        bound.drop(node)
+    assert not any(vars(occupancy).values())
+    assert not any(vars(bound).values())
 
 
 @pytest.mark.parametrize(
