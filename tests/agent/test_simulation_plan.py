@@ -22,7 +22,9 @@ from tests.agent.scenes import G5, G6, P4DE, P5, A, B, C, Doc, Scene, doc, files
 OPEN = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "60s", "budgets": [{"nodes": "100%"}]}
 SETTLES_S = 1800.0
 GPU = "nvidia.com/gpu"
-LIFTED = dict.fromkeys(("maxPercentRemoved", "maxNodesAdded", "maxUsdPerHourAdded", "maxGangsEvicted"), "Unlimited")
+LIFTED = dict.fromkeys(
+    ("maxPercentRemoved", "maxNodesAdded", "maxUsdPerHourAdded", "maxUsdPerHourExposed", "maxGangsEvicted"), "Unlimited"
+)
 Docs = dict[str, Doc]
 Change = Callable[[Docs], None]
 
