@@ -47,7 +47,7 @@ def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPla
     if claim is not None and claim.disruption is not None:
         why = claim.disruption
         return LostPlace(Reason(why.reason), f"machine {claim.node} leaves: {why.message}", min(why.at_s, now))
-    if node is not None and claim is not None and claim.deleting:
+    if node is not None and claim is not None and claim.deleting:  # why it goes is being written down
         return LostPlace(Reason.DELETED, f"machine {pin.node} leaves: somebody deleted NodeClaim {claim.name}", now)
     if node is None or (pin.claim and claim is None):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is gone", now)

@@ -72,7 +72,7 @@ def _seen_unsettled(
         or instance.gone
         or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
         or (node := nodes.get(claim.node)) is None
-        or not node.ready
+        or not (node.ready and claim.node_ready)
         or node.deleting
         or not node.has_finalizer
         or any((condition, found.status) in watched for condition, found in node.conditions.items())
@@ -150,6 +150,8 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         yield from _recut(snapshot, claim, node)
     elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
         yield PatchNode(node.name, remove_taints=(RECUTTING.key,))
+    elif node.ready is not claim.node_ready:
+        yield SaveClaim(replace(claim, node_ready=node.ready))
     elif held is bool(claim.emptied_at_s):
         yield SaveClaim(replace(claim, emptied_at_s=0.0 if held else snapshot.now_s))
 

@@ -63,6 +63,10 @@ def terminating(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Acti
         if instance_subject(claim.instance_id) not in snapshot.busy:
             yield ForgetClaim(claim)
         return
+    if claim.disruption is None:  # the agent writes down why before it deletes one
+        why = NodeDisruption(Reason.DELETED, f"somebody deleted NodeClaim {claim.name}", snapshot.now_s)
+        yield SaveClaim(claim.with_disruption(why))
+        return
     node, gone = node_of(snapshot, claim), instance_gone(snapshot, claim)
     waits = False
     if node is not None and not gone:

@@ -90,6 +90,8 @@ class Claim:
     """When the present MIG layout was asked for (epoch seconds); later than `ready_at_s`: it is not in effect yet."""
     advised_at_s: float = 0.0
     """When the cloud first advised to move away (a rebalance recommendation); 0 = never."""
+    node_ready: bool = True
+    """Whether its node was ready when the claim's condition last said so; the node itself is asked for all else."""
     deleting: bool = False
     disruption: NodeDisruption | None = None
     failure: DecisionFailure | None = None

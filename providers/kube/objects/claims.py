@@ -18,7 +18,15 @@ from model.kinds import CapacityType
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from model.plain_text import plain
 from model.quantity import canonical_resources
-from providers.kube.objects.conditions import Condition, Finding, conditions_of, failure_findings, failure_from, written
+from providers.kube.objects.conditions import (
+    Condition,
+    Finding,
+    conditions_of,
+    failure_findings,
+    failure_from,
+    find,
+    written,
+)
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, LAUNCH_GROUP, TERMINATION_FINALIZER
 from providers.kube.objects.pod_sets import amounts_object
@@ -167,6 +175,10 @@ def forget_patch(raw: JsonObject) -> list[JsonObject]:
     ]
 
 
+NODE_NOT_READY: Final = "NodeNotReady"
+"""Reason of the condition Ready of a claim that is well but for its node."""
+
+
 def claim_findings(claim: Claim) -> tuple[Finding, ...]:
     """Karpenter's vocabulary (`nodeclaim_status.go`); Disrupted and Drifted only where they apply."""
     findings = [
@@ -194,8 +206,11 @@ def _told(at_s: float, done: str, waiting: str) -> tuple[str, str]:
 
 
 def _ready(claim: Claim) -> Finding:
-    if claim.state is ClaimState.READY and claim.disruption is None:
+    """As of a Node: it takes pods now. Karpenter's says that the claim was initialised once."""
+    if claim.state is ClaimState.READY and claim.disruption is None and claim.node_ready:
         return Finding("Ready", True, "Ready")
+    if claim.state is ClaimState.READY and claim.disruption is None:
+        return Finding("Ready", False, NODE_NOT_READY, f"Node {claim.node} is not ready")
     if claim.disruption is not None:
         return Finding("Ready", False, claim.disruption.reason, claim.disruption.message)
     return Finding("Ready", False, str(claim.state), f"The claim is {claim.state}")
@@ -206,6 +221,8 @@ def decode_claim(raw: bytes | Raw) -> Claim:
     found = _decoder.decode(raw)
     meta, spec = found.metadata, found.spec
     status = found.status or _ClaimStatus()
+    conditions = conditions_of(status.conditions)
+    ready = find(conditions, "Ready")
     # A status that was ever written has a state, and then its layout and resources count, also when there are none.
     present = status if status.state else spec
     bought = status if status.state and status.capacity_type else spec
@@ -236,9 +253,10 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         emptied_at_s=instant_of(status.emptied_at),
         recut_at_s=instant_of(status.recut_at),
         advised_at_s=instant_of(status.advised_at),
+        node_ready=ready is None or ready.reason != NODE_NOT_READY,
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
-        failure=failure_from(conditions_of(status.conditions)),
+        failure=failure_from(conditions),
     )
 
 

@@ -60,6 +60,9 @@ def intent(count: int = 1, *, age_s: float = 1.0, lots: int = 1, world: World | 
     return made
 
 
+LEAVES = NodeDisruption("Empty", "idle", NOW - 5, NEVER)
+
+
 def bought(stage: ClaimState, *, since_s: float = 10.0, **claim: Any) -> World:
     """One machine `m0` that has come this far, `since_s` ago, with its node as it should be."""
     world = World(small_fleet())
@@ -68,7 +71,7 @@ def bought(stage: ClaimState, *, since_s: float = 10.0, **claim: Any) -> World:
         LAUNCHED: {"registered_at_s": 0.0, "ready_at_s": 0.0, "node": "", "emptied_at_s": 0.0},
         REGISTERED: {"ready_at_s": 0.0, "emptied_at_s": 0.0},
         READY: {},
-        TERMINATING: {"deleting": True},
+        TERMINATING: {"deleting": True, "disruption": LEAVES},
     }
     stamps = per_stage[stage]
     world.machine("m0", at_s=at_s, **{**stamps, **claim})
@@ -146,7 +149,6 @@ def allocatable(**change: int | None) -> Change:
     return apply
 
 
-LEAVES = NodeDisruption("Empty", "idle", NOW - 5, NEVER)
 CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     # launched
     ("waits for its node", LAUNCHED, 10, nothing, []),
@@ -177,7 +179,9 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("is used", READY, 10, held, []),
     ("not idle any more", READY, 10, both(held, claim(emptied_at_s=NOW)), [SaveClaim]),
     ("told to go", READY, 10, claim(disruption=LEAVES), [CloseClaim]),
-    ("not ready is the gangs' business", READY, 10, node(ready=False), []),
+    ("not ready is the gangs' business", READY, 10, both(node(ready=False), claim(node_ready=False)), []),
+    ("is not ready any more, and says so", READY, 10, node(ready=False), [SaveClaim]),
+    ("is ready again, and says so", READY, 10, claim(node_ready=False), [SaveClaim]),
     ("its node vanished", READY, 10, no_node, ["InstanceTerminated"]),
     ("its instance ended", READY, 10, instance_terminated, ["InstanceTerminated"]),
     ("its instance ends", READY, 10, instance_ends, ["InstanceTerminated"]),
@@ -227,6 +231,19 @@ def test_the_next_step(stage: ClaimState, since_s: float, change: Change, expect
     subjects = {subject for it in actions for subject in it.subjects}
     world.busy = frozenset({"claim/m0", "node/node-m0", *subjects})
     assert steps(world) == [], "busy subjects are left alone"
+
+
+def test_why_a_claim_goes_that_somebody_deleted_is_written_down_before_anything_else() -> None:
+    world = bought(TERMINATING, disruption=None)
+    [written] = steps(world)
+    assert isinstance(written, SaveClaim)
+    assert written.claim.disruption is not None
+    assert (written.claim.disruption.reason, written.claim.disruption.message) == (
+        "Deleted",
+        "somebody deleted NodeClaim m0",
+    )
+    world.apply([written])
+    assert [type(it) for it in steps(world)] == [PatchNode]
 
 
 # -- intent -----------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ KNOWN = {
     Eviction: "reason message at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
     "adopts resources layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s "
-    "advised_at_s deleting disruption failure list_usd_h",
+    "advised_at_s node_ready deleting disruption failure list_usd_h",
     DecisionFailure: "error cause",
     Launch: "group lot size",
     NodeDisruption: "reason message at_s deadline_s",
@@ -126,6 +126,16 @@ def test_claim_survives(claim: Claim) -> None:
     assert_stored_whole(body, status)
     server = {"uid": claim.uid} | ({"deletionTimestamp": "2027-01-15T08:00:00Z"} if claim.deleting else {})
     assert decode_claim(msgspec.json.encode(as_stored(body, status, **server))) == claim
+
+
+@unhurried
+@given(claim=claims)
+def test_a_claim_says_whether_its_node_is_ready_while_that_matters(claim: Claim) -> None:
+    sick = replace(claim, ready_at_s=NOW_S, deleting=False, disruption=None, node_ready=False)
+    body, status = claim_object(sick), claim_status(sick, NOW_S)
+    assert decode_claim(msgspec.json.encode(as_stored(body, status, uid=claim.uid))) == sick
+    (ready,) = (one for one in status["status"]["conditions"] if one["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NodeNotReady")
 
 
 @unhurried
