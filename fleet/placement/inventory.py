@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
@@ -13,6 +14,7 @@ from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
+from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
@@ -20,6 +22,10 @@ from fleet.snapshot.seats import seated
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
+
+_PREEMPTED: Final = frozenset(
+    {Reason.PREEMPTED, Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING}
+)
 
 
 def usable(node: Node, claim: Claim | None) -> bool:
@@ -144,10 +150,15 @@ def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
 
 def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
     gang = snapshot.gangs.get(uid)
-    if gang is None or gang.state is GangState.FINISHED:
+    if gang is None or gang.state is GangState.FINISHED or _gave_way(gang):
         return False
     here = {pin.claim for pin in gang.pins}
     return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))
+
+
+def _gave_way(gang: Gang) -> bool:
+    """Whether a gang was last evicted to make room for another: kept for it, the room would help nobody."""
+    return gang.eviction is not None and gang.eviction.reason in _PREEMPTED and not gang.holds_capacity
 
 
 def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> BuyableCapacity:
