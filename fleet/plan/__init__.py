@@ -169,7 +169,7 @@ def make_plan(
     says may go.
     """
     base = _consequences(before, snapshot) if base_revision else _untouched(snapshot)
-    head = _consequences(after, snapshot)
+    head = _consequences(after, snapshot, before)
     machines, anyway = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
     restless = head.given_up_after_s is not None and base.given_up_after_s is None
@@ -229,8 +229,8 @@ def _conflicts(after: Fleet, snapshot: Snapshot) -> Iterator[str]:
     yield from map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts)
 
 
-def _consequences(fleet: Fleet, snapshot: Snapshot) -> Consequences:
-    return consequences(fleet, simulate(fleet, snapshot))
+def _consequences(fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> Consequences:
+    return consequences(fleet, simulate(fleet, snapshot, before=before))
 
 
 def _unsettled(head: Consequences) -> Iterator[str]:

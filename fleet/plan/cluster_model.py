@@ -22,12 +22,14 @@ from fleet.snapshot.works import POD_GROUP, has_started
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
-from model.kinds import Taint
+from model.kinds import NodeTemplate, Taint
 from model.quantity import Resources
 
 V = TypeVar("V")
 POD_STARTS_S: Final = 5.0
 """From the release of a pod until it is ready, and from the start of a job until it has pods."""
+TERMINATION_S: Final = 60.0
+"""From the order to end a machine until it is known to be terminated: that takes EC2 half a minute, and a listing."""
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
 
@@ -63,8 +65,14 @@ class ModelTable(Generic[V]):
 class ClusterModel:
     """The state of a modelled cluster at `now_s`, and the events that are still to come."""
 
-    def __init__(self, fleet: Fleet, snapshot: Snapshot) -> None:
+    def __init__(self, fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> None:
+        """`before`: the fleet in force until now, whose templates the machines on their way were bought with."""
         self.fleet = fleet
+        self._born = {
+            claim.name: pool.spec.template
+            for claim in snapshot.claims.values()
+            if (pool := (before or fleet).node_pools.get(claim.node_pool)) is not None
+        }
         self.now_s = snapshot.now_s
         self.nodes: ModelTable[Node] = ModelTable(snapshot.nodes)
         self.gangs: ModelTable[Gang] = ModelTable(snapshot.gangs)
@@ -189,6 +197,9 @@ class ClusterModel:
                 self.joins(claim.name, ready_at_s(snapshot, claim))
             elif claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s:
                 self.recuts(claim.node, self.now_s + RECUT_S)
+        for machine in snapshot.instances.values():
+            if machine.ending:
+                self.ended(machine.id, self.now_s + TERMINATION_S)
         for pod in list(self._pods.values()):
             if pod.deleting:
                 self.ends(pod.key, pod.deletion_at_s)
@@ -209,16 +220,16 @@ class ClusterModel:
         if claim is None or machine is None or machine.gone:
             return
         known = self.node_of(machine.id)
-        pool = self.fleet.node_pools.get(claim.node_pool)
-        passing = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
+        template = self._born.get(name) or self._template(claim.node_pool)
+        passing = {taint.key for taint in template.startup_taints}
         if known is not None:
             kept = tuple(taint for taint in known.taints if taint.key not in passing and not _is_ephemeral(taint))
             has = {**known.allocatable, **claim.resources}
             self.put_node(known.name, replace(known, ready=True, allocatable=has, taints=kept))
         else:
-            taints = (*(pool.spec.template.taints if pool else ()), UNREGISTERED)
+            taints = (*template.taints, UNREGISTERED)
             kind = self._observed.catalog.types.get(machine.instance_type)
-            host = f"node-{machine.id}"
+            host = _node_name(claim, machine)
             region = {labels.REGION: self._observed.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
             carried = {**(kind.labels if kind else {}), **region}
             self.put_node(
@@ -228,6 +239,10 @@ class ClusterModel:
                     ready=True, unschedulable=False, created_at_s=self.now_s, ready_changed_at_s=self.now_s,
                 ),
             )  # fmt: skip
+
+    def _template(self, pool: str) -> NodeTemplate:
+        found = self.fleet.node_pools.get(pool)
+        return found.spec.template if found else NodeTemplate()
 
     def recuts(self, node: str, at_s: float) -> None:
         """Lets a node offer the GPUs of the layout that its label names."""
@@ -241,6 +256,16 @@ class ClusterModel:
         cut = with_gpus(node.allocatable, gpu_part(claim.resources))
         done = {**node.labels, labels.MIG_CONFIG_STATE: "success"}
         self.put_node(name, replace(node, labels=done, allocatable=cut))
+
+    def shares(self, name: str) -> None:
+        """Lets a node offer each GPU as often as the configuration that its label names says (`time-slicing-4`)."""
+        node = self.nodes.get(name)
+        machine = self.instances.get(node.instance_id) if node else None
+        kind = self._observed.catalog.types.get(machine.instance_type) if machine else None
+        if node is not None and kind is not None:
+            times = int(node.labels[labels.DEVICE_PLUGIN_CONFIG].rpartition("-")[2])
+            offered = {**node.allocatable, labels.GPU_RESOURCE: kind.gpu_count * times}
+            self.put_node(name, replace(node, allocatable=offered))
 
     def starts(self, gang: Gang) -> None:
         """Lets a job that was started, and has no pods yet, make them: behind the gate."""
@@ -259,6 +284,7 @@ class ClusterModel:
                     gated=True,
                 )  # fmt: skip
                 self.put_pod(pod.key, pod)
+        self._count_pods(gang)
 
     def becomes_ready(self, key: str) -> None:
         """Lets a pod run and be ready."""
@@ -272,10 +298,18 @@ class ClusterModel:
         place = pod.node or (node.name if node else pod.pinned_host)
         self.put_pod(key, replace(pod, node=place, phase="Running", ready=True, started_at_s=self.now_s))
         gang = self._gang_of(pod)
-        job = self.jobs.get(gang.uid) if gang else None
-        if gang is not None and job is not None:
-            self.jobs.put(gang.uid, replace(job, ready_pods=job.ready_pods + 1, active_pods=job.active_pods + 1))
+        if gang is not None:
+            self._count_pods(gang)
             self.finishes(gang)
+
+    def _count_pods(self, gang: Gang) -> None:
+        """Lets a job say how many pods it has: those that were told to go count no more (Job `status.active`)."""
+        job = self.jobs.get(gang.uid)
+        if job is not None:
+            pods = [pod for pod in self.pods_of(gang) if pod.active and not pod.deleting]
+            ready = sum(pod.ready for pod in pods)
+            if (ready, len(pods)) != (job.ready_pods, job.active_pods):
+                self.jobs.put(gang.uid, replace(job, ready_pods=ready, active_pods=len(pods)))
 
     def _gang_of(self, pod: Pod) -> Gang | None:
         return self.gangs.get(self._uids.get(f"{pod.namespace}/{pod.workload}", "")) if pod.workload else None
@@ -297,6 +331,15 @@ class ClusterModel:
         ended = {"result": JobResult.SUCCEEDED, "finished_at_s": self.now_s, "ready_pods": 0, "active_pods": 0}
         self.jobs.put(uid, replace(job, **ended))  # type: ignore[arg-type]
 
+    def ended(self, instance_id: str, at_s: float) -> None:
+        """Lets a machine that is being terminated be terminated."""
+        self.later(at_s, lambda: self._terminated(instance_id))
+
+    def _terminated(self, instance_id: str) -> None:
+        known = self.instances.get(instance_id)
+        if known is not None:
+            self.instances.put(instance_id, replace(known, state="terminated"))
+
     def ends(self, key: str, at_s: float) -> None:
         """Lets a pod that was told to go be gone; whoever owns it may make it anew, behind the gate."""
         self.later(at_s, lambda: self._end(key))
@@ -310,16 +353,11 @@ class ClusterModel:
         job = self.jobs.get(gang.uid if gang else pod.job_uid)
         if job is None:
             return
-        was_ready, was_active = int(pod.ready), int(pod.active and not pod.gated)
-        job = replace(
-            job,
-            ready_pods=max(0, job.ready_pods - was_ready),
-            active_pods=max(0, job.active_pods - was_active),
-        )
-        self.jobs.put(job.ref.uid, job)
         if self._made_anew(pod, gang, job):
             self._make_again(pod)
-        self._look_at_held(job)
+        if gang is not None:
+            self._count_pods(gang)
+        self._look_at_held(self.jobs.get(job.ref.uid) or job)
 
     def _made_anew(self, pod: Pod, gang: Gang | None, job: Job) -> bool:
         if job.result or job.deleting or job.ref.kind == POD_GROUP:
@@ -372,6 +410,14 @@ def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mappi
         instance_id, where.instance_type, where.zone, where.capacity_type, "running", launched_at_s, tags,
         reservation=where.reservation,
     )  # fmt: skip
+
+
+def _node_name(claim: Claim, machine: Instance) -> str:
+    """Returns a name for the node of a machine: in the order of launches, in which equal places are taken then.
+
+    What the node will be called in truth is not known.
+    """
+    return f"node-{machine.launched_at_s:014.3f}-{machine.id if machine.id.startswith('i-0000') else claim.name}"
 
 
 def _is_ephemeral(taint: Taint) -> bool:

@@ -172,7 +172,9 @@ def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
             at_s, why = gone[name]
             new = successors.get(name)
             when = _when(fleet, run, claim, why.reason, at_s, new)
-            yield _change(claim, "replace" if new else "delete", f"{why.reason}: {why.message}", when, new)
+            change = _change(claim, "replace" if new else "delete", f"{why.reason}: {why.message}", when, new)
+            stands = new is not None and new.name in run.begin.claims
+            yield replace(change, after={**(change.after or {}), "standing": True}) if stands else change
         elif (end := run.end.claims.get(name)) is not None and end.layout != claim.layout:
             yield _change(
                 claim, "update", f"is cut anew to {layout_name(end.layout)}", after(run.begin, end.recut_at_s), end

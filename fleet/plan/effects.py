@@ -29,7 +29,7 @@ from fleet.actions import (
 )
 from fleet.gangs.lost_machines import boot_s
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.plan.cluster_model import RECUT_S, ClusterModel, machine_of
+from fleet.plan.cluster_model import RECUT_S, TERMINATION_S, ClusterModel, machine_of
 from fleet.snapshot import Instance, LaunchError, LaunchFailure, LaunchOutcome, Pod
 from model import labels
 
@@ -131,9 +131,10 @@ def _outcome(model: ClusterModel, action: LaunchMachines) -> LaunchOutcome:
 
 def _terminate(model: ClusterModel, action: TerminateMachines) -> None:
     for instance_id in action.instance_ids:
-        unlisted = Instance(instance_id, "", "", "on-demand", "terminated", model.now_s, {})
+        unlisted = Instance(instance_id, "", "", "on-demand", "shutting-down", model.now_s, {})
         known = model.instances.get(instance_id) or unlisted
-        model.instances.put(instance_id, replace(known, state="terminated"))
+        model.instances.put(instance_id, replace(known, state="shutting-down"))
+        model.ended(instance_id, model.now_s + TERMINATION_S)
         node = model.node_of(instance_id)
         for pod in model.pods_on(node.name) if node else ():
             model.ends(pod.key, model.now_s)
@@ -150,6 +151,8 @@ def _patch_node(model: ClusterModel, action: PatchNode) -> None:
     if node is None:
         return
     model.put_node(node.name, action.applied_to(node))
+    if action.labels.get(labels.DEVICE_PLUGIN_CONFIG, "") not in {"", node.labels.get(labels.DEVICE_PLUGIN_CONFIG)}:
+        model.shares(node.name)
     if action.labels.get(labels.MIG_CONFIG, "") not in {"", node.labels.get(labels.MIG_CONFIG)}:
         model.recuts(node.name, model.now_s + RECUT_S)
 

@@ -3,7 +3,10 @@
 The deciders are the agent's own, in its order. Time passes in steps that grow while nothing happens.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from fleet.actions import Action, Consider
@@ -12,6 +15,7 @@ from fleet.fence import DecisionFailed, told_apart
 from fleet.plan.cluster_model import ClusterModel
 from fleet.plan.effects import carry_out
 from fleet.snapshot import Snapshot
+from model.cron import Cron, InvalidCron, window_active
 from model.fleet import Fleet
 
 HORIZON_S: Final = 24 * 3600.0
@@ -43,9 +47,14 @@ class SimulatedRun:
     """How far the run got that was given up before the horizon, as it does not settle; None for one that was not."""
 
 
-def simulate(fleet: Fleet, snapshot: Snapshot, *, horizon_s: float = HORIZON_S) -> SimulatedRun:
-    """Returns what the agent would do from a snapshot on, until the horizon (seconds from then)."""
-    model = ClusterModel(fleet, snapshot)
+def simulate(
+    fleet: Fleet, snapshot: Snapshot, *, before: Fleet | None = None, horizon_s: float = HORIZON_S
+) -> SimulatedRun:
+    """Returns what the agent would do from a snapshot on, until the horizon (seconds from then).
+
+    `before`: the fleet in force until now, under which machines that are still on their way were bought.
+    """
+    model = ClusterModel(fleet, snapshot, before or fleet)
     run = SimulatedRun(model.snapshot(), model.snapshot())
     until_s, step_s = snapshot.now_s + horizon_s, FIRST_STEP_S
     aside: dict[str, frozenset[str]] = {}
@@ -56,7 +65,8 @@ def simulate(fleet: Fleet, snapshot: Snapshot, *, horizon_s: float = HORIZON_S) 
             continue
         if model.now_s >= until_s:
             break
-        to_s = min(model.now_s + step_s, max(model.next_s, model.now_s), until_s)
+        due_s = next_deadline_s(fleet, model.snapshot())
+        to_s = min(model.now_s + step_s, max(model.next_s, model.now_s), due_s, until_s)
         step_s = min(step_s * 1.5, LONGEST_STEP_S) if to_s < model.next_s else FIRST_STEP_S
         model.advance(to_s)
     else:
@@ -65,11 +75,49 @@ def simulate(fleet: Fleet, snapshot: Snapshot, *, horizon_s: float = HORIZON_S) 
     return run
 
 
+def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
+    """Returns when something falls due next that the deciders read off the clock (epoch seconds); inf = nothing.
+
+    Machines expire, fall idle for long enough, or may return to what their pool prefers; gangs have waited long enough
+    after an eviction; windows open.
+    """
+    due = (*_of_machines(fleet, snapshot), *(gang.requeue_at_s for gang in snapshot.gangs.values()))
+    passed = [at_s for at_s in due if at_s > snapshot.now_s]
+    return min([*passed, *_windows(fleet, snapshot.now_s)], default=inf)
+
+
+def _of_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
+    for claim in snapshot.claims.values():
+        pool = fleet.node_pools.get(claim.node_pool)
+        if pool is None or not claim.launched_at_s or claim.disruption is not None:
+            continue
+        yield claim.launched_at_s + pool.spec.template.expire_after
+        yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
+        if (back := pool.spec.disruption.return_to_preferred) is not None:
+            yield claim.launched_at_s + back.after
+
+
+def _windows(fleet: Fleet, now_s: float) -> Iterator[float]:
+    """Yields when windows open; a window that ends is noticed as soon as steps are long enough."""
+    budgets = (it for pool in fleet.node_pools.values() for it in pool.spec.disruption.budgets)
+    windows = {(it.schedule, it.duration or 0.0) for it in budgets}
+    windows |= {(it.schedule, it.duration) for it in fleet.policy.spec.freeze_windows}
+    for schedule, duration_s in sorted(it for it in windows if it[0]):
+        with suppress(InvalidCron):  # which the loader refuses
+            cron = Cron.parse(schedule)
+            opens_s = cron.next_after(now_s)
+            if opens_s is not None and not window_active(cron, duration_s, opens_s - 1.0):
+                yield opens_s
+
+
 def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str, frozenset[str]]) -> int:
-    """Lets every decider speak once; how many actions came of it. Who cannot be decided about is set aside for good."""
-    acted = 0
+    """Lets every decider speak once; how many actions came of it. Who cannot be decided about is set aside for good.
+
+    What one decider asks for is under way while the others speak, as in the agent: they leave its subjects alone.
+    """
+    acted, busy = 0, set[str]()
     for name, decide in DECIDERS.items():
-        seen = replace(model.snapshot(), set_aside=aside.get(name, frozenset()))
+        seen = replace(model.snapshot(), set_aside=aside.get(name, frozenset()), busy=frozenset(busy))
         actions, failed = told_apart(decide(fleet, seen))
         run.failed += failed
         aside[name] = aside.get(name, frozenset()) | {it.subject for it in failed}
@@ -77,5 +125,6 @@ def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str,
             carry_out(model, action)
             if not isinstance(action, Consider):
                 run.actions.append(TimedAction(model.now_s, action))
+                busy.update(action.subjects)
                 acted += 1
     return acted

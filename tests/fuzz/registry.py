@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tests.fuzz.http import HttpFuzzer
 from tests.fuzz.loader import LoaderFuzzer
+from tests.fuzz.plan import PlanFuzzer
 
 Attack = Callable[[Random], None]
 """Makes one input of the generator, feeds it, and raises where the answer is none that may be given."""
@@ -33,4 +34,4 @@ class Fuzzer(Protocol):
         ...
 
 
-FUZZERS: tuple[Fuzzer, ...] = (LoaderFuzzer(), HttpFuzzer())
+FUZZERS: tuple[Fuzzer, ...] = (LoaderFuzzer(), HttpFuzzer(), PlanFuzzer())

@@ -3,6 +3,7 @@
 Both stop while `nvidia.com/gpu.deploy.*` says so: resources drop to zero, labels stay as they were and become stale.
 """
 
+import re
 from dataclasses import dataclass
 from math import ceil
 
@@ -17,6 +18,9 @@ DEPLOY = tuple(
     for part in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
 )
 DEVICE_PLUGIN, DISCOVERY = DEPLOY[0], DEPLOY[1]
+CONFIG = "nvidia.com/device-plugin.config"
+_SHARED = re.compile(r"(?:time-slicing|mps)-([0-9]+)")
+"""The configurations that a cluster has to hold for pools that share their GPUs: every GPU offered so many times."""
 PAUSED = "paused-for-mig-change"
 
 
@@ -93,6 +97,8 @@ class DevicePlugin(NodeReconciler):
         if not plugin.paused and now < plugin.serves_at:
             return plugin.serves_at
         devices = {} if plugin.paused else device_resources(self._hardware.of(node), self._options.strategy)
+        if replicas := _SHARED.fullmatch(labels_of(node).get(CONFIG, "")):
+            devices = {name: count * int(replicas[1]) for name, count in devices.items()}
         status = status_of(node)
         changed = {field: _published(status.get(field) or {}, devices) for field in ("capacity", "allocatable")}
         if any(changed[field] != (status.get(field) or {}) for field in changed):
