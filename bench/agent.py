@@ -233,9 +233,14 @@ def _serve(pipe: Connection, now_s: float, size: cluster.ClusterSize) -> None:
                 return
 
 
+def _of_gang(pod: Any) -> bool:
+    return "muster.dev/workload" in (pod["metadata"].get("labels") or {})
+
+
 def _churn(store: Any, pods: list[tuple[str, str]], seconds: float) -> float:
     """Pods become unready and ready again, `EVENTS_PER_S` changes a second; how many a second it came to."""
     resource, ended = store.resource("Pod"), threading.Event()
+    pods = [key for key in pods if not _of_gang(store.get(resource, key[1], key[0]))]  # theirs would be decisions
     began_s, count = time.perf_counter(), 0
     while (elapsed_s := time.perf_counter() - began_s) < seconds:
         while count < elapsed_s * EVENTS_PER_S:

@@ -21,6 +21,7 @@ from model.quantity import format_amount
 from providers.aws.catalog import package_catalog
 from providers.kube.objects import DECODERS, claim_object, claim_status, workload_object, workload_status
 from providers.kube.objects.instants import format_instant
+from providers.kube.objects.names import TERMINATION_FINALIZER
 
 NODES, GANGS, NODES_A_GANG, PODS_A_NODE = 10_000, 500, 10, (6, 14)
 REGION, ZONES, TEAMS = "us-east-1", ("us-east-1a", "us-east-1b", "us-east-1c"), 10
@@ -187,6 +188,7 @@ def _node(claim: Claim, offering: Offering, born_s: float) -> Object:
             "creationTimestamp": born,
             "labels": {**offering.labels, **own},
             "annotations": {"node.alpha.kubernetes.io/ttl": "0", "csi.volume.kubernetes.io/nodeid": "{}"},
+            "finalizers": [TERMINATION_FINALIZER],
             "managedFields": _MANAGED,
         },
         "spec": {"providerID": f"aws:///{offering.offer.zone}/{claim.instance_id}"},

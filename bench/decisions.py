@@ -102,10 +102,11 @@ class DecisionWorld:
         return list(tables["pods"].values())
 
     def churn(self, number: int) -> None:
-        """Some pods change (a probe, say) and are heard of again."""
-        first = number * CHANGES % len(self.pods)
+        """Some pods of no gang change (a probe, say) and are heard of again: one of a gang would be a decision."""
+        others = [pod for pod in self.pods if not pod.workload]
+        first = number * CHANGES % len(others)
         self._version += CHANGES
-        deltas = tuple(Delta(DeltaKind.MODIFIED, pod.key, _copy(pod)) for pod in self.pods[first : first + CHANGES])
+        deltas = tuple(Delta(DeltaKind.MODIFIED, pod.key, _copy(pod)) for pod in others[first : first + CHANGES])
         self.brain.hear(Observed("pods", Changes(deltas, str(self._version))))
 
 

@@ -115,7 +115,7 @@ def test_what_is_refused_is_left_alone_and_told_once_for_each_reason() -> None:
         [event] = events(scene, reason)
         assert (event["involvedObject"]["kind"], event["count"]) == ("Node", 1)
     assert [machine.id for machine in scene.sim.machines()] == [instance]
-    scene.sim.push(simple(**KEPT))
+    scene.sim.push(simple(limits={"nodes": 3}, **KEPT))
     scene.until(lambda: ready(scene) == [instance], 60)
     scene.settle()
 

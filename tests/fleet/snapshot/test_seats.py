@@ -12,7 +12,7 @@ from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pin, Pod, Snapshot
 from fleet.snapshot.seats import seated, seats_of, strays_of
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, job_of, pod_set
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, pod_set
 from tests.support.world import World
 
 PINS = (Pin("main", "a", "", 2), Pin("main", "b", "", 2))
@@ -119,9 +119,9 @@ def test_another_gang_starts_where_pods_have_ended_for_good() -> None:
 def test_pods_that_have_ended_and_are_gone_are_not_missed() -> None:
     held = gang("g", pod_set(count=4), state=GangState.ADMITTED, pins=PINS, remaining=HALF)
     alive = [pod(held, f"p{n}", "b") for n in range(2)]
-    assert ready_pods(seen(held, *alive), held, job_of(held)) == (4, 4)
-    assert ready_pods(seen(held, *alive, pod(held, "d", "a", DONE)), held, job_of(held)) == (4, 4)
-    assert ready_pods(seen(held, alive[0]), held, job_of(held)) == (3, 4)
+    assert ready_pods(seen(held, *alive), held) == (4, 4)
+    assert ready_pods(seen(held, *alive, pod(held, "d", "a", DONE)), held) == (4, 4)
+    assert ready_pods(seen(held, alive[0]), held) == (3, 4)
 
 
 # -- pods out of place ------------------------------------------------------------------------------------------------
