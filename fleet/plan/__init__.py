@@ -139,17 +139,23 @@ def declared_plan(
     What becomes of machines and gangs is not known, and None. `confirmed` has the declarations (`nodepool/h100`) that
     the commit says may go.
     """
-    allowed = _allowed(before, after, snapshot)
+    plan = _of_declarations(before, after, snapshot, base_revision, head_revision)
+    guarded = GuardedRevision(before, after, not base_revision, exposed=plan.allowed.exposed)
+    return _named(replace(plan, refusals=_refusals(guarded, snapshot, confirmed)), before, after)
+
+
+def _of_declarations(before: Fleet, after: Fleet, snapshot: Snapshot, base_revision: str, head_revision: str) -> Plan:
+    """Returns what needs no look at the world, without a name and before the rails have spoken."""
     plan = Plan(
         "", base_revision, head_revision, snapshot.now_s,
-        tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, None, allowed,
-        _refusals(GuardedRevision(before, after, not base_revision, exposed=allowed.exposed), snapshot, confirmed),
+        tuple(declared_changes(before, after)), (), (), WithoutRevision(), None, None, None,
+        _allowed(before, after, snapshot), (),
         tuple(_conflicts(after, snapshot)),
         snapshot.catalog.region,
         snapshot.catalog.price_source,
     )  # fmt: skip
     held = _held(before, snapshot.now_s) if base_revision and plan.declared else ""
-    return _named(replace(plan, held="" if only_freeze_windows(before, after) else held), before, after)
+    return replace(plan, held="" if only_freeze_windows(before, after) else held)
 
 
 def make_plan(
@@ -179,7 +185,7 @@ def make_plan(
         more_nodes_at_peak=head.peak.nodes - base.peak.nodes,
         more_usd_h_at_peak=round(head.peak.usd_h - base.peak.usd_h, 6),
     )  # fmt: skip
-    declared = declared_plan(before, after, snapshot, base_revision=base_revision, head_revision=head_revision)
+    declared = _of_declarations(before, after, snapshot, base_revision, head_revision)
     beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
     plan = replace(
         declared,
@@ -260,7 +266,8 @@ def _named(plan: Plan, before: Fleet, after: Fleet) -> Plan:
     from elsewhere, makes the same plan.
     """
     bills = [bill and (round(bill.usd_h, 2), bill.gpus) for bill in (plan.now, plan.without.bill, plan.then)]
-    consequences = [sorted(map(_machine_told, plan.machines)), sorted(map(_gang_told, plan.gangs)), bills]
+    peak = plan.peak and (plan.peak.nodes, round(plan.peak.usd_h, 2))
+    consequences = [sorted(map(_machine_told, plan.machines)), sorted(map(_gang_told, plan.gangs)), bills, peak]
     text = _canonical([bool(plan.base_revision), _declarations(before), _declarations(after), consequences])
     return replace(plan, plan_id=hashlib.sha256(text.encode()).hexdigest())
 
