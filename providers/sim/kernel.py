@@ -6,6 +6,7 @@ time and wakes on store events. The controllers cannot tell which one drives the
 
 import threading
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Self
 
 import structlog
@@ -24,15 +25,44 @@ class Restless(RuntimeError):
 
 
 class _Slot:
-    """One controller, when it wants to be woken, and how far it has seen the store."""
+    """One controller, when it wants to be woken, how far it has seen the store, and what holds it up."""
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.wake: float | None = None
         self.seen = -1
+        self.unasked = False
+        self.lag: Callable[[], float] | None = None
+        self._late_at: float | None = None
+        self._held_until = -inf
 
     def due(self, now: float, resource_version: int) -> bool:
-        return self.seen != resource_version or (self.wake is not None and self.wake <= now)
+        """Whether it has something to do and nothing holds it up any more."""
+        if now < self._held_until or not self._wanted(now, resource_version):
+            return False
+        if self.lag is None:
+            return True
+        if self._late_at is None:
+            self._late_at = now + self.lag()
+        return self._late_at <= now
+
+    def _wanted(self, now: float, resource_version: int) -> bool:
+        timed = self.wake is not None and self.wake <= now
+        return timed or self.seen != resource_version or (self.unasked and self.lag is None)
+
+    def step(self, now: float, resource_version: int) -> None:
+        """Let it work on all that was written up to that version."""
+        self.seen, self.unasked, self._late_at = resource_version, False, None
+        self.wake = self.controller.step(now)
+
+    def hold(self, until: float) -> None:
+        """Let it stand still until that instant."""
+        self._held_until = until
+
+    def next_at(self, now: float) -> float | None:
+        """The earliest instant at which it will do something by itself."""
+        wake = self._late_at if self._late_at is not None and self.lag is not None else self.wake
+        return max(self._held_until, now if wake is None else wake) if now < self._held_until else wake
 
 
 class Kernel:
@@ -45,11 +75,27 @@ class Kernel:
         self._clock = clock
         self._slots = [_Slot(controller) for controller in controllers]
         self._max_rounds = max_rounds
+        self._now = -inf
 
     @property
     def clock(self) -> Clock:
         """The clock the controllers live by."""
         return self._clock
+
+    def lag(self, controller: str, draw: Callable[[], float] | None) -> None:
+        """Let the controller of that name act late: `draw()` seconds (one draw each time) after it got work.
+
+        None ends it. Work that comes meanwhile is done with it. Unknown names raise KeyError.
+        """
+        self._slot(controller).lag = draw
+
+    def stand_still(self, controller: str, until: float) -> None:
+        """Let the controller of that name do nothing before `until` (UTC epoch seconds), then all that waited."""
+        self._slot(controller).hold(until)
+
+    def _slot(self, controller: str) -> _Slot:
+        found = {slot.controller.name: slot for slot in self._slots}
+        return found[controller]
 
     def run_until_quiet(
         self, now: float | None = None, *, on_error: Callable[[str, Exception], None] | None = None
@@ -60,9 +106,9 @@ class Kernel:
         Raises Restless after `max_rounds` rounds. What a controller raises comes through; with `on_error` (name, error)
         it is handed over instead, the others go on, and the failed one is tried again a second later.
         """
-        instant = self._clock.now() if now is None else now
+        instant = self._now = self._clock.now() if now is None else now
         for slot in self._slots:
-            slot.seen = -1
+            slot.unasked = True
         for _ in range(self._max_rounds):
             if not self._round(instant, on_error):
                 return self.next_wake()
@@ -71,16 +117,15 @@ class Kernel:
 
     def next_wake(self) -> float | None:
         """The earliest instant a controller asked for; None when only a store event can bring work."""
-        return min((slot.wake for slot in self._slots if slot.wake is not None), default=None)
+        return min((at for slot in self._slots if (at := slot.next_at(self._now)) is not None), default=None)
 
     def _round(self, now: float, on_error: Callable[[str, Exception], None] | None) -> bool:
         stepped = False
         for slot in self._slots:
             version = self._store.resource_version
             if slot.due(now, version):
-                slot.seen = version
                 try:
-                    slot.wake = slot.controller.step(now)
+                    slot.step(now, version)
                 except Exception as error:
                     if on_error is None:
                         raise

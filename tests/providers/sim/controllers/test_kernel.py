@@ -71,6 +71,57 @@ class TestKernel:
             kernel.run_until_quiet()
 
 
+class TestLateControllers:
+    def test_one_that_lags_acts_so_much_after_it_got_work(self) -> None:
+        clock, store = at_zero()
+        kernel = Kernel(store, clock, [Scribe(store, 3)])
+        driver, delays = VirtualDriver(kernel, clock), iter([2.0, 0.5, 9.0])
+        driver.settle()
+        kernel.lag("scribe", lambda: next(delays))
+        write(store, "c0")
+        driver.advance(1.9)
+        assert len(store.list(store.resource("ConfigMap"))) == 1
+        driver.advance(2.0)
+        assert len(store.list(store.resource("ConfigMap"))) == 2
+        driver.advance(2.5)
+        assert len(store.list(store.resource("ConfigMap"))) == 3
+
+    def test_one_that_lags_is_woken_by_its_own_timers_late(self) -> None:
+        clock, store = at_zero()
+        every = Every("every", 3)
+        kernel = Kernel(store, clock, [every])
+        driver = VirtualDriver(kernel, clock)
+        driver.settle()
+        kernel.lag("every", lambda: 1.0)
+        driver.advance(12)
+        assert every.at == [0, 4, 8, 12]
+        kernel.lag("every", None)
+        driver.advance(17)
+        assert every.at == [0, 4, 8, 12, 15]
+
+    def test_one_that_stands_still_does_nothing_and_then_everything(self) -> None:
+        clock, store = at_zero()
+        every = Every("every", 3)
+        kernel = Kernel(store, clock, [every, Scribe(store, 2)])
+        driver = VirtualDriver(kernel, clock)
+        driver.settle()
+        kernel.stand_still("scribe", 10)
+        kernel.stand_still("every", 5)
+        write(store, "c0")
+        driver.advance(9)
+        assert every.at == [0, 5, 8]
+        assert len(store.list(store.resource("ConfigMap"))) == 1
+        driver.advance(10)
+        assert len(store.list(store.resource("ConfigMap"))) == 2
+
+    def test_an_unknown_controller_is_refused(self) -> None:
+        clock, store = at_zero()
+        with pytest.raises(KeyError):
+            Kernel(store, clock, []).lag("nobody", None)
+        with pytest.raises(KeyError):
+            Kernel(store, clock, []).stand_still("nobody", 1)
+
+
 class TestVirtualTime:
     def test_stops_at_every_wake_and_ends_where_told(self) -> None:
         clock, store = at_zero()
