@@ -14,6 +14,7 @@ from providers.kube.batches import Batch, Changes, Replace, Undecodable
 from providers.kube.errors import KubeError, Unreachable, from_status
 from providers.kube.reading import Reader, Watched
 from providers.kube.transport import FIELD_MANAGER, READ_S, Body, KubeTransport, Query
+from providers.sim.apiserver.faults import Effect, FaultRules, LoseAnswer
 from providers.sim.apiserver.routes import Route, parse_route
 from providers.sim.apiserver.verbs import Call, perform
 from providers.sim.store import (
@@ -24,6 +25,7 @@ from providers.sim.store import (
     StoreConflict,
     StoreInternalError,
     StoreNotFound,
+    StoreOverloaded,
     StoreTooManyRequests,
 )
 
@@ -74,6 +76,7 @@ _REFUSALS: Final[dict[Fault, Callable[[], ApiError]]] = {
 class DirectTransport(KubeTransport):
     """Every verb of `KubeTransport` but `watch` (see `Feed`), carried out on the store at once.
 
+    `faults` are spent by the next writes; `rules` strike those requests that they describe, reads as well.
     `wrote` is called around each write with "before" or "after"; what it raises comes through, so that a caller can end
     a simulated process between two writes.
     """
@@ -84,10 +87,12 @@ class DirectTransport(KubeTransport):
         clock: Clock,
         *,
         faults: ApiFaults | None = None,
+        rules: FaultRules | None = None,
         wrote: Callable[[Literal["before", "after"]], None] = lambda _moment: None,
     ) -> None:
         # No connection: the base class is never asked to open one.
         self.faults = faults or ApiFaults()
+        self.rules = rules or FaultRules()
         self._store = store
         self._clock = clock
         self._wrote = wrote
@@ -116,16 +121,17 @@ class DirectTransport(KubeTransport):
             refusal = self.faults.refusal()
             if refusal is not None:
                 raise refusal
-            answer = self._write(method, path, query or {}, body, content_type)
+            answer, effects = self._write(method, path, query or {}, body, content_type)
         except ApiError as error:
             raise refused(error, context) from error
         self._wrote("after")
-        if self.faults.spend("lost_answers"):
+        if self.faults.spend("lost_answers") or any(isinstance(effect, LoseAnswer) for effect in effects):
             raise Unreachable(f"{context}: the answer broke off")
         return answer
 
     def _get(self, path: str, query: Query) -> bytes:
         resource, route = self._route(path)
+        self.rules.refuse("get" if route.name else "list", resource.key)
         if route.name:
             return self._store.read(resource, route.name, route.namespace).json
         wanted = ListQuery(
@@ -139,12 +145,15 @@ class DirectTransport(KubeTransport):
         head = msgspec.json.encode({"resourceVersion": str(page.resource_version), "continue": page.token})
         return b'{"metadata":' + head + b',"items":[' + b",".join(row.json for row in page.rows) + b"]}"
 
-    def _write(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> bytes:
+    def _write(
+        self, method: str, path: str, query: Query, body: Body | None, content_type: str
+    ) -> tuple[bytes, tuple[Effect, ...]]:
         resource, route = self._route(path)
+        effects = self.rules.refuse(route.verb(method, {}), resource.key)
         raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
         words = {name: str(value) for name, value in query.items()}
         call = Call(_METHODS[method], resource, route, words, raw, content_type, FIELD_MANAGER)
-        return msgspec.json.encode(perform(self._store, self._clock, call).obj)
+        return msgspec.json.encode(perform(self._store, self._clock, call).obj), effects
 
     def _route(self, url: str) -> tuple[Resource, Route]:
         path, _, _ = url.partition("?")
@@ -157,6 +166,8 @@ class DirectTransport(KubeTransport):
 
 def refused(error: ApiError, context: str) -> KubeError:
     """The transport's error for a refusal of the store, by way of the Status it would have sent."""
+    if isinstance(error, StoreOverloaded):
+        return from_status(error.code, error.text.encode(), float(error.retry_after_s), context)
     return from_status(error.code, msgspec.json.encode(error.status()), context=context)
 
 

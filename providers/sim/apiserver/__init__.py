@@ -1,6 +1,7 @@
 """The embedded API server: HTTP for the cluster store, good enough for kubectl and every Kubernetes client."""
 
 from providers.sim.apiserver.faults import (
+    WRITES,
     Compact,
     CutWatch,
     Delay,
@@ -10,13 +11,17 @@ from providers.sim.apiserver.faults import (
     GoneStatus,
     Hang,
     LoseAnswer,
+    PriorityReject,
     Refuse,
     Trickle,
+    WebhookDenies,
+    WebhookFails,
     always,
 )
 from providers.sim.apiserver.server import ApiServer
 
 __all__ = [
+    "WRITES",
     "ApiServer",
     "Compact",
     "CutWatch",
@@ -27,7 +32,10 @@ __all__ = [
     "GoneStatus",
     "Hang",
     "LoseAnswer",
+    "PriorityReject",
     "Refuse",
     "Trickle",
+    "WebhookDenies",
+    "WebhookFails",
     "always",
 ]

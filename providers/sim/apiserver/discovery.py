@@ -6,20 +6,9 @@ Source: apiserver `pkg/endpoints/discovery`, KEP-3352 (aggregated discovery v2).
 from collections.abc import Iterable
 from typing import Any
 
-from providers.sim.store import Resource
+from providers.sim.store import Release, Resource
 from providers.sim.store.registry import STANDARD_VERBS
 
-VERSION = {
-    "major": "1",
-    "minor": "32",
-    "gitVersion": "v1.32.4+muster",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "2026-01-01T00:00:00Z",
-    "goVersion": "none",
-    "compiler": "none",
-    "platform": "linux/amd64",
-}
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 # Requests that are answered, not stored: group/version -> plural, Kind.
@@ -48,17 +37,51 @@ def api_versions() -> dict[str, Any]:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
+def version(release: Release) -> dict[str, Any]:
+    """The answer of `/version`."""
+    minor = str(release.minor)
+    return {
+        "major": "1",
+        "minor": minor,
+        "emulationMajor": "1",
+        "emulationMinor": minor,
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": str(release.minor - 1),
+        "gitVersion": release.git_version,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "none",
+        "platform": "linux/amd64",
+    }
+
+
 def api_groups(resources: Iterable[Resource]) -> dict[str, Any]:
     """The answer of `/apis`."""
-    groups = [api_group(gv) for gv in group_versions(resources) if "/" in gv]
+    served = group_versions(resources)
+    names = dict.fromkeys(gv.partition("/")[0] for gv in served if "/" in gv)
+    groups = [_api_group(name, served) for name in names]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def api_group(group_version: str) -> dict[str, Any]:
-    """The answer of `/apis/<group>`."""
-    group, _, version = group_version.partition("/")
-    only = {"groupVersion": group_version, "version": version}
-    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": [only], "preferredVersion": only}
+def api_group(group: str, resources: Iterable[Resource]) -> dict[str, Any] | None:
+    """The answer of `/apis/<group>`, or None when it is not served."""
+    served = group_versions(resources)
+    if not any(gv.startswith(f"{group}/") for gv in served):
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_api_group(group, served)}
+
+
+def _api_group(group: str, served: Iterable[str]) -> dict[str, Any]:
+    found = [gv for gv in served if gv.startswith(f"{group}/")]
+    versions = [{"groupVersion": gv, "version": gv.partition("/")[2]} for gv in sorted(found, key=_newest_first)]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _newest_first(group_version: str) -> tuple[bool, str]:
+    """What is stable before what is beta (apimachinery `pkg/version`)."""
+    return "alpha" in group_version or "beta" in group_version, group_version
 
 
 def api_resources(group_version: str, resources: Iterable[Resource]) -> dict[str, Any] | None:
@@ -101,11 +124,21 @@ def _subrow(resource: Resource, name: str) -> dict[str, Any]:
 def aggregated(resources: Iterable[Resource], *, core: bool) -> dict[str, Any]:
     """The aggregated answer of `/api` (core) or `/apis`."""
     held = list(resources)
-    items = [_aggregated_group(gv, held) for gv in group_versions(held) if ("/" not in gv) is core]
+    groups: dict[str, list[str]] = {}
+    for gv in sorted(group_versions(held), key=_newest_first):
+        if ("/" not in gv) is core:
+            groups.setdefault(gv.rpartition("/")[0], []).append(gv)
+    names = dict.fromkeys(gv.rpartition("/")[0] for gv in group_versions(held))
+    items = [_aggregated_group(name, groups[name], held) for name in names if name in groups]
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def _aggregated_group(group_version: str, resources: list[Resource]) -> dict[str, Any]:
+def _aggregated_group(group: str, served: list[str], resources: list[Resource]) -> dict[str, Any]:
+    versions = [_aggregated_version(group_version, resources) for group_version in served]
+    return {"metadata": {"name": group, "creationTimestamp": None}, "versions": versions}
+
+
+def _aggregated_version(group_version: str, resources: list[Resource]) -> dict[str, Any]:
     group, _, version = group_version.rpartition("/")
     rows = [_aggregated_row(resource) for resource in resources if resource.api_version == group_version]
     rows += [
@@ -118,8 +151,7 @@ def _aggregated_group(group_version: str, resources: list[Resource]) -> dict[str
         }
         for plural, kind in REVIEWS.get(group_version, ())
     ]
-    served = {"version": version, "resources": rows, "freshness": "Current"}
-    return {"metadata": {"name": group, "creationTimestamp": None}, "versions": [served]}
+    return {"version": version, "resources": rows, "freshness": "Current"}
 
 
 def _aggregated_row(resource: Resource) -> dict[str, Any]:

@@ -1,15 +1,34 @@
 """Misbehaviour on demand: what a real API server does on a bad day, made repeatable.
 
-A rule says which requests, how often (by count or by a seeded generator) and what happens to them.
+A rule says which requests, how often (by count or by a seeded generator) and what happens to them. The same rules serve
+both ways in: `ApiServer(store, faults=rules)` and, without a wire, `DirectTransport(store, clock, rules=rules)`, where
+those that refuse strike reads and writes and `LoseAnswer` strikes writes (the others need a connection). For example:
+
+    rules = FaultRules()
+    rules.add(FaultRule(PriorityReject(retry_after_s=1), when=lambda count: count <= 20))
+    broken = rules.add(FaultRule(WebhookFails("pods.example.com"), verbs=WRITES, resources=frozenset({"pods"})))
+    rules.add(FaultRule(WebhookDenies("all.example.com", "closed today"), verbs=frozenset({"create"})))
+    rules.remove(broken)
+
+Which group versions are served is no fault but a profile: `Store(clock, release=RELEASES["1.33"])`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from providers.sim.store import ApiError, StoreConflict, StoreInternalError, StoreTooManyRequests
+from providers.sim.store import (
+    ApiError,
+    StoreConflict,
+    StoreForbidden,
+    StoreInternalError,
+    StoreOverloaded,
+    StoreTooManyRequests,
+)
 
 When = Callable[[int], bool]
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+"""The verbs that admission webhooks hear of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,49 @@ class Refuse:
                 "Operation cannot be fulfilled: the object has been modified; please apply your changes again"
             )
         return StoreInternalError("Internal error occurred: injected")
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityReject:
+    """Turned away by priority and fairness: 429 with `Retry-After` and plain text, no Status object."""
+
+    retry_after_s: int = 1
+
+    def error(self) -> ApiError:
+        """The failure."""
+        return StoreOverloaded(self.retry_after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookFails:
+    """A webhook with `failurePolicy: Fail` that does not answer: 500, and nothing has happened.
+
+    Source: apiserver `pkg/admission/plugin/webhook` (`ErrCallingWebhook`), api/errors `NewInternalError`.
+    """
+
+    webhook: str
+    why: str = 'Post "https://webhook.muster-test.svc:443/admit?timeout=10s": context deadline exceeded'
+
+    def error(self) -> ApiError:
+        """The failure."""
+        said = f'failed calling webhook "{self.webhook}": failed to call webhook: {self.why}'
+        return StoreInternalError(f"Internal error occurred: {said}", {"causes": [{"message": said}]})
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDenies:
+    """A webhook that says no: 403 in its words.
+
+    Source: apiserver `pkg/admission/plugin/webhook/errors/statuserror.go` (`ToStatusErr`).
+    """
+
+    webhook: str
+    why: str = ""
+
+    def error(self) -> ApiError:
+        """The failure."""
+        said = f'admission webhook "{self.webhook}" denied the request'
+        return StoreForbidden(f"{said}: {self.why}" if self.why else f"{said} without explanation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +135,8 @@ class GoneStatus:
     """Answer a watch from a forgotten version with HTTP 410, not with an ERROR event in a 200 stream."""
 
 
-Effect = Delay | Refuse | LoseAnswer | Hang | CutWatch | Trickle | Compact | GoneStatus
+Refusal = Refuse | PriorityReject | WebhookFails | WebhookDenies
+Effect = Delay | Refusal | LoseAnswer | Hang | CutWatch | Trickle | Compact | GoneStatus
 
 
 def always(_: int) -> bool:
@@ -126,3 +189,11 @@ class FaultRules:
         if not self._rules:
             return ()
         return tuple(rule.effect for rule in self._rules if rule.strikes(verb, resource))
+
+    def refuse(self, verb: str, resource: str) -> tuple[Effect, ...]:
+        """The effects on this request, for a caller without a connection; raises the first refusal among them."""
+        found = self.effects(verb, resource)
+        for effect in found:
+            if isinstance(effect, Refusal):
+                raise effect.error()
+        return found

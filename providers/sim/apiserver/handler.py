@@ -21,8 +21,11 @@ from providers.sim.apiserver.faults import (
     GoneStatus,
     Hang,
     LoseAnswer,
+    PriorityReject,
     Refuse,
     Trickle,
+    WebhookDenies,
+    WebhookFails,
 )
 from providers.sim.apiserver.reviews import reviewed
 from providers.sim.apiserver.routes import Route, flag, media_type, parse_query, parse_route
@@ -40,6 +43,7 @@ from providers.sim.store import (
     StoreInternalError,
     StoreMethodNotAllowed,
     StoreNotFound,
+    StoreOverloaded,
     StoreRequestTooLarge,
 )
 
@@ -206,7 +210,7 @@ class Handler:
         match effect:
             case Delay(seconds):
                 await asyncio.sleep(seconds)
-            case Refuse():
+            case Refuse() | PriorityReject() | WebhookFails() | WebhookDenies():
                 raise effect.error()
             case Hang():
                 await asyncio.Event().wait()
@@ -263,6 +267,8 @@ class Handler:
         if path == "/openapi/v2" and openapi.wants_v2_protobuf(accept):
             return web.Response(body=openapi.v2_protobuf(), headers={hdrs.CONTENT_TYPE: openapi.V2_PROTOBUF})
         accepted_form(accept)
+        if path == "/version":
+            return _json(_encode(discovery.version(self._store.release)))
         fixed = _DOCUMENTS.get(path.rstrip("/"))
         if fixed:
             return fixed(resources, self._definitions_version())
@@ -273,8 +279,7 @@ class Handler:
             if group_version in discovery.group_versions(resources):
                 found = openapi.document(group_version, resources)
         elif parts[0] == "apis" and len(parts) == 2:
-            of_group = [gv for gv in discovery.group_versions(resources) if gv.startswith(f"{parts[1]}/")]
-            found = discovery.api_group(of_group[0]) if of_group else None
+            found = discovery.api_group(parts[1], resources)
         elif parts[0] in ("api", "apis"):
             found = discovery.api_resources("/".join(parts[1:]), resources)
         if found is None:
@@ -304,7 +309,6 @@ _DOCUMENTS: dict[str, _Document] = {
     "": _index,
     "/api": lambda _, __: _json(_encode(discovery.api_versions())),
     "/apis": lambda resources, _: _json(_encode(discovery.api_groups(resources))),
-    "/version": lambda _, __: _json(_encode(discovery.VERSION)),
     "/healthz": _health,
     "/livez": _health,
     "/readyz": _health,
@@ -318,7 +322,10 @@ def _json(body: bytes, code: int = 200) -> web.Response:
 
 
 def _refusal(error: ApiError) -> web.Response:
-    response = _json(_encode(error.status()), error.code)
+    if isinstance(error, StoreOverloaded):
+        response = web.Response(text=error.text, status=error.code)
+    else:
+        response = _json(_encode(error.status()), error.code)
     retry = error.details.get("retryAfterSeconds")
     if retry:
         response.headers[hdrs.RETRY_AFTER] = str(retry)

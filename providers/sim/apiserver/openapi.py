@@ -19,7 +19,7 @@ _PERMISSIVE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields":
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC = "application/strategic-merge-patch+json"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_INFO = {"title": "Kubernetes", "version": "v1.32.4"}
+_INFO = {"title": "Kubernetes", "version": "v1.36.2"}
 V2: Schema = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
 """The v2 document without definitions: a client takes it as having no word on any kind, and leaves it to the server."""
 

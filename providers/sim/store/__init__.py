@@ -12,6 +12,7 @@ from providers.sim.store.errors import (
     StoreInvalid,
     StoreMethodNotAllowed,
     StoreNotFound,
+    StoreOverloaded,
     StoreRequestTooLarge,
     StoreTimeout,
     StoreTooManyRequests,
@@ -19,16 +20,20 @@ from providers.sim.store.errors import (
 )
 from providers.sim.store.paging import ListQuery, Page
 from providers.sim.store.registry import Column, Resource
+from providers.sim.store.releases import LATEST, RELEASES, Release
 from providers.sim.store.store import Store
 from providers.sim.store.strategic import PatchType
 from providers.sim.store.watchlog import Revision, StoreEvent
 
 __all__ = [
+    "LATEST",
+    "RELEASES",
     "ApiError",
     "Column",
     "ListQuery",
     "Page",
     "PatchType",
+    "Release",
     "Resource",
     "Revision",
     "Store",
@@ -42,6 +47,7 @@ __all__ = [
     "StoreInvalid",
     "StoreMethodNotAllowed",
     "StoreNotFound",
+    "StoreOverloaded",
     "StoreRequestTooLarge",
     "StoreTimeout",
     "StoreTooManyRequests",

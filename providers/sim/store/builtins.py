@@ -4,17 +4,30 @@ from dataclasses import replace
 
 from providers.sim.store.jobset_schema import jobset_schema
 from providers.sim.store.registry import Resource
+from providers.sim.store.releases import LATEST, Release
 
 _STATUS = frozenset({"status"})
 _SCALED = frozenset({"status", "scale"})
 _WORKLOAD_SCALE = (".spec.replicas", ".status.replicas", ".status.selector")
 
+_Row = tuple[str, str, str, str, frozenset[str], bool]
+_MUTATING_POLICIES: tuple[_Row, ...] = (
+    ("mutatingadmissionpolicies", "MutatingAdmissionPolicy", "C", "", frozenset(), True),
+    ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "C", "", frozenset(), True),
+)
+_RESOURCE_CLAIMS: tuple[_Row, ...] = (
+    ("deviceclasses", "DeviceClass", "C", "", frozenset(), True),
+    ("resourceclaims", "ResourceClaim", "N", "", _STATUS, False),
+    ("resourceclaimtemplates", "ResourceClaimTemplate", "N", "", frozenset(), False),
+    ("resourceslices", "ResourceSlice", "C", "", frozenset(), True),
+)
+
 # group/version: plural, Kind, scope (N = namespaced, C = cluster), short names, subresources, counts generations
-_TABLE: dict[str, tuple[tuple[str, str, str, str, frozenset[str], bool], ...]] = {
+_TABLE: dict[str, tuple[_Row, ...]] = {
     "/v1": (
         ("namespaces", "Namespace", "C", "ns", _STATUS, False),
         ("nodes", "Node", "C", "no", _STATUS, False),
-        ("pods", "Pod", "N", "po", frozenset({"status", "binding", "eviction", "ephemeralcontainers"}), True),
+        ("pods", "Pod", "N", "po", frozenset({"status", "binding", "eviction", "ephemeralcontainers", "resize"}), True),
         ("events", "Event", "N", "ev", frozenset(), False),
         ("configmaps", "ConfigMap", "N", "cm", frozenset(), False),
         ("secrets", "Secret", "N", "", frozenset(), False),
@@ -51,6 +64,21 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, frozenset[str], bool], ...]] =
         ("storageclasses", "StorageClass", "C", "sc", frozenset(), False),
         ("csinodes", "CSINode", "C", "", frozenset(), False),
     ),
+    "admissionregistration.k8s.io/v1": (
+        ("validatingadmissionpolicies", "ValidatingAdmissionPolicy", "C", "", _STATUS, True),
+        ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "C", "", frozenset(), True),
+        ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "C", "", frozenset(), True),
+        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "C", "", frozenset(), True),
+        *_MUTATING_POLICIES,
+    ),
+    "admissionregistration.k8s.io/v1beta1": _MUTATING_POLICIES,
+    "flowcontrol.apiserver.k8s.io/v1": (
+        ("flowschemas", "FlowSchema", "C", "", _STATUS, True),
+        ("prioritylevelconfigurations", "PriorityLevelConfiguration", "C", "", _STATUS, True),
+    ),
+    "resource.k8s.io/v1": _RESOURCE_CLAIMS,
+    "resource.k8s.io/v1beta2": _RESOURCE_CLAIMS,
+    "resource.k8s.io/v1beta1": _RESOURCE_CLAIMS,
     "node.k8s.io/v1": (("runtimeclasses", "RuntimeClass", "C", "", frozenset(), False),),
     "jobset.x-k8s.io/v1alpha2": (("jobsets", "JobSet", "N", "", _STATUS, True),),
 }
@@ -58,8 +86,8 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, frozenset[str], bool], ...]] =
 _IN_ALL = {"pods", "services", "deployments", "daemonsets", "replicasets", "statefulsets", "jobs", "cronjobs"}
 
 
-def builtin_resources() -> tuple[Resource, ...]:
-    """Every resource a fresh store serves."""
+def builtin_resources(release: Release = LATEST) -> tuple[Resource, ...]:
+    """Every resource that a fresh store of that release serves."""
     return tuple(
         _scaled(
             Resource(
@@ -70,7 +98,7 @@ def builtin_resources() -> tuple[Resource, ...]:
                 namespaced=scope == "N",
                 short_names=tuple(short.split()),
                 categories=("all",) if plural in _IN_ALL else (),
-                subresources=subresources,
+                subresources=frozenset(part for part in subresources if release.has_subresource(plural, part)),
                 schema=jobset_schema() if kind == "JobSet" else None,
                 custom=kind == "JobSet",
                 generations=generations,
@@ -78,6 +106,7 @@ def builtin_resources() -> tuple[Resource, ...]:
         )
         for group_version, rows in _TABLE.items()
         for plural, kind, scope, short, subresources, generations in rows
+        if release.serves(group_version, plural)
     )
 
 

@@ -115,6 +115,21 @@ class StoreTooManyRequests(ApiError):
         self.retry_after_s = retry_after_s
 
 
+class StoreOverloaded(ApiError):
+    """Priority and fairness turned the request away: 429 with plain text, before anybody looked at what it asks.
+
+    Source: apiserver `pkg/server/filters/priority-and-fairness.go` (`tooManyRequests`).
+    """
+
+    code = 429
+    reason = "TooManyRequests"
+    text: ClassVar[str] = "Too many requests, please try again later."
+
+    def __init__(self, retry_after_s: int = 1) -> None:
+        super().__init__(self.text, {"retryAfterSeconds": retry_after_s})
+        self.retry_after_s = retry_after_s
+
+
 class StoreInternalError(ApiError):
     """A fault of the server."""
 

@@ -52,6 +52,7 @@ from providers.sim.store.objects import (
 from providers.sim.store.paging import ListQuery, Page, read_page
 from providers.sim.store.pods import bound_pod
 from providers.sim.store.registry import Registry, Resource
+from providers.sim.store.releases import LATEST, Release
 from providers.sim.store.schema import defaulted, faults, pruned
 from providers.sim.store.strategic import PatchType, patched
 from providers.sim.store.watchlog import LoggedChange, Revision, StoreEvent
@@ -78,11 +79,18 @@ class Store:
     """All objects of one cluster. Thread-safe; each write is atomic, tells its listeners and leaves no garbage."""
 
     def __init__(
-        self, clock: Clock, *, event_log_capacity: int = 100_000, seed: int = 0, collect_garbage: bool = True
+        self,
+        clock: Clock,
+        *,
+        event_log_capacity: int = 100_000,
+        seed: int = 0,
+        collect_garbage: bool = True,
+        release: Release = LATEST,
     ) -> None:
+        self.release = release
         self._clock = clock
         self._lock = threading.RLock()
-        self._registry = Registry(builtin_resources())
+        self._registry = Registry(builtin_resources(release))
         self._ledger = ObjectTables(event_log_capacity)
         self._identities = Identities(seed)
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)

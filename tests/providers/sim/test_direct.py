@@ -17,7 +17,16 @@ from providers.kube.objects.jobs import BY_GROUP_KIND
 from providers.kube.reading import Watched
 from providers.kube.resources import PODS, ResourcePath
 from providers.kube.transport import KubeTransport
-from providers.sim.apiserver import ApiServer
+from providers.sim.apiserver import (
+    WRITES,
+    ApiServer,
+    FaultRule,
+    FaultRules,
+    LoseAnswer,
+    PriorityReject,
+    WebhookDenies,
+    WebhookFails,
+)
 from providers.sim.direct import ApiFaults, DirectTransport, Feed
 from providers.sim.store import Store
 from tests.support.batches import fold
@@ -110,6 +119,39 @@ def test_a_fault_strikes_one_write_and_leaves_nothing(fault: str, kind: type[Exc
         api.create(MAPS, config_map("a"), "default")
     assert store.resource_version == version
     api.create(MAPS, config_map("a"), "default")
+
+
+def test_the_rules_of_the_server_strike_without_a_wire_as_with_one() -> None:
+    def rules() -> FaultRules:
+        maps, second = frozenset({"configmaps"}), (2).__eq__
+        return FaultRules(
+            FaultRule(PriorityReject(4), when=lambda count: count % 5 == 0),
+            FaultRule(WebhookFails("w.example.com"), verbs=WRITES, resources=maps, when=lambda count: count % 3 == 0),
+            FaultRule(WebhookDenies("v.example.com", "no"), verbs=frozenset({"create"}), when=second),
+        )
+
+    with ApiServer(Store(VirtualClock()), clock=VirtualClock(), faults=rules()) as server:
+        wired = [told(call) for call in story(KubeTransport(from_url(server.url)))]
+        server.drop_connections()
+    clock = VirtualClock()
+    direct = [told(call) for call in story(DirectTransport(Store(clock), clock, rules=rules()))]
+    for number, (one, other) in enumerate(zip(direct, wired, strict=True)):
+        assert one == other, number
+    assert {it[0] for it in direct if isinstance(it, tuple)} >= {
+        errors.TooManyRequests,
+        errors.Unreachable,
+        errors.Forbidden,
+    }
+    assert 4.0 in {it[4] for it in direct if isinstance(it, tuple)}
+
+
+def test_a_rule_that_loses_the_answer_lets_the_write_happen() -> None:
+    clock = VirtualClock()
+    store = Store(clock)
+    api = DirectTransport(store, clock, rules=FaultRules(FaultRule(LoseAnswer(), resources=frozenset({"configmaps"}))))
+    with pytest.raises(errors.Unreachable):
+        api.create(MAPS, config_map("a"), "default")
+    assert store.get(store.resource("configmaps"), "a", "default")
 
 
 def test_a_lost_answer_is_a_write_that_has_happened() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from providers.sim.apiserver import (
+    WRITES,
     ApiServer,
     Compact,
     CutWatch,
@@ -18,8 +19,11 @@ from providers.sim.apiserver import (
     GoneStatus,
     Hang,
     LoseAnswer,
+    PriorityReject,
     Refuse,
     Trickle,
+    WebhookDenies,
+    WebhookFails,
 )
 from providers.sim.store import Store
 from tests.support.api_faults import every, first, nth, rate
@@ -158,3 +162,51 @@ def test_connections_can_be_dropped(http_client: Any, server: ApiServer, store: 
     with pytest.raises((ConnectionError, http.client.IncompleteRead, StopIteration)):
         next(lines)
     assert http_client("GET", CMS)[0] == 200
+
+
+def test_priority_and_fairness_says_no_in_plain_text(http_client: Any, server: ApiServer, config: Any) -> None:
+    server.faults.add(FaultRule(PriorityReject(3), when=first(2)))
+    for method, path, body in (("POST", CMS, config()), ("GET", CMS, None)):
+        response = http_client.send(method, path, body)
+        assert (response.status, response.headers["Retry-After"]) == (429, "3")
+        assert response.headers["Content-Type"].startswith("text/plain")
+        assert response.read().strip() == b"Too many requests, please try again later."
+    assert http_client("GET", f"{CMS}/cm")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "reason", "said"),
+    [
+        pytest.param(
+            WebhookFails("w.example.com", "no route"),
+            500,
+            "InternalError",
+            'Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: no route',
+            id="it does not answer",
+        ),
+        pytest.param(
+            WebhookDenies("w.example.com", "closed today"),
+            403,
+            "Forbidden",
+            'admission webhook "w.example.com" denied the request: closed today',
+            id="it says why",
+        ),
+        pytest.param(
+            WebhookDenies("w.example.com"),
+            403,
+            "Forbidden",
+            'admission webhook "w.example.com" denied the request without explanation',
+            id="it does not say why",
+        ),
+    ],
+)
+def test_a_webhook_refuses_writes_of_one_kind(
+    http_client: Any, server: ApiServer, config: Any, effect: Effect, code: int, reason: str, said: str
+) -> None:
+    rule = server.faults.add(FaultRule(effect, verbs=WRITES, resources=frozenset({"configmaps"})))
+    answer, status = http_client("POST", CMS, config())
+    assert (answer, status["reason"], status["message"]) == (code, reason, said)
+    assert http_client("GET", CMS)[0] == 200
+    assert http_client("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})[0] == 201
+    server.faults.remove(rule)
+    assert http_client("POST", CMS, config())[0] == 201
