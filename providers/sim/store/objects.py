@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from providers.sim.store.errors import StoreBadRequest, StoreInvalid, cause
 from providers.sim.store.registry import Resource
 
@@ -167,6 +169,14 @@ def metadata_faults(metadata: Obj) -> list[dict[str, str]]:
             cause("metadata.ownerReferences", "Invalid value: only one reference can have Controller set to true")
         )
     return faults
+
+
+def copied(value: Any) -> Any:
+    """A deep copy as plain JSON, so that no caller shares structure with the store."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError) as error:
+        raise StoreBadRequest(f"not JSON: {error}") from error
 
 
 def client_metadata(metadata: Obj) -> Obj:

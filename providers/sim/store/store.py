@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from providers.clock import Clock
 from providers.sim.store import scale as scaling
 from providers.sim.store.admission import admit_change, admit_new
@@ -41,6 +39,7 @@ from providers.sim.store.objects import (
     Obj,
     checked_namespace,
     checked_type,
+    copied,
     invalid,
     metadata_faults,
     name_faults,
@@ -65,14 +64,6 @@ _CONDITIONAL = frozenset({"leases.coordination.k8s.io", "poddisruptionbudgets.po
 # Kinds whose status may be given at creation.
 _STATUS_ON_CREATE = frozenset({"nodes", "namespaces"})
 _SUFFIX_ATTEMPTS = 8
-
-
-def _copied(value: Any) -> Any:
-    """A deep copy as plain JSON, so that no caller shares structure with the store."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, ValueError) as error:
-        raise StoreBadRequest(f"not JSON: {error}") from error
 
 
 class Store:
@@ -172,7 +163,7 @@ class Store:
         """Store a new object; returns it as stored. AlreadyExists, Invalid, NotFound (namespace), BadRequest."""
         with self._lock:
             return self._create(
-                resource, _copied(obj), namespace, self._writer(resource, field_manager), dry_run=dry_run
+                resource, copied(obj), namespace, self._writer(resource, field_manager), dry_run=dry_run
             )
 
     def update(
@@ -188,7 +179,7 @@ class Store:
     ) -> Obj:
         """Replace an object or one of its subresources. Conflict when `obj` carries a stale resourceVersion or uid."""
         with self._lock:
-            new = _copied(obj)
+            new = copied(obj)
             if subresource != "scale":
                 checked_type(resource, new)
             meta = new.get("metadata") or {}
@@ -232,11 +223,11 @@ class Store:
             key = (namespace if resource.namespaced else "", name)
             writer = self._writer(resource, field_manager, subresource)
             if patch_type is PatchType.APPLY:
-                return self._apply(resource, key, _copied(patch), writer, force=force, dry_run=dry_run)
+                return self._apply(resource, key, copied(patch), writer, force=force, dry_run=dry_run)
             current = self.read(resource, name, namespace).obj
             scaled = subresource == "scale"
             base = scaling.read_scale(resource, current) if scaled else current
-            new = patched(resource, base, _copied(patch), patch_type)
+            new = patched(resource, base, copied(patch), patch_type)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise StoreBadRequest("the patch does not leave an object")
             if new["metadata"].get("name") != name:
