@@ -4,16 +4,15 @@ import pytest
 
 from tests.support.reachability import PACKAGES, Key, dead, definitions, modules, reached
 
-COMMANDS = ("agent.cli", "agent.cli.app")
-"""`[project.scripts]` starts `agent.cli:main`, which imports the commands when it is called."""
+COMMANDS = ("agent.cli", "agent.cli.app", "agent.simulation.__main__")
+"""`[project.scripts]` starts `agent.cli:main`, which imports the commands when it is called; `python -m
+agent.simulation` plays histories."""
+STAGES = ("agent.simulation.world", "agent.simulation.process", "providers.sim.direct")
+"""Modules whose words serve scenes in tests beside the command that uses them."""
 
 BESIDE = {
     "agent.__main__": "`python -m agent` is `muster`",
     "providers.sim.ec2.__main__": "`python -m providers.sim.ec2`: a fake AWS account as a process of its own",
-    "agent.simulation": "the agent in virtual time; its command comes with the issue 'On a real cluster'",
-    "agent.simulation.process": "as agent.simulation",
-    "agent.simulation.world": "as agent.simulation",
-    "providers.sim.direct": "as agent.simulation",
     "fleet.replay": "a trace through the same engine; its command comes with a later issue",
     "fleet.replay.quota": "as fleet.replay",
 }
@@ -47,7 +46,9 @@ def test_the_search_sees_the_packages(package: str) -> None:
 def outside() -> set[Key]:
     """What is called from elsewhere: the console script, and whatever the modules beside it offer."""
     offered = {
-        key for key in definitions() if key[0] in BESIDE and "_" not in (key[1][0], key[1].partition(".")[2][:1])
+        key
+        for key in definitions()
+        if key[0] in {*BESIDE, *STAGES} and "_" not in (key[1][0], key[1].partition(".")[2][:1])
     }
     return {("agent.cli.app", "main")} | offered
 

@@ -5,6 +5,7 @@ two writes and started again; what was in flight then is lost, or happens withou
 """
 
 from agent.simulation.process import Commits, Killed, Tempo
-from agent.simulation.world import Manifest, Moment, Simulation
+from agent.simulation.world import Manifest, Simulation
+from agent.simulation.writes import Moment
 
 __all__ = ["Commits", "Killed", "Manifest", "Moment", "Simulation", "Tempo"]

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -12,6 +12,7 @@ from agent.cli.run import install_crds
 from agent.clouds import DEFAULT, cloud_provider
 from agent.inbox import Pushed
 from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
+from agent.simulation.writes import AgentWrite, Moment, RecordedTransport, WriteListener
 from agent.sources import WATCHED
 from agent.watch import Watcher
 from fleet.snapshot import Catalog, Claim, Gang, Instance, LaunchOutcome, LaunchRequest
@@ -29,14 +30,16 @@ from providers.sim.store import Resource, Store, StoreAlreadyExists, StoreNotFou
 
 Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
-Moment = Literal["before", "after"]
 
 
 class _WatchedCloud:
-    """The port `Cloud` with a bell before and after each call that spends or returns money, or takes a machine over."""
+    """The port `Cloud` with a bell around each call that spends or returns money, or takes a machine over."""
 
-    def __init__(self, cloud: Cloud, wrote: Callable[[Moment], None]) -> None:
+    def __init__(
+        self, cloud: Cloud, wrote: Callable[[Moment], None], heard: Callable[[str, str, object], None]
+    ) -> None:
         self._wrote = wrote
+        self._heard = heard
         self._cloud = cloud
         self.catalog, self.refresh = cloud.catalog, cloud.refresh
         self.instances, self.reservations, self.resolve = cloud.instances, cloud.reservations, cloud.resolve
@@ -45,6 +48,7 @@ class _WatchedCloud:
         """Buy machines."""
         self._wrote("before")
         outcome = self._cloud.launch(request)
+        self._heard("launch", request.token, [str(request.pool), request.count, outcome])
         self._wrote("after")
         return outcome
 
@@ -52,12 +56,14 @@ class _WatchedCloud:
         """Give machines back."""
         self._wrote("before")
         self._cloud.terminate(instance_ids)
+        self._heard("terminate", ",".join(instance_ids), None)
         self._wrote("after")
 
     def tag(self, instance_id: str, tags: dict[str, str]) -> None:
         """Write tags on a machine."""
         self._wrote("before")
         self._cloud.tag(instance_id, tags)
+        self._heard("tag", instance_id, tags)
         self._wrote("after")
 
 
@@ -110,9 +116,12 @@ class Simulation:
         self.store = Store(self.clock)
         self.cloud = simulator.in_memory(sold, self.clock, self.cluster_name, timings)
         self.market = self.cloud.market
-        self.watched_cloud: Cloud = _WatchedCloud(self.cloud, self._wrote)
+        self._write_listeners: list[WriteListener] = []
+        self.watched_cloud: Cloud = _WatchedCloud(self.cloud, self._wrote, self._cloud_written)
         self.api_faults = ApiFaults()
-        self.api = DirectTransport(self.store, self.clock, faults=self.api_faults, wrote=self._wrote)
+        self.api: DirectTransport = RecordedTransport(
+            self.store, self.clock, agent="agent", faults=self.api_faults, wrote=self._wrote, heard=self._written
+        )
         self.process: Process | None = None
         self.commits = Commits()
         self.writes = 0
@@ -221,6 +230,22 @@ class Simulation:
     def alive(self) -> bool:
         """Whether the agent runs."""
         return self.process is not None
+
+    @property
+    def able(self) -> bool:
+        """Whether an agent runs and nothing keeps it from working."""
+        return self.alive
+
+    def on_write(self, listener: WriteListener) -> None:
+        """Call `listener` after each write of an agent."""
+        self._write_listeners.append(listener)
+
+    def _written(self, write: AgentWrite) -> None:
+        for listener in self._write_listeners:
+            listener(write)
+
+    def _cloud_written(self, verb: str, subject: str, content: object) -> None:
+        self._written(AgentWrite(self.now_s, "agent", verb, subject, msgspec.json.encode(content)))
 
     def _wrote(self, moment: Moment) -> None:
         self.writes += moment == "before"
