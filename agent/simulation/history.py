@@ -37,7 +37,7 @@ def _short(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class DrawnHistory:
     """A seed's events in order of time; what comes after `active_s` is rest: faults are over and people sleep."""
 
     seed: int
@@ -55,6 +55,6 @@ class History:
         return {**asdict(self), "events": [asdict(event) for event in self.events]}
 
     @classmethod
-    def load(cls, kept: Mapping[str, Any]) -> "History":
+    def load(cls, kept: Mapping[str, Any]) -> "DrawnHistory":
         """The history that `dump` wrote."""
         return cls(**{**kept, "events": tuple(HistoryEvent(**event) for event in kept["events"])})

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.simulation.checker import Checker
 from agent.simulation.drawing import sold
-from agent.simulation.history import History
+from agent.simulation.history import DrawnHistory
 from agent.simulation.laws.facts import Violation
 from agent.simulation.operations import act
 from agent.simulation.process import Tempo
@@ -39,7 +39,7 @@ class Outcome:
         return {**asdict(self), "violations": violations, "usd": round(self.usd, 2), "cpu_s": round(self.cpu_s, 3)}
 
 
-def play(history: History, say: Say | None = None) -> Outcome:
+def play(history: DrawnHistory, say: Say | None = None) -> Outcome:
     """Play a history to its end; `say` hears of everything that happens."""
     began_s = time.process_time()
     checker = Checker()
@@ -67,7 +67,7 @@ def play(history: History, say: Say | None = None) -> Outcome:
     )
 
 
-def _run(sim: Simulation, history: History, say: Say | None) -> None:
+def _run(sim: Simulation, history: DrawnHistory, say: Say | None) -> None:
     start_s = sim.now_s
     for event in history.events:
         sim.advance(max(0.0, start_s + event.at_s - sim.now_s))

@@ -5,18 +5,18 @@ from random import Random
 from typing import Any, Final
 
 from agent.simulation.drawing import Docs, drawn_change, drawn_fleet, drawn_mistake, drawn_work, text_of
-from agent.simulation.history import History, HistoryEvent
+from agent.simulation.history import DrawnHistory, HistoryEvent
 
 ACTIVE_S: Final = 2700.0
 Drawn = Iterator[HistoryEvent]
 
 
-def drawn_history(seed: int, profile: str) -> History:
+def drawn_history(seed: int, profile: str) -> DrawnHistory:
     """The history of a seed: the same for the same seed and profile, whatever was drawn before."""
     rng = Random(f"{profile}:{seed}")
     docs = drawn_fleet(rng)
     events = [HistoryEvent(0.0, "push", args={"text": text_of(docs)}), *_life(rng, docs), *PROFILES[profile](rng)]
-    return History(seed, profile, tuple(sorted(events, key=lambda event: event.at_s)), ACTIVE_S)
+    return DrawnHistory(seed, profile, tuple(sorted(events, key=lambda event: event.at_s)), ACTIVE_S)
 
 
 def _at(rng: Random, begin_s: float = 1.0, end_s: float = ACTIVE_S) -> float:
