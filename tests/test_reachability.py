@@ -28,10 +28,7 @@ KEPT: dict[Key, str] = {
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them
     ("providers.sim.ec2.names", "Names.publish"): REAL,  # faults of the drawn histories: a new image,
     ("providers.sim.apiserver.server", "ApiServer.drop_connections"): REAL,  # cuts,
-    ("providers.sim.kernel", "Kernel.stand_still"): REAL,  # controllers that do nothing,
     ("providers.sim.store.releases", "Release.with_betas"): REAL,  # releases,
-    ("providers.sim.controllers.health", "NodeHealth.make_unready"): REAL,  # sick nodes
-    ("providers.sim.controllers.health", "NodeHealth.stop_heartbeats"): REAL,  # and silent kubelets
 }
 """What nothing in the product calls yet -> the open issue that needs it."""
 

@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agent.simulation.laws.books import BooksAgree
 from agent.simulation.laws.facts import Facts, Law
 from agent.simulation.laws.gangs import GangWhole, PodSeats
+from agent.simulation.laws.jobs import NoFailureCharged, StopsNothingForGood
 from agent.simulation.laws.machines import NothingIdle, NothingUnclaimed, OneMachineAClaim, OneReplacement, PoolLimits
 from agent.simulation.laws.quota import TeamQuota
+from agent.simulation.laws.repeated import NothingTwice
+from agent.simulation.laws.rest import GuaranteedRuns, StandsStill
 from agent.simulation.world import Simulation
 from agent.simulation.writes import AgentWrite
 from providers.sim.store import StoreEvent
@@ -21,6 +25,12 @@ LAWS: Final[Sequence[Callable[[Facts], Law]]] = (
     NothingIdle,
     OneReplacement,
     TeamQuota,
+    StopsNothingForGood,
+    NoFailureCharged,
+    NothingTwice,
+    BooksAgree,
+    GuaranteedRuns,
+    StandsStill,
 )
 
 
@@ -55,6 +65,16 @@ class Checker:
             for law in self._laws:
                 law.looked()
         return self._next_s
+
+    def rested(self) -> None:
+        """Tell that an hour of rest has passed."""
+        for law in self._laws:
+            law.rested()
+
+    def ended(self) -> None:
+        """Tell that it is over."""
+        for law in self._laws:
+            law.ended()
 
     def _changed(self, event: StoreEvent) -> None:
         if self._facts is not None:

@@ -1,20 +1,27 @@
 """Plays a history: a simulation, its events in time, a rest, and what the laws say of it."""
 
+import heapq
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any
 
 from agent.simulation.checker import Checker
 from agent.simulation.drawing import sold
-from agent.simulation.history import DrawnHistory
-from agent.simulation.laws.facts import Violation
-from agent.simulation.operations import act
+from agent.simulation.faults import FAULTS
+from agent.simulation.history import DrawnHistory, HistoryEvent
+from agent.simulation.laws.facts import Facts, Violation
+from agent.simulation.operations import PEOPLE, Effect
 from agent.simulation.process import Tempo
+from agent.simulation.seat import Supervisor
 from agent.simulation.world import Simulation
 from agent.simulation.writes import WriteDigest
+from providers.sim.store import ApiError
 
 REST_S = 3600.0
+STILL_S = 150.0
+"""Ten more turns."""
 Say = Callable[[float, str], None]
 """Seconds from the beginning, and words."""
 
@@ -39,40 +46,105 @@ class Outcome:
         return {**asdict(self), "violations": violations, "usd": round(self.usd, 2), "cpu_s": round(self.cpu_s, 3)}
 
 
+class Player:
+    """Plays one history; `say` hears of everything that happens."""
+
+    def __init__(self, history: DrawnHistory, say: Say | None = None) -> None:
+        self._history = history
+        self._say = say
+        checker, supervisor = Checker(), Supervisor()
+        self.sim = Simulation(
+            catalog=sold(),
+            tempo=Tempo(tick_s=15.0, listing_s=15.0, attempts=3),
+            more=[supervisor, checker],
+            agents=history.agents,
+        )
+        supervisor.seats = self.sim.seats
+        self._start_s = self.sim.now_s
+        self._checker = checker
+        self.facts: Facts = checker.watch(self.sim)
+        self.digest = WriteDigest(self.sim.clock)
+        self.sim.store.subscribe(self.digest.changed)
+        self.sim.on_write(self.digest.acted)
+        if say is not None:
+            self.sim.on_write(lambda write: say(write.at_s - self._start_s, write.words()))
+        self._undoing: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def play(self) -> None:
+        """To the end, with the rest. Raises what the agent or the simulation raises."""
+        history = self._history
+        for event in history.events:
+            self._advance_to(event.at_s)
+            self._act(event)
+        self._advance_to(history.active_s)
+        while self._undoing:
+            self._undo()
+        self.facts.rest()
+        self.sim.advance(REST_S)
+        self._checker.rested()
+        self.sim.advance(STILL_S)
+        self._checker.ended()
+
+    def _advance_to(self, at_s: float) -> None:
+        while self._undoing and self._undoing[0][0] <= at_s:
+            self._wait(self._undoing[0][0])
+            self._undo()
+        self._wait(at_s)
+
+    def _wait(self, at_s: float) -> None:
+        self.sim.advance(max(0.0, self._start_s + at_s - self.sim.now_s))
+
+    def _undo(self) -> None:
+        heapq.heappop(self._undoing)[-1]()
+
+    def _act(self, event: HistoryEvent) -> None:
+        try:
+            effect = OPERATIONS[event.kind](self.sim, event)
+        except ApiError:
+            effect = None
+        if self._say is not None:
+            self._say(event.at_s, f"-- {event.words()}: {_shown(effect)}")
+        if effect is None:
+            return
+        self.facts.happened(event.kind, effect.subjects)
+        if effect.undo is not None:
+            self.sim.hindrances += effect.hinders
+            until_s = min(self._history.active_s, event.at_s + float(event.args.get("for_s", 600.0)))
+            heapq.heappush(self._undoing, (until_s, next(self._order), lambda: self._over(event, effect)))
+
+    def _over(self, event: HistoryEvent, effect: Effect) -> None:
+        if effect.undo is not None:
+            effect.undo()
+        self.sim.hindrances -= effect.hinders
+        self.facts.happened(f"{event.kind} is over", effect.subjects)
+        if self._say is not None:
+            self._say(self.sim.now_s - self._start_s, f"-- {event.kind} is over")
+
+
+def _shown(effect: Effect | None) -> str:
+    return "nothing to do it to" if effect is None else ", ".join(effect.subjects) or "done"
+
+
+OPERATIONS = {**PEOPLE, **FAULTS}
+
+
 def play(history: DrawnHistory, say: Say | None = None) -> Outcome:
-    """Play a history to its end; `say` hears of everything that happens."""
+    """What becomes of a history."""
     began_s = time.process_time()
-    checker = Checker()
-    sim = Simulation(catalog=sold(), tempo=Tempo(tick_s=15.0, listing_s=15.0), more=[checker])
-    start_s = sim.now_s
-    facts, digest = checker.watch(sim), WriteDigest(sim.clock)
-    sim.store.subscribe(digest.changed)
-    sim.on_write(digest.acted)
-    if say is not None:
-        sim.on_write(lambda write: say(write.at_s - start_s, write.words()))
+    player = Player(history, say)
     try:
-        _run(sim, history, say)
+        player.play()
     except Exception as error:  # noqa: BLE001  what fails in a history is its outcome
-        facts.broken("nothing fails", type(error).__name__, str(error)[:500])
-    ledger = sim.cloud.ledger()
+        player.facts.broken("nothing fails", type(error).__name__, str(error)[:500])
+    ledger = player.sim.cloud.ledger()
     return Outcome(
         history.seed,
         history.profile,
-        digest.value,
-        digest.count,
-        tuple(facts.violations),
+        player.digest.value,
+        player.digest.count,
+        tuple(player.facts.violations),
         len(ledger),
         sum(entry.cost_usd for entry in ledger),
         time.process_time() - began_s,
     )
-
-
-def _run(sim: Simulation, history: DrawnHistory, say: Say | None) -> None:
-    start_s = sim.now_s
-    for event in history.events:
-        sim.advance(max(0.0, start_s + event.at_s - sim.now_s))
-        done = act(sim, event)
-        if say is not None:
-            say(event.at_s, f"-- {event.words()}{'' if done else ' (nothing to do)'}")
-    sim.advance(max(0.0, start_s + history.active_s - sim.now_s))
-    sim.advance(REST_S)

@@ -4,7 +4,7 @@ import heapq
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -30,7 +30,7 @@ from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
-from providers.clock import VirtualClock
+from providers.clock import Clock, VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
 from providers.git.history import Lineage
 from providers.git.source import GitSource, TrustStanding
@@ -119,15 +119,36 @@ class Surroundings(Protocol):
 
     clock: VirtualClock
     store: Store
-    api: DirectTransport
     cloud: SimulatedCloud
-    watched_cloud: Cloud
-    """The same, for those who write."""
     commits: "Commits"
     tempo: Tempo
     watchers: Sequence[Watcher]
     publishes: bool
     cluster_name: str
+
+    @property
+    def agent_clock(self) -> Clock:
+        """What this agent takes for the time of day."""
+        ...
+
+    @property
+    def api(self) -> DirectTransport:
+        """Its connection to the cluster."""
+        ...
+
+    @property
+    def watched_cloud(self) -> Cloud:
+        """The cloud for those who write."""
+        ...
+
+    @property
+    def stalled_tables(self) -> frozenset[str]:
+        """Tables of which nothing is heard."""
+        ...
+
+    def leading(self) -> bool:
+        """Whether this process may act."""
+        ...
 
 
 class Commits:
@@ -195,6 +216,7 @@ class Process:
 
     def __init__(self, world: Surroundings) -> None:
         tempo, clock, api = world.tempo, world.clock, world.api
+        of_day = world.agent_clock
         rng = None if tempo.shuffle is None else random.Random(tempo.shuffle)
         self.inbox: list[Event] = []
         self.worker_queue = _SteppedExecutor(clock, tempo.latency_s, rng)
@@ -206,12 +228,12 @@ class Process:
             sleep=lambda _s: None,
             policy=RetryPolicy(attempts=tempo.attempts),
         )
-        actuator = Actuator(api, retrier, clock, instance="sim", layouts_at=LAYOUTS_AT)
-        reports = ReportWriter(api, self.writer, clock, world.cluster_name, "muster-system")
+        actuator = Actuator(api, retrier, of_day, instance="sim", layouts_at=LAYOUTS_AT)
+        reports = ReportWriter(api, self.writer, of_day, world.cluster_name, "muster-system")
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
         books = _books(reports)
         self.books = books
-        publisher = Publisher(reports, sync, failures, SOURCE, clock)
+        publisher = Publisher(reports, sync, failures, SOURCE, of_day)
 
         def say(announce: Announce) -> None:
             self.writer.submit(_quietly, actuator, announce)
@@ -221,18 +243,19 @@ class Process:
         if world.publishes:
             watchers = [Announcer(say), RevisionAnnouncer(sync, say), books, publisher, *watchers]
         self._acted: deque[Action] = deque(maxlen=20)
-        workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report)
+        workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report, world.leading)
         self.brain = Brain(
             mirror,
             sync,
             workers,
-            clock,
+            of_day,
             watchers=watchers,
             acknowledge=world.cloud.acknowledge,
             planner=self._plan,
             failures=failures,
         )
         self._publisher = publisher if world.publishes else None
+        self._world = world
         self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
         put, now = self.inbox.append, clock.now()
         in_force = self._restore(reports, publisher, sync)
@@ -240,9 +263,9 @@ class Process:
         self._notices = notices_listener(world.cloud, put)
         self._sources = (
             self.git,
-            _SteppedSource(instances_listener(world.cloud, put, clock, tempo.listing_s), now),
-            _SteppedSource(reservations_listener(world.cloud, put, clock, tempo.reservations_s), now),
-            _SteppedSource(resolutions_listener(world.cloud, put, clock, tempo.resolve_s, questions.asked), now),
+            _SteppedSource(instances_listener(world.cloud, put, of_day, tempo.listing_s), now),
+            _SteppedSource(reservations_listener(world.cloud, put, of_day, tempo.reservations_s), now),
+            _SteppedSource(resolutions_listener(world.cloud, put, of_day, tempo.resolve_s, questions.asked), now),
             _SteppedSource(catalog_listener(world.cloud, put, tempo.refresh_s), now),
             _SteppedSource(self._tick, now),
         )
@@ -293,9 +316,15 @@ class Process:
         """The last few actions, for whoever has to find out."""
         return [f"{type(action).__name__} {', '.join(action.subjects)}" for action in list(self._acted)[-most:]]
 
+    def relist(self, tables: Collection[str]) -> None:
+        """The watches of these tables are too far behind to go on: the next look lists everything."""
+        for table in tables:
+            self._feeds[table].expire()
+
     def _listen(self, now: float) -> None:
+        stalled = self._world.stalled_tables
         for table, feed in self._feeds.items():
-            for batch in feed.take():
+            for batch in feed.take() if table not in stalled else ():
                 self.inbox.append(Observed(table, batch))
         for source in self._sources:
             source.step(now)

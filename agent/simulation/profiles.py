@@ -4,7 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
-from agent.simulation.drawing import Docs, drawn_change, drawn_fleet, drawn_mistake, drawn_work, text_of
+from agent.simulation.drawing import (
+    CPU_TYPES,
+    GPUS,
+    ZONES,
+    Docs,
+    drawn_change,
+    drawn_fleet,
+    drawn_mistake,
+    drawn_work,
+    text_of,
+)
 from agent.simulation.history import DrawnHistory, HistoryEvent
 
 ACTIVE_S: Final = 2700.0
@@ -16,7 +26,8 @@ def drawn_history(seed: int, profile: str) -> DrawnHistory:
     rng = Random(f"{profile}:{seed}")
     docs = drawn_fleet(rng)
     events = [HistoryEvent(0.0, "push", args={"text": text_of(docs)}), *_life(rng, docs), *PROFILES[profile](rng)]
-    return DrawnHistory(seed, profile, tuple(sorted(events, key=lambda event: event.at_s)), ACTIVE_S)
+    ordered = tuple(sorted(events, key=lambda event: event.at_s))
+    return DrawnHistory(seed, profile, ordered, ACTIVE_S, agents=2 if profile == "two-agents" else 1)
 
 
 def _at(rng: Random, begin_s: float = 1.0, end_s: float = ACTIVE_S) -> float:
@@ -43,10 +54,138 @@ def _life(rng: Random, docs: Docs) -> Drawn:
         yield HistoryEvent(_at(rng, 60.0), "push", args={"text": drawn_mistake(rng, docs)})
 
 
+# -- what goes wrong beside -------------------------------------------------------------------------------------------
+
+
 def _calm(rng: Random) -> Drawn:
     del rng
     yield from ()
 
 
-PROFILES: Final[Mapping[str, Callable[[Random], Drawn]]] = {"calm": _calm}
+def _faults(rng: Random) -> Drawn:
+    for _ in range(rng.choice((1, 2, 3, 5))):
+        kind = rng.choice(sorted(_DRAWN_FAULTS))
+        yield _event(rng, kind, **_DRAWN_FAULTS[kind](rng))
+
+
+def _humans(rng: Random) -> Drawn:
+    for _ in range(rng.choice((1, 2, 3, 4))):
+        kind = rng.choice(sorted(_DRAWN_DEEDS))
+        yield _event(rng, kind, **_DRAWN_DEEDS[kind](rng))
+
+
+Draw = Callable[[Random], dict[str, Any]]
+
+
+def _pool(rng: Random) -> dict[str, Any]:
+    return {
+        "instance_type": rng.choice((*sorted(GPUS), *CPU_TYPES)),
+        "zone": rng.choice(ZONES),
+        "capacity_type": rng.choice(("spot", "on-demand")),
+    }
+
+
+def _some_pools(rng: Random) -> dict[str, Any]:
+    """One pool, or all of a type, a zone, or there are."""
+    kept = {name: value for name, value in _pool(rng).items() if rng.random() < 0.6}
+    return {**kept, "for_s": _long(rng)}
+
+
+def _long(rng: Random) -> float:
+    return rng.choice((60.0, 300.0, 900.0, 1800.0))
+
+
+def _short(rng: Random) -> float:
+    return rng.choice((10.0, 45.0, 120.0, 300.0))
+
+
+def _times(*choices: int, **more: Any) -> Draw:
+    return lambda rng: {"times": rng.choice(choices), "for_s": 600.0, **more}
+
+
+_TABLES: Final = ("nodes", "pods", "gangs", "claims", "jobs.batch")
+_REFUSED: Final = ("pods", "jobs.batch", "workloads.muster.dev", "nodeclaims.muster.dev", "nodes", "configmaps")
+_CONTROLLERS: Final = ("job", "scheduler", "kubelet", "node-lifecycle", "jobset", "device-plugin", "registration")
+
+_DRAWN_FAULTS: Final[Mapping[str, Draw]] = {
+    "shortage": _some_pools,
+    "partial_fulfilment": lambda rng: {**_pool(rng), "machines": rng.randint(0, 2), "for_s": _long(rng)},
+    "vcpu_quota": lambda rng: {**_pool(rng), "vcpus": rng.choice((0, 96, 192, 400)), "for_s": _long(rng)},
+    "ec2_lost_answers": _times(1, 2, 5),
+    "ec2_throttled": _times(1, 5, 20),
+    "ec2_dropped": _times(1, 5, 20),
+    "slow_boots": lambda rng: {"times": rng.choice((1, 2)), "slow_s": rng.choice((120.0, 600.0)), "for_s": 900.0},
+    "never_boots": _times(1, 1, 2),
+    "late_listings": _times(1, 3),
+    "duplicate_messages": _times(1, 5),
+    "late_messages": lambda rng: {"times": rng.choice((1, 3)), "late_s": rng.choice((30.0, 180.0)), "for_s": 900.0},
+    "interrupt": lambda _: {},
+    "rebalance": lambda _: {},
+    "machine_dies": lambda _: {},
+    "api_conflicts": _times(1, 3, 10),
+    "api_throttled": _times(1, 3, 10),
+    "api_errors": _times(1, 3, 10),
+    "api_lost_answers": _times(1, 3, 10),
+    "api_refuses": lambda rng: {
+        "resources": rng.sample(_REFUSED, rng.choice((1, 1, 2))),
+        "how": rng.choice(("denies", "fails", "overloaded", "broken")),
+        "every": rng.choice((1, 1, 2, 3)),
+        "for_s": _short(rng),
+    },
+    "watch_stalls": lambda rng: {
+        "tables": rng.sample(_TABLES, rng.choice((1, 2, 5))),
+        "relist": rng.random() < 0.5,
+        "for_s": rng.choice((5.0, 20.0, 60.0)),
+    },
+    "controller_lags": lambda rng: {
+        "controller": rng.choice(_CONTROLLERS),
+        "most_s": rng.choice((2.0, 10.0)),
+        "for_s": _long(rng),
+    },
+    "controller_stands": lambda rng: {"controller": rng.choice(_CONTROLLERS), "for_s": rng.choice((30.0, 120.0))},
+    "node_dies": lambda _: {"for_s": 1e6},
+    "kubelet_silent": lambda rng: {"for_s": rng.choice((30.0, 120.0, 600.0))},
+    "node_unready": lambda rng: {"for_s": rng.choice((30.0, 120.0, 600.0))},
+    "crash": lambda rng: {"writes": rng.randint(1, 40), "moment": rng.choice(("before", "after"))},
+    "die_acting": lambda _: {},
+    "git_trouble": lambda rng: {"for_s": _long(rng)},
+}
+"""Faults -> what is drawn of them."""
+
+_PATCHES_OF_JOBS: Final = (
+    {"spec": {"suspend": True}},
+    {"spec": {"suspend": False}},
+    {"metadata": {"labels": {"muster.dev/priority-class": "high"}}},
+    {"metadata": {"labels": {"muster.dev/queue": "nowhere"}}},
+    {"metadata": {"annotations": {"muster.dev/do-not-disrupt": "true"}}},
+)
+_PATCHES_OF_NODES: Final[tuple[dict[str, Any], ...]] = (
+    {"metadata": {"labels": {"muster.dev/node-claim": None}}},
+    {"metadata": {"labels": {"rack": "r9"}}},
+    {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "5m"}}},
+    {"spec": {"taints": [{"key": "maintenance", "effect": "NoSchedule"}]}},
+    {"metadata": {"finalizers": []}},
+)
+_PATCHES_OF_CLAIMS: Final[tuple[dict[str, Any], ...]] = (
+    {"metadata": {"labels": {"rack": "r9"}}},
+    {"metadata": {"finalizers": []}},
+    {"spec": {"usdPerHour": 0.5}},
+)
+_DRAWN_DEEDS: Final[Mapping[str, Draw]] = {
+    "drain": lambda rng: {"for_s": _long(rng)},
+    "cordon": lambda rng: {"for_s": _long(rng)},
+    "delete_node": lambda _: {},
+    "delete_claim": lambda _: {},
+    "delete_workload": lambda _: {},
+    "delete_pod": lambda _: {},
+    "delete_job": lambda _: {},
+    "edit_job": lambda rng: {"patch": rng.choice(_PATCHES_OF_JOBS)},
+    "edit_node": lambda rng: {"patch": rng.choice(_PATCHES_OF_NODES)},
+    "edit_claim": lambda rng: {"patch": rng.choice(_PATCHES_OF_CLAIMS)},
+    "edit_workload": lambda rng: {"for_s": _long(rng)},
+    "terminate_machine": lambda _: {},
+}
+"""What people do beside work and pushes -> what is drawn of it."""
+
+PROFILES: Final[Mapping[str, Callable[[Random], Drawn]]] = {"calm": _calm, "faults": _faults, "humans": _humans}
 """Name -> what happens beside the work and the pushes."""

@@ -12,13 +12,15 @@ from agent.cli.run import install_crds
 from agent.clouds import DEFAULT, cloud_provider
 from agent.inbox import Pushed
 from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
-from agent.simulation.writes import AgentWrite, Moment, RecordedTransport, WriteListener
+from agent.simulation.seat import AgentSeat
+from agent.simulation.writes import AgentWrite, Moment, WriteListener
 from agent.sources import WATCHED
 from agent.watch import Watcher
-from fleet.snapshot import Catalog, Claim, Gang, Instance, LaunchOutcome, LaunchRequest
+from fleet.snapshot import Catalog, Claim, Gang, Instance
 from providers.clock import VirtualClock
 from providers.git.history import Lineage
 from providers.ports import Cloud
+from providers.sim.apiserver.faults import FaultRules
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulationOptions, assemble
 from providers.sim.controllers.runtime import Controller
@@ -30,61 +32,6 @@ from providers.sim.store import Resource, Store, StoreAlreadyExists, StoreNotFou
 
 Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
-
-
-class _WatchedCloud:
-    """The port `Cloud` with a bell around each call that spends or returns money, or takes a machine over."""
-
-    def __init__(
-        self, cloud: Cloud, wrote: Callable[[Moment], None], heard: Callable[[str, str, object], None]
-    ) -> None:
-        self._wrote = wrote
-        self._heard = heard
-        self._cloud = cloud
-        self.catalog, self.refresh = cloud.catalog, cloud.refresh
-        self.instances, self.reservations, self.resolve = cloud.instances, cloud.reservations, cloud.resolve
-
-    def launch(self, request: LaunchRequest) -> LaunchOutcome:
-        """Buy machines."""
-        self._wrote("before")
-        outcome = self._cloud.launch(request)
-        self._heard("launch", request.token, [str(request.pool), request.count, outcome])
-        self._wrote("after")
-        return outcome
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Give machines back."""
-        self._wrote("before")
-        self._cloud.terminate(instance_ids)
-        self._heard("terminate", ",".join(instance_ids), None)
-        self._wrote("after")
-
-    def tag(self, instance_id: str, tags: dict[str, str]) -> None:
-        """Write tags on a machine."""
-        self._wrote("before")
-        self._cloud.tag(instance_id, tags)
-        self._heard("tag", instance_id, tags)
-        self._wrote("after")
-
-
-class _AgentSeat:
-    """The agent's place in the kernel; empty while the agent is dead."""
-
-    name = "agent"
-
-    def __init__(self, world: "Simulation") -> None:
-        self._world = world
-
-    def step(self, now: float) -> float | None:
-        """Let the agent live; it dies here when it is killed."""
-        process = self._world.process
-        if process is None:
-            return None
-        try:
-            return process.step(now)
-        except Killed:
-            self._world.process = None
-            return None
 
 
 class Simulation:
@@ -105,6 +52,7 @@ class Simulation:
         watchers: Sequence[Watcher] = (),
         publishes: bool = True,
         more: Sequence[Controller] = (),
+        agents: int = 1,
     ) -> None:
         simulator = cloud_simulator(DEFAULT)
         sold = catalog or cloud_provider(DEFAULT).catalog(simulator.region)
@@ -116,16 +64,19 @@ class Simulation:
         self.store = Store(self.clock)
         self.cloud = simulator.in_memory(sold, self.clock, self.cluster_name, timings)
         self.market = self.cloud.market
-        self._write_listeners: list[WriteListener] = []
-        self.watched_cloud: Cloud = _WatchedCloud(self.cloud, self._wrote, self._cloud_written)
-        self.api_faults = ApiFaults()
-        self.api: DirectTransport = RecordedTransport(
-            self.store, self.clock, agent="agent", faults=self.api_faults, wrote=self._wrote, heard=self._written
-        )
-        self.process: Process | None = None
+        self.api_faults, self.api_rules = ApiFaults(), FaultRules()
         self.commits = Commits()
+        self.stalled_tables: frozenset[str] = frozenset()
+        """Tables of which the agents hear nothing."""
+        self.hindrances = 0
+        """How much keeps the agents from working at present."""
         self.writes = 0
         self._fuse: tuple[int, Moment] | None = None
+        self._write_listeners: list[WriteListener] = []
+        names = ["agent", *(f"agent-{number}" for number in range(2, agents + 1))]
+        self.seats = [AgentSeat(self, name, elects=agents > 1) for name in names]
+        self.api: DirectTransport = self.seats[0].api
+        self.watched_cloud: Cloud = self.seats[0].watched_cloud
         install_crds(self.api)
         self.world = assemble(
             self.store,
@@ -134,7 +85,7 @@ class Simulation:
             shape_of=shapes_of(sold),
             feasible=can_be_cut,
             options=self._options(options),
-            more=[self.cloud, _AgentSeat(self), *more],
+            more=[self.cloud, *self.seats, *more],
         )
         self.health = self.world.health
         self.mig_manager = self.world.mig_manager
@@ -210,7 +161,7 @@ class Simulation:
 
     def crash(self, rng: random.Random | None = None) -> None:
         """The agent dies. With `rng`, each action in flight has happened all the same or not; without, none has."""
-        process, self.process = self.process, None
+        process = self._seat.end()
         if process is None:
             return
         for task in process.worker_queue.drain():
@@ -222,32 +173,49 @@ class Simulation:
         self._fuse = (write, moment)
 
     def restart(self) -> None:
-        """Start the agent (anew)."""
+        """Start every agent that does not run (anew)."""
         self._fuse = None
-        self.process = Process(self)
+        for seat in self.seats:
+            if not seat.runs:
+                seat.start()
+
+    @property
+    def _seat(self) -> AgentSeat:
+        """Where the agent that decides runs; the first where none does."""
+        return next((seat for seat in self.seats if seat.process is not None), self.seats[0])
+
+    @property
+    def process(self) -> Process | None:
+        """The agent that decides."""
+        return self._seat.process
 
     @property
     def alive(self) -> bool:
-        """Whether the agent runs."""
+        """Whether an agent decides."""
         return self.process is not None
 
     @property
     def able(self) -> bool:
         """Whether an agent runs and nothing keeps it from working."""
-        return self.alive
+        return self.hindrances == 0 and any(seat.acts and seat.leading() for seat in self.seats)
+
+    def relist(self, tables: frozenset[str]) -> None:
+        """The watches of these tables have fallen behind (410): what there is is listed anew."""
+        for seat in self.seats:
+            if seat.process is not None:
+                seat.process.relist(tables)
 
     def on_write(self, listener: WriteListener) -> None:
         """Call `listener` after each write of an agent."""
         self._write_listeners.append(listener)
 
-    def _written(self, write: AgentWrite) -> None:
+    def heard(self, write: AgentWrite) -> None:
+        """Tell of a write of an agent."""
         for listener in self._write_listeners:
             listener(write)
 
-    def _cloud_written(self, verb: str, subject: str, content: object) -> None:
-        self._written(AgentWrite(self.now_s, "agent", verb, subject, msgspec.json.encode(content)))
-
-    def _wrote(self, moment: Moment) -> None:
+    def wrote(self, moment: Moment) -> None:
+        """Count a write of an agent, which may end with it."""
         self.writes += moment == "before"
         if self._fuse == (self.writes, moment):
             raise Killed

@@ -1,18 +1,22 @@
 """The log of all writes: what the agent asked of the API server and the cloud, and what changed in the cluster."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from fleet.snapshot import LaunchOutcome, LaunchRequest
 from providers.clock import Clock
 from providers.kube.errors import KubeError
 from providers.kube.transport import READ_S, Body, Query
+from providers.ports import Cloud
+from providers.sim.apiserver.faults import FaultRules
 from providers.sim.direct import ApiFaults, DirectTransport
 from providers.sim.store import Store, StoreEvent
 
 Moment = Literal["before", "after"]
+_REPORTS = ("fleetsyncs", "configmaps", "queues", "nodepools", "events", "leases")
 
 
 class AgentWrite(NamedTuple):
@@ -27,6 +31,11 @@ class AgentWrite(NamedTuple):
     content: bytes
     refusal: str = ""
     """The error it met; empty = it was done."""
+
+    @property
+    def reports(self) -> bool:
+        """Whether it only tells of something, and moves nothing."""
+        return any(f"/{kind}/" in self.subject for kind in _REPORTS)
 
     def words(self) -> str:
         """The call in one line."""
@@ -62,10 +71,11 @@ class RecordedTransport(DirectTransport):
         *,
         agent: str,
         faults: ApiFaults,
+        rules: FaultRules,
         wrote: Callable[[Moment], None],
         heard: WriteListener,
     ) -> None:
-        super().__init__(store, clock, faults=faults, wrote=wrote)
+        super().__init__(store, clock, faults=faults, rules=rules, wrote=wrote)
         self._agent = agent
         self._heard = heard
 
@@ -89,6 +99,46 @@ class RecordedTransport(DirectTransport):
             if method != "GET":
                 content = body if isinstance(body, bytes) else msgspec.json.encode(body)
                 self._heard(AgentWrite(self._clock.now(), self._agent, method, path, content, refusal))
+
+
+class RecordedCloud:
+    """The port `Cloud` with a bell around each call that spends or returns money, or takes a machine over."""
+
+    def __init__(
+        self, cloud: Cloud, clock: Clock, agent: str, wrote: Callable[[Moment], None], heard: WriteListener
+    ) -> None:
+        self._cloud = cloud
+        self._clock = clock
+        self._agent = agent
+        self._wrote = wrote
+        self._heard = heard
+        self.catalog, self.refresh = cloud.catalog, cloud.refresh
+        self.instances, self.reservations, self.resolve = cloud.instances, cloud.reservations, cloud.resolve
+
+    def launch(self, request: LaunchRequest) -> LaunchOutcome:
+        """Buy machines."""
+        self._wrote("before")
+        outcome = self._cloud.launch(request)
+        self._tell("launch", request.token, [str(request.pool), request.count, outcome])
+        self._wrote("after")
+        return outcome
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Give machines back."""
+        self._wrote("before")
+        self._cloud.terminate(instance_ids)
+        self._tell("terminate", ",".join(instance_ids), None)
+        self._wrote("after")
+
+    def tag(self, instance_id: str, tags: dict[str, str]) -> None:
+        """Write tags on a machine."""
+        self._wrote("before")
+        self._cloud.tag(instance_id, tags)
+        self._tell("tag", instance_id, tags)
+        self._wrote("after")
+
+    def _tell(self, verb: str, subject: str, content: object) -> None:
+        self._heard(AgentWrite(self._clock.now(), self._agent, verb, subject, msgspec.json.encode(content)))
 
 
 class WriteDigest:

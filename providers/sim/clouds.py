@@ -36,6 +36,18 @@ class SimulatedCloud(_Fake, Cloud, Notices, Controller, Protocol):
         """Machines that bill now, by id."""
         ...
 
+    def interrupt(self, instance_id: str) -> None:
+        """Take a machine back after a warning."""
+        ...
+
+    def rebalance(self, instance_id: str) -> None:
+        """Recommend to move off a machine."""
+        ...
+
+    def kill(self, instance_id: str) -> None:
+        """Let a machine die at once."""
+        ...
+
 
 class CloudServer(_Fake, Protocol):
     """A cloud on loopback that speaks the API of the real one, so that the agent's own adapter talks to it."""

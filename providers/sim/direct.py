@@ -196,6 +196,10 @@ class Feed(Generic[T]):
             return [self._everything(resource)]
         return list(self._changes(resource, self._version))
 
+    def expire(self) -> None:
+        """The version watched from is forgotten (410): the next call lists everything."""
+        self._version, self._looked_at = None, -1
+
     def _served(self) -> Resource | None:
         path = self._watched.resource
         return self._store.served(path.group, path.version, path.plural)

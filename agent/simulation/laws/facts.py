@@ -1,7 +1,7 @@
 """What laws are judged by: objects of the cluster, machines of the cloud, declarations in force and writes."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent.simulation.drawing import loaded
@@ -43,6 +43,12 @@ class Law:
     def looked(self) -> None:
         """Some seconds have passed."""
 
+    def rested(self) -> None:
+        """Nothing has happened from outside for an hour."""
+
+    def ended(self) -> None:
+        """It is over, after ten more turns."""
+
 
 class Facts:
     """The world as it is, kept up with change by change; `lived_s` counts time in which the agent could act."""
@@ -61,6 +67,9 @@ class Facts:
         """Kind -> its objects."""
         self.in_force: list[tuple[float, Fleet]] = []
         """Since when which declarations are in force, as the FleetSync says."""
+        self.blame: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        """Name of a node, job, claim or machine -> what happened to it from outside, and when."""
+        self.resting_since_s: float | None = None
         self.violations: list[Violation] = []
         self._told: set[tuple[str, str]] = set()
         self._applied = ""
@@ -78,6 +87,20 @@ class Facts:
         if (law, subject) not in self._told:
             self._told.add((law, subject))
             self.violations.append(Violation(law, round(self.at_s, 1), f"{subject}: {words}"))
+
+    def happened(self, kind: str, subjects: Iterable[str]) -> None:
+        """Somebody did something to these, or they broke."""
+        for subject in subjects:
+            self.blame[subject].append((self.sim.now_s, kind))
+
+    def blamed(self, subjects: Iterable[str], within_s: float) -> bool:
+        """Whether something from outside happened to one of these of late."""
+        since_s = self.sim.now_s - within_s
+        return any(at_s >= since_s for subject in subjects for at_s, _ in self.blame.get(subject, ()))
+
+    def rest(self) -> None:
+        """From here on nothing happens from outside."""
+        self.resting_since_s = self.lived_s
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -166,7 +189,7 @@ class Facts:
         return [pod for pod in self.pods_of.get(key, {}).values() if runs(pod)]
 
 
-_KEPT = frozenset({"Node", "NodeClaim", "Workload", "Job", "JobSet"})
+_KEPT = frozenset({"Node", "NodeClaim", "Workload", "Job", "JobSet", "ConfigMap"})
 
 
 def ended(pod: Obj) -> bool:

@@ -15,6 +15,8 @@ LOOK_MARGIN_S = 90.0
 """Ticks, listings and the turn of others under the same budget."""
 SPOT_MARGIN = 1.5
 """A spot machine may cost so many times what the last reading of prices said."""
+MORE = 1.6
+"""What stands in place of a machine, together, may cost so many times what it costs: prices move."""
 LAUNCH_GROUP = "muster.dev/launch-group"
 
 
@@ -150,7 +152,7 @@ class NothingIdle(Law):
 
 
 class OneReplacement(Law):
-    """A machine that is to go is replaced once: no two launches for it run at the same time."""
+    """A machine that is to go is replaced once: by one launch, and by no more machines than cost what it costs."""
 
     name = "one replacement"
 
@@ -158,14 +160,21 @@ class OneReplacement(Law):
         self._facts = facts
 
     def looked(self) -> None:
-        """Count the launch groups that replace each machine."""
+        """Count what stands in place of each machine."""
         alive = {machine.id for machine in self._facts.machines()}
-        groups = defaultdict[str, set[str]](set)
+        prices = {}
+        replacing = defaultdict[str, list[Obj]](list)
         for (_, name), claim in self._facts.tables["NodeClaim"].items():
-            del name
+            prices[name] = float(claim["spec"]["usdPerHour"])
             if (claim.get("status") or {}).get("instanceId", "") in alive:
                 for old in claim["spec"].get("replaces") or ():
-                    groups[old].add((claim["spec"].get("launch") or {}).get("group", ""))
-        for old, replacing in groups.items():
-            if len(replacing) > 1:
-                self._facts.broken(self.name, old, f"is replaced by {len(replacing)} launches at once")
+                    replacing[old].append(claim["spec"])
+        for old, specs in replacing.items():
+            groups = {(spec.get("launch") or {}).get("group", "") for spec in specs}
+            if len(groups) > 1:
+                self._facts.broken(self.name, old, f"is replaced by {len(groups)} launches at once")
+            share = sum(1 / len(spec["replaces"]) for spec in specs)
+            usd_h = sum(float(spec["usdPerHour"]) / len(spec["replaces"]) for spec in specs)
+            if old in prices and share > 1.01 and usd_h > prices[old] * MORE:
+                words = f"of {prices[old]:.2f} USD/h is replaced by {len(specs)} machines at {usd_h:.2f} USD/h"
+                self._facts.broken(self.name, old, words)
