@@ -6,6 +6,7 @@ from typing import Final
 
 from agent.simulation.history import HistoryEvent
 from agent.simulation.operations import Effect, Operation, name_of, picked
+from agent.simulation.seat import NAMESPACE
 from agent.simulation.world import Simulation
 from fleet.snapshot import CapacityPool, Instance
 from providers.git.errors import RemoteUnreachable
@@ -164,6 +165,44 @@ def _die_acting(sim: Simulation, event: HistoryEvent) -> Effect:
     return Effect()
 
 
+def _clock_steps(sim: Simulation, event: HistoryEvent) -> Effect:
+    """The agent's time of day jumps; it stays so, or somebody sets it right."""
+    step_s = float(event.args["step_s"])
+    for seat in sim.seats[: event.args.get("seats", 1)]:
+        seat.agent_clock.offset_s += step_s
+
+    def undo() -> None:
+        for seat in sim.seats[: event.args.get("seats", 1)]:
+            seat.agent_clock.offset_s -= step_s
+
+    return Effect(undo=undo if event.args.get("back") else None)
+
+
+def _clock_freezes(sim: Simulation, event: HistoryEvent) -> Effect:
+    """The agent's time of day stands still, and goes on with the right time."""
+    del event
+    clock = sim.seats[0].agent_clock
+    clock.freeze()
+    return Effect(undo=clock.thaw, hinders=True)
+
+
+def _suspend(sim: Simulation, event: HistoryEvent) -> Effect | None:
+    """The process of the agent that leads stands still for a while (SIGSTOP), and goes on as if nothing had been."""
+    leading = next((seat for seat in sim.seats if seat.process is not None), None)
+    if leading is None:
+        return None
+    leading.suspend(sim.now_s + event.args["for_s"], in_flight=event.args["in_flight"])
+    return Effect((leading.name,), undo=lambda: None)
+
+
+def _lease_deleted(sim: Simulation, event: HistoryEvent) -> Effect | None:
+    lease = picked(sim.objects("Lease", NAMESPACE), event.pick)
+    if lease is None:
+        return None
+    sim.delete(lease)
+    return Effect((name_of(lease),))
+
+
 def _git_trouble(sim: Simulation, event: HistoryEvent) -> Effect:
     del event
     sim.commits.trouble = RemoteUnreachable("the repository does not answer")
@@ -199,5 +238,9 @@ FAULTS: Final[Mapping[str, Operation]] = {
     "crash": _crash,
     "die_acting": _die_acting,
     "git_trouble": _git_trouble,
+    "clock_steps": _clock_steps,
+    "clock_freezes": _clock_freezes,
+    "suspend": _suspend,
+    "lease_deleted": _lease_deleted,
 }
 """What breaks, by name."""

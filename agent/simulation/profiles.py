@@ -74,6 +74,28 @@ def _humans(rng: Random) -> Drawn:
         yield _event(rng, kind, **_DRAWN_DEEDS[kind](rng))
 
 
+def _clocks(rng: Random) -> Drawn:
+    """The agent's clock is wrong from the beginning, steps, or stands still, at times while machines boot slowly."""
+    if rng.random() < 0.5:
+        skew_s = rng.choice((-600.0, -30.0, -5.0, 5.0, 30.0, 600.0))
+        yield HistoryEvent(0.0, "clock_steps", args={"step_s": skew_s})
+    for _ in range(rng.choice((1, 1, 2))):
+        step_s = rng.choice((-3600.0, -90.0, -90.0, -20.0, 20.0, 90.0, 3600.0))
+        yield _event(rng, "clock_steps", step_s=step_s, back=rng.random() < 0.5, for_s=_long(rng))
+    if rng.random() < 0.4:
+        yield _event(rng, "clock_freezes", for_s=_short(rng))
+    for kind in ("slow_boots", "never_boots"):
+        if rng.random() < 0.3:
+            yield _event(rng, kind, **_DRAWN_FAULTS[kind](rng))
+
+
+def _two_agents(rng: Random) -> Drawn:
+    """Two candidates of one lease: the leader is suspended, cut off, killed or deposed, and may run on."""
+    for _ in range(rng.choice((1, 2, 3, 4))):
+        kind = rng.choice(("suspend", "suspend", "crash", "die_acting", "lease_deleted", "api_refuses", "clock_steps"))
+        yield _event(rng, kind, **_AMONG_AGENTS[kind](rng))
+
+
 Draw = Callable[[Random], dict[str, Any]]
 
 
@@ -187,5 +209,26 @@ _DRAWN_DEEDS: Final[Mapping[str, Draw]] = {
 }
 """What people do beside work and pushes -> what is drawn of it."""
 
-PROFILES: Final[Mapping[str, Callable[[Random], Drawn]]] = {"calm": _calm, "faults": _faults, "humans": _humans}
+_AMONG_AGENTS: Final[Mapping[str, Draw]] = {
+    "suspend": lambda rng: {"for_s": rng.choice((5.0, 12.0, 20.0, 60.0, 300.0)), "in_flight": rng.random() < 0.5},
+    "crash": _DRAWN_FAULTS["crash"],
+    "die_acting": _DRAWN_FAULTS["die_acting"],
+    "lease_deleted": lambda _: {},
+    "api_refuses": lambda rng: {
+        "resources": ["leases.coordination.k8s.io"],
+        "how": "broken",
+        "every": 1,
+        "for_s": rng.choice((8.0, 20.0, 60.0)),
+    },
+    "clock_steps": lambda rng: {"step_s": rng.choice((-90.0, -20.0, 20.0, 90.0)), "for_s": 300.0, "back": True},
+}
+"""What befalls a leader -> what is drawn of it."""
+
+PROFILES: Final[Mapping[str, Callable[[Random], Drawn]]] = {
+    "calm": _calm,
+    "faults": _faults,
+    "clocks": _clocks,
+    "two-agents": _two_agents,
+    "humans": _humans,
+}
 """Name -> what happens beside the work and the pushes."""
