@@ -28,6 +28,7 @@ from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.index import Index, derived
+from model.kinds import NEVER
 
 SPOT_TYPES: Final = 15
 """Cheaper types there must be before one spot machine gives way to another (reference 4.5)."""
@@ -49,6 +50,8 @@ class ConsolidationMove:
     """Gang (uid) -> its places, with what has to be bought for it."""
     shared: bool = False
     """Whether what is bought is for all of the gangs; else each plan's purchases are its gang's."""
+    idle_usd_h: float = 0.0
+    """What idle machines cost that would be given back, and stay because gangs move to them."""
 
     @property
     def cost_usd_h(self) -> float:
@@ -57,9 +60,9 @@ class ConsolidationMove:
 
     @property
     def saving_usd_h(self) -> float:
-        """Returns what the machines that go cost, less what is bought."""
+        """Returns what the machines that go cost, less what is bought, and what is idle and could go instead."""
         paid_usd_h = sum(claim.price_usd_h for claim in self.group.claims)
-        return paid_usd_h - sum(plan.cost_usd_h for plan in self.plans.values())
+        return paid_usd_h - sum(plan.cost_usd_h for plan in self.plans.values()) - self.idle_usd_h
 
     @property
     def purchases(self) -> Sequence[PlannedNodeClaims]:
@@ -89,8 +92,25 @@ def evaluate(
     plans = context.simulate(group, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
         return Blocked(Obstacle.NO_PLACE, f"its gangs would find no other place: {plans.message}")
-    found = ConsolidationMove(group, plans, shared=bought is not None)
+    found = ConsolidationMove(group, plans, bought is not None, _idle_usd_h(context, plans.values()))
     return _declined(context, found, most_bought if bought is None else len(bought)) or found
+
+
+def _idle_usd_h(context: DisruptionContext, plans: Iterable[PlacementPlan]) -> float:
+    """Returns what idle machines cost that emptiness would give back, and that places are on.
+
+    To move there from a machine of the same price saves nothing: the idle one goes soon, and disturbs nobody.
+    """
+    hosts = {it.slot.claim for plan in plans for it in plan.assignments} - context.hosts - {""}
+    claims = (context.snapshot.claims.get(name) for name in sorted(hosts))
+    return sum(claim.price_usd_h for claim in claims if claim is not None and _would_go(context, claim))
+
+
+def _would_go(context: DisruptionContext, claim: Claim) -> bool:
+    pool = context.pool_of(claim)
+    if pool is None or pool.spec.replicas is not None or pool.spec.disruption.consolidate_after == NEVER:
+        return False
+    return bool(claim.emptied_at_s) and context.is_empty(claim) and spared(context, claim) is None
 
 
 def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
@@ -112,8 +132,8 @@ def _declined(context: DisruptionContext, found: ConsolidationMove, most_bought:
         )
     if _trades_spot(context, found):
         return no_reason(Obstacle.NO_SAVING, "spot for cheaper spot only trades one risk of interruption for another")
-    if _buys_its_own(found) or found.saving_usd_h <= 0:
-        return no_reason(Obstacle.NO_SAVING, "what would hold its work instead costs as much or more")
+    if (nothing := _saves_nothing(found)) is not None:
+        return nothing
     paid_usd, lost = found.saving_usd_h * PAYBACK_S / 3600, lost_usd(found.group.gangs, context.snapshot)
     if paid_usd <= lost:
         saving = f"it would save {found.saving_usd_h:.2f} USD/h, {paid_usd:.2f} USD in {PAYBACK_S / 3600:.0f} h"
@@ -121,6 +141,14 @@ def _declined(context: DisruptionContext, found: ConsolidationMove, most_bought:
     if not _in_proportion(context, found):
         words = f"it would save {found.saving_usd_h:.2f} USD/h, too little for what it disturbs"
         return Blocked(Obstacle.BALANCE, f"{words} (Balanced)")
+    return None
+
+
+def _saves_nothing(found: ConsolidationMove) -> Blocked | None:
+    if 0 < found.idle_usd_h >= found.saving_usd_h + found.idle_usd_h:
+        return no_reason(Obstacle.NO_SAVING, "its work would go to a machine that is idle, would go, and is no cheaper")
+    if _buys_its_own(found) or found.saving_usd_h <= 0:
+        return no_reason(Obstacle.NO_SAVING, "what would hold its work instead costs as much or more")
     return None
 
 

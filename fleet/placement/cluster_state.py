@@ -145,10 +145,10 @@ class ClusterState:
         self.slots[name] = slot
         self._touch(slot)
 
-    def share(self, slot: NodeSlot) -> None:
-        """Lets everybody use a slot that was for one gang; whoever is put there waits for its machine."""
+    def share(self, slot: NodeSlot, gangs: frozenset[str] = ANYBODY) -> None:
+        """Lets these gangs, or everybody, use a slot that was for one; whoever is put there waits for its machine."""
         self._unlogged += 1
-        slot.only_for, slot.node = ANYBODY, ""
+        slot.only_for, slot.node = gangs, ""
         slot.changed = object()
         self._touch(slot)
 

@@ -73,10 +73,12 @@ class FreeCapacity:
     """Only machines that have joined (True), only others (False), or both (None)."""
     label: str = ANYWHERE
     value: str = ""
+    kept: bool = False
+    """Only machines that are kept for the gang."""
 
-    def among(self, gang: str = "", *, standing: bool | None = None) -> "FreeCapacity":
-        """All that a gang may use: only machines that stand, only others, or both (None)."""
-        return FreeCapacity(self.state, self.index, gang, standing)
+    def among(self, gang: str = "", *, standing: bool | None = None, kept: bool = False) -> "FreeCapacity":
+        """All that a gang may use: only machines that stand, only others, or both (None); or only those kept for it."""
+        return FreeCapacity(self.state, self.index, gang, standing, kept=kept)
 
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
@@ -108,7 +110,8 @@ class FreeCapacity:
     def _sections(self) -> Iterator[Section]:
         for standing in (True, False) if self.standing is None else (self.standing,):
             for owners in self.index.owners(self.state, self.gang):
-                yield standing, owners
+                if owners or not self.kept:
+                    yield standing, owners
 
 
 def assign(

@@ -23,6 +23,8 @@ from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
 
+MOVES_WITHIN_S: Final = 900.0
+"""For so long a machine that was bought to move gangs waits for each; then anybody may use it, and it goes if idle."""
 _PREEMPTED: Final = frozenset(
     {Reason.PREEMPTED, Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING}
 )
@@ -148,9 +150,15 @@ def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
     return frozenset(uid for uid in claim.gangs if _to_come(snapshot, claim, uid)) if claim.replaces else ANYBODY
 
 
+def comes_too_late(snapshot: Snapshot, claim: Claim, gang: Gang) -> bool:
+    """Whether a gang has been free to move to a ready machine for longer than it is kept for any: it may not start."""
+    since_s = max(claim.ready_at_s, gang.since_s)
+    return gang.state is GangState.PENDING and bool(claim.ready_at_s) and snapshot.now_s >= since_s + MOVES_WITHIN_S
+
+
 def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
     gang = snapshot.gangs.get(uid)
-    if gang is None or gang.state is GangState.FINISHED or _gave_way(gang):
+    if gang is None or gang.state is GangState.FINISHED or _gave_way(gang) or comes_too_late(snapshot, claim, gang):
         return False
     here = {pin.claim for pin in gang.pins}
     return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))

@@ -180,8 +180,9 @@ class _ZoneAttempt:
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places all pods in one domain of what stands, else of all machines; one host can be bought."""
         pod_set, label = need.pod_set, need.pod_set.required_topology
-        standing, all_machines = free.among(self.gang, standing=True), free.among(self.gang)
-        domain = standing.tightest_domain(label, pod_set.count) or all_machines.tightest_domain(label, pod_set.count)
+        parts = (*self._standing(free), free.among(self.gang))
+        found = (part.tightest_domain(label, pod_set.count) for part in parts)
+        domain = next((domain for domain in found if domain is not None), None)
         if domain is not None:
             self.assignments += assign(self.state, domain, pod_set, pod_set.count)
             return None
@@ -196,18 +197,25 @@ class _ZoneAttempt:
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
         pod_set = need.pod_set
-        parts = [free.among(self.gang, standing=standing) for standing in (True, False)]
+        kept, *others = (*self._standing(free), free.among(self.gang, standing=False))
         if self._held_to_zone(need):
-            parts = [part.within(labels.ZONE, self.zone) for part in parts]
+            kept, *others = (part.within(labels.ZONE, self.zone) for part in (kept, *others))
         if not self.capacity.recuts and not (self.may_buy and need.charged):
-            short = pod_set.count - sum(part.room for part in parts)
+            short = pod_set.count - sum(part.room for part in others)
             if short > 0:  # refused as it would be after all the room there is had been taken
                 return self._may_not_buy(need, short)
         missing = pod_set.count
-        for part in parts:  # machines on the way only for what the standing ones do not hold
+        for part in (kept, *others):  # machines on the way only for what the standing ones do not hold
             missing -= self._assign(part, pod_set, missing) if missing else 0
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
+
+    def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, FreeCapacity]:
+        """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
+
+        Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
+        """
+        return free.among(self.gang, standing=True, kept=True), free.among(self.gang, standing=True)
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE

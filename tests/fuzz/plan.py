@@ -44,6 +44,9 @@ MOST_REFUSED = 20
 """Changes that are drawn until one is not refused."""
 LISTING_S = 10.0
 """So often the machines are listed: they are known to be terminated about when the plan takes them to be."""
+PAUSES_S = (0.4, 30.0, 90.0, 300.0, 870.0)
+"""Between a change in the world and a push: within a batch of single pods, and otherwise at no instant at which a batch
+closes or a job ends. What falls on the instant of the push itself happens before or after it, and no plan can say."""
 HEADS = 5
 """Changes that are pushed one after the other into one world."""
 
@@ -244,7 +247,7 @@ class PairWorld:
             gone = self.jobs.pop(self.rng.randrange(len(self.jobs)))
             if self.sim.object(gone["kind"], gone["metadata"]["name"], gone["metadata"]["namespace"]) is not None:
                 self.sim.delete(gone)
-        self.advance(self.rng.choice((1.0, 30.0, 90.0, 300.0, 900.0)))
+        self.advance(self.rng.choice(PAUSES_S))
 
     def pair(self, first: FieldPath | None = None) -> None:
         """Draws a change, pushes it, which plans it, waits, and compares. Raises `Unfaithful`."""

@@ -122,6 +122,11 @@ def priced(usd_h: float) -> Change:
     return change
 
 
+def has_room(world: World) -> None:
+    world.machine("m1")
+    world.runs(gang("new", gpu=1), ("m1", 1), admitted_at_s=NOW)
+
+
 FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duration": "10m", "blocks": ["Disruption"]}]}
 
 
@@ -150,7 +155,8 @@ FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duratio
         pytest.param(priced(15.0), "costs 15.00 USD/h by now, not 14.00", id="the purchase is dearer"),
         pytest.param(of_gang(admitted_at_s=NOW - 9e5), "no candidate", id="the work is worth more"),
         pytest.param(priced(13.0), "", id="the purchase is cheaper"),
-        pytest.param(lambda w: w.machine("idle", emptied_at_s=NOW), "", id="there is room now"),
+        pytest.param(lambda w: w.machine("idle", emptied_at_s=NOW), "no cheaper", id="another one is idle, and goes"),
+        pytest.param(has_room, "", id="there is room now"),
     ],
 )
 def test_what_becomes_of_a_proposal(change: Change, why: str) -> None:

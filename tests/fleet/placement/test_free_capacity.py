@@ -1,6 +1,7 @@
 """Free capacity: whatever was changed, added, undone or renamed, it is what a scan of all slots would find."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def listed(board: ClusterState, scope: FreeCapacity) -> list[NodeSlot]:
         slot
         for slot in board.slots.values()
         if suits(slot)
-        and (not slot.only_for or scope.gang in slot.only_for)
+        and (scope.gang in slot.only_for or not (slot.only_for or scope.kept))
         and scope.standing in {None, bool(slot.node)}
     ]
 
@@ -68,7 +69,8 @@ def tightest_domain(slots: list[NodeSlot]) -> list[NodeSlot] | None:
 
 def scopes(board: ClusterState) -> list[FreeCapacity]:
     view = free_capacity(board, "pool a", PODS.requests, suits)
-    return [view.among(gang, standing=standing) for gang in GANGS for standing in (None, True, False)]
+    wide = [view.among(gang, standing=standing) for gang in GANGS for standing in (None, True, False)]
+    return [*wide, *(replace(scope, kept=True) for scope in wide)]
 
 
 @settings(max_examples=150)

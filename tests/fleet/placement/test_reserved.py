@@ -4,11 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.placement.inventory import build_cluster_state
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import build_capacity, build_cluster_state
+from fleet.placement.place import place_gang
+from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason
 from fleet.snapshot.gangs import Eviction
+from fleet.snapshot.lookups import holders
 from tests.support.disruption import standing
-from tests.support.fleets import NOW, gang
+from tests.support.fleets import NOW, FleetBuilder, gang
+from tests.support.world import World
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,20 @@ def test_a_machine_is_kept_for_the_gang_it_was_bought_to_move_unless_that_gave_w
     world.gangs = {**world.gangs, waiting.uid: waiting}
     state = build_cluster_state(world.snapshot(), ())
     assert state.slots["node-new"].only_for == (frozenset({"uid-g"}) if kept else frozenset())
+
+
+def test_a_gang_moves_to_what_was_bought_for_it_though_it_would_fit_better_elsewhere() -> None:
+    """Beside others it might stand on the next machine to go: it was moved twice, and a machine too many was bought."""
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.machine("fuller")
+    world.runs(gang("other", gpu=4), ("fuller", 1))
+    world.machine("new", replaces=("gone",), gang="uid-g")
+    waiting = replace(gang("g", gpu=4), eviction=Eviction(Reason.DRIFTED, "x", NOW - 1))
+    world.gangs = {**world.gangs, waiting.uid: waiting}
+    for uid, place in (("uid-g", "new"), ("uid-z", "fuller")):
+        snapshot = world.snapshot()
+        state, capacity = build_cluster_state(snapshot, holders(snapshot)), build_capacity(world.fleet, snapshot)
+        flavors = FleetFlavors(world.fleet, capacity.offerings, state)
+        plan = place_gang(state, capacity, uid, [flavors.need(pods, ("h100",)) for pods in waiting.pod_sets])
+        assert isinstance(plan, PlacementPlan)
+        assert [it.slot.claim for it in plan.assignments] == [place]

@@ -297,9 +297,11 @@ def test_a_drained_queue_counts_its_gangs_and_the_machines_that_follow() -> None
 
 
 def test_a_gang_that_would_only_be_moved_is_stopped_by_whoever_drains_its_queue() -> None:
-    """Consolidation moves it onto a machine that has just fallen idle; a rail that looked away then would be none."""
-    world = standing(3, busy=2, before=fleet(maxGangsEvicted=1))
-    assert [gang.name for gang in plan(world, world.fleet).without.gangs] == ["ns/g0", "ns/g1"]
+    """Consolidation moves it beside the other; a rail that looked away then would be none."""
+    world = standing(2, before=fleet(maxGangsEvicted=1))
+    for n in range(2):
+        world.runs(gang(f"g{n}", gpu=4), (f"m{n}", 1))
+    assert [gang.name for gang in plan(world, world.fleet).without.gangs] == ["ns/g1"]
     it = plan(world, fleet(queue={"stopPolicy": "HoldAndDrain"}))
     assert [(gang.name, gang.stopped) for gang in it.gangs] == [("ns/g0", True), ("ns/g1", True)]
     assert it.without.gangs == ()
