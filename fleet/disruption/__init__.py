@@ -22,6 +22,7 @@ from fleet.disruption.outcomes import Blocked, Command
 from fleet.disruption.pending import remembered, withdraw_all
 from fleet.disruption.preference import PreferredCapacity
 from fleet.disruption.rebalance import Rebalance
+from fleet.disruption.replacement import unused
 from fleet.fence import Decided, concerning, together
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, NodeDisruption, Snapshot
@@ -84,6 +85,8 @@ def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         for method in METHODS:
             for command in method.propose(context):
                 actions += _actions(context, command)
+        for command in unused(context):
+            actions += _actions(context, command)
     return [*actions, *remembered(context)]
 
 

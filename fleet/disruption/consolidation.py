@@ -306,6 +306,7 @@ def _finish(context: DisruptionContext) -> list[Command]:
             if unready(context, [claim.name]):
                 continue
             if (why := _given_up(context, claim, bought)) is not None:
+                context.taken.update(it.name for it in bought)
                 return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
             if keeps(context, claim, Reason.UNDERUTILIZED) is None:
                 ready[claim.name] = claim
@@ -330,6 +331,7 @@ def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Co
     going = _let_go(context, [claim for name, claim in sorted(ready.items()) if name in names])
     if (refused := _no_room_any_more(context, going)) is not None:
         why = f"what it was bought for has no room any more: {refused.message}"
+        context.taken.update(claim.name for claim in bought)
         return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
     context.taken.update(claim.name for claim in going)
     came = f"{len(bought)} cheaper machines are" if len(bought) > 1 else "a cheaper machine is"

@@ -12,6 +12,7 @@ from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
 from fleet.fence import concerning
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import reservation_of, terminates_s
+from fleet.placement.inventory import comes_too_late
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Snapshot
@@ -79,11 +80,12 @@ class DisruptionContext:
         return [(pool, claim) for pool, claim in self._able if claim.name not in self.taken]
 
     def awaits_move(self, claim: Claim) -> bool:
-        """Returns whether a gang that a replacement is for has not moved in yet."""
+        """Returns whether a gang that a replacement is for has not moved in yet, and is still waited for."""
         if any(name in self.snapshot.claims for name in claim.replaces):
             return True
-        gangs = (self.snapshot.gangs.get(uid) for uid in claim.gangs)
-        return any(gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING} for gang in gangs)
+        gangs = [gang for uid in claim.gangs if (gang := self.snapshot.gangs.get(uid)) is not None]
+        moving = [gang for gang in gangs if gang.state in {GangState.PENDING, GangState.EVICTING}]
+        return not all(comes_too_late(self.snapshot, claim, gang) for gang in moving)
 
     def pool_of(self, claim: Claim) -> NodePool | None:
         """Returns the machine's pool; None when it was removed."""

@@ -16,6 +16,7 @@ from fleet.actions import gang_subject
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
 from fleet.reasons import Reason
+from fleet.scheduling.prefilter import readmission_refusal
 from fleet.snapshot import Claim, Gang, GangState, Pod
 from model.kinds import NEVER, CapacityType, NodePool
 
@@ -108,6 +109,8 @@ def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]
             yield f"an action on {gang.name} is under way"
         elif gang_subject(gang.uid) in context.snapshot.set_aside:
             yield f"a decision about {gang.name} has failed lately"
+        elif (refusal := readmission_refusal(context.fleet, context.snapshot, gang)) is not None:
+            yield f"{gang.name} could not start again: {refusal.message}"
 
 
 def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) -> Blocked:

@@ -5,7 +5,7 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import claim_subject
@@ -13,12 +13,14 @@ from fleet.disruption.budgets import allowed
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import immovable, keeps
 from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle, some_of
-from fleet.disruption.simulation import CandidateGroup
+from fleet.disruption.simulation import CandidateGroup, bought_for
 from fleet.fence import concerning
 from fleet.nodeclaims.launch import write_claims
+from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Launch
+from model.index import Index, derived
 
 
 def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, insist: bool = False) -> list[Command]:
@@ -33,6 +35,49 @@ def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, in
         if command is not None:
             commands.append(command)
     return commands
+
+
+def unused(context: DisruptionContext) -> Iterator[Command]:
+    """Gives back machines that have been ready for long, and that what they were bought for has not moved to.
+
+    Asked after all methods: whatever they let go now moves. What keeps the old machines (a PodDisruptionBudget, a
+    do-not-disrupt, a queue that was stopped) keeps them; nobody buys for them again while it does.
+    """
+    for bought in _purchases(context.snapshot.index, context.snapshot.claims):
+        olds = [context.snapshot.claims.get(name) for name in bought[0].replaces]
+        staying = [old for old in olds if old and not old.deleting and not old.disruption]
+        names = [old.name for old in staying]
+        if not names or not context.taken.isdisjoint(names) or unready(context, names):
+            continue
+        if _all_idle(context, bought):
+            context.taken.update(claim.name for claim in bought)
+            why = f"what it was bought for has stayed on {some_of(names)} for {MOVES_WITHIN_S / 60:.0f} min"
+            yield Command(bought, Reason.NOT_NEEDED, why)
+
+
+def _all_idle(context: DisruptionContext, bought: Sequence[Claim]) -> bool:
+    """Returns whether machines have been ready for as long as is waited for a move, and nothing is on them."""
+    ready_s = context.snapshot.now_s - MOVES_WITHIN_S
+    left_alone = context.snapshot.busy | context.snapshot.set_aside
+    return all(
+        claim.state is ClaimState.READY
+        and claim.ready_at_s <= ready_s
+        and not claim.disruption
+        and claim_subject(claim.name) not in left_alone
+        and claim.name not in context.taken
+        and context.is_empty(claim)
+        for claim in bought
+    )
+
+
+@derived()
+def _purchases(_index: Index, claims: Mapping[str, Claim]) -> Sequence[tuple[Claim, ...]]:
+    """Returns the machines that were bought to replace others, by launch group."""
+    groups: dict[str, list[Claim]] = {}
+    for _, claim in sorted(claims.items()):
+        if claim.replaces:
+            groups.setdefault(claim.launch.group, []).append(claim)
+    return [tuple(group) for group in groups.values()]
 
 
 def whatever_budgets_say(context: DisruptionContext, due: Due, *, insist: bool = False) -> list[Command]:
@@ -199,15 +244,17 @@ def claims_of(
 ) -> tuple[Claim, ...]:
     """Writes claims for all that the plans buy, in one launch group: the machines leave together or not at all.
 
-    `shared`: each machine is for all gangs of the group, not for the one whose plan has it. Empty where nothing is
-    bought.
+    A machine is for the gangs that find places on it; where the purchase is `shared`, each is for all gangs of the
+    group. Empty where nothing is bought.
     """
     bought: list[Claim] = []
     purpose = f"in place of {some_of(group.names)}"
+    everybody, users = frozenset(gang.uid for gang in group.gangs), bought_for(plans)
     for uid, plan in sorted(plans.items()):
         claims = write_claims(plan, uid, now_s, gang=uid, replaces=group.names, purpose=purpose).claims
-        others = tuple(gang.uid for gang in group.gangs if gang.uid != uid) if shared else ()
-        bought += [replace(claim, also_for=others) for claim in claims]
+        for claim, gangs in zip(claims, users[uid], strict=True):
+            others = (everybody if shared else gangs) - {uid}
+            bought.append(replace(claim, also_for=tuple(sorted(others))))
     lots = sorted({(claim.launch.group, claim.launch.lot) for claim in bought})
     return tuple(
         replace(claim, launch=Launch(lots[0][0], lots.index((claim.launch.group, claim.launch.lot)), len(bought)))

@@ -5,7 +5,7 @@ simulation costs what it changes, not what there is: a plan for many machines as
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
@@ -185,7 +185,7 @@ class SchedulingSimulation:
             plans[gang.uid] = plan
             spent += plan.purchases
             if plan.purchases:
-                _keep(self.state, number)
+                _share_within(self.state, number, gangs)
         return plans if bought is None else _with_purchases(plans, bought)
 
     def _place(self, gang: Gang) -> PlacementPlan | Refusal:
@@ -233,10 +233,35 @@ def _with_purchases(plans: dict[str, PlacementPlan], bought: Sequence[Offering])
     return plans | {first: replace(plans[first], purchases=purchases)}
 
 
-def _keep(state: ClusterState, number: int) -> None:
-    """Gives slots bought for one gang a name of their own, so that the next gang of the group may buy as well."""
+def _share_within(state: ClusterState, number: int, gangs: Iterable[Gang]) -> None:
+    """Lets all gangs of the group use what was bought for one, under a name of its own (`bought_for`).
+
+    Each would else get machines of its own, and one machine be replaced by as many as it has tenants.
+    """
+    owners = frozenset(gang.uid for gang in gangs)
     for name in [name for name in state.slots if name.startswith("new/")]:
-        state.rename(state.slots[name], f"kept/{number}/{name}")
+        slot = state.slots[name]
+        state.rename(slot, f"{number}/{name}")
+        state.share(slot, owners)
+
+
+def bought_for(plans: Mapping[str, PlacementPlan]) -> Mapping[str, Sequence[frozenset[str]]]:
+    """Returns of the plans for a group, gang by gang: by uid, which gangs each machine is for that its plan buys.
+
+    The machines are in the order of the plan's purchases.
+    """
+    users: dict[str, set[str]] = {}
+    for uid, plan in plans.items():
+        for each in plan.assignments:
+            users.setdefault(each.slot.name, set()).add(uid)
+    return {
+        uid: [
+            frozenset(users.get(f"{number}/new/{lot}/{n}", ()))
+            for lot, purchase in enumerate(plan.purchases)
+            for n in range(purchase.count)
+        ]
+        for number, (uid, plan) in enumerate(plans.items())
+    }
 
 
 def turn_of(ranked: Sequence[T], now_s: float) -> Sequence[T]:

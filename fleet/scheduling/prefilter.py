@@ -42,6 +42,19 @@ def prefilter(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 
 
+def readmission_refusal(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
+    """Returns why a running gang would not be considered again, were it stopped now; None when it would be.
+
+    Its quota is looked at elsewhere, together with a place. Nothing is stopped voluntarily that has this answer: it
+    would stay stopped until somebody changes the fleet.
+    """
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    if not gang.active or binding is None:
+        return prefilter(fleet, snapshot, gang)
+    case = _Candidate(fleet, snapshot, gang, binding)
+    return next((refusal for rule in _LASTING if (refusal := rule(case))), None)
+
+
 def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding) -> bool:
     """Returns whether a running gang may have further pods: its queue is not stopped, its team has budget left."""
     case = _Candidate(fleet, snapshot, gang, binding)
@@ -137,13 +150,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-_RULES: tuple[Callable[[_Candidate], Refusal | None], ...] = (
-    _few_enough,
-    _namespace,
-    _priority_exists,
-    _priority_allowed,
-    _not_stopped,
-    _budget,
-    _back_off,
-    _suspended,
-)
+_Rule = Callable[[_Candidate], Refusal | None]
+_LASTING: tuple[_Rule, ...] = (_few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget)
+"""Rules whose refusal stays until the fleet is changed, or a month ends."""
+_RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended)

@@ -71,7 +71,7 @@ def test_what_it_proposes_and_why_not(row: Row) -> None:
         pytest.param(99, of_claim(disruption=NodeDisruption("Drifted", "x", NOW, NEVER)), False, id="told already"),
         pytest.param(99, of_claim(recut_at_s=NOW), False, id="being cut"),
         pytest.param(99, lambda w: setattr(w, "busy", frozenset({"claim/m0"})), False, id="busy"),
-        pytest.param(99, of_claim(replaces=("m0",)), False, id="waits to take over"),
+        pytest.param(99, of_claim(replaces=("m0",), ready_at_s=NOW - 99), False, id="waits to take over"),
     ],
 )
 def test_emptiness(since_s: float, change: Change, goes: bool) -> None:

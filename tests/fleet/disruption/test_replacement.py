@@ -1,15 +1,19 @@
 """Machines with gangs on them: replaced first, moved whole, and then nothing more happens."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleet.actions import OpenClaims
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.drift import DriftMethod
+from fleet.placement.inventory import MOVES_WITHIN_S, build_cluster_state
 from fleet.snapshot import GangState, Launch, NodeDisruption
 from model.kinds import NEVER
-from tests.support.disruption import CHANGED, at_rest, opened, standing, told, within
-from tests.support.fleets import NOW, P5, B, capacity_pool, foreign_pod, gang
+from tests.support.disruption import CHANGED, OPEN, at_rest, opened, standing, told, within
+from tests.support.fleets import NOW, P5, P5S, B, FleetBuilder, capacity_pool, foreign_pod, gang
 from tests.support.world import World
 
 
@@ -48,6 +52,93 @@ def test_when_they_are_not_replaced(pool: dict[str, Any], change: dict[str, Any]
     if change:
         world.gangs["uid-wide"] = replace(world.gang("wide"), **change)
     assert world.disrupted() == []
+
+
+def test_what_shares_a_machine_shares_the_one_bought_in_its_place() -> None:
+    """Gang by gang each got a machine of its own, and one was replaced by as many as it had tenants."""
+    world = standing(1)
+    for n in range(3):
+        world.runs(gang(f"g{n}", gpu=2), ("m0", 1))
+    within(world, **CHANGED)
+    bought = [claim for it in world.disrupted() if isinstance(it, OpenClaims) for claim in it.claims]
+    assert [(claim.gang, claim.also_for) for claim in bought] == [("uid-g0", ("uid-g1", "uid-g2"))]
+    large = standing(1)
+    for n in range(2):
+        large.runs(gang(f"g{n}", gpu=4), ("m0", 1))
+    within(large, instanceTypes=[P5S.name])
+    assert large.disrupted() == [], "neither fits on what may be bought now"
+
+
+HELD = {"stopPolicy": "Hold"}
+KEEPERS: list[tuple[str, Callable[[FleetBuilder], FleetBuilder]]] = [
+    ("a stopped queue", lambda it: it.queue(**HELD)),
+    ("a queue that has gone", lambda it: it.queue("other")),
+    ("a namespace that is its team's no more", lambda it: it.team(namespaces=["other"]).queue()),
+    ("a priority class that is gone", lambda it: it.queue()),
+    ("a month's budget that is used up", lambda it: it.team(budget={"usdPerMonth": 100}).queue()),
+]
+
+
+@pytest.mark.parametrize("declared", [it[1] for it in KEEPERS], ids=[it[0] for it in KEEPERS])
+def test_work_that_might_not_start_again_keeps_its_machine(declared: Callable[[FleetBuilder], FleetBuilder]) -> None:
+    """It was evicted all the same, stayed stopped, and what had been bought for it billed for hours."""
+    world = standing(1)
+    world.runs(gang("g", priority_class="gone" if declared is KEEPERS[3][1] else ""), ("m0", 1))
+    world.spent_usd = {"t": 100.0}
+    builder = FleetBuilder().pool(disruption=OPEN, **CHANGED).team(quotas={"h100": {"nvidia.com/gpu": 64}})
+    world.fleet = declared(builder).build()
+    assert world.disrupted() == []
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    assert "g could not start again" in DriftMethod().why_not(context, world.claims["m0"]).message
+
+
+@pytest.mark.parametrize(
+    ("state", "since_s", "waits"),
+    [
+        pytest.param(GangState.PENDING, 0.0, True, id="it has just left its old machine"),
+        pytest.param(GangState.PENDING, MOVES_WITHIN_S - 1, True, id="it waits in its queue"),
+        pytest.param(GangState.PENDING, MOVES_WITHIN_S, False, id="for a quarter of an hour"),
+        pytest.param(GangState.EVICTING, 9 * MOVES_WITHIN_S, True, id="it takes its time to end"),
+        pytest.param(GangState.FINISHED, 0.0, False, id="it has ended"),
+    ],
+)
+def test_a_replacement_waits_for_its_gang_so_long_and_no_longer(state: GangState, since_s: float, waits: bool) -> None:
+    """A queue that was stopped meanwhile kept it idle for ever."""
+    world = standing(1)
+    world.machine("new", replaces=("m0",), gang="uid-g", ready_at_s=NOW - 7200, emptied_at_s=NOW - 7200)
+    world.runs(gang("g", gpu=8), ("m0", 1))
+    leaves = state is GangState.EVICTING
+    pins = world.gang("g").pins if leaves else ()
+    world.gangs["uid-g"] = replace(world.gang("g"), state=state, since_s=NOW - since_s, pins=pins)
+    if leaves:
+        gone = NodeDisruption("Drifted", "x", NOW, NEVER)
+        world.claims["m0"] = replace(world.claims["m0"], disruption=gone, deleting=True)
+    else:
+        del world.claims["m0"], world.nodes["node-m0"]
+    assert ("new" in told(world.disrupted())) is not waits
+    slot = build_cluster_state(world.snapshot(), ()).slots["node-new"]
+    assert slot.only_for == (frozenset({"uid-g"}) if waits else frozenset())
+
+
+def bought_long_ago(**pool: Any) -> World:
+    """A drifted machine with a gang, and the one bought in its place that has been ready for hours."""
+    world = standing(1)
+    world.runs(gang("g", gpu=8), ("m0", 1))
+    world.machine("new", replaces=("m0",), gang="uid-g", emptied_at_s=NOW - 7200)
+    within(world, **{**CHANGED, **pool})
+    return world
+
+
+def test_what_was_bought_for_a_machine_that_may_not_go_is_given_back() -> None:
+    world = bought_long_ago()
+    assert told(world.disrupted()) == {"m0": "Drifted"}, "after an absence of the agent, too"
+    world = bought_long_ago()
+    world.gangs["uid-g"] = replace(world.gang("g"), do_not_disrupt=True)
+    assert told(world.disrupted()) == {"new": "NotNeeded"}
+    world.claims["new"] = replace(world.claims["new"], ready_at_s=NOW - MOVES_WITHIN_S + 1)
+    assert told(world.disrupted()) == {}
+    del world.claims["new"]
+    assert world.disrupted() == [], "and nothing is bought for it again"
 
 
 def test_a_pod_of_somebody_else_keeps_the_unit() -> None:
