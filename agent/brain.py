@@ -272,6 +272,7 @@ class Brain:
     def _settle_launch(self, event: Done, action: LaunchMachines) -> None:
         if event.outcome is None:
             raise TypeError("a launch ends with an outcome")
+        self.mirror.note_bought(event.outcome.instances)
         snapshot = self._snapshot()
         lot = [snapshot.claims[name] for name in action.claims if name in snapshot.claims]
         if not lot:

@@ -78,6 +78,9 @@ class Metrics(Watcher):
             "muster_webhook_deliveries_total", "Deliveries to the webhook", ["sender", "status"], registry=r
         )
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
+        self.clock_offset = Gauge(
+            "muster_clock_offset_seconds", "The agent's clock less the machine's, after somebody has set it", registry=r
+        )
         self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
 
     def exposition(self) -> bytes:

@@ -1,5 +1,6 @@
 """The mirror: what the brain knows of cluster and cloud, folded from events and cheap to turn into a snapshot."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,7 @@ from providers.kube.objects.jobs import JobKind
 LEARNS_EVERY_S = 60.0
 UNLISTED_S = 60.0
 """EC2's listing may lag behind a launch by this much: a machine given back meanwhile is gone all the same."""
+BOUGHT_MOST = 10_000
 
 
 def job_table(kind: JobKind) -> str:
@@ -66,6 +68,9 @@ class Mirror:
         self.instances_at_s = 0.0
         self._unlisted: dict[str, Instance] = {}
         """Given back before any listing has shown them; only id, state and the instant are known."""
+        self.bought: frozenset[str] = frozenset()
+        """Ids of machines bought by this process; the last `BOUGHT_MOST` of them."""
+        self._bought: deque[str] = deque(maxlen=BOUGHT_MOST)
         self.reservations: Mapping[str, Reservation] = {}
         self.reservations_at_s = 0.0
         self.resolved: Resolutions = NOT_READ
@@ -142,6 +147,12 @@ class Mirror:
                 )
             self.instances = {**self.instances, instance_id: replace(known, state="shutting-down")}
 
+    def note_bought(self, instance_ids: Sequence[str]) -> None:
+        """Remembers that this process has bought these machines."""
+        if instance_ids:
+            self._bought.extend(instance_ids)
+            self.bought = frozenset(self._bought)
+
     def tagged(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """A machine carries these tags from now on; the next listing says the same."""
         if (known := self.instances.get(instance_id)) is not None:
@@ -165,6 +176,7 @@ class Mirror:
             gangs=_joined(self.index, self.gangs.view, jobs),
             claims=self.claims.view,
             instances=self.instances,
+            bought=self.bought,
             instances_at_s=self.instances_at_s,
             catalog=self.catalog,
             measured=self.experience.view,

@@ -49,7 +49,7 @@ from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
-from providers.clock import Clock, SystemClock
+from providers.clock import Clock, SteadyClock, SystemClock
 from providers.git.source import GitSource
 from providers.kube.actuator import Actuator
 from providers.kube.elector import Elector
@@ -90,12 +90,14 @@ class Agent:
         self._source = source
         self._notices = notices
         self._health = health
-        self._clock = clock or SystemClock()
+        self._time_of_day = clock or SystemClock()
+        self._clock = SteadyClock(self._time_of_day)
         self._rng = random.Random()
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._turned_at_s = self._clock.monotonic()
         self.metrics = Metrics()
+        self.metrics.clock_offset.set_function(lambda: self._clock.off_by_s)
         self._elector: Elector | None = None
         self._git: SourceThread | None = None
         self.lost_lease = False
@@ -192,7 +194,7 @@ class Agent:
             identity,
             lambda _token: elected.set(),
             lost,
-            clock=self._clock,
+            clock=self._time_of_day,
             rng=random.Random(self._rng.random()),
         )
         ended = threading.Event()

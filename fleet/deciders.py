@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from fleet import disruption
+from fleet import clock_skew, disruption
 from fleet.disruption import rollout
 from fleet.fence import Decided
 from fleet.gangs import lifecycle as gang_lifecycle
@@ -16,6 +16,7 @@ from model.fleet import Fleet
 Decider = Callable[[Fleet, Snapshot], Iterable[Decided]]
 DECIDERS: Mapping[str, Decider] = MappingProxyType(
     {
+        "clock-skew": clock_skew.decide,
         "gangs": gang_lifecycle.decide,
         "nodeclaims": claim_lifecycle.decide,
         "adoption": adoption.decide,

@@ -62,6 +62,8 @@ PLACEMENT_GROUP_PARTITION: Final = _PROVIDER + "placement-group-partition"
 # Muster
 NODE_POOL: Final = "muster.dev/node-pool"
 NODE_CLAIM: Final = "muster.dev/node-claim"
+LAUNCH_GROUP: Final = "muster.dev/launch-group"
+"""On NodeClaims and machines: those that were launched together, all or none."""
 GPU_FRACTION: Final = "muster.dev/gpu-fraction"
 """Part of a GPU that a machine has, on types that have less than one: `0.125`, `0.25`, `0.5`."""
 MIG_LAYOUT: Final = "muster.dev/mig-layout"

@@ -10,9 +10,9 @@ from fleet.actions import Action, RemoveNode, TerminateMachines, instance_subjec
 from fleet.fence import Decided, each
 from fleet.nodeclaims.adoption import claimed_instances
 from fleet.nodeclaims.adoption_checks import asks
-from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG, launch_groups
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Instance, Node, Snapshot
+from fleet.snapshot.lookups import unclaimed
 from model import labels
 from model.index import Index, derived
 
@@ -25,7 +25,9 @@ MASS_ORPHANS = 8
 def collect(snapshot: Snapshot) -> Iterator[Decided]:
     """Removes machines and nodes of this cluster that no claim answers for."""
     orphans = orphaned(snapshot)
-    if not mass_orphaned(snapshot, orphans):
+    if mass_orphaned(snapshot, orphans):
+        orphans = [found for found in orphans if found.id in snapshot.bought]
+    if orphans:
         machines = ((instance_subject(instance.id), instance.id) for instance in orphans)
         free = ((subject, found) for subject, found in machines if subject not in snapshot.busy)
         yield from each(snapshot, free, lambda found: [TerminateMachines((found,), Reason.ORPHANED)])
@@ -44,23 +46,8 @@ def _removal(snapshot: Snapshot, node: Node) -> Iterator[Action]:
 
 def orphaned(snapshot: Snapshot) -> list[Instance]:
     """Returns running machines of this cluster, by id, that have no claim and are old enough to have one."""
-    groups = launch_groups(snapshot)
-    found = _unclaimed(snapshot.index, snapshot.instances, snapshot.claims, groups, snapshot.cluster)
-    return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
-
-
-@derived()
-def _unclaimed(
-    index: Index,
-    instances: Mapping[str, Instance],
-    claims: Mapping[str, Claim],
-    groups: Mapping[str, Sequence[Claim]],
-    cluster: str,
-) -> Sequence[Instance]:
-    owned = claimed_instances(index, claims)
-    ours = (found for _, found in sorted(instances.items()) if found.tags.get(labels.CLUSTER) == cluster)
-    living = (found for found in ours if not found.gone and not asks(found))
-    return [found for found in living if found.id not in owned and not _awaited(groups, found)]
+    old_s = snapshot.now_s - ORPHAN_AGE_S
+    return [found for found in unclaimed(snapshot) if found.launched_at_s <= old_s and not asks(found)]
 
 
 def _unclaimed_nodes(snapshot: Snapshot) -> Sequence[tuple[str, Node]]:
@@ -80,16 +67,10 @@ def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
     """Returns whether so many machines lack a claim that the claims are likelier to be lost than the machines stray.
 
     Somebody may have deleted the CRD, or restored the API server from an old backup: the machines keep running, the
-    agent reports it, and an operator decides.
+    agent reports it, and an operator decides. Those that this process has bought itself are known to be its own.
     """
     if len(orphans) <= MASS_ORPHANS:
         return False
     owned = claimed_instances(snapshot.index, snapshot.claims)
     living = [found for found in snapshot.instances.values() if not found.gone]
     return len(orphans) * 2 > sum(1 for found in living if found.id in owned or not asks(found))
-
-
-def _awaited(groups: Mapping[str, Sequence[Claim]], instance: Instance) -> bool:
-    """Returns whether a claim of its launch group has no instance yet: the launch's answer may still be on its way."""
-    group = groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
-    return any(not claim.instance_id for claim in group)

@@ -26,7 +26,7 @@ from model.index import Index, derived
 from model.kinds import NodePool
 from model.pools import pool_hashes
 
-LAUNCH_GROUP_TAG = "muster.dev/launch-group"
+LAUNCH_GROUP_TAG = labels.LAUNCH_GROUP
 NODE_POOL_TAG = labels.NODE_POOL
 
 

@@ -1,15 +1,18 @@
 """Counts what pools may still buy: machines, money, resources, reserved machines, the zone of a placement group."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fleet.offerings.allocatable import profiled
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import ReservationCapacity
-from fleet.snapshot import Claim, Snapshot
-from fleet.snapshot.lookups import claims_by_pool
+from fleet.snapshot import CapacityPool, Catalog, Claim, Instance, Snapshot
+from fleet.snapshot.lookups import claims_by_pool, unclaimed
+from model import labels
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodePool
 from model.quantity import Resources
 
@@ -48,16 +51,19 @@ class PoolHeadroom:
         reserved: ReservationCapacity | None = None,
         grouped: Counter[str] | None = None,
     ) -> "PoolHeadroom":
-        """Returns the pool's limits less what its claims take, including those that are leaving: they still bill.
+        """Returns the pool's limits less what its machines take, including those that are leaving: they still bill.
 
-        Resources are counted by the capacity of the machines, before any MIG layout (as in Karpenter).
+        Machines that no claim answers for (yet, or any more) bill too. Resources are counted by the capacity of the
+        machines, before any MIG layout (as in Karpenter).
         """
-        mine, limits = claims_by_pool(snapshot).get(pool.name, ()), pool.spec.limits
+        limits, claims = pool.spec.limits, claims_by_pool(snapshot).get(pool.name, ())
+        mine = [_CountedMachine(it.capacity_pool.instance_type, it.price_usd_h, it.resources) for it in claims]
+        mine += _strays(snapshot).get(pool.name, ())
         return cls(
             None if limits.nodes is None else limits.nodes - len(mine),
-            None if limits.usd_per_hour is None else limits.usd_per_hour - sum(claim.price_usd_h for claim in mine),
+            None if limits.usd_per_hour is None else limits.usd_per_hour - sum(it.price_usd_h for it in mine),
             {
-                name: most - sum(_capacity(snapshot, pool, claim).get(name, 0) for claim in mine)
+                name: most - sum(_capacity(snapshot, pool, it).get(name, 0) for it in mine)
                 for name, most in limits.resources.items()
             },
             reserved or ReservationCapacity(),
@@ -121,7 +127,33 @@ def _placement_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) ->
     return by_pool
 
 
-def _capacity(snapshot: Snapshot, pool: NodePool, claim: Claim) -> Resources:
-    """Returns the capacity of a claim's machine; the claim's own resources where the type is no longer known."""
-    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-    return profiled(snapshot.index, snapshot.catalog.profiles, pool, machine).capacity if machine else claim.resources
+class _CountedMachine(NamedTuple):
+    """A machine as limits see it. `resources` count where its type is no longer known."""
+
+    instance_type: str
+    price_usd_h: float
+    resources: Resources
+
+
+def _strays(snapshot: Snapshot) -> Mapping[str, Sequence[_CountedMachine]]:
+    """Returns pool -> its machines that no claim answers for, at today's price; 0 where nobody sells them any more."""
+    return _strays_of(snapshot.index, unclaimed(snapshot), snapshot.catalog)
+
+
+@derived()
+def _strays_of(
+    _index: Index, instances: Sequence[Instance], catalog: Catalog
+) -> Mapping[str, Sequence[_CountedMachine]]:
+    found: dict[str, list[_CountedMachine]] = {}
+    prices = {offer.pool_key: offer.price_usd_h for offer in catalog.offers} if instances else {}
+    for it in instances:
+        where = CapacityPool(it.capacity_type, it.instance_type, it.zone)
+        machine = _CountedMachine(it.instance_type, prices.get(where, 0.0), {})
+        found.setdefault(it.tags.get(labels.NODE_POOL, ""), []).append(machine)
+    return found
+
+
+def _capacity(snapshot: Snapshot, pool: NodePool, counted: _CountedMachine) -> Resources:
+    """Returns the capacity of a machine; the claim's own resources where the type is no longer known."""
+    machine = snapshot.catalog.types.get(counted.instance_type)
+    return profiled(snapshot.index, snapshot.catalog.profiles, pool, machine).capacity if machine else counted.resources

@@ -1,17 +1,21 @@
 """Checks what a gang must satisfy before quota is looked at: a table of rules, of which the first refusal counts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fleet.gangs.transitions import deactivated
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot import Claim, Gang, Snapshot
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import Team
 
 PODS_MAX: Final = 150_000
 """Most pods of a gang: as many as a cluster can have (Kubernetes, "Considerations for large clusters")."""
+LAUNCHES_MOST: Final = 3
+LAUNCHES_WITHIN_S: Final = 60.0
+"""More launches than this for one gang, in so long, are a loop."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server puts on every namespace."""
 
@@ -138,6 +142,34 @@ def _back_off(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.BACK_OFF, "waits out the pause after its last eviction", case.gang.requeue_at_s)
 
 
+def _calm(case: _Candidate) -> Refusal | None:
+    """Refuses a gang for which machines were bought again and again within a minute: something eats them.
+
+    A loop of launches (a clock that was set, an API that lies) costs at most so many a minute. Attempts that the cloud
+    refused do not count.
+    """
+    launched = _launches(case.snapshot.index, case.snapshot.claims).get(case.gang.uid, ())
+    recent = [at_s for at_s in launched if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
+    if len(recent) < LAUNCHES_MOST:
+        return None
+    message = f"machines were bought for it {len(recent)} times within {LAUNCHES_WITHIN_S:.0f} s; it pauses"
+    return Refusal(Reason.BACK_OFF, message, min(recent) + LAUNCHES_WITHIN_S)
+
+
+@derived()
+def _launches(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[float]]:
+    """Returns gang (uid) -> when each of the launch groups bought for it was launched (epoch seconds)."""
+    groups = {
+        (claim.gang, claim.launch.group): claim.launched_at_s
+        for claim in claims.values()
+        if claim.gang and claim.launched_at_s and not claim.replaces
+    }
+    found: dict[str, list[float]] = {}
+    for (uid, _), at_s in groups.items():
+        found.setdefault(uid, []).append(at_s)
+    return found
+
+
 def _suspended(case: _Candidate) -> Refusal | None:
     """Refuses a gang whose job runs without having been admitted: it is suspended and its pods end first."""
     job = case.snapshot.jobs.get(case.gang.uid)
@@ -153,4 +185,4 @@ def _listed(names: Iterable[str]) -> str:
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (_few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget)
 """Rules whose refusal stays until the fleet is changed, or a month ends."""
-_RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended)
+_RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended, _calm)

@@ -77,6 +77,8 @@ class Snapshot:
     """Job uid -> gang."""
     claims: Mapping[str, Claim] = field(default_factory=dict)
     instances: Mapping[str, Instance] = field(default_factory=dict)
+    bought: frozenset[str] = frozenset()
+    """Ids of machines that this agent has bought since it started, whatever became of their claims."""
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from fleet.snapshot import Claim, Gang, Node, Snapshot
+from fleet.snapshot import Claim, Gang, Instance, Node, Snapshot
+from model import labels
 from model.index import Index, derived
 
 
@@ -42,6 +43,25 @@ def _claims_by_pool(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, 
     for claim in sorted(claims.values(), key=lambda claim: claim.name):
         members.setdefault(claim.node_pool, []).append(claim)
     return dict(sorted(members.items()))
+
+
+def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
+    """Returns the machines of this cluster, by id, that bill and that no claim answers for, nor may yet.
+
+    A claim of its launch group that has no instance may: the answer of the launch is still on its way.
+    """
+    return _unclaimed(snapshot.index, snapshot.instances, snapshot.claims, snapshot.cluster)
+
+
+@derived()
+def _unclaimed(
+    _index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str
+) -> Sequence[Instance]:
+    owned = {claim.instance_id for claim in claims.values()}
+    awaited = {claim.launch.group for claim in claims.values() if not claim.instance_id}
+    ours = (found for _, found in sorted(instances.items()) if found.tags.get(labels.CLUSTER) == cluster)
+    strays = [found for found in ours if not found.gone and found.id not in owned]
+    return [found for found in strays if found.tags.get(labels.LAUNCH_GROUP) not in awaited]
 
 
 def holders(snapshot: Snapshot) -> Sequence[Gang]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
+from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.snapshot import (
     CapacityPool,
@@ -292,7 +292,7 @@ def instance_of(claim: Claim, **more: Any) -> Instance:
         "capacity_type": where.capacity_type,
         "state": "running",
         "launched_at_s": claim.launched_at_s,
-        "tags": {LAUNCH_GROUP_TAG: claim.launch.group, labels.CLUSTER: "default"},
+        "tags": own_tags(claim, "default"),
         "reservation": where.reservation,
     }
     return Instance(**facts | more)

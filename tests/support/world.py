@@ -90,6 +90,7 @@ class World:
     resolved: Resolutions = NOT_READ
     shortages: dict[CapacityPool, float] = field(default_factory=dict)
     spent_usd: dict[str, float] = field(default_factory=dict)
+    bought: frozenset[str] = frozenset()
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
     interruptions: dict[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
@@ -199,6 +200,7 @@ class World:
             gangs=dict(self.gangs),
             claims=dict(self.claims),
             instances=dict(self.instances),
+            bought=self.bought,
             instances_at_s=self.now_s,
             catalog=self.catalog,
             resolved=self.resolved,

@@ -15,7 +15,7 @@ from msgspec import Raw
 from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Launch, NodeDisruption
 from model.kinds import CapacityType
-from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
+from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, LAUNCH_GROUP, NODE_POOL, ZONE
 from model.plain_text import plain
 from model.quantity import canonical_resources
 from providers.kube.objects.conditions import (
@@ -28,7 +28,7 @@ from providers.kube.objects.conditions import (
     written,
 )
 from providers.kube.objects.instants import format_instant, instant_of
-from providers.kube.objects.names import API_VERSION, LAUNCH_GROUP, TERMINATION_FINALIZER
+from providers.kube.objects.names import API_VERSION, TERMINATION_FINALIZER
 from providers.kube.objects.pod_sets import amounts_object
 from providers.kube.objects.shapes import JsonObject, Wire, WireCondition, WireMeta, set_fields
 

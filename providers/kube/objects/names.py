@@ -17,7 +17,6 @@ WORKLOAD: Final = "muster.dev/workload"
 POD_SET: Final = "muster.dev/pod-set"
 JOB_UID: Final = "muster.dev/job-uid"
 """On Workloads: the uid of the job, for selectors."""
-LAUNCH_GROUP: Final = "muster.dev/launch-group"
 
 PLACEMENT_GATE: Final = "muster.dev/placement"
 """Scheduling gate behind which a gang's pods start."""

@@ -306,6 +306,17 @@ def test_those_that_ask_do_not_hide_a_mass_of_orphans() -> None:
     assert ended(world.pass_once()) == []
 
 
+def test_machines_that_this_agent_has_bought_are_its_own_however_many_are_orphans() -> None:
+    """A loop of launches left two hundred machines, and the guard then refused to give them back."""
+    world = world_of(limits={"nodes": 0})
+    for n in range(MASS_ORPHANS + 1):
+        world.machine(f"m{n}")
+    world.claims.clear()
+    assert ended(world.pass_once()) == []
+    world.bought = frozenset(["i-m0", "i-m3"])
+    assert ended(world.pass_once()) == ["i-m0", "i-m3"]
+
+
 # -- what runs there already ------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,51 @@
+"""The clock of the agent's machine is set, or wrong: nothing is bought twice, and nothing waits an hour for it."""
+
+import pytest
+
+from tests.agent.scenes import Scene, gpu_job, simple
+
+
+def scene_with(**limits: object) -> Scene:
+    return Scene(simple(limits={"nodes": 2, "usdPerHour": 120, **limits}))
+
+
+@pytest.mark.parametrize("step_s", [-90.0, -3600.0, 90.0, 3600.0])
+@pytest.mark.parametrize("after_s", [0.0, 1.0, 5.0, 30.0, 70.0])
+def test_a_clock_that_is_set_while_a_machine_comes_buys_nothing_more(step_s: float, after_s: float) -> None:
+    """Fresh machines counted as "listed and not there": claims were closed, and others bought, again and again."""
+    scene = scene_with()
+    scene.sim.submit(gpu_job("g"))
+    scene.sim.advance(after_s)
+    scene.sim.seats[0].agent_clock.offset_s += step_s
+    scene.until_running("g", 300)
+    scene.settle(300)
+    assert scene.bought() == 1
+
+
+def test_a_clock_that_is_set_back_again_and_again() -> None:
+    scene = scene_with()
+    scene.sim.submit(gpu_job("g"))
+    for _ in range(20):
+        scene.sim.seats[0].agent_clock.offset_s -= 90.0
+        scene.sim.advance(15)
+    assert scene.sim.running("g")
+    assert scene.bought() == 1
+
+
+def test_what_an_agent_wrote_whose_clock_was_an_hour_ahead_is_not_waited_for_an_hour() -> None:
+    """A join time-out came an hour late: the machine billed until then."""
+    scene = Scene()
+    scene.sim.seats[0].agent_clock.offset_s = 3600.0
+    scene.sim.crash()
+    scene.sim.restart()
+    scene.sim.push(simple())
+    scene.sim.submit(gpu_job("g"))
+    scene.until(lambda: bool(scene.sim.machines()), 60)
+    first = next(iter(scene.sim.claims().values()))
+    assert first.launched_at_s > scene.sim.now_s + 3000
+    scene.sim.crash()
+    scene.sim.seats[0].agent_clock.offset_s = 0.0
+    scene.sim.restart()
+    scene.sim.advance(5)
+    assert scene.sim.claims()[first.name].launched_at_s <= scene.sim.now_s
+    scene.until_running("g", 600)

@@ -1,0 +1,41 @@
+"""A loop of launches is cut short; what no rule of the prefilter may forget."""
+
+from dataclasses import replace
+
+import pytest
+
+from fleet.reasons import Reason
+from fleet.scheduling.prefilter import LAUNCHES_MOST, LAUNCHES_WITHIN_S, prefilter
+from fleet.snapshot import Launch, NodeDisruption
+from model.kinds import NEVER
+from tests.support.fleets import NOW, FleetBuilder, gang
+from tests.support.world import World
+
+
+@pytest.mark.parametrize(
+    ("launches", "age_s", "facts", "refused"),
+    [
+        pytest.param(LAUNCHES_MOST, 10.0, {}, True, id="as often as that within a minute"),
+        pytest.param(LAUNCHES_MOST - 1, 10.0, {}, False, id="less often"),
+        pytest.param(LAUNCHES_MOST, LAUNCHES_WITHIN_S, {}, False, id="longer ago"),
+        pytest.param(LAUNCHES_MOST, 10.0, {"launched_at_s": 0.0}, False, id="the cloud had none"),
+        pytest.param(LAUNCHES_MOST, 10.0, {"replaces": ("old",)}, False, id="bought to move it"),
+        pytest.param(LAUNCHES_MOST, 10.0, {"gang": "uid-other"}, False, id="for another gang"),
+    ],
+)
+def test_a_gang_whose_machines_vanish_as_they_are_bought_pauses(
+    launches: int, age_s: float, facts: dict[str, object], refused: bool
+) -> None:
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.waits(gang("g"))
+    told = NodeDisruption("InstanceTerminated", "x", NOW, NEVER)
+    for n in range(launches):
+        stamps = {"launched_at_s": NOW - age_s, **facts}
+        made = world.machine(f"m{n}", **{"gang": "uid-g", "launch": Launch(f"group{n}", 0, 2), **stamps})
+        world.claims[made.name] = replace(made, disruption=told, deleting=True)
+        more = replace(made, name=f"{made.name}-too")  # of the same launch
+        world.claims[more.name] = more
+    refusal = prefilter(world.fleet, world.snapshot(), world.gang("g"))
+    assert (refusal is not None) is refused
+    if refusal is not None:
+        assert (refusal.reason, refusal.retry_at_s) == (Reason.BACK_OFF, NOW - age_s + LAUNCHES_WITHIN_S)
