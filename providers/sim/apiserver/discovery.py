@@ -19,6 +19,7 @@ REVIEWS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "authentication.k8s.io/v1": (("selfsubjectreviews", "SelfSubjectReview"),),
 }
+REVIEW_GROUPS = frozenset(group_version.partition("/")[0] for group_version in REVIEWS)
 _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "scale": ("autoscaling", "v1", "Scale", ("get", "patch", "update")),
     "eviction": ("policy", "v1", "Eviction", ("create",)),

@@ -11,6 +11,7 @@ from aiohttp import hdrs, web
 
 from providers.clock import Clock
 from providers.sim.apiserver import discovery, openapi
+from providers.sim.apiserver.access import Access
 from providers.sim.apiserver.bodies import decoded
 from providers.sim.apiserver.faults import (
     Compact,
@@ -27,6 +28,7 @@ from providers.sim.apiserver.faults import (
     WebhookDenies,
     WebhookFails,
 )
+from providers.sim.apiserver.options import check_list_options
 from providers.sim.apiserver.reviews import reviewed
 from providers.sim.apiserver.routes import Route, flag, media_type, parse_query, parse_route
 from providers.sim.apiserver.tables import NotAcceptable, Renderer, accepted_form
@@ -42,10 +44,13 @@ from providers.sim.store import (
     StoreExpired,
     StoreInternalError,
     StoreMethodNotAllowed,
+    StoreNotAcceptable,
     StoreNotFound,
     StoreOverloaded,
     StoreRequestTooLarge,
+    StoreUnknownError,
 )
+from providers.sim.store.paging import malformed, well_formed
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -55,10 +60,29 @@ _CLIENT_CLOSED = 499
 _READ_VERBS = frozenset({"get", "list", "watch"})
 
 
+_REPRESENTATIONS = (
+    "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
+    "application/vnd.kubernetes.protobuf"
+)
+
+
+class _NoSuchPage(Exception):
+    """A path that nobody has registered."""
+
+
 class Handler:
     """Answers the requests of one API server."""
 
-    def __init__(self, store: Store, clock: Clock, faults: FaultRules, bell: Bell, bookmark_every_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        faults: FaultRules,
+        bell: Bell,
+        bookmark_every_s: float,
+        access: Access | None = None,
+    ) -> None:
+        self._access = access
         self._store = store
         self._clock = clock
         self._faults = faults
@@ -72,7 +96,9 @@ class Handler:
         except ApiError as error:
             return _refusal(error)
         except NotAcceptable:
-            return web.Response(status=406, text="only the following media types are accepted: application/json")
+            return _refusal(StoreNotAcceptable(_REPRESENTATIONS))
+        except _NoSuchPage:
+            return web.Response(status=404, text="404 page not found\n")
         except web.HTTPRequestEntityTooLarge as error:
             return _refusal(StoreRequestTooLarge(f"the request is too large: {error.text}"))
         except ConnectionError:
@@ -85,16 +111,26 @@ class Handler:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query_text = request.raw_path.partition("?")
-        route = parse_route(path)
+        user = self._access.user(request.headers.get(hdrs.AUTHORIZATION, "")) if self._access else None
+        before, watched, after = path.partition("/watch/")
+        route = parse_route(f"{before}/{after}" if watched else path)
         if route is None:
+            if self._access:
+                self._access.check_path(user, path)
             return self._document(path, request)
         query = parse_query(query_text)
+        if self._access and route.group not in discovery.REVIEW_GROUPS:
+            self._access.check(user, route.verb(request.method, query), route)
         resource = self._store.served(route.group, route.version, route.plural)
         if resource is None:
-            return await self._review(request, route, query)
-        verb = route.verb(request.method, query)
+            return await self._review(request, route, query, user)
+        verb = "watch" if watched and request.method == "GET" else route.verb(request.method, query)
         if not verb:
             raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
+        if resource.custom and resource.namespaced and route.name and not route.namespace:
+            raise _NoSuchPage
+        if verb in ("list", "watch"):
+            check_list_options(query, watch=verb == "watch")
         effects = self._faults.effects(verb, resource.key)
         for effect in effects:
             await self._suffer(effect)
@@ -144,7 +180,7 @@ class Handler:
             return _json(_encode(self._store.scale(resource, route.name, route.namespace)))
         if route.subresource not in ("", *(resource.subresources & {"status", "ephemeralcontainers"})):
             raise StoreNotFound("the server could not find the requested resource")
-        revision = self._store.read(resource, route.name, route.namespace)
+        revision = self._store.read_since(resource, route.name, route.namespace, query.get("resourceVersion", ""))
         form = accepted_form(request.headers.get(hdrs.ACCEPT, ""))
         return _json(revision.json if form == "object" else self._renderer(resource, form, query).one(revision))
 
@@ -178,6 +214,8 @@ class Handler:
     ) -> web.StreamResponse:
         asked = _watch_query(resource, route, query)
         renderer = self._renderer(resource, accepted_form(request.headers.get(hdrs.ACCEPT, "")), query)
+        if not well_formed(asked.select.resource_version):
+            raise StoreUnknownError(malformed(asked.select.resource_version))
         cut = next((effect for effect in effects if isinstance(effect, CutWatch)), None)
         gone: StoreExpired | None = None
         try:
@@ -233,10 +271,15 @@ class Handler:
 
     # -- everything that is not a resource ----------------------------------------------------------------------
 
-    async def _review(self, request: web.BaseRequest, route: Route, query: dict[str, str]) -> web.Response:
+    async def _review(
+        self, request: web.BaseRequest, route: Route, query: dict[str, str], user: str | None
+    ) -> web.Response:
         if (route.group, route.plural, route.name, request.method) == ("", "bindings", "", "POST"):
             return await self._bind(request, route, query)
         group_version = f"{route.group}/{route.version}"
+        groups = {resource.group for resource in self._store.resources()} | discovery.REVIEW_GROUPS
+        if route.group not in groups:
+            raise _NoSuchPage
         kind = dict(discovery.REVIEWS.get(group_version, ())).get(route.plural)
         if kind is None or route.name:
             raise StoreNotFound("the server could not find the requested resource")
@@ -245,7 +288,8 @@ class Handler:
         body = decoded(await request.read(), media_type(request.headers.get(hdrs.CONTENT_TYPE, "")))
         if not isinstance(body, dict):
             raise StoreBadRequest("the body is not an object")
-        return _json(_encode(reviewed(group_version, kind, body)), 201)
+        allowed = self._access.allows(user, body.get("spec") or {}) if self._access else True
+        return _json(_encode(reviewed(group_version, kind, body, allowed=allowed)), 201)
 
     async def _bind(self, request: web.BaseRequest, route: Route, query: dict[str, str]) -> web.Response:
         """The first form of binding, still what clients generate: a Binding posted to its namespace."""
@@ -269,7 +313,8 @@ class Handler:
         accepted_form(accept)
         if path == "/version":
             return _json(_encode(discovery.version(self._store.release)))
-        fixed = _DOCUMENTS.get(path.rstrip("/"))
+        health = path.startswith(("/healthz/", "/livez/", "/readyz/"))
+        fixed = _health if health else _DOCUMENTS.get(path.rstrip("/"))
         if fixed:
             return fixed(resources, self._definitions_version())
         parts = path.strip("/").split("/")
@@ -283,7 +328,7 @@ class Handler:
         elif parts[0] in ("api", "apis"):
             found = discovery.api_resources("/".join(parts[1:]), resources)
         if found is None:
-            raise StoreNotFound("the server could not find the requested resource")
+            raise _NoSuchPage
         return _json(_encode(found))
 
     def _definitions_version(self) -> int:
@@ -333,11 +378,7 @@ def _refusal(error: ApiError) -> web.Response:
 
 
 def _number(query: dict[str, str], name: str) -> int:
-    text = query.get(name) or "0"
-    try:
-        return int(text)
-    except ValueError as error:
-        raise StoreBadRequest(f"{name}: {error}") from error
+    return int(query.get(name) or "0")
 
 
 def _list_query(route: Route, query: dict[str, str]) -> ListQuery:
@@ -359,12 +400,6 @@ def _watch_query(resource: Resource, route: Route, query: dict[str, str]) -> Wat
     initial: bool | None = None
     if "sendInitialEvents" in query:
         initial = flag(query, "sendInitialEvents")
-        if query.get("resourceVersionMatch") != "NotOlderThan":
-            raise StoreBadRequest(
-                "resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch NotOlderThan"
-            )
-    elif query.get("resourceVersionMatch"):
-        raise StoreBadRequest("resourceVersionMatch: Forbidden: not for a watch without sendInitialEvents")
     seconds = _number(query, "timeoutSeconds")
     return WatchQuery(
         resource,

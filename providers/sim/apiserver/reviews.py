@@ -9,9 +9,11 @@ _USER = {"username": "sandbox", "groups": ["system:masters", "system:authenticat
 _SHORTEST_S, _DEFAULT_S = 600, 3600
 
 
-def reviewed(group_version: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+def reviewed(group_version: str, kind: str, body: dict[str, Any], *, allowed: bool = True) -> dict[str, Any]:
     """The review with its answer in `status`."""
-    status: dict[str, Any] = {"allowed": True, "reason": "the embedded API server does not authorize"}
+    status: dict[str, Any] = {"allowed": allowed}
+    if allowed:
+        status["reason"] = "the embedded API server does not authorize"
     if kind == "SelfSubjectReview":
         status = {"userInfo": _USER}
     return {

@@ -24,7 +24,7 @@ class Route:
     def verb(self, method: str, query: dict[str, str]) -> str:
         """The API verb (get, list, watch, create, update, patch, delete, deletecollection); "" if there is none."""
         verb = (_ITEM_VERBS if self.name else _SET_VERBS).get(method, "")
-        return "watch" if verb in ("list", "get") and flag(query, "watch") else verb
+        return "watch" if verb == "list" and flag(query, "watch") else verb
 
 
 def parse_route(path: str) -> Route | None:

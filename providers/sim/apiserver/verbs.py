@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from providers.clock import Clock
-from providers.sim.apiserver import openapi
 from providers.sim.apiserver.bodies import decoded
+from providers.sim.apiserver.decoding import field_check
+from providers.sim.apiserver.options import check_write_options, dry_run_faults, invalid_options
 from providers.sim.apiserver.reviews import issued_token
 from providers.sim.apiserver.routes import Route, flag
 from providers.sim.store import (
@@ -15,6 +16,7 @@ from providers.sim.store import (
     Resource,
     Store,
     StoreBadRequest,
+    StoreMethodNotAllowed,
     StoreNotFound,
     StoreUnsupportedMediaType,
 )
@@ -44,7 +46,7 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be stored. BadRequest for a value that is not All."""
+        """Whether nothing is to be stored."""
         return _dry(self.query.get("dryRun"))
 
     def value(self) -> Any:
@@ -69,39 +71,43 @@ class VerbAnswer:
 
 
 def _dry(value: Any) -> bool:
-    if value in (None, "", []):
-        return False
-    if value in ("All", ["All"]):
-        return True
-    raise StoreBadRequest(f"dryRun: Unsupported value: {value!r}: supported values: All")
+    """Whether `dryRun` asks for a rehearsal; what else it may be is checked with the other options."""
+    return value in ("All", ["All"])
 
 
 def perform(store: Store, clock: Clock, call: Call) -> VerbAnswer:
     """Carry out a writing verb. Any ApiError of the store passes."""
     subresource = call.route.subresource
+    if call.verb in ("create", "update", "patch"):
+        applying = call.verb == "patch" and call.content_type == PatchType.APPLY.value
+        check_write_options(call.verb, call.query, applying=applying)
     if subresource and subresource not in call.resource.subresources:
         raise StoreNotFound("the server could not find the requested resource")
     special = _SUBRESOURCE_CREATE.get(subresource) if call.verb == "create" else None
     if special:
         return special(store, clock, call)
     verb = _VERBS.get(call.verb)
-    if verb is None or (call.verb == "create" and call.route.name):
-        raise StoreNotFound("the server could not find the requested resource")
+    unplaced = call.verb == "create" and call.resource.namespaced and not call.route.namespace
+    if verb is None or (call.verb == "create" and call.route.name) or unplaced:
+        raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
+    if subresource and call.verb in ("delete", "deletecollection"):
+        raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
     return verb(store, call)
 
 
 def _create(store: Store, call: Call) -> VerbAnswer:
-    obj = call.object()
-    warnings = _checked_fields(call, obj)
+    check = field_check(call.query)
+    obj = check.of_body(call.resource, call.object(), call.body)
     result = store.create(
         call.resource, obj, namespace=call.route.namespace, dry_run=call.dry_run, field_manager=call.manager
     )
-    return VerbAnswer(201, result, warnings)
+    return VerbAnswer(201, result, tuple(check.warnings))
 
 
 def _update(store: Store, call: Call) -> VerbAnswer:
-    obj = call.object()
-    warnings = _checked_fields(call, obj)
+    check, obj, before = field_check(call.query), call.object(), store.resource_version
+    if call.route.subresource != "scale":
+        obj = check.of_body(call.resource, obj, call.body)
     result = store.update(
         call.resource,
         obj,
@@ -111,7 +117,8 @@ def _update(store: Store, call: Call) -> VerbAnswer:
         dry_run=call.dry_run,
         field_manager=call.manager,
     )
-    return _written(store, call, result, warnings)
+    outcome = _written(store, call, result, tuple(check.warnings))
+    return replace(outcome, code=201) if _is_new(store, call, before) else outcome
 
 
 def _patch(store: Store, call: Call) -> VerbAnswer:
@@ -121,12 +128,10 @@ def _patch(store: Store, call: Call) -> VerbAnswer:
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(_PATCH_TYPES)
         )
-    if flag(call.query, "force") and patch_type is not PatchType.APPLY:
-        raise StoreBadRequest("force: Forbidden: may not be specified for non-apply patch")
-    patch = call.value()
-    warnings = _checked_fields(call, patch) if isinstance(patch, dict) else ()
+    patch, check = call.value(), field_check(call.query)
     route, before = call.route, store.resource_version
     applying = patch_type is PatchType.APPLY
+    fresh = applying and call.dry_run and not store.holds(call.resource, route.name, route.namespace)
     result = store.patch(
         call.resource,
         route.name,
@@ -137,9 +142,10 @@ def _patch(store: Store, call: Call) -> VerbAnswer:
         field_manager=call.query.get("fieldManager", "") if applying else call.manager,
         force=flag(call.query, "force"),
         dry_run=call.dry_run,
+        decode=lambda new: check.of_patched(call.resource, new, patch),
     )
-    outcome = _written(store, call, result, warnings)
-    created = applying and not call.dry_run and _is_new(store, call, before)
+    outcome = _written(store, call, result, tuple(check.warnings))
+    created = applying and (fresh if call.dry_run else _is_new(store, call, before))
     return replace(outcome, code=201) if created else outcome
 
 
@@ -156,20 +162,12 @@ def _written(store: Store, call: Call, result: Obj, warnings: tuple[str, ...]) -
     return VerbAnswer(200, result, warnings)
 
 
-def _checked_fields(call: Call, obj: Obj) -> tuple[str, ...]:
-    """Unknown fields, by the client's wish an error, warnings or nothing."""
-    wish = call.query.get("fieldValidation", "Ignore")
-    if wish not in ("Strict", "Warn") or call.route.subresource:
-        return ()
-    found = [f'unknown field "{path}"' for path in openapi.unknown(call.resource, obj)]
-    if found and wish == "Strict":
-        raise StoreBadRequest(f"strict decoding error: {', '.join(found)}")
-    return tuple(found)
-
-
 def _delete_options(call: Call) -> Obj:
     options = call.object() if call.body else {}
     query = call.query
+    asked = options.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
+    if faults := dry_run_faults(asked):
+        raise invalid_options("DeleteOptions", faults)
     if "gracePeriodSeconds" in query:
         try:
             options = {"gracePeriodSeconds": int(query["gracePeriodSeconds"]), **options}

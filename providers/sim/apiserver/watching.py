@@ -22,6 +22,7 @@ from providers.sim.store.watchlog import LoggedChange
 
 _encode = msgspec.json.Encoder().encode
 _BATCH = 1_000
+_LAST_MARK_S = 2.0  # a watch gets its last bookmark that long before it ends (`cacher.go` bookmarkFrequency)
 DEFAULT_TIMEOUT_S = 1800.0  # the real server draws between one and two of these
 
 
@@ -170,9 +171,10 @@ class Watch:
             return
         before = entry.previous is not None and wanted(entry.previous.obj)
         after = entry.type != "DELETED" and wanted(entry.revision.obj)
-        if before or after:
-            kind = b"MODIFIED" if before and after else b"ADDED" if after else b"DELETED"
-            yield from self._emit(kind, entry.revision)
+        if after:
+            yield from self._emit(b"MODIFIED" if before else b"ADDED", entry.revision)
+        elif before and entry.previous is not None:
+            yield from self._emit(b"DELETED", _as_it_left(entry.previous, entry.revision))
 
     def _emit(self, kind: bytes, revision: Revision) -> Iterator[bytes]:
         body = self._renderer.line(revision, first=self._first)
@@ -186,13 +188,19 @@ class Watch:
         yield line
 
 
+def _as_it_left(last: Revision, revision: Revision) -> Revision:
+    """What a watch that no longer selects an object shows of it: its last selected state in the new version."""
+    meta = {**last.obj["metadata"], "resourceVersion": str(revision.resource_version)}
+    return Revision({**last.obj, "metadata": meta}, revision.resource_version)
+
+
 async def serve_watch(
     response: web.StreamResponse, watch: Watch, bell: Bell, query: WatchQuery, bookmark_every_s: float
 ) -> None:
     """Write the watch to `response` until its time is up. Cut where a fault says so, ConnectionError when left."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + query.timeout_s
-    marks = loop.time() + bookmark_every_s
+    marks = min(loop.time() + bookmark_every_s, max(ends - _LAST_MARK_S, loop.time() + _LAST_MARK_S))
     await _write(response, watch.opening())
     while True:
         try:
@@ -202,8 +210,6 @@ async def serve_watch(
             return
         now = loop.time()
         if now >= ends:
-            if query.bookmarks:
-                await response.write(watch.bookmark())
             return
         if query.bookmarks and now >= marks:
             await response.write(watch.bookmark())

@@ -12,6 +12,8 @@ from providers.sim.store.errors import cause
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.podplacement import Lookup
 from providers.sim.store.pods import defaulted_spec
+from providers.sim.store.podspec import pod_spec_faults
+from providers.sim.store.podupdate import updated_pod
 from providers.sim.store.registry import Resource
 
 OnCreate = Callable[[Resource, Obj, Lookup], Obj]
@@ -22,6 +24,12 @@ def admit_new(resource: Resource, obj: Obj, lookup: Lookup) -> Obj:
     """`obj` as it is stored on creation: defaulted and validated. Invalid or Forbidden otherwise."""
     rule = _ON_CREATE.get(resource.key)
     return rule(resource, obj, lookup) if rule else obj
+
+
+def with_parts(resource: Resource, obj: Obj) -> Obj:
+    """`obj` with the `spec` and `status` that its kind always shows, empty or not (structs, not pointers, in Go)."""
+    missing = [part for part in _PARTS.get(resource.key, ()) if obj.get(part) is None]
+    return {**obj, **{part: {} for part in missing}} if missing else obj
 
 
 def admit_change(resource: Resource, new: Obj, old: Obj) -> Obj:
@@ -82,7 +90,7 @@ def _workload(**defaults: Any) -> OnCreate:
         template = spec.get("template") or {}
         labels = (template.get("metadata") or {}).get("labels") or {}
         wanted = ((spec.get("selector") or {}).get("matchLabels")) or {}
-        faults = pods.spec_faults(template.get("spec") or {}, "spec.template.spec")
+        faults = pod_spec_faults(template.get("spec") or {}, "spec.template.spec")
         if not spec.get("selector"):
             faults.append(cause("spec.selector", "Required value", "FieldValueRequired"))
         elif any(labels.get(key) != value for key, value in wanted.items()):
@@ -157,6 +165,13 @@ def _frozen_data(resource: Resource, new: Obj, old: Obj) -> Obj:
     return new
 
 
+_BOTH = ("spec", "status")
+_PARTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("namespaces", "nodes", "pods", "services", "persistentvolumes", "persistentvolumeclaims"), _BOTH),
+    **dict.fromkeys((f"{kind}.apps" for kind in ("deployments", "daemonsets", "replicasets", "statefulsets")), _BOTH),
+    **dict.fromkeys(("jobs.batch", "cronjobs.batch", "poddisruptionbudgets.policy"), _BOTH),
+    "leases.coordination.k8s.io": ("spec",),
+}
 _ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 _ON_CREATE: dict[str, OnCreate] = {
     "namespaces": _namespace,
@@ -183,7 +198,7 @@ _ON_CREATE: dict[str, OnCreate] = {
 }
 _ON_UPDATE: dict[str, OnUpdate] = {
     "nodes": _fixed_field("spec.providerID", 'node updates may not change providerID except from "" to valid'),
-    "pods": pods.updated_pod,
+    "pods": updated_pod,
     "configmaps": _frozen_data,
     "secrets": _secret_change,
     "deployments.apps": _fixed_field("spec.selector", "field is immutable"),

@@ -159,7 +159,8 @@ def _refuse_conflicts(others: _Owners, written: set[Path], *, force: bool) -> No
 def _described(writer: Writer) -> str:
     """The tail of kubectl's sentence; the opening quote is the caller's."""
     through = f' with subresource "{writer.subresource}"' if writer.subresource else ""
-    return f'{writer.manager}"{through} using {writer.api_version}'
+    version = f" using {writer.api_version}" if writer.operation == "Update" else ""
+    return f'{writer.manager}"{through}{version}'
 
 
 def _scope(obj: Obj, writer: Writer) -> Obj:
@@ -196,7 +197,14 @@ def _with_owners(obj: Obj, owners: _Owners) -> Obj:
 
 def _with_entries(obj: Obj, entries: list[dict[str, Any]]) -> Obj:
     meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
+    entries = sorted(entries, key=_entry_order)
     return {**obj, "metadata": {**meta, "managedFields": entries} if entries else meta}
+
+
+def _entry_order(entry: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Applies before updates, then by time and manager (managedfields `sortEncodedManagedFields`)."""
+    words = ("operation", "time", "manager", "subresource")
+    return tuple(str(entry.get(word, "")) for word in words)  # type: ignore[return-value]
 
 
 def _wire_entry(writer: Writer, fields: FieldsV1) -> dict[str, Any]:

@@ -2,9 +2,18 @@
 
 from typing import Any
 
-from providers.sim.store.errors import StoreConflict, StoreNotFound, StoreUnsupportedMediaType, cause
+from providers.sim.store.errors import (
+    StoreBadRequest,
+    StoreConflict,
+    StoreNotFound,
+    StoreUnknownError,
+    StoreUnsupportedMediaType,
+    cause,
+)
 from providers.sim.store.listkeys import CustomShape, MergeShape, named_shape
-from providers.sim.store.objects import Obj, kept_metadata, ordered
+from providers.sim.store.objects import Obj, invalid, kept_metadata, ordered
+from providers.sim.store.podupdate import resized_pod
+from providers.sim.store.published import definition_of, published_shape
 from providers.sim.store.registry import Resource
 
 # Kinds whose status endpoint also writes labels and annotations.
@@ -18,6 +27,8 @@ def endpoint_view(resource: Resource, new: Obj, current: Obj, subresource: str) 
         kept = meta if resource.key in _STATUS_WRITES_METADATA else {**current["metadata"]}
         kept |= {"managedFields": meta["managedFields"]} if "managedFields" in meta else {}
         return {**current, "metadata": kept, "status": new.get("status") or {}}
+    if subresource == "resize":
+        return resized_pod(resource, {**new, "metadata": {**current["metadata"]}}, current)
     if subresource == "ephemeralcontainers":
         added = (new.get("spec") or {}).get("ephemeralContainers") or []
         return {**current, "metadata": meta, "spec": {**current["spec"], "ephemeralContainers": added}}
@@ -28,13 +39,45 @@ def endpoint_view(resource: Resource, new: Obj, current: Obj, subresource: str) 
     return ordered(result)
 
 
+# Kinds that a PUT creates where there is none (AllowCreateOnUpdate).
+CREATED_BY_UPDATE = frozenset(
+    {
+        "endpoints",
+        "events",
+        "events.events.k8s.io",
+        "leases.coordination.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+        "clusterroles.rbac.authorization.k8s.io",
+        "rolebindings.rbac.authorization.k8s.io",
+        "roles.rbac.authorization.k8s.io",
+        "services",
+    }
+)
+
+
+def check_name(meta: Obj, name: str) -> None:
+    """BadRequest when the object carries another name than its URL."""
+    if meta.get("name", name) != name:
+        raise StoreBadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+
+
+def check_same_uid(resource: Resource, current: Obj, new: Obj) -> None:
+    """Invalid when a patch changes the uid."""
+    uid = (new.get("metadata") or {}).get("uid")
+    if uid and uid != current["metadata"]["uid"]:
+        fault = cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+        raise invalid(resource, current["metadata"]["name"], fault, fault)
+
+
 def check_preconditions(resource: Resource, current: Obj, uid: str | None, resource_version: str | None) -> None:
     """Conflict when the caller means another object or another version of it."""
     meta = current["metadata"]
     problem = None
+    if resource_version and not resource_version.isdecimal():
+        raise StoreUnknownError(f'strconv.ParseUint: parsing "{resource_version}": invalid syntax')
     if uid and uid != meta["uid"]:
         problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
-    elif resource_version and resource_version != meta["resourceVersion"]:
+    elif resource_version not in (None, "", "0", meta["resourceVersion"]):
         problem = "the object has been modified; please apply your changes to the latest version and try again"
     if problem:
         text = f'Operation cannot be fulfilled on {qualified(resource)} "{meta["name"]}": {problem}'
@@ -61,7 +104,10 @@ def check_patchable(resource: Resource, *, strategic: bool) -> None:
 
 def shape_of(resource: Resource) -> MergeShape:
     """How the fields of this kind merge."""
-    return named_shape(resource.kind) if resource.schema is None else CustomShape(resource.schema)
+    if resource.schema is not None:
+        return CustomShape(resource.schema)
+    name = definition_of(resource.api_version, resource.kind)
+    return published_shape(name) if name else named_shape(resource.kind)
 
 
 def qualified(resource: Resource) -> str:

@@ -28,6 +28,8 @@ class ApiError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
+        if not self.reason:
+            del body["reason"]
         if self.details:
             body["details"] = self.details
         return body
@@ -38,6 +40,13 @@ class StoreBadRequest(ApiError):
 
     code = 400
     reason = "BadRequest"
+
+
+class StoreUnauthorized(ApiError):
+    """Nobody knows who asks."""
+
+    code = 401
+    reason = "Unauthorized"
 
 
 class StoreForbidden(ApiError):
@@ -59,6 +68,13 @@ class StoreMethodNotAllowed(ApiError):
 
     code = 405
     reason = "MethodNotAllowed"
+
+
+class StoreNotAcceptable(ApiError):
+    """None of the representations that a client accepts is spoken here."""
+
+    code = 406
+    reason = "NotAcceptable"
 
 
 class StoreAlreadyExists(ApiError):
@@ -128,6 +144,12 @@ class StoreOverloaded(ApiError):
     def __init__(self, retry_after_s: int = 1) -> None:
         super().__init__(self.text, {"retryAfterSeconds": retry_after_s})
         self.retry_after_s = retry_after_s
+
+
+class StoreUnknownError(ApiError):
+    """An error that the server gave no kind: 500 without a reason, in the words of the code that failed."""
+
+    reason = ""
 
 
 class StoreInternalError(ApiError):

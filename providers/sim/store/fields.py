@@ -144,8 +144,6 @@ def item_element(item: Any, shape: MergeShape) -> str | None:
     if not isinstance(item, dict):
         raise StoreBadRequest(f"an item of a keyed list is not an object: {item!r}")
     known = {key: value for key in keys if (value := item.get(key, KEY_DEFAULTS.get(key))) is not None}
-    if not known:
-        raise StoreBadRequest(f"an item of a keyed list lacks its key fields {', '.join(keys)}")
     return f"k:{_encode_sorted(known).decode()}"
 
 

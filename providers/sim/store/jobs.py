@@ -8,7 +8,8 @@ from typing import Any
 
 from providers.sim.store.errors import cause
 from providers.sim.store.objects import Obj, invalid
-from providers.sim.store.pods import defaulted_spec, spec_faults
+from providers.sim.store.pods import defaulted_spec
+from providers.sim.store.podspec import pod_spec_faults
 from providers.sim.store.registry import Resource
 
 _DEFAULTS: dict[str, Any] = {
@@ -29,7 +30,7 @@ def created_job(resource: Resource, job: Obj) -> Obj:
     """A job as it is stored when created: defaulted, with its generated selector and template labels."""
     given, meta = job.get("spec") or {}, job["metadata"]
     template = given.get("template") or {}
-    faults = spec_faults(template.get("spec") or {}, "spec.template.spec")
+    faults = pod_spec_faults(template.get("spec") or {}, "spec.template.spec")
     restart = (template.get("spec") or {}).get("restartPolicy", "Always")
     if restart not in ("Never", "OnFailure"):
         text = f'Required value: valid values: "OnFailure", "Never" (is {restart})'
@@ -114,7 +115,7 @@ def created_jobset(resource: Resource, jobset: Obj) -> Obj:
         faults.append(cause("spec.replicatedJobs", "Duplicate value", "FieldValueDuplicate"))
     for i, job in enumerate(replicated):
         pod_spec = (((job.get("template") or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
-        faults += spec_faults(pod_spec, f"spec.replicatedJobs[{i}].template.spec.template.spec")
+        faults += pod_spec_faults(pod_spec, f"spec.replicatedJobs[{i}].template.spec.template.spec")
     if faults:
         raise invalid(resource, jobset["metadata"]["name"], *faults)
     return _defaulted_jobset(jobset)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from providers.sim.store.published import published_shape
+
 # Field name -> the keys an item is known by in server-side apply.
 _APPLY_KEYS: dict[str, tuple[str, ...]] = {
     "containers": ("name",),
@@ -87,6 +89,11 @@ class MergeShape(Protocol):
         """Whether a map is owned and replaced whole."""
         ...
 
+    @property
+    def strategic_key(self) -> str | None:
+        """The key by which a strategic merge patch knows the items of a list."""
+        ...
+
     def child(self, field: str) -> "MergeShape":
         """The shape of a field of a map."""
         ...
@@ -152,6 +159,11 @@ class SchemaShape:
         return self.schema.get("x-kubernetes-list-type") == "set"
 
     @property
+    def strategic_key(self) -> str | None:
+        """See `MergeShape`: custom kinds take no strategic merge patch."""
+        return None
+
+    @property
     def atomic_map(self) -> bool:
         """See `MergeShape`."""
         return self.schema.get("x-kubernetes-map-type") == "atomic"
@@ -168,10 +180,13 @@ class SchemaShape:
         return SchemaShape(items if isinstance(items, dict) else {})
 
 
+_OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
 @dataclass(frozen=True, slots=True)
 class CustomShape(SchemaShape):
     """The root of a custom object: `metadata` merges as everywhere, the rest by schema."""
 
     def child(self, field: str) -> "MergeShape":
         """See `MergeShape`."""
-        return named_shape("", field) if field == "metadata" else SchemaShape.child(self, field)
+        return published_shape(_OBJECT_META) if field == "metadata" else SchemaShape.child(self, field)

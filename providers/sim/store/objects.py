@@ -1,7 +1,9 @@
 """Object metadata: what the server stamps, keeps and refuses to change."""
 
 import hashlib
+import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -9,6 +11,14 @@ from typing import Any
 import msgspec
 
 from providers.sim.store.errors import StoreBadRequest, StoreInvalid, cause
+from providers.sim.store.naming import (
+    annotation_faults,
+    dns_label,
+    dns_subdomain,
+    invalid_value,
+    label_faults,
+    qualified_name,
+)
 from providers.sim.store.registry import Resource
 
 Obj = dict[str, Any]
@@ -36,11 +46,8 @@ _METADATA_FORM: dict[str, type] = {
 }
 _OBJECT_FORM: dict[str, type] = {"spec": dict, "status": dict, "data": dict, "stringData": dict}
 _OMITTED_WHEN_EMPTY = frozenset({"labels", "annotations", "finalizers", "ownerReferences"})
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PATH_SEGMENT = re.compile(r"(?!\.{1,2}$)[^/%]+")
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?", re.ASCII)
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", re.ASCII)
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -73,8 +80,8 @@ class Identities:
 
 def invalid(resource: Resource, name: str, *causes: dict[str, str]) -> StoreInvalid:
     """The 422 for an object with these faults, worded as the real server words it."""
-    faults = ", ".join(f"{c['field']}: {c['message']}" for c in causes)
-    text = f"[{faults}]" if len(causes) > 1 else faults
+    told = list(dict.fromkeys(f"{c['field']}: {c['message']}" for c in causes))
+    text = f"[{', '.join(told)}]" if len(told) > 1 else told[0]
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details = {"name": name, "group": resource.group, "kind": resource.kind, "causes": list(causes)}
     return StoreInvalid(f'{kind} "{name}" is invalid: {text}', details)
@@ -114,10 +121,7 @@ def checked_namespace(resource: Resource, obj: Obj, namespace: str) -> str:
             raise StoreBadRequest(f"{resource.plural} are not namespaced")
         return ""
     if held and namespace and held != namespace:
-        raise StoreBadRequest(
-            "the namespace of the provided object does not match the namespace sent on the request "
-            f"({held} against {namespace})"
-        )
+        raise StoreBadRequest("the namespace of the provided object does not match the namespace sent on the request")
     if not (held or namespace):
         raise StoreBadRequest("an empty namespace may not be set during creation")
     return namespace or held
@@ -127,37 +131,22 @@ def name_faults(resource: Resource, name: str) -> list[dict[str, str]]:
     """What is wrong with an object name (validation/name.go of apimachinery)."""
     if not name:
         return [cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")]
-    limit = 63 if resource.kind in ("Namespace", "Service") else 253
-    pattern = _DNS_LABEL if limit == 63 else _PATH_SEGMENT if resource.group == _RBAC else _DNS_SUBDOMAIN
-    if len(name) > limit:
-        return [cause("metadata.name", f"Invalid value: must be no more than {limit} characters")]
-    if not pattern.fullmatch(name):
-        text = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
-        return [
-            cause("metadata.name", f'Invalid value: "{name}": {text}, and must start and end with one of the former')
-        ]
-    return []
-
-
-@lru_cache(maxsize=65536)
-def _label_ok(key: str, value: str | None) -> bool:
-    prefix, slash, name = key.rpartition("/")
-    if slash and (len(prefix) > 253 or not _DNS_SUBDOMAIN.fullmatch(prefix)):
-        return False
-    if not name or len(name) > 63 or not _LABEL_NAME.fullmatch(name):
-        return False
-    return value is None or (len(value) <= 63 and bool(_LABEL_VALUE.fullmatch(value)))
+    if resource.kind in ("Namespace", "Service"):
+        reasons = dns_label(name)
+    elif resource.group == _RBAC:
+        reasons = () if _PATH_SEGMENT.fullmatch(name) else ("may not be '.' or '..', or contain '/' or '%'",)
+    else:
+        reasons = dns_subdomain(name)
+    return list(invalid_value("metadata.name", name, reasons))
 
 
 def metadata_faults(metadata: Obj) -> list[dict[str, str]]:
     """What is wrong with labels, annotations, owner references and finalizers."""
-    faults = []
-    for key, value in (metadata.get("labels") or {}).items():
-        if not isinstance(value, str) or not _label_ok(key, value):
-            faults.append(cause("metadata.labels", f"Invalid value: {value!r}: not a valid label ({key})"))
-    for key, value in (metadata.get("annotations") or {}).items():
-        if not isinstance(value, str) or not _label_ok(key, None):
-            faults.append(cause("metadata.annotations", f"Invalid value: {key!r}: not a valid annotation"))
+    faults: list[dict[str, str]] = []
+    if metadata.get("labels"):
+        faults += label_faults(metadata["labels"], "metadata.labels")
+    if metadata.get("annotations"):
+        faults += annotation_faults(metadata["annotations"], "metadata.annotations")
     for i, owner in enumerate(metadata.get("ownerReferences") or ()):
         faults += [
             cause(f"metadata.ownerReferences[{i}].{part}", "Required value: must not be empty", "FieldValueRequired")
@@ -168,7 +157,22 @@ def metadata_faults(metadata: Obj) -> list[dict[str, str]]:
         faults.append(
             cause("metadata.ownerReferences", "Invalid value: only one reference can have Controller set to true")
         )
+    if metadata.get("finalizers"):
+        faults += _finalizer_faults(metadata["finalizers"])
     return faults
+
+
+def _finalizer_faults(finalizers: list[Any]) -> Iterator[dict[str, str]]:
+    path = "metadata.finalizers"
+    for i, name in enumerate(finalizers):
+        reasons = qualified_name(str(name))
+        yield from invalid_value(path, name, reasons)
+        if not reasons and "/" not in str(name) and name not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            yield cause(f"{path}[{i}]", f'Invalid value: "{name}": {text}')
+    if {"orphan", "foregroundDeletion"} <= set(map(str, finalizers)):
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield cause(path, f"Invalid value: {json.dumps(finalizers, separators=(',', ':'))}: {text}")
 
 
 def copied(value: Any) -> Any:

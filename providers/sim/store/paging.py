@@ -49,10 +49,11 @@ def read_page(ledger: ObjectTables, resource: Resource, query: ListQuery) -> Pag
     shown = version if version is not None else ledger.resource_version
     rows: list[Revision] = []
     last: Key = after
+    limit = 0 if query.resource_version == "0" else query.limit  # answered from the watch cache, whole
     for key, revision in found:
         if wanted is not None and not wanted(revision.obj):
             continue
-        if query.limit and len(rows) == query.limit:
+        if limit and len(rows) == limit:
             remaining = None if wanted else 1 + sum(1 for _ in found)
             return Page(rows, shown, _encode_token(shown, last), remaining)
         rows.append(revision)
@@ -74,21 +75,35 @@ def _start(ledger: ObjectTables, query: ListQuery) -> tuple[int | None, Key]:
     if query.match == "Exact" and asked == 0:
         raise StoreBadRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
     if asked > ledger.resource_version:
-        raise StoreTimeout(
-            f"Too large resource version: {asked}, current: {ledger.resource_version}",
-            {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
-        )
+        raise too_large(asked, ledger.resource_version)
     exact = query.match == "Exact" or (asked and query.limit and not query.match)
-    if exact:
-        ledger.check_known(asked)
+    if exact and asked < ledger.floor:
+        raise StoreExpired("The resourceVersion for the provided list is too old.")
     return (asked if exact else None), ("", "")
+
+
+def too_large(asked: int, current: int) -> StoreTimeout:
+    """The refusal of a version that is not there yet."""
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    text = f"Timeout: Too large resource version: {asked}, current: {current}"
+    return StoreTimeout(text, {"causes": causes, "retryAfterSeconds": 1})
 
 
 def parsed_version(text: str) -> int:
     """A resource version as a number, "" as 0. BadRequest when it is none."""
-    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise StoreBadRequest(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+    if not well_formed(text):
+        raise StoreBadRequest(f"invalid resource version: {malformed(text)}")
     return int(text or 0)
+
+
+def well_formed(text: str) -> bool:
+    """Whether a text can be a resource version."""
+    return not text or (text.isascii() and text.isdigit() and len(text) < 19)
+
+
+def malformed(text: str) -> str:
+    """The words for a text that is no resource version."""
+    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
 
 
 def _encode_token(version: int, last: Key) -> str:
@@ -100,7 +115,7 @@ def _decode_token(ledger: ObjectTables, token: str) -> tuple[int, Key]:
         said = msgspec.json.decode(base64.urlsafe_b64decode(token))
         version, (namespace, name) = int(said["rv"]), said["after"]
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        raise StoreBadRequest(f"continue key is not valid: {error}") from error
+        raise StoreBadRequest(f"invalid continue token: continue key is not valid: {error}") from error
     if version < ledger.floor or version > ledger.resource_version:
         raise StoreExpired("The provided continue parameter is too old to display a consistent list result.")
     return version, (str(namespace), str(name))

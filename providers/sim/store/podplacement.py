@@ -1,63 +1,18 @@
-"""The fields of a pod that say where it may run, as admission completes and validates them.
+"""The fields of a pod that say where it may run, as admission completes them.
 
 Source: `pkg/registry/core/pod/strategy.go` (label keys merged into selectors), the admission plugin RuntimeClass,
-`pkg/apis/core/v1/defaults.go` (host network) and `pkg/apis/core/validation` (node selector terms).
+`pkg/apis/core/v1/defaults.go` (host network).
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from providers.sim.store.errors import StoreForbidden, cause
+from providers.sim.store.errors import StoreForbidden
 from providers.sim.store.objects import Obj
 
 Lookup = Callable[[str, str, str], Obj | None]  # resource key, namespace, name -> object
 
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)
-_LABEL_VALUE_LENGTH = 63
-_NOT_A_LABEL = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-
-
-def node_affinity_faults(spec: Obj, path: str) -> list[dict[str, str]]:
-    """What is wrong with the required node affinity, by field path."""
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    here = f"{path}.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-    return [
-        fault
-        for i, term in enumerate((affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ())
-        for j, expression in enumerate(term.get("matchExpressions") or ())
-        for fault in _expression_faults(expression, f"{here}[{i}].matchExpressions[{j}]")
-    ]
-
-
-def _expression_faults(expression: Mapping[str, Any], path: str) -> Iterable[dict[str, str]]:
-    operator, values = expression.get("operator"), expression.get("values") or ()
-    if operator in ("In", "NotIn"):
-        if not values:
-            text = "Required value: must be specified when `operator` is 'In' or 'NotIn'"
-            yield cause(f"{path}.values", text, "FieldValueRequired")
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            text = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield cause(f"{path}.values", text, "FieldValueForbidden")
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            text = "Required value: must be specified single value when `operator` is 'Lt' or 'Gt'"
-            yield cause(f"{path}.values", text, "FieldValueRequired")
-    else:
-        yield cause(f"{path}.operator", f'Invalid value: "{operator}": not a valid selector operator')
-    for i, value in enumerate(values):
-        if len(value) > _LABEL_VALUE_LENGTH:
-            text = f'Invalid value: "{value}": must be no more than {_LABEL_VALUE_LENGTH} characters'
-            yield cause(f"{path}.values[{i}]", text)
-        if not _LABEL_VALUE.fullmatch(value):
-            yield cause(f"{path}.values[{i}]", f'Invalid value: "{value}": {_NOT_A_LABEL}')
 
 
 def placed_spec(name: str, spec: Obj, labels: Mapping[str, str], lookup: Lookup) -> Obj:
@@ -79,10 +34,13 @@ def placed_spec(name: str, spec: Obj, labels: Mapping[str, str], lookup: Lookup)
 def _with_runtime_class(name: str, spec: Obj, lookup: Lookup) -> Obj:
     """Overhead, node selector and tolerations of the runtime class."""
     class_name = spec.get("runtimeClassName")
+    details = {"name": name, "kind": "pods"}
     if not class_name:
+        if spec.get("overhead"):
+            text = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            raise StoreForbidden(f'pods "{name}" is forbidden: {text}', details)
         return spec
     held = lookup("runtimeclasses.node.k8s.io", "", class_name)
-    details = {"name": name, "kind": "pods"}
     if held is None:
         text = f'pods "{name}" is forbidden: pod rejected: RuntimeClass "{class_name}" not found'
         raise StoreForbidden(text, details)

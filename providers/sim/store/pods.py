@@ -1,14 +1,14 @@
-"""Rules of the pod: defaults, what may change after creation, binding.
+"""Rules of the pod: defaults, admission, binding.
 
-Source: `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation` (ValidatePodUpdate), `pkg/registry/core/pod`;
-KEP-3521 (scheduling gates), KEP-3838 (directives of gated pods).
+Source: `pkg/apis/core/v1/defaults.go`, `pkg/registry/core/pod`; KEP-3521 (scheduling gates).
 """
 
 from typing import Any
 
 from providers.sim.store.errors import StoreConflict, StoreForbidden, cause
 from providers.sim.store.objects import Obj, invalid
-from providers.sim.store.podplacement import Lookup, node_affinity_faults, placed_spec
+from providers.sim.store.podplacement import Lookup, placed_spec
+from providers.sim.store.podspec import pod_spec_faults
 from providers.sim.store.registry import Resource
 
 _SPEC_DEFAULTS: dict[str, Any] = {
@@ -17,15 +17,9 @@ _SPEC_DEFAULTS: dict[str, Any] = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
     "securityContext": {},
-    "enableServiceLinks": True,
 }
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_ONLY = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
-    "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
 
 
 def defaulted_spec(spec: Obj) -> Obj:
@@ -55,42 +49,20 @@ def _container(container: Obj) -> Obj:
     return result
 
 
-def spec_faults(spec: Obj, path: str) -> list[dict[str, str]]:
-    """What is wrong with a pod spec, by field path."""
-    containers = spec.get("containers")
-    if not isinstance(containers, list) or not containers:
-        return [cause(f"{path}.containers", "Required value", "FieldValueRequired")]
-    faults: list[dict[str, str]] = []
-    seen: set[str] = set()
-    for field in ("initContainers", "containers"):
-        for i, container in enumerate(spec.get(field) or ()):
-            here = f"{path}.{field}[{i}]"
-            name = container.get("name") if isinstance(container, dict) else None
-            if not name:
-                faults.append(cause(f"{here}.name", "Required value", "FieldValueRequired"))
-            elif name in seen:
-                faults.append(cause(f"{here}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate"))
-            if isinstance(container, dict) and not container.get("image"):
-                faults.append(cause(f"{here}.image", "Required value", "FieldValueRequired"))
-            seen.add(str(name))
-    gates = [gate.get("name") for gate in spec.get("schedulingGates") or ()]
-    if len(set(gates)) != len(gates):
-        faults.append(cause(f"{path}.schedulingGates", "Duplicate value", "FieldValueDuplicate"))
-    return [*faults, *node_affinity_faults(spec, path)]
-
-
 def created_pod(resource: Resource, pod: Obj, lookup: Lookup) -> Obj:
     """A pod as it is stored when created: defaulted, its priority resolved, Pending."""
     name = pod["metadata"]["name"]
     spec = pod.get("spec") if isinstance(pod.get("spec"), dict) else {}
-    faults = spec_faults(spec or {}, "spec")
+    faults = pod_spec_faults(spec or {}, "spec")
     if faults:
         raise invalid(resource, name, *faults)
-    spec = placed_spec(name, defaulted_spec(spec or {}), pod["metadata"].get("labels") or {}, lookup)
+    spec = {"enableServiceLinks": True, **(spec or {})}
+    spec = placed_spec(name, defaulted_spec(spec), pod["metadata"].get("labels") or {}, lookup)
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        fault = cause("spec.nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")
+        text = "Forbidden: cannot be set until all schedulingGates have been cleared"
+        fault = cause("spec.nodeName", text, "FieldValueForbidden")
         raise invalid(resource, name, fault)
-    spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
+    spec["tolerations"] = with_default_tolerations(spec.get("tolerations") or [])
     spec.update(_priority(resource, name, spec, lookup))
     status: Obj = {"phase": "Pending", "qosClass": _qos(spec)}
     if spec.get("schedulingGates"):
@@ -109,7 +81,7 @@ def _gated() -> Obj:
     }
 
 
-def _tolerations(given: list[Obj]) -> list[Obj]:
+def with_default_tolerations(given: list[Obj]) -> list[Obj]:
     """Plus the five minutes that the admission plug-in DefaultTolerationSeconds grants."""
     covered = {t.get("key") for t in given if t.get("effect") in (None, "", "NoExecute")}
     if any(
@@ -151,102 +123,6 @@ def _qos(spec: Obj) -> str:
             r in limits and str(requests.get(r)) == str(limits[r]) for r in ("cpu", "memory")
         )
     return "Guaranteed" if any_set and guaranteed else "Burstable" if any_set else "BestEffort"
-
-
-def updated_pod(resource: Resource, new: Obj, old: Obj) -> Obj:
-    """A replaced pod, or the 422 that says which change is not allowed."""
-    spec, held = new.get("spec") or {}, old["spec"]
-    if spec == held:
-        return new
-    name = old["metadata"]["name"]
-    faults = [*_gate_faults(spec, held), *_toleration_faults(spec, held)]
-    gated = bool(held.get("schedulingGates"))
-    if gated:
-        faults += _directive_faults(spec, held)
-    if not faults and _comparable(spec, held, gated=gated) != held:
-        faults.append(cause("spec", _ONLY, "FieldValueForbidden"))
-    if faults:
-        raise invalid(resource, name, *faults)
-    if gated and not spec.get("schedulingGates"):
-        return {**new, "status": _ungated(new.get("status") or {})}
-    return new
-
-
-def _ungated(status: Obj) -> Obj:
-    kept = [c for c in status.get("conditions") or () if c.get("reason") != "SchedulingGated"]
-    rest = {key: value for key, value in status.items() if key != "conditions"}
-    return {**rest, "conditions": kept} if kept else rest
-
-
-def _gate_faults(spec: Obj, held: Obj) -> list[dict[str, str]]:
-    before = {gate["name"] for gate in held.get("schedulingGates") or ()}
-    return [
-        cause(
-            "spec.schedulingGates",
-            f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
-        )
-        for gate in spec.get("schedulingGates") or ()
-        if gate.get("name") not in before
-    ]
-
-
-def _toleration_faults(spec: Obj, held: Obj) -> list[dict[str, str]]:
-    given = spec.get("tolerations") or ()
-    if all(toleration in given for toleration in held.get("tolerations") or ()):
-        return []
-    return [
-        cause("spec.tolerations", "Forbidden: existing toleration can not be modified except its tolerationSeconds")
-    ]
-
-
-def _directive_faults(spec: Obj, held: Obj) -> list[dict[str, str]]:
-    """While gated, node selectors and required node affinity may only become stricter (KEP-3838)."""
-    faults = []
-    given = spec.get("nodeSelector") or {}
-    if any(given.get(key) != value for key, value in (held.get("nodeSelector") or {}).items()):
-        faults.append(cause("spec.nodeSelector", "Invalid value: only additions are allowed"))
-    before, after = _required_terms(held), _required_terms(spec)
-    if before is not None:
-        narrowed = after is not None and len(after) == len(before) and all(map(_narrows, after, before))
-        if not narrowed:
-            where = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-            faults.append(cause(where, "Invalid value: only additions to the expressions of a term are allowed"))
-    return faults
-
-
-def _required_terms(spec: Obj) -> list[Obj] | None:
-    node = ((spec.get("affinity") or {}).get("nodeAffinity")) or {}
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return (required.get("nodeSelectorTerms") or []) if required else None
-
-
-def _narrows(after: Obj, before: Obj) -> bool:
-    return all(
-        expression in (after.get(part) or ())
-        for part in ("matchExpressions", "matchFields")
-        for expression in before.get(part) or ()
-    )
-
-
-def _comparable(spec: Obj, held: Obj, *, gated: bool) -> Obj:
-    """The new spec with everything that may change set back to what is stored."""
-    result = {**spec, **{f: held[f] for f in ("activeDeadlineSeconds", "tolerations", "schedulingGates") if f in held}}
-    for field in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
-        if field not in held:
-            result.pop(field, None)
-    for field in ("containers", "initContainers"):
-        given, stored = spec.get(field) or [], held.get(field) or []
-        if len(given) == len(stored):
-            result |= (
-                {field: [{**g, "image": s.get("image")} for g, s in zip(given, stored, strict=True)]} if stored else {}
-            )
-    if held.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
-        result["terminationGracePeriodSeconds"] = held["terminationGracePeriodSeconds"]
-    if gated:
-        for field in ("nodeSelector", "affinity"):
-            result.pop(field, None)
-            result |= {field: held[field]} if field in held else {}
-    return result
 
 
 def bound_pod(pod: Obj, node_name: str, now: str) -> Obj:

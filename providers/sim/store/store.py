@@ -9,13 +9,16 @@ from typing import Any
 
 from providers.clock import Clock
 from providers.sim.store import scale as scaling
-from providers.sim.store.admission import admit_change, admit_new
+from providers.sim.store.admission import admit_change, admit_new, with_parts
 from providers.sim.store.apply import Writer, applied_object, updated_ownership
 from providers.sim.store.builtins import builtin_resources
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
 from providers.sim.store.disruption import spent_budget
 from providers.sim.store.endpoints import (
+    CREATED_BY_UPDATE,
+    check_name,
     check_preconditions,
+    check_same_uid,
     details,
     ending_faults,
     endpoint_view,
@@ -30,6 +33,7 @@ from providers.sim.store.errors import (
     StoreExpired,
     StoreForbidden,
     StoreNotFound,
+    StoreUnknownError,
     cause,
 )
 from providers.sim.store.ledger import Key, Listener, ObjectTables
@@ -48,12 +52,13 @@ from providers.sim.store.objects import (
     same_but_metadata,
     timestamp,
 )
-from providers.sim.store.paging import ListQuery, Page, read_page
+from providers.sim.store.paging import ListQuery, Page, malformed, read_page, too_large, well_formed
 from providers.sim.store.pods import bound_pod
 from providers.sim.store.registry import Registry, Resource
 from providers.sim.store.releases import LATEST, Release
 from providers.sim.store.schema import defaulted, faults, pruned
 from providers.sim.store.strategic import PatchType, patched
+from providers.sim.store.typed import check_applied
 from providers.sim.store.watchlog import LoggedChange, Revision, StoreEvent
 
 Objs = list[Obj]
@@ -114,6 +119,18 @@ class Store:
         if revision is None:
             raise not_found(resource, name)
         return revision
+
+    def read_since(self, resource: Resource, name: str, namespace: str, resource_version: str) -> Revision:
+        """The current revision, for a reader that has seen `resource_version`: Timeout where that is yet to come."""
+        if not well_formed(resource_version):
+            raise StoreUnknownError(malformed(resource_version))
+        if int(resource_version or 0) > self.resource_version:
+            raise too_large(int(resource_version), self.resource_version)
+        return self.read(resource, name, namespace)
+
+    def holds(self, resource: Resource, name: str, namespace: str = "") -> bool:
+        """Whether there is such an object."""
+        return self._ledger.table(resource).get((namespace if resource.namespaced else "", name)) is not None
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Obj:
         """The object. NotFound when there is none."""
@@ -184,11 +201,10 @@ class Store:
                 checked_type(resource, new)
             meta = new.get("metadata") or {}
             name = name or meta.get("name", "")
-            if meta.get("name", name) != name:
-                raise StoreBadRequest(
-                    f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
-                )
+            check_name(meta, name)
             key = (checked_namespace(resource, new, namespace), name)
+            if resource.key in CREATED_BY_UPDATE and self._ledger.table(resource).get(key) is None:
+                return self._create(resource, new, key[0], self._writer(resource, field_manager), dry_run=dry_run)
             current = self.read(resource, name, key[0]).obj
             if (resource.custom or resource.key in _CONDITIONAL) and not (
                 meta.get("resourceVersion") or subresource == "scale"
@@ -214,25 +230,33 @@ class Store:
         field_manager: str = "",
         force: bool = False,
         dry_run: bool = False,
+        decode: Callable[[Obj], Obj] | None = None,
     ) -> Obj:
         """Change an object by any of the four patch formats; returns it as stored.
 
-        An apply creates what is missing. Conflict on a stale resourceVersion in the result, or between managers.
+        An apply creates what is missing. Conflict on a stale resourceVersion in the result, or between managers. With
+        `decode` the result is read again as a body would be, and what is applied must fit its schema.
         """
         with self._lock:
             key = (namespace if resource.namespaced else "", name)
             writer = self._writer(resource, field_manager, subresource)
             if patch_type is PatchType.APPLY:
-                return self._apply(resource, key, copied(patch), writer, force=force, dry_run=dry_run)
+                applied = copied(patch)
+                if decode is not None:
+                    check_applied(resource, applied, name)
+                return self._apply(resource, key, applied, writer, force=force, dry_run=dry_run)
             current = self.read(resource, name, namespace).obj
             scaled = subresource == "scale"
             base = scaling.read_scale(resource, current) if scaled else current
             new = patched(resource, base, copied(patch), patch_type)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise StoreBadRequest("the patch does not leave an object")
-            if new["metadata"].get("name") != name:
-                raise StoreBadRequest("the name of the object may not be changed by a patch")
-            check_preconditions(resource, current, new["metadata"].get("uid"), new["metadata"].get("resourceVersion"))
+            if decode is not None and not scaled:
+                new = decode(new)
+            check_name(new["metadata"], name)
+            checked_namespace(resource, new, key[0])
+            check_preconditions(resource, current, None, new["metadata"].get("resourceVersion"))
+            check_same_uid(resource, current, new)
             if scaled:
                 new = scaling.written_scale(resource, current, new)
             return self._replace(resource, key, checked_type(resource, new), writer, dry_run=dry_run)
@@ -302,7 +326,7 @@ class Store:
     def _create(self, resource: Resource, obj: Obj, namespace: str, writer: Writer, *, dry_run: bool) -> Obj:
         given = checked_type(resource, obj).get("metadata") or {}
         if given.get("resourceVersion"):
-            raise StoreBadRequest("resourceVersion should not be set on objects to be created")
+            raise StoreUnknownError("resourceVersion should not be set on objects to be created")
         namespace = checked_namespace(resource, obj, namespace)
         key = (namespace, given.get("name") or self._generated(resource, namespace, given.get("generateName")))
         if problems := [*name_faults(resource, key[1]), *metadata_faults(given)]:
@@ -319,7 +343,7 @@ class Store:
         obj = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
             obj.pop("status", None)
-        obj = admit_new(resource, self._conforming(resource, obj), self._lookup)
+        obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
         if self._ledger.table(resource).get(key):
             raise StoreAlreadyExists(f'{qualified(resource)} "{key[1]}" already exists', details(resource, key[1]))
         if resource.key == CRD_KEY:
@@ -413,23 +437,22 @@ class Store:
             raise invalid(resource, key[1], fault)
         if meta.get("managedFields"):
             raise StoreBadRequest("metadata.managedFields must be nil")
-        if meta.get("name", key[1]) != key[1]:
-            raise StoreBadRequest(
-                f"the name of the object ({meta['name']}) does not match the name on the URL ({key[1]})"
-            )
+        check_name(meta, key[1])
         writer = Writer(writer.manager, writer.api_version, writer.time, writer.subresource, "Apply")
         held = self._ledger.table(resource).get(key)
         if held is None:
             if writer.subresource:
                 raise not_found(resource, key[1])
-            if meta.get("uid") or meta.get("resourceVersion"):
+            if meta.get("uid"):
                 raise StoreConflict(
-                    f'{qualified(resource)} "{key[1]}": uid or resourceVersion given, but it does not exist'
+                    f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
                 )
             fresh = applied_object({}, applied, writer, shape_of(resource), force=True)
-            fresh["metadata"]["name"] = key[1]
+            fresh["metadata"] = {**fresh["metadata"], "name": key[1]}
+            fresh["metadata"].pop("resourceVersion", None)
             return self._create(resource, fresh, key[0], writer, dry_run=dry_run)
-        check_preconditions(resource, held.obj, meta.get("uid"), meta.get("resourceVersion"))
+        check_preconditions(resource, held.obj, None, meta.get("resourceVersion"))
+        check_same_uid(resource, held.obj, applied)
         result = applied_object(held.obj, applied, writer, shape_of(resource), force=force)
         return self._replace(resource, key, result, writer, dry_run=dry_run)
 

@@ -6,10 +6,10 @@ Source: apimachinery `pkg/util/strategicpatch/patch.go` and the API conventions'
 from enum import Enum
 from typing import Any
 
-from providers.sim.store.endpoints import check_patchable
+from providers.sim.store.endpoints import check_patchable, shape_of
 from providers.sim.store.errors import StoreBadRequest
 from providers.sim.store.jsonpatch import json_patch, merge_patch
-from providers.sim.store.listkeys import NamedShape, named_shape
+from providers.sim.store.listkeys import MergeShape
 from providers.sim.store.objects import Obj
 from providers.sim.store.registry import Resource
 
@@ -33,17 +33,19 @@ def patched(resource: Resource, base: Obj, patch: Any, patch_type: PatchType) ->
         return json_patch(base, patch)
     if not isinstance(patch, dict):
         raise StoreBadRequest("a merge patch is an object")
-    return merge_patch(base, patch) if patch_type is PatchType.MERGE else strategic_merge(base, patch, resource.kind)
+    return (
+        merge_patch(base, patch) if patch_type is PatchType.MERGE else strategic_merge(base, patch, shape_of(resource))
+    )
 
 
-def strategic_merge(target: dict[str, Any], patch: dict[str, Any], kind: str) -> dict[str, Any]:
-    """`target` with `patch` applied, as the built-in `kind` merges. BadRequest for a malformed directive."""
+def strategic_merge(target: dict[str, Any], patch: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
+    """`target` with `patch` applied, as a built-in kind of that shape merges. BadRequest for a malformed directive."""
     if not isinstance(patch, dict):
         raise StoreBadRequest("a strategic merge patch is an object")
-    return _merge_map(target, patch, named_shape(kind))
+    return _merge_map(target, patch, shape)
 
 
-def _merge_map(target: dict[str, Any], patch: dict[str, Any], shape: NamedShape) -> dict[str, Any]:
+def _merge_map(target: dict[str, Any], patch: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
     match patch.get(_PATCH):
         case "replace":
             return {key: _plain(value) for key, value in patch.items() if key != _PATCH and value is not None}
@@ -76,7 +78,7 @@ def _retained(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in target.items() if key in kept}
 
 
-def _merge_field(result: dict[str, Any], key: str, value: Any, shape: NamedShape) -> None:
+def _merge_field(result: dict[str, Any], key: str, value: Any, shape: MergeShape) -> None:
     if value is None:
         result.pop(key, None)
     elif isinstance(value, dict) and isinstance(result.get(key), dict):
@@ -89,7 +91,7 @@ def _merge_field(result: dict[str, Any], key: str, value: Any, shape: NamedShape
         result[key] = value
 
 
-def _merge_list(target: list[Any], patch: list[Any], shape: NamedShape) -> list[Any]:
+def _merge_list(target: list[Any], patch: list[Any], shape: MergeShape) -> list[Any]:
     if any(isinstance(item, dict) and item.get(_PATCH) == "replace" and len(item) == 1 for item in patch):
         return _plain_items([item for item in patch if item != {_PATCH: "replace"}])
     if shape.is_set:
@@ -100,7 +102,7 @@ def _merge_list(target: list[Any], patch: list[Any], shape: NamedShape) -> list[
     return _merge_keyed(target, patch, key, shape)
 
 
-def _merge_keyed(target: list[Any], patch: list[Any], key: str, shape: NamedShape) -> list[Any]:
+def _merge_keyed(target: list[Any], patch: list[Any], key: str, shape: MergeShape) -> list[Any]:
     result = list(target)
     for item in patch:
         if key not in item:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.conformance.cases import Case, Result, lines_of, run_case
-from tests.conformance.kubernetes import scheduler
+from tests.conformance.kubernetes import apiserver, scheduler
 
 
 class Adapter(Protocol):
@@ -38,6 +38,20 @@ class Adapter(Protocol):
         ...
 
 
+class SteppedAdapter(Protocol):
+    """What answers rows that are sequences: each step is a result of its own."""
+
+    def played(self, case: Case) -> Iterator[Result]:
+        """The steps of a row in order."""
+        ...
+
+    def table(self, results: Sequence[Result]) -> list[str]:
+        """Passed, failed and declined by family of ids."""
+        ...
+
+
+STEPPED: Mapping[str, SteppedAdapter] = {"apiserver": apiserver}
+"""As `ADAPTERS`, for rows of steps."""
 ADAPTERS: Mapping[str, Adapter] = {"scheduler": scheduler}
 """Stem of a file's name -> what runs its rows. A file that is not here fails, row by row."""
 
@@ -47,11 +61,15 @@ class _Kubernetes:
         for path in files:
             if path.suffix == ".jsonl":
                 for case in lines_of(path):
-                    yield ran(path.stem, case)
+                    stepped = STEPPED.get(path.stem)
+                    if stepped is not None:
+                        yield from stepped.played(case)
+                    else:
+                        yield ran(path.stem, case)
 
     def summary(self, results: Sequence[Result]) -> list[str]:
         lines = []
-        for kind, adapter in ADAPTERS.items():
+        for kind, adapter in [*ADAPTERS.items(), *STEPPED.items()]:
             mine = [result for result in results if (result.case or {}).get("kind") == kind]
             lines += adapter.table(mine) if mine else []
         return lines

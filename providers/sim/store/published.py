@@ -1,0 +1,172 @@
+"""The schemas that Kubernetes publishes of its own kinds: how fields merge, which there are, and of which type.
+
+`published.json.gz` has the OpenAPI definitions of 1.36 with their merge keys (`tools/kubernetes_schemas.py` writes it).
+They are asked by compiled validators (jsonschema-rs): one that knows every field says in a microsecond that nothing is
+wrong, and only an object it does not like is looked at closely.
+"""
+
+import gzip
+import importlib
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+Schema = dict[str, Any]
+_FILE: Final = Path(__file__).with_name("published.json.gz")
+_REF: Final = "#/$defs/"
+_QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_QUANTITY_FORM: Final = r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+_BOUNDS: Final = {"int32": 2**31, "int64": 2**63}
+
+
+class SchemaFault(Protocol):
+    """What a compiled validator finds."""
+
+    @property
+    def kind(self) -> Any:
+        """Which rule is broken."""
+        ...
+
+    @property
+    def instance(self) -> Any:
+        """The value that breaks it."""
+        ...
+
+    @property
+    def instance_path(self) -> list[str | int]:
+        """Where that value is."""
+        ...
+
+    @property
+    def schema_path(self) -> list[str | int]:
+        """Where the rule is."""
+        ...
+
+
+class CompiledValidator(Protocol):
+    """A compiled schema."""
+
+    def is_valid(self, instance: Any) -> bool:
+        """Whether nothing is wrong."""
+        ...
+
+    def iter_errors(self, instance: Any) -> Iterator[SchemaFault]:
+        """Everything that is."""
+        ...
+
+
+@cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(gzip.decompress(_FILE.read_bytes()))
+    return document
+
+
+def definitions() -> dict[str, Schema]:
+    """Every definition by name, such as `io.k8s.api.core.v1.Pod`."""
+    found: dict[str, Schema] = _document()["definitions"]
+    return found
+
+
+def definition_of(api_version: str, kind: str) -> str:
+    """The name of the definition of a kind; empty when none is published."""
+    name: str = _document()["kinds"].get(f"{api_version}/{kind}", "")
+    return name
+
+
+def resolved(schema: Schema) -> Schema:
+    """The schema that `schema` refers to, or itself."""
+    reference = schema.get("$ref")
+    return definitions()[reference.removeprefix(_REF)] if reference else schema
+
+
+@cache
+def validator(name: str) -> CompiledValidator:
+    """The validator of a definition: the types, numbers and dates of every field, and no field that is not there.
+
+    As in the decoding of the API server null stands for nothing, and nothing is required.
+    """
+    compiled: CompiledValidator = importlib.import_module("jsonschema_rs").validator_for(
+        {"$ref": f"{_REF}{name}", "$defs": _decodable()}, validate_formats=True
+    )
+    return compiled
+
+
+@cache
+def _decodable() -> dict[str, Schema]:
+    return {name: _as_decoded(schema, name) for name, schema in definitions().items()}
+
+
+def _as_decoded(schema: Schema, name: str = "") -> Schema:
+    """A definition as the decoder reads it."""
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"]}
+    result: Schema = {}
+    kinds = schema.get("type")
+    if kinds is not None:
+        result["type"] = [*(kinds if isinstance(kinds, list) else [kinds]), "null"]
+    if name == _QUANTITY:
+        result["pattern"] = _QUANTITY_FORM
+    if schema.get("format") == "date-time":
+        result["format"] = "date-time"
+    bound = _BOUNDS.get(schema.get("format", ""))
+    if bound and kinds == "integer":
+        result |= {"minimum": -bound, "maximum": bound - 1}
+    if "properties" in schema:
+        result["properties"] = {field: _as_decoded(below) for field, below in schema["properties"].items()}
+        result["additionalProperties"] = False
+    if isinstance(schema.get("additionalProperties"), dict):
+        result["additionalProperties"] = _as_decoded(schema["additionalProperties"])
+    if "items" in schema:
+        result["items"] = _as_decoded(schema["items"])
+    return result
+
+
+class PublishedShape:
+    """How one field of a built-in kind merges, as `listkeys.MergeShape`; made by `published_shape`, one for each."""
+
+    __slots__ = ("_children", "_item", "_schema", "atomic_map", "is_set", "keys", "retains_keys", "strategic_key")
+
+    def __init__(self, schema: Schema) -> None:
+        body = resolved(schema)
+        self._schema = body
+        self._children: dict[str, PublishedShape] = {}
+        self._item: PublishedShape | None = None
+        words = {**body, **schema}
+        named = tuple(words.get("x-kubernetes-list-map-keys") or ())
+        kind = words.get("x-kubernetes-list-type")
+        self.keys: tuple[str, ...] | None = named if kind == "map" else None
+        self.is_set = kind == "set"
+        self.atomic_map = words.get("x-kubernetes-map-type") == "atomic"
+        strategy = str(words.get("x-kubernetes-patch-strategy", ""))
+        self.strategic_key: str | None = words.get("x-kubernetes-patch-merge-key")
+        self.retains_keys = "retainKeys" in strategy
+        if "merge" in strategy.split(",") and self.strategic_key is None:
+            self.is_set = True
+
+    def child(self, field: str) -> "PublishedShape":
+        """See `MergeShape`."""
+        found = self._children.get(field)
+        if found is None:
+            extra = self._schema.get("additionalProperties")
+            below = (self._schema.get("properties") or {}).get(field) or (extra if isinstance(extra, dict) else {})
+            found = self._children[field] = PublishedShape(below)
+        return found
+
+    def item(self) -> "PublishedShape":
+        """See `MergeShape`."""
+        if self._item is None:
+            self._item = PublishedShape(self._schema.get("items") or {})
+        return self._item
+
+    def default(self, field: str) -> Any:
+        """What a key field is when an item leaves it out."""
+        found = resolved((self._schema.get("properties") or {}).get(field) or {})
+        return found.get("default")
+
+
+@cache
+def published_shape(name: str) -> PublishedShape:
+    """The shape of a whole object of that definition."""
+    return PublishedShape({"$ref": f"{_REF}{name}"})

@@ -1,0 +1,222 @@
+"""Sequences of requests to the API server: each step is answered by the embedded one and compared by itself.
+
+A step holds when the status, the `reason`, the fields that `causes` name, the headers recorded and, of what succeeds,
+the whole object are as recorded. Messages are counted apart; those that the product reads must hold too (`READ`).
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from providers.clock import VirtualClock
+from providers.sim.apiserver.access import Access
+from providers.sim.controllers.budgets import Budgets
+from providers.sim.controllers.job import JobController
+from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.runtime import Controller
+from providers.sim.store import Store
+from tests.conformance.cases import Case, Result
+from tests.conformance.kubernetes.http import HandlerClient, HttpAnswer
+from tests.conformance.kubernetes.likeness import Names, difference
+
+Obj = dict[str, Any]
+DECLINED: Mapping[str, str] = {}
+READ: Final = re.compile(r"Cannot evict pod|disruption budget|Apply failed|conflict with|object has been modified")
+"""Messages that the product reads or shows word for word: budgets that refuse, fields of other managers."""
+WIDGETS: Final[Obj] = json.loads((Path(__file__).parents[1] / "data/kubernetes/widgets.json").read_text("utf-8"))
+"""The custom kind that the recorded server had."""
+_SHORTENED: Final = re.compile(r"\(annotations\.a is (.)\*(\d+)\)")
+"""How the recorder wrote down a body that is too long to write down."""
+_POD: Final = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "img"}]}}
+_USERS: Final = {"alice": "alice"}
+_AGENT: Final = "recorder/1.0"
+_ROUNDS: Final = 50
+_STEP_S: Final = 0.25
+
+
+def played(case: Case) -> Iterator[Result]:
+    """Each step of a case; a step that only waits is none."""
+    world = _World(case["id"])
+    try:
+        for number, step in enumerate(case["steps"], 1):
+            if "method" not in step:
+                world.do(step)
+                continue
+            yield _compared(world, case["id"], number, step)
+    finally:
+        world.close()
+
+
+def _compared(world: "_World", case_id: str, number: int, step: Obj) -> Result:
+    name = f"{case_id}/{number}"
+    asked = {"kind": "apiserver", **step}
+    try:
+        answer = world.send(step)
+        world.note(number, answer)
+        got = _short(answer.status, answer.body)
+        wrong = _difference(step, answer, world.names)
+        said = difference(_message(step["got"]), _message(answer.body), world.names)
+    except Exception as error:  # noqa: BLE001 -- whatever a step does to the server is that step's failure
+        return Result(name, passed=False, expected=step["status"], got=None, note=repr(error), case=asked)
+    if not wrong and said and READ.search(_message(step["got"])):
+        wrong = said
+    passed = not wrong or name in DECLINED
+    expected = _short(step["status"], step["got"])
+    return Result(name, passed=passed, expected=expected, got={**got, "said": not said}, note=wrong or said, case=asked)
+
+
+def _short(status: int, body: Any) -> Obj:
+    """An answer in a few words, for the line that tells of a failure."""
+    message = _message(body)
+    return {"status": status, **({"reason": body.get("reason", ""), "message": message} if message else {})}
+
+
+def _difference(step: Obj, answer: "_Answer", names: Names) -> str:
+    if answer.status != step["status"]:
+        return f"status {answer.status} instead of {step['status']}: {_message(answer.body)}"
+    for header, value in (step.get("answer_headers") or {}).items():
+        if not any(names.same_text(value, held) for held in answer.headers.getall(header, [])):
+            return f"{header}: {answer.headers.getall(header, [])!r} instead of {value!r}"
+    expected, got = step["got"], answer.body
+    if isinstance(expected, dict) and expected.get("ok") is True:
+        return ""
+    if not (isinstance(expected, dict) and expected.get("status") == "Failure"):
+        return difference(expected, got, names)
+    for read in (lambda status: status.get("reason", ""), _causes):
+        if read(expected) != read(got):
+            return f"{read(got)!r} instead of {read(expected)!r}"
+    return ""
+
+
+def _causes(status: Obj) -> list[tuple[str, str]]:
+    causes = (status.get("details") or {}).get("causes") or ()
+    return [(cause.get("reason", ""), cause.get("field", "")) for cause in causes]
+
+
+def _message(body: Any) -> str:
+    return str(body.get("message", "")) if isinstance(body, dict) and body.get("status") == "Failure" else ""
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """A line a family: steps passed, failed and declined, and messages of refusals that are the recorded ones."""
+    columns = ("passed", "failed", "declined")
+    counts: dict[str, Counter[str]] = {}
+    for result in results:
+        marks = Counter({"declined" if result.id in DECLINED else "passed" if result.passed else "failed": 1})
+        if _message((result.case or {})["got"]):
+            marks.update({"of messages": 1, "messages": int(bool(result.got and result.got["said"]))})
+        counts.setdefault(result.id.partition("-")[0].partition("/")[0], Counter()).update(marks)
+    total: Counter[str] = sum(counts.values(), Counter())
+    lines = [f"{'family':<16}" + "".join(f"{column:>12}" for column in (*columns, "messages"))]
+    for name, count in [*counts.items(), ("all", total)]:
+        shown = [*(str(count[column]) for column in columns), f"{count['messages']}/{count['of messages']}"]
+        lines.append(f"{name:<16}" + "".join(f"{cell:>12}" for cell in shown))
+    return lines
+
+
+class _Answer:
+    """An answer as the recorder wrote it down."""
+
+    def __init__(self, answer: HttpAnswer, *, watch: bool) -> None:
+        self.status = answer.status
+        self.headers = answer.headers
+        self.body = _trimmed(_read(answer, watch=watch and answer.status == 200))
+
+
+def _read(answer: HttpAnswer, *, watch: bool) -> Any:
+    content = answer.headers.get("Content-Type", "")
+    if watch:
+        return [msgspec.json.decode(line) for line in answer.body.splitlines() if line]
+    if content.startswith("application/json"):
+        return msgspec.json.decode(answer.body)
+    text = answer.body.decode()
+    return {"text": text.removesuffix("\n") if text == "ok\n" else text}
+
+
+def _trimmed(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("kind") == "Status" and value.get("apiVersion") == "v1":
+        value = {key: it for key, it in value.items() if key not in ("kind", "apiVersion", "metadata")}
+    return value
+
+
+class _World:
+    """An API server with what the recorded one had: two nodes, a namespace, a definition, controllers."""
+
+    def __init__(self, case_id: str) -> None:
+        self.clock = VirtualClock()
+        self.store = Store(self.clock)
+        self.names = Names(ns=f"o18092-{case_id}-ns"[:63], id=f"o18092-{case_id}")
+        self._client = HandlerClient(self.store, self.clock, Access(self.store, _USERS))
+        cluster = Cluster(self.store)
+        self._controllers: list[Controller] = [JobController(cluster), Budgets(cluster)]
+        self._still = False
+        self._fill()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _fill(self) -> None:
+        self._create("Namespace", {"metadata": {"name": self.names.fill("{ns}")}})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        for name in ("n1", "nowhere"):
+            self._create("Node", {"metadata": {"name": name}, "status": ready})
+        self._create("CustomResourceDefinition", WIDGETS)
+        self.store.compact()  # the recorded server was older than any case
+
+    def _create(self, kind: str, obj: Obj) -> None:
+        self.store.create(self.store.resource(kind), obj)
+
+    def do(self, step: Obj) -> None:
+        """What is no request."""
+        if "wait" in step:
+            for _ in range(int(step["wait"] / _STEP_S)):
+                self.clock.advance(_STEP_S)
+                self._settle()
+        if step.get("compact"):
+            self.store.compact()
+        if "controllers" in step:
+            self._still = step["controllers"] == "stand still"
+            self._settle()
+
+    def send(self, step: Obj) -> _Answer:
+        """The answer to the request of a step; the controllers have had their time before it."""
+        headers = {"User-Agent": _AGENT, **(step.get("headers") or {})}
+        user = headers.pop("As", "")
+        headers |= {"Authorization": f"Bearer {user}"} if user else {}
+        body = step.get("body")
+        raw = b"" if "body" not in step else self._encoded(body)
+        if raw and "Content-Type" not in headers:
+            headers["Content-Type"] = "application/json"
+        path = self.names.fill(step["path"])
+        watch = "watch=1" in path or "/watch/" in path
+        answer = self._client.request(step["method"], path, raw, headers)
+        self.clock.advance(0.01)
+        return _Answer(answer, watch=watch)
+
+    def _encoded(self, body: Any) -> bytes:
+        shortened = _SHORTENED.fullmatch(body) if isinstance(body, str) else None
+        if shortened:
+            long = {"a": shortened[1] * int(shortened[2])}
+            body = {**_POD, "metadata": {"name": "p", "annotations": long}}
+        text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
+        return self.names.fill(text).encode()
+
+    def note(self, number: int, answer: _Answer) -> None:
+        """What the placeholders of this answer stand for."""
+        meta = answer.body.get("metadata") if isinstance(answer.body, dict) else None
+        for name, field in (("uid", "uid"), ("cont", "continue")):
+            if isinstance(meta, dict) and meta.get(field):
+                self.names.learn(f"{{{name}{number}}}", str(meta[field]))
+
+    def _settle(self) -> None:
+        for _ in range(_ROUNDS):
+            before = self.store.resource_version
+            for controller in () if self._still else self._controllers:
+                controller.step(self.clock.now())
+            if self.store.resource_version == before:
+                return
