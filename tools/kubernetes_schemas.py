@@ -87,7 +87,11 @@ def _plain(schema: Any, name: str = "", *, fields: bool = False) -> Any:
         return schema
     if name in _EITHER:
         return {"type": _EITHER[name], **({"description": schema["description"]} if "description" in schema else {})}
-    result = {key: _plain(below, fields=key == "properties" and not fields) for key, below in schema.items()}
+    result = {
+        key: _plain(below, fields=key == "properties" and not fields)
+        for key, below in schema.items()
+        if fields or key != "enum"  # which the package adds to apiVersion and kind
+    }
     if not fields and isinstance(schema.get("type"), list):
         types = [it for it in schema["type"] if it != "null"]
         result["type"] = types[0] if len(types) == 1 else types

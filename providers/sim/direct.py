@@ -24,8 +24,8 @@ from providers.sim.store import (
     Store,
     StoreConflict,
     StoreInternalError,
+    StoreNoSuchPage,
     StoreNotFound,
-    StoreOverloaded,
     StoreTooManyRequests,
 )
 
@@ -160,14 +160,18 @@ class DirectTransport(KubeTransport):
         route = parse_route(path)
         resource = self._store.served(route.group, route.version, route.plural) if route else None
         if route is None or resource is None:
+            groups = {served.group for served in self._store.resources()}
+            if route is None or route.group not in groups:
+                raise StoreNoSuchPage
             raise StoreNotFound("the server could not find the requested resource")
         return resource, route
 
 
 def refused(error: ApiError, context: str) -> KubeError:
     """The transport's error for a refusal of the store, by way of the Status it would have sent."""
-    if isinstance(error, StoreOverloaded):
-        return from_status(error.code, error.text.encode(), float(error.retry_after_s), context)
+    if error.text:
+        wait = error.details.get("retryAfterSeconds")
+        return from_status(error.code, error.text.encode(), None if wait is None else float(wait), context)
     return from_status(error.code, msgspec.json.encode(error.status()), context=context)
 
 

@@ -17,7 +17,7 @@ _PUBLIC: Final = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AccessRequest:
     """One request as RBAC sees it; `path` alone where it is for no resource."""
 
     verb: str
@@ -48,12 +48,12 @@ class Access:
     def check_path(self, user: str | None, path: str) -> None:
         """Forbidden when `user` may not read that path, which is no resource's."""
         public = any(path == known or path.startswith(f"{known}/") for known in _PUBLIC)
-        if user is not None and not public and not self._allows(user, Asked("get", path)):
+        if user is not None and not public and not self._allows(user, AccessRequest("get", path)):
             raise StoreForbidden(f'forbidden: User "{user}" cannot get path "{path}"')
 
     def check(self, user: str | None, verb: str, route: Route) -> None:
         """Forbidden when `user` may not do that."""
-        asked = Asked(verb, "", route.group, route.plural, route.subresource, route.namespace, route.name)
+        asked = AccessRequest(verb, "", route.group, route.plural, route.subresource, route.namespace, route.name)
         if user is None or self._allows(user, asked):
             return
         whole = f"{route.plural}.{route.group}" if route.group else route.plural
@@ -72,11 +72,11 @@ class Access:
             return True
         path, asked = spec.get("nonResourceAttributes") or {}, spec.get("resourceAttributes") or {}
         if path:
-            return self._allows(user, Asked(path.get("verb", ""), path.get("path", "")))
+            return self._allows(user, AccessRequest(path.get("verb", ""), path.get("path", "")))
         words = ("group", "resource", "subresource", "namespace", "name")
-        return self._allows(user, Asked(asked.get("verb", ""), "", *(asked.get(word) or "" for word in words)))
+        return self._allows(user, AccessRequest(asked.get("verb", ""), "", *(asked.get(word) or "" for word in words)))
 
-    def _allows(self, user: str, asked: Asked) -> bool:
+    def _allows(self, user: str, asked: AccessRequest) -> bool:
         return any(_covers(rule, asked) for rule in self._rules(user, asked.namespace))
 
     def _rules(self, user: str, namespace: str) -> Iterator[Obj]:
@@ -99,7 +99,7 @@ class Access:
         return [rule for it in found for rule in it.get("rules") or ()]
 
 
-def _covers(rule: Obj, asked: Asked) -> bool:
+def _covers(rule: Obj, asked: AccessRequest) -> bool:
     if not _among(asked.verb, rule.get("verbs")):
         return False
     if asked.path:

@@ -44,9 +44,9 @@ from providers.sim.store import (
     StoreExpired,
     StoreInternalError,
     StoreMethodNotAllowed,
+    StoreNoSuchPage,
     StoreNotAcceptable,
     StoreNotFound,
-    StoreOverloaded,
     StoreRequestTooLarge,
     StoreUnknownError,
 )
@@ -64,10 +64,6 @@ _REPRESENTATIONS = (
     "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
     "application/vnd.kubernetes.protobuf"
 )
-
-
-class _NoSuchPage(Exception):
-    """A path that nobody has registered."""
 
 
 class Handler:
@@ -93,12 +89,10 @@ class Handler:
         """The answer to `request`; failures become `Status` objects."""
         try:
             return await self._answer(request)
-        except ApiError as error:
-            return _refusal(error)
         except NotAcceptable:
             return _refusal(StoreNotAcceptable(_REPRESENTATIONS))
-        except _NoSuchPage:
-            return web.Response(status=404, text="404 page not found\n")
+        except ApiError as error:
+            return _refusal(error)
         except web.HTTPRequestEntityTooLarge as error:
             return _refusal(StoreRequestTooLarge(f"the request is too large: {error.text}"))
         except ConnectionError:
@@ -128,7 +122,7 @@ class Handler:
         if not verb:
             raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
         if resource.custom and resource.namespaced and route.name and not route.namespace:
-            raise _NoSuchPage
+            raise StoreNoSuchPage
         if verb in ("list", "watch"):
             check_list_options(query, watch=verb == "watch")
         effects = self._faults.effects(verb, resource.key)
@@ -178,13 +172,19 @@ class Handler:
     def _get(self, request: web.BaseRequest, resource: Resource, route: Route, query: dict[str, str]) -> web.Response:
         if route.subresource == "scale":
             return _json(_encode(self._store.scale(resource, route.name, route.namespace)))
-        if route.subresource not in ("", *(resource.subresources & {"status", "ephemeralcontainers"})):
+        if route.subresource in ("binding", "eviction", "token"):
+            raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
+        if route.subresource not in ("", *(resource.subresources & {"status", "ephemeralcontainers", "resize"})):
             raise StoreNotFound("the server could not find the requested resource")
         revision = self._store.read_since(resource, route.name, route.namespace, query.get("resourceVersion", ""))
         form = accepted_form(request.headers.get(hdrs.ACCEPT, ""))
         return _json(revision.json if form == "object" else self._renderer(resource, form, query).one(revision))
 
     def _renderer(self, resource: Resource, form: Any, query: dict[str, str]) -> Renderer:
+        include = query.get("includeObject") or "Metadata"
+        if form != "metadata" and include not in ("Metadata", "Object", "None"):
+            text = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+            raise StoreBadRequest(f"Unable to convert to Table as requested: {text}")
         return Renderer(resource, form, self._clock.now(), query.get("includeObject", "Metadata"))
 
     async def _list(
@@ -279,7 +279,7 @@ class Handler:
         group_version = f"{route.group}/{route.version}"
         groups = {resource.group for resource in self._store.resources()} | discovery.REVIEW_GROUPS
         if route.group not in groups:
-            raise _NoSuchPage
+            raise StoreNoSuchPage
         kind = dict(discovery.REVIEWS.get(group_version, ())).get(route.plural)
         if kind is None or route.name:
             raise StoreNotFound("the server could not find the requested resource")
@@ -328,7 +328,7 @@ class Handler:
         elif parts[0] in ("api", "apis"):
             found = discovery.api_resources("/".join(parts[1:]), resources)
         if found is None:
-            raise _NoSuchPage
+            raise StoreNoSuchPage
         return _json(_encode(found))
 
     def _definitions_version(self) -> int:
@@ -358,7 +358,7 @@ _DOCUMENTS: dict[str, _Document] = {
     "/livez": _health,
     "/readyz": _health,
     "/openapi/v3": lambda resources, stamp: _json(_encode(openapi.index(discovery.group_versions(resources), stamp))),
-    "/openapi/v2": lambda _, __: _json(_encode(openapi.V2)),
+    "/openapi/v2": lambda _, __: _json(_encode(openapi.v2())),
 }
 
 
@@ -367,7 +367,7 @@ def _json(body: bytes, code: int = 200) -> web.Response:
 
 
 def _refusal(error: ApiError) -> web.Response:
-    if isinstance(error, StoreOverloaded):
+    if error.text:
         response = web.Response(text=error.text, status=error.code)
     else:
         response = _json(_encode(error.status()), error.code)

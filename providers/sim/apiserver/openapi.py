@@ -1,27 +1,25 @@
-"""OpenAPI v3, enough for `kubectl explain`, `--validate` and `--dry-run=server`; of v2 only what says that it is there.
+"""OpenAPI v3, enough for `kubectl explain`, `--validate` and `--dry-run=server`; of v2 the definitions.
 
-Custom resources show the schema of their definition. The schemas of built-in kinds come from the models of the Python
-client, which are generated from the same upstream document; they are only loaded when somebody asks.
+kubectl needs those of v2 to check lists. Custom resources show the schema of their definition, built-in kinds the one that
+Kubernetes publishes.
 """
 
-import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from providers.sim.apiserver.gnostic import gnostic_document
 from providers.sim.store import Resource
-from providers.sim.store.listkeys import NamedShape, named_shape
-from providers.sim.store.schema import unknown_fields
+from providers.sim.store.published import definition_of, definitions, reachable
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/"
 _PERMISSIVE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC = "application/strategic-merge-patch+json"
+_V2_REF = "#/definitions/"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _INFO = {"title": "Kubernetes", "version": "v1.36.2"}
-V2: Schema = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
-"""The v2 document without definitions: a client takes it as having no word on any kind, and leaves it to the server."""
 
 
 def index(group_versions: Iterable[str], stamp: int) -> dict[str, Any]:
@@ -45,33 +43,23 @@ def document(group_version: str, resources: Iterable[Resource]) -> dict[str, Any
 def wants_v2_protobuf(accept: str) -> bool:
     """Whether a client asks for v2 as protobuf and nothing else, with either spelling of the media type.
 
-    kubectl does for every `kind: List`, which has no OpenAPI v3 entry of its own (`queryParamVerifierV3.HasSupport`).
+    kubectl does for every `kind: List`, which has no OpenAPI v3 entry of its own (`queryParamVerifierV3.HasSupport`),
+    and then checks the objects of the list itself.
     """
     return "proto-openapi.spec.v2" in accept and "application/json" not in accept
 
 
+@cache
+def v2() -> Schema:
+    """The v2 document: the definitions of the built-in kinds, and no paths."""
+    shown = {name: _referring(schema, _V2_REF) for name, schema in definitions().items()}
+    return {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": shown}
+
+
+@cache
 def v2_protobuf() -> bytes:
-    """`V2` as the `Document` of gnostic's OpenAPIv2.proto: 1 is the version, 2 the `Info` (1 title, 2 version)."""
-    info = _proto_field(1, _INFO["title"].encode()) + _proto_field(2, _INFO["version"].encode())
-    return _proto_field(1, V2["swagger"].encode()) + _proto_field(2, info)
-
-
-def _proto_field(number: int, value: bytes) -> bytes:
-    """A length-delimited field; both number and length fit in one byte here."""
-    return bytes((number << 3 | 2, len(value))) + value
-
-
-def unknown(resource: Resource, obj: dict[str, Any]) -> Iterator[str]:
-    """The fields of `obj` that its schema does not know; nothing when there is no schema."""
-    if resource.schema is not None:
-        yield from unknown_fields(obj, resource.schema)
-        return
-    name, schemas = _components(resource)
-
-    def resolved(schema: Schema) -> Schema:
-        return schemas[schema["$ref"].removeprefix(_REF)] if "$ref" in schema else schema
-
-    yield from unknown_fields(obj, schemas[name], resolve=resolved, root=False)
+    """`v2()` as the `Document` of gnostic's OpenAPIv2.proto."""
+    return gnostic_document(v2())
 
 
 def _gvk(resource: Resource) -> dict[str, str]:
@@ -88,80 +76,28 @@ def _components(resource: Resource) -> tuple[str, dict[str, Schema]]:
     return name, {name: {**resource.schema, "properties": known, "x-kubernetes-group-version-kind": [_gvk(resource)]}}
 
 
-@cache
 def _builtin_components(resource: Resource) -> tuple[str, dict[str, Schema]]:
-    models = importlib.import_module("kubernetes.client.models")
-    prefixes = ("CoreV1", "V1") if not resource.group else ("EventsV1", "V1")
-    model = next((found for p in prefixes if (found := getattr(models, p + resource.kind, None)) is not None), None)
-    if model is None or resource.custom:
+    name = definition_of(resource.api_version, resource.kind)
+    if not name:
         name = f"muster.{resource.key}.{resource.kind}"
         return name, {name: {**_PERMISSIVE, "x-kubernetes-group-version-kind": [_gvk(resource)]}}
-    raw = model.model_json_schema(by_alias=True)
-    definitions = raw.pop("$defs", {})
-    schemas = {f"io.k8s.{name}": _converted(body, resource.kind, "") for name, body in definitions.items()}
-    name = f"io.k8s.{model.__name__}"
-    schemas[name] = {**_converted(raw, resource.kind, ""), "x-kubernetes-group-version-kind": [_gvk(resource)]}
-    return name, schemas
+    return name, {needed: _referring(definitions()[needed], _REF) for needed in reachable(name)}
 
 
-def _converted(schema: Any, kind: str, field: str) -> Schema:
-    """A pydantic JSON schema as Kubernetes writes it: no null unions, component references, merge keys."""
-    options = [option for option in schema.get("anyOf") or () if option.get("type") != "null"]
-    if options:
-        text = {"description": schema["description"]} if "description" in schema else {}
-        if len(options) > 1:
-            return {**text, **_union(frozenset(option.get("type") for option in options))}
-        return {**_converted(options[0], kind, field), **text}
-    result: Schema = {}
-    for key in ("type", "format", "description", "required", "enum"):
-        if key in schema:
-            result[key] = schema[key]
-    if "$ref" in schema:
-        result["$ref"] = schema["$ref"].replace("#/$defs/", f"{_REF}io.k8s.")
-    if "description" in result:
-        result["description"] = str(result["description"]).partition("\n\nAttributes:")[0]
-    if "properties" in schema:
-        result["properties"] = {name: _converted(below, kind, name) for name, below in schema["properties"].items()}
-    if isinstance(schema.get("additionalProperties"), dict):
-        result["additionalProperties"] = _converted(schema["additionalProperties"], kind, "")
-    elif schema.get("type") == "object" and "properties" not in schema:
-        result["x-kubernetes-preserve-unknown-fields"] = True
-    if "items" in schema:
-        result["items"] = _converted(schema["items"], kind, "")
-        result |= _merge_words(named_shape(kind, field))
-    if not result.keys() - {"description"}:
-        result["x-kubernetes-preserve-unknown-fields"] = True
+def _referring(schema: Any, prefix: str) -> Any:
+    """A published schema whose references begin with `prefix`, and whose quantities are one type."""
+    if isinstance(schema, list):
+        return [_referring(item, prefix) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(schema.get("type"), list):
+        number = "integer" in schema["type"]
+        kind = {"format": "int-or-string"} if number else {}
+        return {**schema, "type": "string", **kind, **({"x-kubernetes-int-or-string": True} if number else {})}
+    result = {key: _referring(below, prefix) for key, below in schema.items()}
+    if isinstance(schema.get("$ref"), str):
+        result["$ref"] = schema["$ref"].replace("#/$defs/", prefix)
     return result
-
-
-_UNIONS: dict[frozenset[str], Schema] = {
-    frozenset({"integer", "string"}): {"x-kubernetes-int-or-string": True},
-    frozenset({"string"}): {"type": "string", "format": "byte"},  # base64, or the bytes themselves
-    frozenset({"integer", "number"}): {"type": "number"},
-}
-_SCHEMA_PROPS: Schema = {"$ref": f"{_REF}io.k8s.V1JSONSchemaProps"}
-
-
-def _union(types: frozenset[str]) -> Schema:
-    """What the models give several types.
-
-    With a mapping among them it is a JSON schema that stands alone, in a list, or is replaced by a flag or by names
-    (`JSONSchemaPropsOrArray`, `...OrBool`, `...OrStringArray`): there the schema says which fields a mapping may have.
-    """
-    return _UNIONS.get(types, _SCHEMA_PROPS)
-
-
-def _merge_words(shape: NamedShape) -> Schema:
-    if shape.is_set:
-        return {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-list-type": "set"}
-    if shape.keys is None or shape.strategic_key is None:
-        return {"x-kubernetes-list-type": "atomic"}
-    return {
-        "x-kubernetes-patch-strategy": "merge,retainKeys" if shape.retains_keys else "merge",
-        "x-kubernetes-patch-merge-key": shape.strategic_key,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": list(shape.keys),
-    }
 
 
 def _paths(resource: Resource, schema_name: str) -> dict[str, Any]:

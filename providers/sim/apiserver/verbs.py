@@ -18,6 +18,7 @@ from providers.sim.store import (
     StoreBadRequest,
     StoreMethodNotAllowed,
     StoreNotFound,
+    StoreUnknownError,
     StoreUnsupportedMediaType,
 )
 
@@ -83,7 +84,10 @@ def perform(store: Store, clock: Clock, call: Call) -> VerbAnswer:
         check_write_options(call.verb, call.query, applying=applying)
     if subresource and subresource not in call.resource.subresources:
         raise StoreNotFound("the server could not find the requested resource")
-    special = _SUBRESOURCE_CREATE.get(subresource) if call.verb == "create" else None
+    only_created = subresource in _SUBRESOURCE_CREATE
+    if only_created and call.verb != "create":
+        raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
+    special = _SUBRESOURCE_CREATE.get(subresource)
     if special:
         return special(store, clock, call)
     verb = _VERBS.get(call.verb)
@@ -225,21 +229,49 @@ def _delete_collection(store: Store, call: Call) -> VerbAnswer:
 
 def _evict(store: Store, _: Clock, call: Call) -> VerbAnswer:
     body = call.object()
+    _check_same_name(call, body, "Eviction")
     options = body.get("deleteOptions") or {}
-    dry_run = call.dry_run or _dry(options.get("dryRun"))
-    grace = options.get("gracePeriodSeconds")
-    store.evict(call.route.name, call.route.namespace, grace_period_s=grace, dry_run=dry_run)
-    return VerbAnswer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+    asked = [*([call.query["dryRun"]] if call.query.get("dryRun") else []), *(options.get("dryRun") or [])]
+    if faults := dry_run_faults(asked):
+        raise invalid_options("DeleteOptions", faults)
+    conditions = options.get("preconditions") or {}
+    store.evict(
+        call.route.name,
+        call.route.namespace,
+        grace_period_s=options.get("gracePeriodSeconds"),
+        uid=conditions.get("uid"),
+        resource_version=conditions.get("resourceVersion"),
+        dry_run=bool(asked),
+    )
+    return _DONE
 
 
 def _bind(store: Store, _: Clock, call: Call) -> VerbAnswer:
     """Assign a pod; a Binding's uid and version say which one is meant (registry/core/pod `BindingREST.Create`)."""
     binding = call.object()
-    meta, node = binding.get("metadata") or {}, str((binding.get("target") or {}).get("name") or "")
-    which = {"uid": meta.get("uid"), "resource_version": meta.get("resourceVersion")}
-    if not call.dry_run:
-        store.bind(call.route.name, call.route.namespace, node, **which)
-    return VerbAnswer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+    _check_same_name(call, binding, "Binding")
+    meta, target = binding.get("metadata") or {}, binding.get("target") or {}
+    if target.get("kind") not in (None, "", "Node"):
+        known = '"Node", "<empty>"'
+        raise StoreUnknownError(f'target.kind: Unsupported value: "{target["kind"]}": supported values: {known}')
+    store.bind(
+        call.route.name,
+        call.route.namespace,
+        str(target.get("name") or ""),
+        uid=meta.get("uid"),
+        resource_version=meta.get("resourceVersion"),
+        metadata=meta,
+        dry_run=call.dry_run,
+    )
+    return _DONE
+
+
+def _check_same_name(call: Call, body: Obj, kind: str) -> None:
+    if (body.get("metadata") or {}).get("name") != call.route.name:
+        raise StoreBadRequest(f"name in URL does not match name in {kind} object")
+
+
+_DONE = VerbAnswer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
 
 def _token(store: Store, clock: Clock, call: Call) -> VerbAnswer:

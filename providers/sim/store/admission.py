@@ -15,6 +15,7 @@ from providers.sim.store.pods import defaulted_spec
 from providers.sim.store.podspec import pod_spec_faults
 from providers.sim.store.podupdate import updated_pod
 from providers.sim.store.registry import Resource
+from providers.sim.store.validation import kind_faults
 
 OnCreate = Callable[[Resource, Obj, Lookup], Obj]
 OnUpdate = Callable[[Resource, Obj, Obj], Obj]
@@ -23,7 +24,8 @@ OnUpdate = Callable[[Resource, Obj, Obj], Obj]
 def admit_new(resource: Resource, obj: Obj, lookup: Lookup) -> Obj:
     """`obj` as it is stored on creation: defaulted and validated. Invalid or Forbidden otherwise."""
     rule = _ON_CREATE.get(resource.key)
-    return rule(resource, obj, lookup) if rule else obj
+    obj = rule(resource, obj, lookup) if rule else obj
+    return _valid(resource, obj, None)
 
 
 def with_parts(resource: Resource, obj: Obj) -> Obj:
@@ -35,7 +37,18 @@ def with_parts(resource: Resource, obj: Obj) -> Obj:
 def admit_change(resource: Resource, new: Obj, old: Obj) -> Obj:
     """`new` if it may replace `old`. Invalid otherwise."""
     rule = _ON_UPDATE.get(resource.key)
-    return rule(resource, new, old) if rule else new
+    return _valid(resource, rule(resource, new, old) if rule else new, old)
+
+
+def admit_status(resource: Resource, new: Obj, old: Obj) -> Obj:
+    """`new` if its status may replace that of `old`. Invalid otherwise."""
+    return _valid(resource, new, old) if resource.key == "nodes" else new
+
+
+def _valid(resource: Resource, new: Obj, old: Obj | None) -> Obj:
+    if faults := kind_faults(resource, new, old):
+        raise invalid(resource, new["metadata"]["name"], *faults)
+    return new
 
 
 def _namespace(_: Resource, obj: Obj, __: Lookup) -> Obj:
@@ -56,25 +69,6 @@ def _unbound(_: Resource, obj: Obj, __: Lookup) -> Obj:
 
 def _storage_class(_: Resource, obj: Obj, __: Lookup) -> Obj:
     return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj}
-
-
-def _fixed_field(path: str, text: str) -> OnUpdate:
-    """A rule: the value at `path` may be set once and not changed after."""
-
-    def rule(resource: Resource, new: Obj, old: Obj) -> Obj:
-        before, after = _at(old, path), _at(new, path)
-        if before not in (None, "") and before != after:
-            raise invalid(resource, old["metadata"]["name"], cause(path, f"Forbidden: {text}", "FieldValueForbidden"))
-        return new
-
-    return rule
-
-
-def _at(obj: Obj, path: str) -> Any:
-    value: Any = obj
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
 
 
 def _defaults(**defaults: Any) -> OnCreate:
@@ -104,41 +98,32 @@ def _workload(**defaults: Any) -> OnCreate:
     return rule
 
 
-def _lease(resource: Resource, obj: Obj, _: Lookup) -> Obj:
-    return _lease_change(resource, obj, obj)
-
-
-def _lease_change(resource: Resource, new: Obj, _: Obj) -> Obj:
-    spec = new.get("spec") or {}
-    faults = []
-    if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
-        faults.append(cause("spec.leaseDurationSeconds", "Invalid value: must be greater than 0"))
-    if spec.get("leaseTransitions") is not None and spec["leaseTransitions"] < 0:
-        faults.append(cause("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0"))
-    if faults:
-        raise invalid(resource, new["metadata"]["name"], *faults)
-    return new
-
-
-def _budget(resource: Resource, obj: Obj, _: Lookup) -> Obj:
+def _budget(_: Resource, obj: Obj, __: Lookup) -> Obj:
     status = {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
-    return _budget_change(resource, {**obj, "status": status}, obj)
+    return {**obj, "status": status}
 
 
-def _budget_change(resource: Resource, new: Obj, _: Obj) -> Obj:
-    spec = new.get("spec") or {}
-    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        text = "Invalid value: minAvailable and maxUnavailable cannot be both set"
-        raise invalid(resource, new["metadata"]["name"], cause("spec", text))
-    return new
-
-
-def _priority_class(resource: Resource, obj: Obj, _: Lookup) -> Obj:
-    value, name = obj.get("value", 0), obj["metadata"]["name"]
-    if value > 1_000_000_000 and not name.startswith("system-"):
-        text = "Forbidden: maximum allowed value of a user defined priority is 1000000000"
-        raise invalid(resource, name, cause("value", text, "FieldValueForbidden"))
+def _priority_class(_: Resource, obj: Obj, __: Lookup) -> Obj:
     return {"value": 0, "preemptionPolicy": "PreemptLowerPriority", **obj}
+
+
+def _event(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    return {**_EVENT, **obj}
+
+
+def _new_event(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    return {**_NEW_EVENT, **obj}
+
+
+_EVENT: Obj = {
+    "source": {},
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "reportingComponent": "",
+    "reportingInstance": "",
+}
+_NEW_EVENT: Obj = {"deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}
 
 
 def _secret(_: Resource, obj: Obj, __: Lookup) -> Obj:
@@ -191,21 +176,17 @@ _ON_CREATE: dict[str, OnCreate] = {
         concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1
     ),
     "jobsets.jobset.x-k8s.io": lambda resource, obj, _: jobs.created_jobset(resource, obj),
-    "leases.coordination.k8s.io": _lease,
+    "events": _event,
+    "events.events.k8s.io": _new_event,
     "poddisruptionbudgets.policy": _budget,
     "priorityclasses.scheduling.k8s.io": _priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": lambda resource, obj, _: crds.admitted(resource, obj),
 }
 _ON_UPDATE: dict[str, OnUpdate] = {
-    "nodes": _fixed_field("spec.providerID", 'node updates may not change providerID except from "" to valid'),
     "pods": updated_pod,
     "configmaps": _frozen_data,
     "secrets": _secret_change,
-    "deployments.apps": _fixed_field("spec.selector", "field is immutable"),
     "jobs.batch": jobs.updated_job,
     "jobsets.jobset.x-k8s.io": jobs.updated_jobset,
-    "leases.coordination.k8s.io": _lease_change,
-    "poddisruptionbudgets.policy": _budget_change,
-    "priorityclasses.scheduling.k8s.io": _fixed_field("value", "may not be changed in an update."),
     "customresourcedefinitions.apiextensions.k8s.io": lambda resource, new, _: crds.admitted(resource, new),
 }

@@ -9,6 +9,7 @@ from providers.sim.store.errors import StoreForbidden, StoreInternalError, Store
 from providers.sim.store.objects import Obj
 from providers.sim.store.selectors import matches_label_selector
 
+_UNOBSERVED_S = 10  # only a budget that nobody has counted says when to come back
 _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -58,7 +59,7 @@ def _booked(pod: Obj, budget: Obj, now: str) -> Obj:
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         reason = f"The disruption budget {name} is still being processed by the server."
-        raise StoreTooManyRequests(_REFUSED, _because(reason), retry_after_s=0)
+        raise StoreTooManyRequests(_REFUSED, _because(reason), retry_after_s=_UNOBSERVED_S)
     allowed = status.get("disruptionsAllowed", 0)
     if allowed < 0:
         raise StoreForbidden("pdb disruptions allowed is negative")

@@ -11,6 +11,8 @@ class ApiError(Exception):
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
+    text: ClassVar[str] = ""
+    """The whole answer where it is plain text and no Status, as of filters in front of the API."""
 
     def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -61,6 +63,15 @@ class StoreNotFound(ApiError):
 
     code = 404
     reason = "NotFound"
+
+
+class StoreNoSuchPage(StoreNotFound):
+    """A path that nobody has registered."""
+
+    text = "404 page not found\n"
+
+    def __init__(self) -> None:
+        super().__init__(self.text.strip())
 
 
 class StoreMethodNotAllowed(ApiError):
@@ -139,10 +150,10 @@ class StoreOverloaded(ApiError):
 
     code = 429
     reason = "TooManyRequests"
-    text: ClassVar[str] = "Too many requests, please try again later."
+    text = "Too many requests, please try again later.\n"
 
     def __init__(self, retry_after_s: int = 1) -> None:
-        super().__init__(self.text, {"retryAfterSeconds": retry_after_s})
+        super().__init__(self.text.strip(), {"retryAfterSeconds": retry_after_s})
         self.retry_after_s = retry_after_s
 
 

@@ -7,6 +7,7 @@ suspended jobs); jobset `pkg/webhooks/jobset_webhook.go`.
 from typing import Any
 
 from providers.sim.store.errors import cause
+from providers.sim.store.jobspec import generated_faults, immutable, job_spec_faults
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.pods import defaulted_spec
 from providers.sim.store.podspec import pod_spec_faults
@@ -19,6 +20,7 @@ _DEFAULTS: dict[str, Any] = {
     "manualSelector": False,
     "podReplacementPolicy": "TerminatingOrFailed",
 }
+_NO_LIMIT = 2**31 - 1
 _IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
 _JOB_DIRECTIVES = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 _JOBSET_DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
@@ -28,28 +30,37 @@ _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 
 def created_job(resource: Resource, job: Obj) -> Obj:
     """A job as it is stored when created: defaulted, with its generated selector and template labels."""
-    given, meta = job.get("spec") or {}, job["metadata"]
-    template = given.get("template") or {}
-    faults = pod_spec_faults(template.get("spec") or {}, "spec.template.spec")
-    restart = (template.get("spec") or {}).get("restartPolicy", "Always")
-    if restart not in ("Never", "OnFailure"):
-        text = f'Required value: valid values: "OnFailure", "Never" (is {restart})'
-        faults.append(cause("spec.template.spec.restartPolicy", text, "FieldValueRequired"))
-    if given.get("completionMode") == "Indexed" and given.get("completions") is None:
-        faults.append(
-            cause("spec.completions", "Required value: when completion mode is Indexed", "FieldValueRequired")
-        )
-    if faults:
+    meta = job["metadata"]
+    spec = _defaulted(job.get("spec") or {})
+    template = spec["template"]
+    if not spec["manualSelector"]:
+        spec["selector"] = {"matchLabels": {_UID_LABELS[1]: meta["uid"]}}
+        template = {**template, "metadata": _labelled(template["metadata"], meta)}
+    spec["template"] = template
+    if faults := list(job_spec_faults(spec)):
         raise invalid(resource, meta["name"], *faults)
-    spec = {**_DEFAULTS, **given}
+    labels = meta.get("labels") or template["metadata"].get("labels")
+    return {**job, "metadata": {**meta, **({"labels": labels} if labels else {})}, "spec": spec, "status": {}}
+
+
+def _defaulted(given: Obj) -> Obj:
+    """A job's spec with the defaults of the API; null is as good as nothing."""
+    spec = {key: value for key, value in given.items() if value is not None}
+    spec = {**_DEFAULTS, **spec}
+    if spec.get("podFailurePolicy") is not None and "podReplacementPolicy" not in given:
+        spec["podReplacementPolicy"] = "Failed"
+    if spec.get("backoffLimitPerIndex") is not None and given.get("backoffLimit") is None:
+        spec["backoffLimit"] = _NO_LIMIT
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
-    template = {**template, "metadata": template.get("metadata") or {}, "spec": defaulted_spec(template["spec"])}
-    if not spec["manualSelector"]:
-        spec["selector"] = {"matchLabels": {_UID_LABELS[1]: meta["uid"]}}
-        template["metadata"] = _labelled(template["metadata"], meta)
-    return {**job, "spec": {**spec, "template": template}, "status": {}}
+    template = spec.get("template") or {}
+    spec["template"] = {
+        **template,
+        "metadata": template.get("metadata") or {},
+        "spec": defaulted_spec(template.get("spec") or {}),
+    }
+    return spec
 
 
 def _labelled(template_meta: Obj, meta: Obj) -> Obj:
@@ -58,31 +69,55 @@ def _labelled(template_meta: Obj, meta: Obj) -> Obj:
 
 
 def updated_job(resource: Resource, new: Obj, old: Obj) -> Obj:
-    """A replaced job, or the 422 that says which field is immutable now."""
-    spec, held = new.get("spec") or {}, old["spec"]
-    if spec == held:
+    """A replaced job, defaulted again, or the 422 that says which field is immutable now."""
+    held = old["spec"]
+    if new.get("spec") == held:
         return new
-    faults = [_fixed(f"spec.{field}") for field in _IMMUTABLE if spec.get(field) != held.get(field)]
-    if spec.get("completions") != held.get("completions") and not _elastic(spec, held):
-        faults.append(_fixed("spec.completions"))
-    template, stored = spec.get("template") or {}, held.get("template") or {}
-    startable = held.get("suspend") and not (old.get("status") or {}).get("startTime")
-    if startable:
-        template = _with_directives(template, stored, _JOB_DIRECTIVES)
-    if template != stored:
-        faults.append(_fixed("spec.template"))
+    spec = _defaulted(new.get("spec") or {})
+    wrong = list(job_spec_faults(spec))
+    generated = [] if spec["manualSelector"] else list(generated_faults(spec, old["metadata"]))
+    faults = [*generated, *wrong, *wrong, *_frozen(spec, old)]  # the server asks the same rules twice
     if faults:
         raise invalid(resource, old["metadata"]["name"], *faults)
-    return new
+    return {**new, "spec": spec}
+
+
+def _frozen(spec: Obj, old: Obj) -> list[dict[str, str]]:
+    held = old["spec"]
+    faults = []
+    if spec.get("completions") != held.get("completions"):
+        indexed = held.get("completionMode") == "Indexed"
+        if not indexed:
+            faults.append(immutable("spec.completions", spec.get("completions")))
+        elif spec.get("completions") != spec.get("parallelism"):
+            text = "can only be modified in tandem with spec.parallelism"
+            faults.append(cause("spec.completions", f"Invalid value: {spec.get('completions')}: {text}"))
+    faults += [
+        immutable(f"spec.{field}", spec.get(field)) for field in _IMMUTABLE if spec.get(field) != held.get(field)
+    ]
+    template, stored = spec["template"], held.get("template") or {}
+    startable = bool(held.get("suspend") and not (old.get("status") or {}).get("startTime"))
+    if startable:
+        template = _with_directives(template, stored, _JOB_DIRECTIVES)
+        template = {**template, "spec": _with_resources(template["spec"], stored.get("spec") or {})}
+    if template != stored:
+        faults.append(immutable("spec.template.spec" if startable else "spec.template", template))
+    return faults
+
+
+def _with_resources(spec: Obj, stored: Obj) -> Obj:
+    """`spec` with the resources of its containers set back: a suspended job may change them (KEP-5440)."""
+    result = dict(spec)
+    for field in ("containers", "initContainers"):
+        given, held = spec.get(field) or [], stored.get(field) or []
+        if given and len(given) == len(held):
+            pairs = zip(given, held, strict=True)
+            result[field] = [{**container, "resources": was.get("resources") or {}} for container, was in pairs]
+    return result
 
 
 def _fixed(path: str) -> dict[str, str]:
     return cause(path, "Invalid value: field is immutable")
-
-
-def _elastic(spec: Obj, held: Obj) -> bool:
-    """An indexed job may change completions together with an equal parallelism (KEP-3715)."""
-    return held.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
 
 
 def _with_directives(template: Obj, stored: Obj, directives: tuple[str, ...]) -> Obj:
@@ -91,7 +126,7 @@ def _with_directives(template: Obj, stored: Obj, directives: tuple[str, ...]) ->
     spec, kept = template.get("spec") or {}, stored.get("spec") or {}
     return {
         **template,
-        "metadata": _restored(meta, held, ("labels", "annotations")),
+        "metadata": _restored(meta, held, ("labels", "annotations", "finalizers")),
         "spec": _restored(spec, kept, directives),
     }
 

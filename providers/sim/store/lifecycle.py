@@ -17,7 +17,9 @@ from providers.sim.store.pods import delete_grace_s
 from providers.sim.store.registry import Resource
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
+Collect = Literal["at once", "when asked", "never"]
 _FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
+_FINALIZERS: dict[str, str] = {"Foreground": _FOREGROUND, "Orphan": _ORPHAN}
 _INSTANCES = "customresourcecleanup.apiextensions.k8s.io"
 # batch/v1 keeps its first behaviour for callers that do not say (pkg/registry/batch/job/strategy.go).
 _DEFAULT_PROPAGATION: dict[str, Propagation] = {"jobs.batch": "Orphan"}
@@ -26,11 +28,14 @@ _DEFAULT_PROPAGATION: dict[str, Propagation] = {"jobs.batch": "Orphan"}
 class Lifecycle:
     """Ends objects on a ledger; `settle` must be called at the end of each write to collect what became garbage."""
 
-    def __init__(self, ledger: ObjectTables, clock: Clock, find: Callable[[str], Resource], *, collect: bool) -> None:
+    def __init__(
+        self, ledger: ObjectTables, clock: Clock, find: Callable[[str], Resource], *, collect: Collect
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._find = find
-        self._collect = collect
+        self._collect = collect != "never"
+        self._deferred = collect == "when asked"
         self._ended: deque[str] = deque()
         self._suspects: deque[Address] = deque()
         self._terminating: set[str] = set()
@@ -52,7 +57,10 @@ class Lifecycle:
         policy = propagation or _standing_policy(meta) or _DEFAULT_PROPAGATION.get(resource.key, "Background")
         uid = meta["uid"]
         finalizers = [name for name in meta.get("finalizers") or () if name not in (_FOREGROUND, _ORPHAN)]
-        if policy == "Orphan":
+        if self._deferred and policy in _FINALIZERS and resource.key != "namespaces":
+            finalizers.append(_FINALIZERS[policy])
+            self._suspects.append((resource.key, key))
+        elif policy == "Orphan":
             self._orphan_dependants(uid)
         elif policy == "Foreground" and self._collect and self._blocking(uid):
             finalizers.append(_FOREGROUND)
@@ -60,11 +68,13 @@ class Lifecycle:
             return self._delete_namespace(resource, key, obj)
         if resource.key == CRD_KEY and self._delete_instances(obj):
             finalizers = list(dict.fromkeys([*finalizers, _INSTANCES]))
+        if resource.key == "pods" and grace_s is None and _graced(meta):
+            return obj  # a deletion under way is only hastened by who says so
         grace = delete_grace_s(obj, grace_s) if resource.key == "pods" else 0
         if not finalizers and not grace:
             return self.remove(resource, key, obj)
         marked = self._mark(resource, key, obj, finalizers, grace)
-        if _FOREGROUND in finalizers:
+        if _FOREGROUND in finalizers and not self._deferred:
             self._delete_blocking(uid)
         return marked
 
@@ -86,6 +96,11 @@ class Lifecycle:
         return final
 
     def settle(self) -> None:
+        """Collect garbage at the end of a write, unless somebody asks for it."""
+        if not self._deferred:
+            self.collect()
+
+    def collect(self) -> None:
         """Collect garbage until there is none."""
         while self._collect and (self._ended or self._suspects):
             if self._ended:
@@ -101,8 +116,16 @@ class Lifecycle:
         if held is None:
             return
         meta = held.obj["metadata"]
-        if _FOREGROUND in (meta.get("finalizers") or ()) and not self._blocking(meta["uid"]):
-            self._unblock(resource, key, held.obj)
+        finalizers, ending = meta.get("finalizers") or (), "deletionTimestamp" in meta
+        if self._deferred and ending and _ORPHAN in finalizers:
+            self._orphan_dependants(meta["uid"])
+            self._unblock(resource, key, held.obj, _ORPHAN)
+            return
+        if _FOREGROUND in finalizers and ending:
+            if self._deferred:
+                self._delete_blocking(meta["uid"])
+            if not self._blocking(meta["uid"]):
+                self._unblock(resource, key, held.obj, _FOREGROUND)
             return
         owners = meta.get("ownerReferences") or []
         present = [owner for owner in owners if self._ledger.owner_alive(owner["uid"])]
@@ -111,9 +134,9 @@ class Lifecycle:
         elif 0 < len(present) < len(owners):
             self._ledger.put(resource, key, {**held.obj, "metadata": {**meta, "ownerReferences": present}})
 
-    def _unblock(self, resource: Resource, key: Key, obj: Obj) -> None:
+    def _unblock(self, resource: Resource, key: Key, obj: Obj, finalizer: str) -> None:
         meta = obj["metadata"]
-        rest = [name for name in meta["finalizers"] if name != _FOREGROUND]
+        rest = [name for name in meta["finalizers"] if name != finalizer]
         if rest or meta.get("deletionGracePeriodSeconds"):
             self._ledger.put(resource, key, {**obj, "metadata": _with_finalizers(meta, rest)})
         else:

@@ -34,6 +34,7 @@ NOT_A_VALUE: Final = (
     f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_EDGES} "
     f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_VALUE_FORM}')"
 )
+_NOT_TEXT: Final = ("must be a string",)
 _ANNOTATION_BYTES: Final = 256 * 1024
 
 Fault = dict[str, str]
@@ -98,12 +99,13 @@ def label_faults(labels: dict[str, Any], path: str) -> Iterator[Fault]:
     """What is wrong with labels: their keys, then their values."""
     for key, value in labels.items():
         yield from invalid_value(path, key, qualified_name(key))
-        yield from invalid_value(path, value, label_value(str(value)))
+        yield from invalid_value(path, value, label_value(value) if isinstance(value, str) else _NOT_TEXT)
 
 
 def annotation_faults(annotations: dict[str, Any], path: str) -> Iterator[Fault]:
     """What is wrong with annotations: their keys, whatever case they are in, and their size together."""
-    for key in annotations:
+    for key, value in annotations.items():
         yield from invalid_value(path, key, qualified_name(key.lower()))
+        yield from invalid_value(path, value, () if isinstance(value, str) else _NOT_TEXT)
     if sum(len(key) + len(str(value).encode()) for key, value in annotations.items()) > _ANNOTATION_BYTES:
         yield cause(path, f"Too long: may not be more than {_ANNOTATION_BYTES} bytes", "FieldValueTooLong")

@@ -5,7 +5,7 @@ Source: `pkg/apis/core/v1/defaults.go`, `pkg/registry/core/pod`; KEP-3521 (sched
 
 from typing import Any
 
-from providers.sim.store.errors import StoreConflict, StoreForbidden, cause
+from providers.sim.store.errors import StoreConflict, StoreForbidden, StoreUnknownError, cause
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.podplacement import Lookup, placed_spec
 from providers.sim.store.podspec import pod_spec_faults
@@ -125,11 +125,11 @@ def _qos(spec: Obj) -> str:
     return "Guaranteed" if any_set and guaranteed else "Burstable" if any_set else "BestEffort"
 
 
-def bound_pod(pod: Obj, node_name: str, now: str) -> Obj:
+def bound_pod(pod: Obj, node_name: str, now: str, added: Obj) -> Obj:
     """A pod assigned to a node. Conflict when it is gated, already assigned or being deleted."""
     meta, spec = pod["metadata"], pod["spec"]
     if not node_name:
-        raise StoreConflict(f"pod {meta['name']} needs the name of a node")
+        raise StoreUnknownError("target.name: Required value")
     problem = None
     if meta.get("deletionTimestamp"):
         problem = f"pod {meta['name']} is being deleted, cannot be assigned to a host"
@@ -147,9 +147,24 @@ def bound_pod(pod: Obj, node_name: str, now: str) -> Obj:
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     return {
         **pod,
+        "metadata": {**meta, **_merged_marks(meta, added)},
         "spec": {**spec, "nodeName": node_name},
         "status": {**status, "conditions": [scheduled, *others]},
     }
+
+
+def _merged_marks(meta: Obj, added: Obj) -> Obj:
+    """The annotations of a binding, and its labels of topology (KEP-4742), go to the pod."""
+    marks = {}
+    if added.get("annotations"):
+        marks["annotations"] = {**(meta.get("annotations") or {}), **added["annotations"]}
+    places = {key: value for key, value in (added.get("labels") or {}).items() if key in _PLACES}
+    if places:
+        marks["labels"] = {**(meta.get("labels") or {}), **places}
+    return marks
+
+
+_PLACES = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
 
 
 def delete_grace_s(pod: Obj, asked_s: int | None) -> int:

@@ -18,6 +18,13 @@ _FILE: Final = Path(__file__).with_name("published.json.gz")
 _REF: Final = "#/$defs/"
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _QUANTITY_FORM: Final = r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+_PROPS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+# What stands in a JSON schema where a schema could: nothing else is published of these.
+_EITHER: Final[dict[str, Schema]] = {
+    "JSONSchemaPropsOrArray": {"type": ["array", "null"], "items": {"$ref": f"{_REF}{_PROPS}"}},
+    "JSONSchemaPropsOrBool": {"type": ["boolean", "null"]},
+    "JSONSchemaPropsOrStringArray": {"type": ["array", "null"], "items": {"type": "string"}},
+}
 _BOUNDS: Final = {"int32": 2**31, "int64": 2**63}
 
 
@@ -82,6 +89,27 @@ def resolved(schema: Schema) -> Schema:
 
 
 @cache
+def reachable(name: str) -> tuple[str, ...]:
+    """The definition of that name and every one that it refers to."""
+    found: dict[str, None] = {}
+    waiting = [name]
+    while waiting:
+        here = waiting.pop()
+        if here not in found:
+            found[here] = None
+            waiting += _references(definitions()[here])
+    return tuple(found)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].removeprefix(_REF)
+        for below in schema.values():
+            yield from _references(below)
+
+
+@cache
 def validator(name: str) -> CompiledValidator:
     """The validator of a definition: the types, numbers and dates of every field, and no field that is not there.
 
@@ -102,6 +130,9 @@ def _as_decoded(schema: Schema, name: str = "") -> Schema:
     """A definition as the decoder reads it."""
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
+    either = _EITHER.get(name.rpartition(".")[2])
+    if either is not None:
+        return {"if": {"type": "object"}, "then": {"$ref": f"{_REF}{_PROPS}"}, "else": either}
     result: Schema = {}
     kinds = schema.get("type")
     if kinds is not None:

@@ -38,6 +38,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
         "spec.hostNetwork",
         "status.phase",
         "status.podIP",
+        "status.podIPs",
         "status.nominatedNodeName",
     ),
     "nodes": ("spec.unschedulable",),

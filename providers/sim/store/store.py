@@ -3,15 +3,13 @@
 Objects are plain JSON dicts and immutable: the store copies what it is given and never changes what it holds.
 """
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from providers.clock import Clock
 from providers.sim.store import scale as scaling
-from providers.sim.store.admission import admit_change, admit_new, with_parts
+from providers.sim.store.admission import admit_change, admit_new, admit_status, with_parts
 from providers.sim.store.apply import Writer, applied_object, updated_ownership
-from providers.sim.store.builtins import builtin_resources
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
 from providers.sim.store.disruption import spent_budget
 from providers.sim.store.endpoints import (
@@ -30,13 +28,12 @@ from providers.sim.store.errors import (
     StoreAlreadyExists,
     StoreBadRequest,
     StoreConflict,
-    StoreExpired,
     StoreForbidden,
     StoreNotFound,
     StoreUnknownError,
     cause,
 )
-from providers.sim.store.ledger import Key, Listener, ObjectTables
+from providers.sim.store.ledger import Key
 from providers.sim.store.lifecycle import Lifecycle, Propagation
 from providers.sim.store.objects import (
     Identities,
@@ -52,16 +49,15 @@ from providers.sim.store.objects import (
     same_but_metadata,
     timestamp,
 )
-from providers.sim.store.paging import ListQuery, Page, malformed, read_page, too_large, well_formed
 from providers.sim.store.pods import bound_pod
-from providers.sim.store.registry import Registry, Resource
+from providers.sim.store.reading import StoredObjects
+from providers.sim.store.registry import Resource
 from providers.sim.store.releases import LATEST, Release
 from providers.sim.store.schema import defaulted, faults, pruned
 from providers.sim.store.strategic import PatchType, patched
 from providers.sim.store.typed import check_applied
-from providers.sim.store.watchlog import LoggedChange, Revision, StoreEvent
+from providers.sim.store.watchlog import StoreEvent
 
-Objs = list[Obj]
 _NAMESPACES = ("default", "kube-system", "muster-system")
 _UNDELETABLE = frozenset({"default", "kube-system"})
 # Kinds whose PUT must carry the resource version it is based on (AllowUnconditionalUpdate is false).
@@ -71,7 +67,7 @@ _STATUS_ON_CREATE = frozenset({"nodes", "namespaces"})
 _SUFFIX_ATTEMPTS = 8
 
 
-class Store:
+class Store(StoredObjects):
     """All objects of one cluster. Thread-safe; each write is atomic, tells its listeners and leaves no garbage."""
 
     def __init__(
@@ -80,97 +76,16 @@ class Store:
         *,
         event_log_capacity: int = 100_000,
         seed: int = 0,
-        collect_garbage: bool = True,
+        collect_garbage: Literal["at once", "when asked", "never"] = "at once",
         release: Release = LATEST,
     ) -> None:
-        self.release = release
+        super().__init__(release, event_log_capacity)
         self._clock = clock
-        self._lock = threading.RLock()
-        self._registry = Registry(builtin_resources(release))
-        self._ledger = ObjectTables(event_log_capacity)
         self._identities = Identities(seed)
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
         self._ledger.listen(self._definition_changed, self._by_key(CRD_KEY))
         for name in _NAMESPACES:
             self.create(self._by_key("namespaces"), {"metadata": {"name": name}})
-
-    # -- reading ------------------------------------------------------------------------------------------------
-
-    @property
-    def resource_version(self) -> int:
-        """The version of the last write."""
-        return self._ledger.resource_version
-
-    def resource(self, kind_or_plural: str, group: str | None = None) -> Resource:
-        """The resource of that kind, plural or short name. KeyError when not served."""
-        return self._registry.find(kind_or_plural, group)
-
-    def resources(self) -> tuple[Resource, ...]:
-        """Everything served, in the order it was added."""
-        return tuple(self._registry)
-
-    def served(self, group: str, version: str, plural: str) -> Resource | None:
-        """The resource behind a URL, or None."""
-        return self._registry.served(group, version, plural)
-
-    def read(self, resource: Resource, name: str, namespace: str = "") -> Revision:
-        """The current revision, with its encoding. NotFound when there is none."""
-        revision = self._ledger.table(resource).get((namespace if resource.namespaced else "", name))
-        if revision is None:
-            raise not_found(resource, name)
-        return revision
-
-    def read_since(self, resource: Resource, name: str, namespace: str, resource_version: str) -> Revision:
-        """The current revision, for a reader that has seen `resource_version`: Timeout where that is yet to come."""
-        if not well_formed(resource_version):
-            raise StoreUnknownError(malformed(resource_version))
-        if int(resource_version or 0) > self.resource_version:
-            raise too_large(int(resource_version), self.resource_version)
-        return self.read(resource, name, namespace)
-
-    def holds(self, resource: Resource, name: str, namespace: str = "") -> bool:
-        """Whether there is such an object."""
-        return self._ledger.table(resource).get((namespace if resource.namespaced else "", name)) is not None
-
-    def get(self, resource: Resource, name: str, namespace: str = "") -> Obj:
-        """The object. NotFound when there is none."""
-        return self.read(resource, name, namespace).obj
-
-    def scale(self, resource: Resource, name: str, namespace: str = "") -> Obj:
-        """The Scale of an object. NotFound when there is none or it does not scale."""
-        return scaling.read_scale(resource, self.get(resource, name, namespace))
-
-    def list(
-        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> Objs:
-        """The selected objects of a namespace ("" is all), in order of namespace and name."""
-        query = ListQuery(namespace, label_selector, field_selector)
-        return [revision.obj for revision in self.page(resource, query).rows]
-
-    def page(self, resource: Resource, query: ListQuery) -> Page:
-        """One page of a list with the resource version to watch from. Expired, Timeout or BadRequest as in the API."""
-        with self._lock:
-            return read_page(self._ledger, resource, query)
-
-    def changes(self, resource: Resource, since: int, *, established: bool = False) -> Sequence[LoggedChange]:
-        """What happened to `resource` after version `since`. Expired when forgotten or no longer served.
-
-        `established` says the caller has seen everything up to `since`, so that compaction alone does not end it.
-        """
-        with self._lock:
-            if self._registry.served(resource.group, resource.version, resource.plural) is None:
-                raise StoreExpired(f"{resource.key} is no longer served")
-            return self._ledger.table(resource).log.since(since, established=established)
-
-    def subscribe(self, callback: Listener, *, resource: Resource | None = None) -> Callable[[], None]:
-        """Call `callback` inside each write, in order; it must only enqueue. Returns what ends it."""
-        with self._lock:
-            return self._ledger.listen(callback, resource)
-
-    def compact(self, resource_version: int | None = None) -> None:
-        """Forget history up to `resource_version` (the current one): older watches and pages get 410."""
-        with self._lock:
-            self._ledger.compact(self.resource_version if resource_version is None else resource_version)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -286,32 +201,55 @@ class Store:
             self._lifecycle.settle()
             return result
 
-    def evict(self, name: str, namespace: str, *, grace_period_s: int | None = None, dry_run: bool = False) -> None:
+    def evict(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        grace_period_s: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
         """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later."""
         with self._lock:
             pods, budgets = self._by_key("pods"), self._by_key("poddisruptionbudgets.policy")
             pod = self.get(pods, name, namespace)
+            check_preconditions(pods, pod, uid, resource_version)
             booked = spent_budget(pod, self.list(budgets, namespace), self._now())
             if booked is not None and not dry_run:
                 self.update(budgets, booked, subresource="status")
             self.delete(pods, name, namespace=namespace, grace_period_s=grace_period_s, dry_run=dry_run)
 
     def bind(
-        self, pod_name: str, namespace: str, node: str, *, uid: str | None = None, resource_version: str | None = None
+        self,
+        pod_name: str,
+        namespace: str,
+        node: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        metadata: Obj | None = None,
+        dry_run: bool = False,
     ) -> None:
-        """Assign a pod to a node. Conflict when it is gated, assigned or ending, or a precondition fails."""
+        """Assign a pod to a node, with the labels and annotations of the binding's `metadata`.
+
+        Conflict when the pod is gated, assigned or ending, or a precondition fails.
+        """
         with self._lock:
             pods = self._by_key("pods")
             held = self.get(pods, pod_name, namespace)
             check_preconditions(pods, held, uid, resource_version)
-            pod = bound_pod(held, node, self._now())
-            self._ledger.put(pods, (namespace, pod_name), {**pod, "metadata": {**pod["metadata"]}})
+            pod = bound_pod(held, node, self._now(), metadata or {})
+            if not dry_run:
+                self._ledger.put(pods, (namespace, pod_name), {**pod, "metadata": {**pod["metadata"]}})
+
+    def collect_garbage(self) -> None:
+        """Do what the garbage collector would have done by now, in a store that does it when asked."""
+        with self._lock:
+            self._lifecycle.collect()
 
     # -- inside -------------------------------------------------------------------------------------------------
-
-    def _by_key(self, key: str) -> Resource:
-        plural, _, group = key.partition(".")
-        return self._registry.find(plural, group)
 
     def _now(self) -> str:
         return timestamp(self._clock.now())
@@ -403,6 +341,8 @@ class Store:
         obj = self._conforming(resource, view)
         if not writer.subresource:
             obj = admit_change(resource, obj, current)
+        elif writer.subresource == "status":
+            obj = admit_status(resource, obj, current)
         if problems := [*metadata_faults(obj["metadata"]), *ending_faults(obj["metadata"], current["metadata"])]:
             raise invalid(resource, key[1], *problems)
         if writer.operation == "Update":

@@ -22,7 +22,7 @@ from providers.sim.controllers.runtime import Controller
 from providers.sim.store import Store
 from tests.conformance.cases import Case, Result
 from tests.conformance.kubernetes.http import HandlerClient, HttpAnswer
-from tests.conformance.kubernetes.likeness import Names, difference
+from tests.conformance.kubernetes.likeness import RecordedNames, difference
 
 Obj = dict[str, Any]
 DECLINED: Mapping[str, str] = {}
@@ -41,7 +41,7 @@ _STEP_S: Final = 0.25
 
 def played(case: Case) -> Iterator[Result]:
     """Each step of a case; a step that only waits is none."""
-    world = _World(case["id"])
+    world = _RecordedServer(case["id"])
     try:
         for number, step in enumerate(case["steps"], 1):
             if "method" not in step:
@@ -52,7 +52,7 @@ def played(case: Case) -> Iterator[Result]:
         world.close()
 
 
-def _compared(world: "_World", case_id: str, number: int, step: Obj) -> Result:
+def _compared(world: "_RecordedServer", case_id: str, number: int, step: Obj) -> Result:
     name = f"{case_id}/{number}"
     asked = {"kind": "apiserver", **step}
     try:
@@ -76,7 +76,7 @@ def _short(status: int, body: Any) -> Obj:
     return {"status": status, **({"reason": body.get("reason", ""), "message": message} if message else {})}
 
 
-def _difference(step: Obj, answer: "_Answer", names: Names) -> str:
+def _difference(step: Obj, answer: "_Answer", names: RecordedNames) -> str:
     if answer.status != step["status"]:
         return f"status {answer.status} instead of {step['status']}: {_message(answer.body)}"
     for header, value in (step.get("answer_headers") or {}).items():
@@ -144,13 +144,13 @@ def _trimmed(value: Any) -> Any:
     return value
 
 
-class _World:
+class _RecordedServer:
     """An API server with what the recorded one had: two nodes, a namespace, a definition, controllers."""
 
     def __init__(self, case_id: str) -> None:
         self.clock = VirtualClock()
-        self.store = Store(self.clock)
-        self.names = Names(ns=f"o18092-{case_id}-ns"[:63], id=f"o18092-{case_id}")
+        self.store = Store(self.clock, collect_garbage="when asked")
+        self.names = RecordedNames(ns=f"o18092-{case_id}-ns"[:63], id=f"o18092-{case_id}")
         self._client = HandlerClient(self.store, self.clock, Access(self.store, _USERS))
         cluster = Cluster(self.store)
         self._controllers: list[Controller] = [JobController(cluster), Budgets(cluster)]
@@ -216,6 +216,7 @@ class _World:
     def _settle(self) -> None:
         for _ in range(_ROUNDS):
             before = self.store.resource_version
+            self.store.collect_garbage()
             for controller in () if self._still else self._controllers:
                 controller.step(self.clock.now())
             if self.store.resource_version == before:

@@ -28,7 +28,7 @@ _ANY = re.compile(r"\{(new|newest|time|uid)\}")
 _CUT = " ... "
 
 
-class Names:
+class RecordedNames:
     """What `{rv3}`, `{uid3}` and `{cont3}` stand for: the first answer that shows one gives it its value."""
 
     def __init__(self, **fixed: str) -> None:
@@ -66,7 +66,7 @@ class Names:
         return True
 
 
-def difference(expected: Any, got: Any, names: Names, path: str = "") -> str:
+def difference(expected: Any, got: Any, names: RecordedNames, path: str = "") -> str:
     """Where and how `got` is another answer than `expected`; empty when it is the same."""
     if isinstance(expected, dict) and isinstance(got, dict):
         return _of_maps(expected, got, names, path)
@@ -82,7 +82,7 @@ def difference(expected: Any, got: Any, names: Names, path: str = "") -> str:
     return "" if expected == got and type(expected) is type(got) else f"{path}: {got!r} instead of {expected!r}"
 
 
-def _of_maps(expected: dict[str, Any], got: dict[str, Any], names: Names, path: str) -> str:
+def _of_maps(expected: dict[str, Any], got: dict[str, Any], names: RecordedNames, path: str) -> str:
     listed = path.endswith("]") and path.startswith(".items[")
     more = [key for key in got if key not in expected and key not in _LEFT_OUT and not listed]
     if more:

@@ -44,13 +44,22 @@ amounts = st.dictionaries(
     ),
     st.integers(min_value=0, max_value=1 << 50),
 )
-tolerations = st.builds(
-    Toleration,
-    key=names,
-    operator=st.sampled_from(("Exists", "Equal")),
-    value=names | st.just(""),
-    effect=st.sampled_from(("", "NoSchedule", "PreferNoSchedule", "NoExecute")),
-    toleration_seconds=st.none() | st.integers(min_value=0, max_value=10_000),
+# As the API server takes them: a value only with Equal, seconds only with NoExecute.
+tolerations = st.one_of(
+    st.builds(
+        Toleration,
+        key=names,
+        operator=st.just("Exists"),
+        effect=st.sampled_from(("", "NoSchedule", "PreferNoSchedule", "NoExecute")),
+    ),
+    st.builds(
+        Toleration,
+        key=names,
+        operator=st.just("Equal"),
+        value=names | st.just(""),
+        effect=st.just("NoExecute"),
+        toleration_seconds=st.none() | st.integers(min_value=0, max_value=10_000),
+    ),
 )
 terms = st.builds(
     RequirementTerm,

@@ -223,6 +223,9 @@ def test_drain_waits_for_the_budget(kubectl: Kubectl, namespace: str) -> None:
     kubectl("create", "pdb", "b", "--min-available=1", "--selector=app=x")
     running = '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'
     kubectl("patch", "pod", "p", "--subresource=status", "-p", running)
+    # As the disruption controller would: a budget that nobody has observed sends Retry-After, which kubectl sits out.
+    observed = '{"status":{"observedGeneration":1,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1}}'
+    kubectl("patch", "pdb", "b", "--subresource=status", "--type=merge", "-p", observed)
     refused = kubectl("drain", node, "--force", "--timeout=1s", fails=True)
     assert "violate the pod's disruption budget" in refused.stderr + refused.stdout
     kubectl("delete", "pod", "p", "--grace-period=0", "--force")

@@ -74,19 +74,18 @@ REFUSALS: list[tuple[str, str, Any, Obj, int, str]] = [
     ("POST", CMS, b"{", {}, 400, "BadRequest"),
     ("POST", CMS, [1], {}, 400, "BadRequest"),
     ("POST", CMS, b"x", {"media": "application/cbor"}, 415, "UnsupportedMediaType"),
-    ("POST", f"{CMS}/x", {}, {}, 404, "NotFound"),
+    ("POST", f"{CMS}/x", {}, {}, 405, "MethodNotAllowed"),
+    ("POST", "/api/v1/configmaps", {"metadata": {"name": "x"}}, {}, 405, "MethodNotAllowed"),
     ("PUT", CMS, {}, {}, 405, "MethodNotAllowed"),
     ("GET", f"{CMS}/x/nothing", None, {}, 404, "NotFound"),
-    ("GET", "/apis/none.test/v1/things", None, {}, 404, "NotFound"),
-    ("GET", "/nonsense", None, {}, 404, "NotFound"),
+    ("GET", "/apis/batch/v9/jobs", None, {}, 404, "NotFound"),
     ("GET", f"{CMS}?limit=x", None, {}, 400, "BadRequest"),
     ("GET", f"{CMS}?fieldSelector=data.x%3D1", None, {}, 400, "BadRequest"),
     ("GET", f"{CMS}?resourceVersion=99999", None, {}, 504, "Timeout"),
-    ("GET", f"{CMS}?watch=1&resourceVersion=x", None, {}, 400, "BadRequest"),
-    ("GET", f"{CMS}?watch=1&sendInitialEvents=true", None, {}, 400, "BadRequest"),
-    ("POST", f"{CMS}?dryRun=Some", {"metadata": {"name": "x"}}, {}, 400, "BadRequest"),
+    ("GET", f"{CMS}?watch=1&sendInitialEvents=true", None, {}, 422, "Invalid"),
+    ("POST", f"{CMS}?dryRun=Some", {"metadata": {"name": "x"}}, {}, 422, "Invalid"),
     ("PATCH", f"{CMS}/x", {}, {"media": "application/json"}, 415, "UnsupportedMediaType"),
-    ("PATCH", f"{CMS}/x?force=true", {}, {"media": PatchType.MERGE.value}, 400, "BadRequest"),
+    ("PATCH", f"{CMS}/x?force=true", {}, {"media": PatchType.MERGE.value}, 422, "Invalid"),
     ("PATCH", f"{CMS}/x", {}, {"media": PatchType.APPLY.value}, 422, "Invalid"),
     ("DELETE", f"{CMS}/x?propagationPolicy=Sideways", None, {}, 400, "BadRequest"),
     ("POST", CMS, {"metadata": {"name": "X"}}, {}, 422, "Invalid"),
@@ -102,6 +101,21 @@ def test_refusals_are_statuses(
     assert (status, refused["kind"], refused["reason"], refused["code"]) == (code, "Status", reason, code)
 
 
+@pytest.mark.parametrize("path", ["/apis/none.test/v1/things", "/nonsense"])
+def test_a_path_that_nobody_has_registered_is_plain_text(http_client: Any, path: str) -> None:
+    response = http_client.send("GET", path)
+    assert (response.status, response.read()) == (404, b"404 page not found\n")
+
+
+def test_an_error_without_a_kind_has_no_reason(http_client: Any) -> None:
+    status, refused = http_client("GET", f"{CMS}?watch=1&resourceVersion=x")
+    assert (status, refused["code"], "reason" in refused) == (500, 500, False)
+
+
+def decoding(kind: str) -> str:
+    return f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error'
+
+
 def test_dry_run_and_field_validation(http_client: Any, config: Any) -> None:
     assert http_client("POST", f"{CMS}?dryRun=All", config())[0] == 201
     assert http_client("GET", f"{CMS}/cm")[0] == 404
@@ -109,11 +123,11 @@ def test_dry_run_and_field_validation(http_client: Any, config: Any) -> None:
     status, refused = http_client("POST", f"{CMS}?fieldValidation=Strict", odd)
     assert (status, refused["message"]) == (
         400,
-        'strict decoding error: unknown field "metadata.colour", unknown field "dta"',
+        f'{decoding("ConfigMap")}: unknown field "dta", unknown field "metadata.colour"',
     )
     response = http_client.send("POST", f"{CMS}?fieldValidation=Warn", odd)
     assert response.status == 201
-    assert 'unknown field \\"dta\\"' in response.headers.get_all("Warning")[1]
+    assert 'unknown field \\"dta\\"' in response.headers.get_all("Warning")[0]
 
 
 def test_strict_validation_reaches_into_built_in_kinds(http_client: Any) -> None:
@@ -122,7 +136,7 @@ def test_strict_validation_reaches_into_built_in_kinds(http_client: Any) -> None
     status, refused = http_client("POST", f"{PODS}?fieldValidation=Strict", pod)
     assert (status, refused["message"]) == (
         400,
-        'strict decoding error: unknown field "spec.containers[0].imagePullPolcy"',
+        f'{decoding("Pod")}: unknown field "spec.containers[0].imagePullPolcy"',
     )
     good = a_pod()
     good["spec"] |= {"nodeSelector": {"any": "x"}, "volumes": [{"name": "v", "emptyDir": {}}]}
@@ -178,7 +192,7 @@ def test_delete_options_in_the_body(http_client: Any, store: Store) -> None:
 
 def test_subresources(http_client: Any, store: Store) -> None:
     http_client("POST", PODS, a_pod())
-    bind = {"target": {"kind": "Node", "name": "n1"}}
+    bind = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     assert http_client("POST", f"{PODS}/p/binding", bind)[0] == 201
     assert http_client("POST", f"{PODS}/p/binding", bind)[0] == 409
     status = {"status": {"phase": "Running"}}
@@ -190,8 +204,12 @@ def test_subresources(http_client: Any, store: Store) -> None:
     http_client("POST", budgets, budget)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
     response = http_client.send("POST", f"{PODS}/p/eviction", eviction)
-    assert (response.status, response.headers["Retry-After"]) == (429, None)  # or clients would sit it out
+    assert (response.status, response.headers["Retry-After"]) == (429, "10")  # nobody has observed the budget yet
     assert json.loads(response.read())["details"]["causes"][0]["reason"] == "DisruptionBudget"
+    observed = {"status": {"observedGeneration": 1, "disruptionsAllowed": 0}}
+    http_client("PATCH", f"{budgets}/b/status", observed, media=PatchType.MERGE.value)
+    response = http_client.send("POST", f"{PODS}/p/eviction", eviction)
+    assert (response.status, response.headers["Retry-After"]) == (429, None)  # or clients would sit it out
     http_client("DELETE", f"{budgets}/b")
     assert http_client("POST", f"{PODS}/p/eviction", eviction)[0] == 201
     http_client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "sa"}})
@@ -260,11 +278,11 @@ def test_openapi_describes_what_is_served(http_client: Any) -> None:
     index = http_client.get("/openapi/v3")["paths"]
     core = http_client.get(index["api/v1"]["serverRelativeURL"])
     schemas = core["components"]["schemas"]
-    pod = schemas["io.k8s.V1Pod"]
+    pod = schemas["io.k8s.api.core.v1.Pod"]
     assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "version": "v1", "kind": "Pod"}]
-    containers = schemas["io.k8s.V1PodSpec"]["properties"]["containers"]
+    containers = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
     assert containers["x-kubernetes-patch-merge-key"] == "name"
-    assert containers["items"] == {"$ref": "#/components/schemas/io.k8s.V1Container"}
+    assert containers["items"] == {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}
     text = json.dumps(core)
     assert all(f'"{ref.split("/")[-1]}": {{' in text for ref in _references(core))
     operation = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]

@@ -45,7 +45,7 @@ def test_routes(path: str, route: Route | None) -> None:
         ("GET", "/api/v1/pods", "watch=true", "watch"),
         ("GET", "/api/v1/pods", "watch=false", "list"),
         ("GET", "/api/v1/pods", "watch", "watch"),
-        ("GET", "/api/v1/nodes/n", "watch=1", "watch"),
+        ("GET", "/api/v1/nodes/n", "watch=1", "get"),
         ("GET", "/api/v1/nodes/n", "", "get"),
         ("POST", "/api/v1/pods", "", "create"),
         ("PUT", "/api/v1/pods", "", ""),

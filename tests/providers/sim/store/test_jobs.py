@@ -27,7 +27,7 @@ def test_defaults(store: Store, job: Any) -> None:
     [
         ({"restartPolicy": "Always"}, {}),
         ({"containers": []}, {}),
-        ({}, {"completionMode": "Indexed"}),
+        ({}, {"completionMode": "Indexed", "parallelism": 2}),
     ],
 )
 def test_creation_is_refused(store: Store, job: Any, template: Obj, spec: Obj) -> None:

@@ -178,7 +178,7 @@ def test_an_owner_that_never_was_makes_an_orphan_from_birth(
     child["metadata"]["ownerReferences"] = [owner]
     store.create(store.resource("cm"), child)
     assert [event.type for event in events] == ["ADDED", "DELETED"]
-    keeper = Store(VirtualClock(), collect_garbage=False)
+    keeper = Store(VirtualClock(), collect_garbage="never")
     keeper.create(keeper.resource("cm"), child)
     assert names(keeper, "cm") == ["cm"]
 

@@ -86,7 +86,7 @@ def test_label_keys_of_a_spread_constraint(store: Store, pod: MakePod) -> None:
 def test_on_the_host_network_container_ports_are_host_ports(
     store: Store, pod: MakePod, host_network: bool, ports: list[int | None]
 ) -> None:
-    listed = [{"containerPort": 80}, {"containerPort": 90, "hostPort": 9090}]
+    listed = [{"containerPort": 80}, {"containerPort": 9090, "hostPort": 9090}]
     containers = [{"name": "c", "image": "i:1", "ports": listed}]
     spec = created(store, pod(containers=containers, hostNetwork=host_network))
     assert [port.get("hostPort") for port in spec["containers"][0]["ports"]] == ports

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from providers.sim.store import StoreBadRequest
+from providers.sim.store.listkeys import named_shape
 from providers.sim.store.strategic import strategic_merge
 
 
@@ -43,7 +44,7 @@ MERGES: dict[str, tuple[str, Any, Any, Any]] = {
 @pytest.mark.parametrize("case", MERGES)
 def test_merges(case: str) -> None:
     kind, target, patch, expected = MERGES[case]
-    assert strategic_merge(target, patch, kind) == expected
+    assert strategic_merge(target, patch, named_shape(kind)) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,4 +53,4 @@ def test_merges(case: str) -> None:
 )
 def test_refuses(patch: dict[str, Any]) -> None:
     with pytest.raises(StoreBadRequest):
-        strategic_merge({"containers": [c("a")]}, patch, "Pod")
+        strategic_merge({"containers": [c("a")]}, patch, named_shape("Pod"))
