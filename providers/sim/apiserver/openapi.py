@@ -1,7 +1,7 @@
 """OpenAPI v3, enough for `kubectl explain`, `--validate` and `--dry-run=server`; of v2 the definitions.
 
-kubectl needs those of v2 to check lists. Custom resources show the schema of their definition, built-in kinds the one that
-Kubernetes publishes.
+kubectl needs those of v2 to check lists. Custom resources show the schema of their definition, built-in kinds the one
+that Kubernetes publishes.
 """
 
 from collections.abc import Iterable
