@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, get_args
 
 from agent.mirror import Mirror
@@ -22,6 +22,8 @@ from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
 from model.kinds import CapacityType
 
+SAVED_EVERY_S = 60.0
+"""After a crash the time since then is charged by the world as found."""
 LONGEST_GAP_S = 3600.0
 """A silence (the agent was down) is charged by the world as found; a longer one is not: who knows what ran."""
 
@@ -54,14 +56,15 @@ class Accounts:
         if tally is not self.tally:
             self.tally, self.local_usage = tally, tally.used()
 
-    def charge(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Bill the time since the last call; a new month starts from nothing."""
+    def charge(self, fleet: Fleet, snapshot: Snapshot, elapsed_s: float | None = None) -> None:
+        """Bill `elapsed_s`, or else the time since the last call by the clock; a new month starts from nothing."""
         now = snapshot.now_s
         month = month_of(now)
         if month != self.month:
             self.month, self.bill = month, Bill()
-        elapsed_s = now - self._until_s
-        if self._until_s and 0 < elapsed_s <= LONGEST_GAP_S:
+        if elapsed_s is None:
+            elapsed_s = now - self._until_s if self._until_s else 0.0
+        if 0 < elapsed_s <= LONGEST_GAP_S:
             self.bill = self.bill.plus(allocate(partial(payer_of, fleet), snapshot, elapsed_s))
         self._until_s = now
 
@@ -72,19 +75,26 @@ class Accounts:
 
     def dump(self) -> str:
         """Returns the books as text."""
-        return json.dumps(
-            {
-                "month": self.month,
-                "total": self.bill.total,
-                "by_team": dict(self.bill.by_team),
-                "until_s": self._until_s,
-                "usage": _dumped(self.tally),
-                "interruptions": [
-                    [pool.capacity_type, pool.instance_type, pool.zone, *memory]
-                    for pool, memory in sorted(self.interruptions.items())
-                ],
-            }
-        )
+        return json.dumps(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "month": self.month,
+            "total": self.bill.total,
+            "by_team": dict(self.bill.by_team),
+            "until_s": self._until_s,
+            "usage": _dumped(self.tally),
+            "interruptions": [
+                [pool.capacity_type, pool.instance_type, pool.zone, *memory]
+                for pool, memory in sorted(self.interruptions.items())
+            ],
+        }
+
+    def entries(self) -> str:
+        """Returns what has been written into the books, without when: it stays the same while nothing is spent."""
+        content = self._content()
+        content["usage"]["at_s"] = content["until_s"] = 0.0
+        return json.dumps(content)
 
     def restore(self, text: str) -> None:
         """Continue from what was kept; raises ValueError for anything else."""
@@ -153,12 +163,21 @@ def _amount(kept: Any) -> float:
 class Bookkeeper(Watcher):
     """Watches the brain's turns and saves the books now and then."""
 
-    def __init__(self, accounts: Accounts, save: Callable[[str], None], every_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        accounts: Accounts,
+        save: Callable[[str], None],
+        monotonic: Callable[[], float],
+        every_s: float = SAVED_EVERY_S,
+    ) -> None:
+        """`monotonic` is a clock that nobody sets: what time is billed does not depend on the time of day."""
         self.accounts = accounts
         self._save = save
+        self._monotonic = monotonic
         self._every_s = every_s
-        self._saved_at_s = 0.0
-        self._charged_at_s = 0.0
+        self._saved_at_s = -inf
+        self._saved = ""
+        self._charged_at_s: float | None = None
 
     def inform(self, mirror: Mirror) -> None:
         """Tells the mirror what the next decisions need: money spent, recent use and interruptions."""
@@ -170,9 +189,17 @@ class Bookkeeper(Watcher):
         """Counts admissions and interruptions at once, charges once a second, saves now and then."""
         self.accounts.sample(fleet, snapshot)
         self.accounts.remember(snapshot)
-        if snapshot.now_s - self._charged_at_s >= 1.0:
-            self._charged_at_s = snapshot.now_s
-            self.accounts.charge(fleet, snapshot)
-        if snapshot.now_s - self._saved_at_s >= self._every_s:
-            self._saved_at_s = snapshot.now_s
+        now_s = self._monotonic()
+        if self._charged_at_s is None or now_s - self._charged_at_s >= 1.0:
+            elapsed_s = None if self._charged_at_s is None else now_s - self._charged_at_s
+            self._charged_at_s = now_s
+            self.accounts.charge(fleet, snapshot, elapsed_s)
+        if now_s - self._saved_at_s >= self._every_s:
+            self._saved_at_s = now_s
+            self._save_what_is_new()
+
+    def _save_what_is_new(self) -> None:
+        """A fleet without machines spends nothing: the ConfigMap is left as it is then."""
+        if (entries := self.accounts.entries()) != self._saved:
+            self._saved = entries
             self._save(self.accounts.dump())

@@ -287,7 +287,7 @@ class Agent:
                 accounts.restore(kept)
         except (ValueError, KeyError) as error:
             log.warning("books_unreadable", why=str(error))
-        return Bookkeeper(accounts, reports.save_books)
+        return Bookkeeper(accounts, reports.save_books, self._clock.monotonic)
 
     def _acknowledge(self, notices: Sequence[Notice]) -> None:
         if self._notices is not None:

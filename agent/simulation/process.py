@@ -231,7 +231,7 @@ class Process:
         actuator = Actuator(api, retrier, of_day, instance="sim", layouts_at=LAYOUTS_AT)
         reports = ReportWriter(api, self.writer, of_day, world.cluster_name, "muster-system")
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
-        books = _books(reports)
+        books = _books(reports, clock)
         self.books = books
         publisher = Publisher(reports, sync, failures, SOURCE, of_day)
 
@@ -345,11 +345,11 @@ class Process:
             self._publisher.show_sync()
 
 
-def _books(reports: ReportWriter) -> Bookkeeper:
+def _books(reports: ReportWriter, clock: Clock) -> Bookkeeper:
     accounts = Accounts()
     if kept := reports.read_books():
         accounts.restore(kept)
-    return Bookkeeper(accounts, reports.save_books)
+    return Bookkeeper(accounts, reports.save_books, clock.monotonic)
 
 
 def _quietly(actuator: Actuator, announce: Announce) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.mig.layouts import is_gpu_resource
-from fleet.snapshot import Claim, Gang, Instance, Snapshot
+from fleet.snapshot import CapacityPool, Claim, Gang, Instance, InstanceOffer, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model.index import Index, derived
 from model.quantity import CPU
@@ -39,11 +39,13 @@ class Bill:
 def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, seconds: float) -> Bill:
     """Returns the bill for `seconds` of all machines that are launched and not gone yet.
 
+    Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"): not what they
+    cost when they were launched.
     `payer` returns the team that pays for a gang, from its namespace and queue; None = no team, which is `IDLE`.
     """
-    held = machines_held(snapshot)
+    held, spot = machines_held(snapshot), _spot_prices(snapshot.index, snapshot.catalog.offers)
     by_team: dict[str, int] = {}
-    for (price_usd_h, shares), count in _uses(snapshot.index, snapshot.claims, snapshot.instances, held).items():
+    for (price_usd_h, shares), count in _uses(snapshot.index, snapshot.claims, snapshot.instances, held, spot).items():
         for team, amount in _machine(price_usd_h, _paid_by(payer, shares), seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
@@ -55,14 +57,21 @@ def _uses(
     claims: Mapping[str, Claim],
     instances: Mapping[str, Instance],
     held: Mapping[str, Sequence[Gang]],
+    spot: Mapping[CapacityPool, float],
 ) -> Mapping[_Use, int]:
     """Returns how many machines there are of each price and division among queues."""
     uses: Counter[_Use] = Counter()
     for name, claim in claims.items():
         instance = instances.get(claim.instance_id)
         if claim.launched_at_s and not (instance and instance.gone):
-            uses[claim.charged_usd_h, _shares(claim, held.get(name, ()))] += 1
+            uses[spot.get(claim.capacity_pool, claim.charged_usd_h), _shares(claim, held.get(name, ()))] += 1
     return uses
+
+
+@derived()
+def _spot_prices(_index: Index, offers: tuple[InstanceOffer, ...]) -> Mapping[CapacityPool, float]:
+    """Returns what a machine of each spot capacity pool costs (USD an hour)."""
+    return {offer.pool_key: offer.price_usd_h for offer in offers if offer.capacity_type == "spot"}
 
 
 def _shares(claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[_Queue, float], ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
+from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_order_values
 from fleet.quota.build_tree import current_quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
@@ -82,12 +83,24 @@ def preemption_backs_off(gang: Gang, now_s: float) -> bool:
     return now_s < gang.eviction.at_s + pause_s
 
 
-def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
-    """Returns whether freed capacity is kept for a gang because it waits too long (Volcano's `sla-waiting-time`).
+MOVED: Final = frozenset(
+    {
+        *(Reason.UNDERUTILIZED, Reason.DRIFTED, Reason.EXPIRED, Reason.REBALANCED, Reason.PREFERRED),
+        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED),
+    }
+)
+"""Reasons for which a gang is stopped although nothing is against its running: only its machine has to go."""
 
-    It waits from its creation, or from its last eviction. Where the queue says how long everybody waits, a gang may ask
-    for later and not for sooner.
+
+def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
+    """Returns whether a gang goes before all others, and freed capacity is kept for it.
+
+    So it is where it waits too long (Volcano's `sla-waiting-time`), from its creation or its last eviction; where the
+    queue says how long everybody waits, a gang may ask for later and not for sooner. And so it is, for as long as
+    machines wait for it, with a gang that was stopped only to be moved: others would take the quota that it comes from.
     """
+    if gang.eviction is not None and gang.eviction.reason in MOVED and now_s < gang.since_s + MOVES_WITHIN_S:
+        return True
     if binding.reserve_after_s is None and gang.sla_waiting_s is None:
         return False
     queued_at_s = max(gang.created_at_s, gang.eviction.at_s if gang.eviction else 0.0)

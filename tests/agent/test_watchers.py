@@ -49,6 +49,7 @@ from fleet.snapshot import (
     Proposal,
     Snapshot,
 )
+from providers.clock import VirtualClock
 from providers.kube.batches import Replace
 from tests.support.fleets import (
     NOW,
@@ -150,11 +151,44 @@ def test_the_teams_add_up_to_the_total_whatever_the_pauses(pauses: list[float]) 
 
 def test_books_are_charged_once_a_second_and_saved_now_and_then() -> None:
     saved: list[str] = []
-    keeper = Bookkeeper(Accounts(), saved.append, every_s=30.0)
-    for tenth in range(650):
-        keeper.turned(FLEET, world(NOW + tenth / 10))
+    clock = VirtualClock(NOW)
+    keeper = Bookkeeper(Accounts(), saved.append, clock.monotonic, every_s=30.0)
+    for _ in range(650):
+        keeper.turned(FLEET, world(clock.now()))
+        clock.advance(0.1)
     assert len(saved) == 3
     assert json.loads(saved[-1])["total"] > 0
+
+
+def test_books_in_which_nothing_is_entered_are_not_saved_again() -> None:
+    saved: list[str] = []
+    clock = VirtualClock(NOW)
+    keeper = Bookkeeper(Accounts(), saved.append, clock.monotonic)
+    for machines in (0, 0, 1, 1, 0, 0):
+        for _ in range(10):
+            keeper.turned(FLEET, world(clock.now(), machines=machines))
+            clock.advance(60)
+    assert 20 <= len(saved) <= 22, "at the beginning, and once a minute as long as there is a machine"
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_what_is_charged_does_not_depend_on_who_sets_the_clock(step_s: float) -> None:
+    clock = VirtualClock(NOW)
+    keeper = Bookkeeper(Accounts(), lambda _text: None, clock.monotonic)
+    for minute in range(61):
+        keeper.turned(FLEET, world(clock.now() + (step_s if minute > 30 else 0.0)))
+        clock.advance(60)
+    assert keeper.accounts.spent_usd[IDLE] == pytest.approx(OFFERING.offer.price_usd_h, rel=1e-6)
+
+
+def test_a_spot_machine_costs_what_spot_costs_now() -> None:
+    """It was charged at the price of its launch for ever; that of spot moves every hour."""
+    spot = next(it for it in SOLD.offers if it.capacity_type == "spot")
+    claim = replace(CLAIM, capacity_pool=spot.pool_key, price_usd_h=spot.price_usd_h * 3)
+    accounts = Accounts()
+    for minute in range(61):
+        accounts.charge(FLEET, replace(world(NOW + 60 * minute), claims={"m0": claim}))
+    assert accounts.spent_usd[IDLE] == pytest.approx(spot.price_usd_h, rel=1e-6)
 
 
 FAIR = (
@@ -221,7 +255,7 @@ def test_books_from_before_use_was_kept_are_read() -> None:
 
 
 def test_an_admission_is_told_before_the_next_decision() -> None:
-    keeper, told = Bookkeeper(Accounts(), lambda _text: None), Mirror("c")
+    keeper, told = Bookkeeper(Accounts(), lambda _text: None, VirtualClock(NOW).monotonic), Mirror("c")
     keeper.turned(FAIR, world(NOW))
     keeper.turned(FAIR, replace(world(NOW + 60.1), gangs={RUNNING.uid: RUNNING}))
     keeper.inform(told)
@@ -241,7 +275,7 @@ def taken(at_s: float) -> Snapshot:
 
 def test_interruptions_are_told_before_the_next_decision_and_come_back_as_they_were_kept() -> None:
     saved: list[str] = []
-    keeper, told = Bookkeeper(Accounts(), saved.append), Mirror("c")
+    keeper, told = Bookkeeper(Accounts(), saved.append, VirtualClock(NOW).monotonic), Mirror("c")
     keeper.turned(FLEET, taken(NOW))
     keeper.inform(told)
     assert told.snapshot(NOW + 1, frozenset()).interruptions == {TAKEN: InterruptionHistory(1.0, NOW)}

@@ -1,10 +1,12 @@
 """Waiting too long, being evicted too often, and what a gang says of its end."""
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import pytest
 
+from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.quota.queue_binding import QueueBinding
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
@@ -36,6 +38,32 @@ def test_who_has_waited_too_long(
     eviction = Eviction("Preempted", "x", evicted_at_s) if evicted_at_s else None
     waits = gang(created_s=NOW - 100, sla_waiting_s=sla_waiting_s, eviction=eviction)
     assert overdue(waits, QueueBinding("q", reserve_after_s=reserve_after_s), NOW) is expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "since_s", "expected"),
+    [
+        (Reason.DRIFTED, NOW, True),
+        (Reason.UNDERUTILIZED, NOW - MOVES_WITHIN_S + 1, True),
+        (Reason.DRIFTED, NOW - MOVES_WITHIN_S, False),
+        (Reason.PREEMPTED, NOW, False),
+        (Reason.MACHINE_LOST, NOW, False),
+    ],
+)
+def test_who_was_stopped_only_to_be_moved_goes_first(reason: Reason, since_s: float, expected: bool) -> None:
+    moved = replace(gang(eviction=Eviction(reason, "x", NOW - 1)), since_s=since_s)
+    assert overdue(moved, QueueBinding("q"), NOW) is expected
+
+
+def test_whoever_waits_for_quota_does_not_get_that_of_a_gang_that_is_being_moved() -> None:
+    """It was stopped for its machine's sake, and then could not start again."""
+    world = World(FleetBuilder().priority("high", 1000).pool().team(quotas={"h100": {GPU: 8}}).queue().build())
+    world.machine("m0")
+    world.waits(gang("first", priority_class="high", priority=1000, gpu=8), gang("moved", gpu=8))
+    moved = Eviction(Reason.DRIFTED, "x", NOW - 1)
+    world.gangs["uid-moved"] = replace(world.gang("moved"), eviction=moved, since_s=NOW)
+    world.apply(cycle.decide(world.fleet, world.snapshot()))
+    assert [world.gang(name).state for name in ("first", "moved")] == [GangState.PENDING, GangState.ADMITTED]
 
 
 @pytest.mark.parametrize(
