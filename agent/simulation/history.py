@@ -45,10 +45,8 @@ class DrawnHistory:
     events: Sequence[HistoryEvent]
     active_s: float = 2700.0
     agents: int = 1
-    spot_lifetime_s: float | None = None
-    """Mean life of a spot machine until EC2 takes it back; None = for ever."""
-    latency_s: float = 0.0
-    """The most an action of the agent takes; drawn for each of them."""
+    foresees: bool = True
+    """Whether pushes are planned with foresight (see `Tempo`)."""
 
     def dump(self) -> dict[str, Any]:
         """The history as JSON."""

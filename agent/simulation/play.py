@@ -3,7 +3,7 @@
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -20,7 +20,10 @@ from agent.simulation.writes import WriteDigest
 from providers.sim.store import ApiError
 
 REST_S = 3600.0
-STILL_S = 150.0
+SHORT_REST_S = 1500.0
+"""Rest enough where all work runs: what is idle then must have gone by the end of it."""
+TEMPO = Tempo(tick_s=20.0, listing_s=20.0, attempts=3)
+STILL_S = 10 * TEMPO.tick_s
 """Ten more turns."""
 Say = Callable[[float, str], None]
 """Seconds from the beginning, and words."""
@@ -55,7 +58,7 @@ class Player:
         checker, supervisor = Checker(), Supervisor()
         self.sim = Simulation(
             catalog=sold(),
-            tempo=Tempo(tick_s=15.0, listing_s=15.0, attempts=3),
+            tempo=replace(TEMPO, foresees=history.foresees),
             more=[supervisor, checker],
             agents=history.agents,
         )
@@ -81,7 +84,9 @@ class Player:
         while self._undoing:
             self._undo()
         self.facts.rest()
-        self.sim.advance(REST_S)
+        self.sim.advance(SHORT_REST_S)
+        if self.facts.waiting():
+            self.sim.advance(REST_S - SHORT_REST_S)
         self._checker.rested()
         self.sim.advance(STILL_S)
         self._checker.ended()

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -16,6 +16,7 @@ from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
+from agent.planning import PlanJob
 from agent.publish import Publisher, ReportWriter
 from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.sources import (
@@ -30,6 +31,7 @@ from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
+from fleet.snapshot import Snapshot
 from providers.clock import Clock, SteadyClock, VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
 from providers.git.history import Lineage
@@ -71,6 +73,8 @@ class Tempo:
     resolve_s: float = 300.0
     planning_s: float = 0.0
     """How long it takes to plan a revision."""
+    foresees: bool = True
+    """Whether a plan looks ahead in the world as it is, or sees none of it: quick, and enough where no rail judges."""
     latency_s: Latency = field(default=lambda _action: 0.0)
     attempts: int = 6
     """Tries of one API call (see `RetryPolicy`); virtual time stands still between them."""
@@ -269,7 +273,7 @@ class Process:
             _SteppedSource(catalog_listener(world.cloud, put, tempo.refresh_s), now),
             _SteppedSource(self._tick, now),
         )
-        self._tick_s = tempo.tick_s
+        self._tick_s, self._foresees = tempo.tick_s, tempo.foresees
         self.turns = 0
 
     def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
@@ -283,6 +287,8 @@ class Process:
         return report.applied
 
     def _plan(self, job: Callable[[], Event]) -> None:
+        if not self._foresees and isinstance(job, PlanJob):
+            job = replace(job, snapshot=Snapshot(job.snapshot.now_s, catalog=job.snapshot.catalog))
         self._planner.submit(self._planned, job)
 
     def _planned(self, job: Callable[[], Event]) -> None:

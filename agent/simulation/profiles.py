@@ -18,6 +18,8 @@ from agent.simulation.drawing import (
 from agent.simulation.history import DrawnHistory, HistoryEvent
 
 ACTIVE_S: Final = 2700.0
+FORESEEN: Final = 0.15
+"""The share of histories whose pushes are planned with foresight, which costs more than all else."""
 Drawn = Iterator[HistoryEvent]
 
 
@@ -27,7 +29,8 @@ def drawn_history(seed: int, profile: str) -> DrawnHistory:
     docs = drawn_fleet(rng)
     events = [HistoryEvent(0.0, "push", args={"text": text_of(docs)}), *_life(rng, docs), *PROFILES[profile](rng)]
     ordered = tuple(sorted(events, key=lambda event: event.at_s))
-    return DrawnHistory(seed, profile, ordered, ACTIVE_S, agents=2 if profile == "two-agents" else 1)
+    agents = 2 if profile == "two-agents" else 1
+    return DrawnHistory(seed, profile, ordered, ACTIVE_S, agents, foresees=rng.random() < FORESEEN)
 
 
 def _at(rng: Random, begin_s: float = 1.0, end_s: float = ACTIVE_S) -> float:
@@ -81,7 +84,9 @@ def _clocks(rng: Random) -> Drawn:
         yield HistoryEvent(0.0, "clock_steps", args={"step_s": skew_s})
     for _ in range(rng.choice((1, 1, 2))):
         step_s = rng.choice((-3600.0, -90.0, -90.0, -20.0, 20.0, 90.0, 3600.0))
-        yield _event(rng, "clock_steps", step_s=step_s, back=rng.random() < 0.5, for_s=_long(rng))
+        args = {"step_s": step_s, "back": rng.random() < 0.5, "for_s": _long(rng)}
+        at_s = _at(rng, 20.0, 400.0) if rng.random() < 0.6 else _at(rng)  # most machines are bought in the beginning
+        yield HistoryEvent(at_s, "clock_steps", args=args)
     if rng.random() < 0.4:
         yield _event(rng, "clock_freezes", for_s=_short(rng))
     for kind in ("slow_boots", "never_boots"):

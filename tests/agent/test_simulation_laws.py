@@ -145,11 +145,11 @@ def test_quota_is_reckoned_with_lending_and_borrowing() -> None:
         fleet = files(pool(), org, team("t", lender, parent="org"), team("u", borrower, parent="org"), queue())
         return loaded(fleet["fleet.yaml"])
 
-    assert not excess(tree(), {"u": {cell: 24}}, "u")
-    assert excess(tree(), {"u": {cell: 25}}, "u"), "its borrowing limit"
-    assert excess(tree(), {"u": {cell: 24}, "t": {cell: 8}}, "t"), "the whole tree has 24"
-    assert excess(tree(lendingLimit={gpu: 8}), {"u": {cell: 17}}, "u"), "what is not lent cannot be borrowed"
-    assert not excess(tree(lendingLimit={gpu: 8}), {"u": {cell: 16}, "t": {cell: 8}}, "t")
+    assert not excess(tree(), {"u": {cell: 24}}, "u", {cell})
+    assert excess(tree(), {"u": {cell: 25}}, "u", {cell}), "its borrowing limit"
+    assert excess(tree(), {"u": {cell: 24}, "t": {cell: 8}}, "t", {cell}), "the whole tree has 24"
+    assert excess(tree(lendingLimit={gpu: 8}), {"u": {cell: 17}}, "u", {cell}), "what is not lent cannot be borrowed"
+    assert not excess(tree(lendingLimit={gpu: 8}), {"u": {cell: 16}, "t": {cell: 8}}, "t", {cell})
 
 
 def test_what_fails_in_a_history_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,12 +184,25 @@ class Facts:
         found = self.tables.get(str(owner.get("kind", "")), {}).get((key[0], str(owner.get("name", ""))))
         return found if found is not None and found["metadata"]["uid"] == owner.get("uid") else None
 
+    def waiting(self) -> bool:
+        """Whether some gang does not run though its job is not over."""
+        keys = [key for key in self.tables["Workload"] if not self.up(key)]
+        jobs = [job for key in keys if (job := self.job_of(key)) is not None]
+        return any(not is_over(job) for job in jobs)
+
     def up(self, key: Key) -> list[Obj]:
         """The pods of a workload that are bound and neither over nor leaving."""
         return [pod for pod in self.pods_of.get(key, {}).values() if runs(pod)]
 
 
 _KEPT = frozenset({"Node", "NodeClaim", "Workload", "Job", "JobSet", "ConfigMap"})
+
+
+def is_over(job: Obj) -> bool:
+    """Whether a Job or JobSet has ended, or is about to."""
+    over = {"Complete", "Failed", "Completed", "FailureTarget", "SuccessCriteriaMet"}
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(it["type"] in over and it["status"] == "True" for it in conditions)
 
 
 def ended(pod: Obj) -> bool:

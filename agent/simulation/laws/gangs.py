@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from agent.simulation.laws.facts import Durations, Facts, Key, Law, Obj, ended, runs
+from agent.simulation.laws.facts import Durations, Facts, Key, Law, Obj, ended, is_over, runs
 from providers.sim.controllers.matching import selects, untolerated
 from providers.sim.controllers.occupancy import allocatable_of, requests_of
 from providers.sim.controllers.scheduling import REPELLING
@@ -55,13 +55,6 @@ def wanted(facts: Facts, key: Key, pods: dict[str, Obj]) -> int:
 def _parallel(spec: Obj, done: int) -> int:
     parallelism = int(spec.get("parallelism", 1))
     return min(parallelism, int(spec.get("completions") or parallelism) - done)
-
-
-def is_over(job: Obj) -> bool:
-    """Whether a Job or JobSet has ended, or is about to."""
-    over = {"Complete", "Failed", "Completed", "FailureTarget", "SuccessCriteriaMet"}
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(it["type"] in over and it["status"] == "True" for it in conditions)
 
 
 class PodSeats(Law):

@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 
-from agent.simulation.laws.facts import Facts, Key, Law, runs
-from agent.simulation.laws.gangs import is_over
+from agent.simulation.laws.facts import Facts, Key, Law, is_over, runs
 from agent.simulation.operations import name_of
 from providers.sim.controllers.kubelet import EXIT_CODE, FAIL
 from providers.sim.store import StoreEvent

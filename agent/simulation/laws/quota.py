@@ -1,8 +1,10 @@
 """The law of quota: guarantees, lending and borrowing in the tree of teams, reckoned anew from the pods that run."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
-from agent.simulation.laws.facts import Facts, Key, Law
+from agent.simulation.laws.facts import Facts, Key, Law, Obj, runs
+from agent.simulation.laws.gangs import wanted
 from model import labels
 from model.fleet import Fleet
 from model.kinds import Team
@@ -23,29 +25,40 @@ class TeamQuota(Law):
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._started: dict[Key, int] = {}
+        self._whole: set[Key] = set()
+        """Gangs that have been whole since they started."""
 
     def changed(self, event: StoreEvent) -> None:
-        """Look when the first pod of a gang is bound."""
+        """Look when the last pod of a gang is bound."""
         pod = event.object
         if event.resource.kind != "Pod" or event.type == "DELETED" or not pod["spec"].get("nodeName"):
             return
-        if ((event.previous or {}).get("spec") or {}).get("nodeName"):
-            return
         workload = (pod["metadata"].get("labels") or {}).get(WORKLOAD, "")
         key = (pod["metadata"]["namespace"], workload)
-        if workload and len(self._facts.up(key)) == 1:
+        if key in self._whole and not runs(pod):
+            self._whole.discard(key)
+        if not workload or key in self._whole or ((event.previous or {}).get("spec") or {}).get("nodeName"):
+            return
+        if len(self._facts.up(key)) >= wanted(self._facts, key, self._facts.pods_of[key]):
+            self._whole.add(key)
             self._check(key)
 
     def _check(self, key: Key) -> None:
         excesses = []
+        cells = {cell for pod in self._facts.up(key) for cell in self._cells(pod)}
         for fleet in reversed(self._facts.recent_fleets(RECENT_S)):
-            over = excess(fleet, self._usage(fleet), self._team(fleet, key))
+            over = excess(fleet, self._usage(fleet), self._team(fleet, key), cells)
             if not over:
                 return
             excesses.append(over)
         if excesses:
             self._facts.broken(self.name, "/".join(key), f"starts beyond the quota: {excesses[0]}")
+
+    def _cells(self, pod: Obj) -> dict[Cell, int]:
+        """What a pod takes, by the pool of its node."""
+        node = self._facts.tables["Node"].get(("", pod["spec"]["nodeName"])) or {"metadata": {}}
+        pool = (node["metadata"].get("labels") or {}).get(labels.NODE_POOL, "")
+        return {(pool, resource): amount for resource, amount in requests_of(pod).items() if amount}
 
     def _team(self, fleet: Fleet, key: Key) -> str:
         workload = self._facts.tables["Workload"].get(key) or {}
@@ -58,19 +71,19 @@ class TeamQuota(Law):
         for key in self._facts.pods_of:
             team = self._team(fleet, key)
             for pod in self._facts.up(key) if team else ():
-                node = self._facts.tables["Node"].get(("", pod["spec"]["nodeName"])) or {"metadata": {}}
-                pool = (node["metadata"].get("labels") or {}).get(labels.NODE_POOL, "")
-                for resource, amount in requests_of(pod).items():
-                    used[team][pool, resource] += amount
+                for cell, amount in self._cells(pod).items():
+                    used[team][cell] += amount
         return used
 
 
-def excess(fleet: Fleet, used: dict[str, dict[Cell, int]], team: str) -> str:
-    """Why the usage of a team, or of one above it, is more than the tree allows; empty where it is not."""
-    cells = {
-        (flavor, name) for it in fleet.teams.values() for flavor, q in it.spec.quotas.items() for name in q.guaranteed
-    }
-    for flavor, resource in sorted(cells):
+def excess(fleet: Fleet, used: Mapping[str, Mapping[Cell, int]], team: str, cells: Iterable[Cell]) -> str:
+    """Why the usage of a team, or of one above it, is more of a cell than the tree allows; empty where it is not.
+
+    A resource of a flavor that no quota of the fleet names is not limited.
+    """
+    quotas = [quota for it in fleet.teams.values() for quota in it.spec.quotas.items()]
+    named = {(flavor, resource) for flavor, quota in quotas for resource in quota.guaranteed}
+    for flavor, resource in sorted(named.intersection(cells)):
         tree = _QuotaTree(fleet, (flavor, resource), used)
         at = fleet.teams.get(team)
         while at is not None:
@@ -83,7 +96,7 @@ def excess(fleet: Fleet, used: dict[str, dict[Cell, int]], team: str) -> str:
 class _QuotaTree:
     """One resource of one flavor in the tree: Kueue's resource_node.go, written down anew."""
 
-    def __init__(self, fleet: Fleet, cell: Cell, used: dict[str, dict[Cell, int]]) -> None:
+    def __init__(self, fleet: Fleet, cell: Cell, used: Mapping[str, Mapping[Cell, int]]) -> None:
         self._fleet = fleet
         self._cell = cell
         self._used = used

@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from math import ceil
 
-from agent.simulation.laws.facts import Facts, Key, Law, Obj, runs
-from agent.simulation.laws.gangs import is_over
+from agent.simulation.laws.facts import Facts, Key, Law, Obj, is_over, runs
 from agent.simulation.writes import AgentWrite
 from model.fleet import Fleet
 from model.kinds import NodePool
