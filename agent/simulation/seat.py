@@ -70,6 +70,7 @@ class AgentSeat:
         self._elector: Elector | None = None
         self._elector_due_s = 0.0
         self._lives = 0
+        self._turns_of_the_dead = 0
         self._suspended_until_s = 0.0
         self._in_flight: list[Callable[[], object]] = []
 
@@ -110,11 +111,17 @@ class AgentSeat:
         self.process = Process(self)
 
     def _lost(self, _reason: str) -> None:
-        self.process = None
+        self._turns_of_the_dead, self.process = self.turns, None
+
+    @property
+    def turns(self) -> int:
+        """How often an agent here has decided, in all its lives."""
+        return self._turns_of_the_dead + (self.process.turns if self.process is not None else 0)
 
     def end(self) -> Process | None:
         """The process is no more; what it was."""
-        process, self.process, self._elector = self.process, None, None
+        process = self.process
+        self._turns_of_the_dead, self.process, self._elector = self.turns, None, None
         return process
 
     def suspend(self, until_s: float, *, in_flight: bool) -> None:

@@ -24,6 +24,7 @@ from providers.sim.apiserver.faults import FaultRules
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulationOptions, assemble
 from providers.sim.controllers.runtime import Controller
+from providers.sim.controllers.upkeep import Upkeep
 from providers.sim.direct import ApiFaults, DirectTransport
 from providers.sim.kernel import VirtualDriver
 from providers.sim.machines import MachineTimings
@@ -85,7 +86,7 @@ class Simulation:
             shape_of=shapes_of(sold),
             feasible=can_be_cut,
             options=self._options(options),
-            more=[self.cloud, *self.seats, *more],
+            more=[self.cloud, *self.seats, Upkeep(self.store), *more],
         )
         self.health = self.world.health
         self.mig_manager = self.world.mig_manager

@@ -23,6 +23,7 @@ from providers.sim.store import (
     Resource,
     Store,
     StoreConflict,
+    StoreExpired,
     StoreInternalError,
     StoreNoSuchPage,
     StoreNotFound,
@@ -217,7 +218,11 @@ class Feed(Generic[T]):
         return Replace(objects, str(page.resource_version), tuple(skipped))
 
     def _changes(self, resource: Resource, since: int) -> Iterator[Batch[T]]:
-        entries = self._store.changes(resource, since, established=True)
+        try:
+            entries = self._store.changes(resource, since, established=True)
+        except StoreExpired:  # it was not looked at for too long
+            yield self._everything(resource)
+            return
         if not entries:
             return
         lines = b"".join(b'{"type":"%s","object":%s}\n' % (it.type.encode(), it.revision.json) for it in entries)

@@ -133,6 +133,10 @@ class Facts:
             self.pods_on[node][uid] = pod
         elif node:
             self.pods_on[node].pop(uid, None)
+        if gone and not self.pods_of.get((pod["metadata"]["namespace"], workload), True):
+            del self.pods_of[pod["metadata"]["namespace"], workload]
+        if gone and not self.pods_on.get(node, True):
+            del self.pods_on[node]
 
     def _synced(self, applied: str) -> None:
         if applied and applied != self._applied:

@@ -8,6 +8,7 @@ from agent.simulation.laws.facts import Facts, Key, Law, Obj, is_over, runs
 from agent.simulation.writes import AgentWrite
 from model.fleet import Fleet
 from model.kinds import NodePool
+from model.kinds.base import NEVER
 from providers.sim.controllers.occupancy import requests_of
 
 
@@ -21,7 +22,11 @@ class StandsStill(Law):
         self._rested = False
 
     def rested(self) -> None:
-        """From here on nothing may be written, unless work ends by itself."""
+        """From here on nothing may be written, unless work ends by itself or machines expire."""
+        fleet = self._facts.fleet
+        pools = fleet.node_pools.values() if fleet is not None else ()
+        if any(pool.spec.template.expire_after < NEVER for pool in pools):
+            return
         busy = [job for kind in ("Job", "JobSet") for job in self._facts.tables[kind].values() if not is_over(job)]
         self._rested = not any("sim.muster.dev/run-seconds" in str(job["spec"]) for job in busy)
 
@@ -103,7 +108,7 @@ class GuaranteedRuns(Law):
         limits = pool.spec.limits
         if pool.spec.sharing.mig or limits.usd_per_hour is not None or limits.resources or pool.spec.requirements:
             return False
-        if pool.spec.template.expire_after < 1e9:
+        if pool.spec.template.expire_after < NEVER:
             return False
         types = [self._facts.sim.cloud.catalog().types[name] for name in pool.spec.instance_types]
         pods = [
