@@ -154,14 +154,18 @@ class PendingQueue:
             heappop(row)
         return row[0] if row else None
 
-    def pop_overdue(self) -> Workload | None:
-        """Takes out the first overdue workload; with StrictFIFO only if it is the head."""
-        for workload in self.active() if self._overdue else ():
-            if workload.overdue:
-                return self._waiting.pop(workload.uid)
-            if self.strict:
-                break
-        return None
+    def pop_overdue(self) -> list[Workload]:
+        """Takes out all workloads that are being moved, and the first other overdue one.
+
+        The latter with StrictFIFO only if it is the head.
+        """
+        if not self._overdue:
+            return []
+        waiting = list(self.active())
+        found = [workload for workload in waiting if workload.moved]
+        others = [workload for workload in waiting if not workload.moved]
+        found += [workload for workload in others[: 1 if self.strict else None] if workload.overdue][:1]
+        return [self._waiting.pop(workload.uid) for workload in found]
 
     def put_back(self, workload: Workload, *, again: bool) -> None:
         """Puts a popped workload back: to be looked at `again`, or set aside until that is requested."""

@@ -111,9 +111,9 @@ class AdmissionScheduler(Nominator):
             holder.unsettled = True
 
     def _overdue(self) -> list[Workload]:
-        """Takes the first overdue workload out of every queue: it goes before all others, or reserves first."""
-        found = (self.pending[name].pop_overdue() for name in sorted(self.pending))
-        return sorted((workload for workload in found if workload is not None), key=order_key)
+        """Takes out of every queue whom is moved and its first overdue workload: they go first, or reserve first."""
+        found = [workload for name in sorted(self.pending) for workload in self.pending[name].pop_overdue()]
+        return sorted(found, key=lambda workload: (not workload.moved, order_key(workload)))
 
     def still_waiting(self) -> list[Workload]:
         """Returns all workloads that are still in a queue, by queue and in order."""

@@ -42,6 +42,8 @@ class Workload:
     """uid of the workload it stands in for (a scaled job's new slice): that one's usage is its own."""
     overdue: bool = False
     """Whether it has waited longer than its queue or it itself allows, so that freed capacity is reserved for it."""
+    moved: bool = False
+    """Whether it is overdue because it was stopped only to be moved: it comes before all others of its queue."""
     runs_s: float | None = None
     """Seconds it is expected to run at most; None = unknown."""
     busy: bool = False

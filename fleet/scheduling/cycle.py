@@ -40,6 +40,7 @@ from fleet.scheduling.prefilter import may_take_more, prefilter
 from fleet.scheduling.queue_order import (
     batching_refusal,
     ends_at_s,
+    is_moved,
     open_batch,
     overdue,
     pending_in_order,
@@ -140,7 +141,8 @@ class AdmissionPass:
             {self.backend.planner.tree.cell(named): amount for named, amount in usage.items()},
             gang.quota_reserved_at_s,
             ends_at_s(gang, self.snapshot.now_s),
-            leaving=gang.state is GangState.EVICTING or bool(gang.leaving),
+            leaving=(gang.state is GangState.EVICTING and not is_moved(gang, self.snapshot.now_s))
+            or bool(gang.leaving),
             protected=self._protected(gang, binding),
             unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
@@ -163,6 +165,7 @@ class AdmissionPass:
     def _workload(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
         """Returns a gang as the quota engine knows it; of a waiting one only the core has to start."""
         now = self.snapshot.now_s
+        moved = gang.state is GangState.PENDING and is_moved(gang, now)
         return Workload(
             gang.uid,
             gang.name,
@@ -173,7 +176,8 @@ class AdmissionPass:
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
             local_queue=local_queue_of(gang),
             preempts=gang.preempts and not preemption_backs_off(gang, now),
-            overdue=overdue(gang, binding, now),
+            overdue=moved or overdue(gang, binding, now),
+            moved=moved,
             runs_s=runs_s(gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
@@ -379,6 +383,10 @@ def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang
     """Returns the parts of a gang that hold capacity; one that has lost machines counts as a single part."""
     stands = seated(snapshot, gang)
     return (stands,) if gang.uid in lost else parts(stands)
+
+
+def _leaves(gang: Gang, now_s: float) -> bool:
+    return gang.state is GangState.EVICTING and not is_moved(gang, now_s)
 
 
 def _usage_of_all_parts(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:

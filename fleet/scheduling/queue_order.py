@@ -92,15 +92,22 @@ MOVED: Final = frozenset(
 """Reasons for which a gang is stopped although nothing is against its running: only its machine has to go."""
 
 
-def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
-    """Returns whether a gang goes before all others, and freed capacity is kept for it.
+def is_moved(gang: Gang, now_s: float) -> bool:
+    """Returns whether a gang was stopped only to be moved, and is on its way: for as long as machines wait for it.
 
-    So it is where it waits too long (Volcano's `sla-waiting-time`), from its creation or its last eviction; where the
-    queue says how long everybody waits, a gang may ask for later and not for sooner. And so it is, for as long as
-    machines wait for it, with a gang that was stopped only to be moved: others would take the quota that it comes from.
+    It goes before all others, who would take the quota that it comes from, and does not count as leaving.
     """
-    if gang.eviction is not None and gang.eviction.reason in MOVED and now_s < gang.since_s + MOVES_WITHIN_S:
-        return True
+    if gang.eviction is None or gang.eviction.reason not in MOVED:
+        return False
+    return gang.state is GangState.EVICTING or now_s < gang.since_s + MOVES_WITHIN_S
+
+
+def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
+    """Returns whether freed capacity is kept for a gang because it waits too long (Volcano's `sla-waiting-time`).
+
+    It waits from its creation, or from its last eviction. Where the queue says how long everybody waits, a gang may ask
+    for later and not for sooner.
+    """
     if binding.reserve_after_s is None and gang.sla_waiting_s is None:
         return False
     queued_at_s = max(gang.created_at_s, gang.eviction.at_s if gang.eviction else 0.0)

@@ -10,9 +10,9 @@ from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.quota.queue_binding import QueueBinding
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.scheduling.queue_order import ends_at_s, overdue, preemption_backs_off, runs_s
+from fleet.scheduling.queue_order import ends_at_s, is_moved, overdue, preemption_backs_off, runs_s
 from fleet.snapshot import Eviction, GangState
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang, job_of
 from tests.support.world import World
 
 
@@ -52,18 +52,26 @@ def test_who_has_waited_too_long(
 )
 def test_who_was_stopped_only_to_be_moved_goes_first(reason: Reason, since_s: float, expected: bool) -> None:
     moved = replace(gang(eviction=Eviction(reason, "x", NOW - 1)), since_s=since_s)
-    assert overdue(moved, QueueBinding("q"), NOW) is expected
+    assert is_moved(moved, NOW) is expected
 
 
 def test_whoever_waits_for_quota_does_not_get_that_of_a_gang_that_is_being_moved() -> None:
     """It was stopped for its machine's sake, and then could not start again."""
-    world = World(FleetBuilder().priority("high", 1000).pool().team(quotas={"h100": {GPU: 8}}).queue().build())
+    world = World(FleetBuilder().pool().team(quotas={"h100": {GPU: 8}}).queue().build())
     world.machine("m0")
-    world.waits(gang("first", priority_class="high", priority=1000, gpu=8), gang("moved", gpu=8))
     moved = Eviction(Reason.DRIFTED, "x", NOW - 1)
-    world.gangs["uid-moved"] = replace(world.gang("moved"), eviction=moved, since_s=NOW)
+    world.waits(gang("first", created_s=NOW - 9000, gpu=4))
+    for name in ("moved", "too"):
+        world.runs(gang(name, gpu=4), ("m0", 1))
+        world.gangs[f"uid-{name}"] = replace(world.gang(name), state=GangState.EVICTING, eviction=moved)
     world.apply(cycle.decide(world.fleet, world.snapshot()))
-    assert [world.gang(name).state for name in ("first", "moved")] == [GangState.PENDING, GangState.ADMITTED]
+    assert world.gang("first").reason == Reason.WAITING_FOR_QUOTA, "they will be back"
+    for name in ("moved", "too"):
+        world.gangs[f"uid-{name}"] = replace(world.gang(name), state=GangState.PENDING, pins=(), since_s=NOW)
+        world.jobs[f"uid-{name}"] = job_of(world.gang(name))
+    world.apply(cycle.decide(world.fleet, world.snapshot()))
+    assert world.gang("first").state == GangState.PENDING
+    assert [world.gang(name).state for name in ("moved", "too")] == [GangState.ADMITTED] * 2
 
 
 @pytest.mark.parametrize(
