@@ -93,7 +93,7 @@ def test_a_file_without_an_adapter_fails(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["kubernetes", str(COPIED.parent)]) == 0
+    assert main(["kubernetes", str(COPIED)]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in said[:-1]] == [
         "family",

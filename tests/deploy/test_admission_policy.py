@@ -12,8 +12,8 @@ import yaml
 from providers.kube.objects import DECODERS, decode_pod
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
 from providers.kube.objects.names import VOLCANO_GROUP
+from providers.sim.store.cel import evaluate
 from providers.sim.store.jsonpatch import json_patch
-from tests.support.cel import evaluate
 from tests.support.work import POD_SETS, manifest, pod
 
 Obj = dict[str, Any]

@@ -88,7 +88,7 @@ def _newest_first(group_version: str) -> tuple[bool, str]:
 def api_resources(group_version: str, resources: Iterable[Resource]) -> dict[str, Any] | None:
     """The answer of `/apis/<group>/<version>`, or None when it is not served."""
     rows: list[dict[str, Any]] = []
-    for resource in resources:
+    for resource in sorted(resources, key=lambda it: it.plural):
         if resource.api_version == group_version:
             rows.append(_row(resource))
             rows += [_subrow(resource, name) for name in sorted(resource.subresources)]

@@ -102,6 +102,11 @@ def perform(store: Store, clock: Clock, call: Call) -> VerbAnswer:
 def _create(store: Store, call: Call) -> VerbAnswer:
     check = field_check(call.query)
     obj = check.of_body(call.resource, call.object(), call.body)
+    if not call.body.strip():
+        raise StoreBadRequest(
+            f"the object provided is unrecognized (must be of type {call.resource.kind}): couldn't get version/kind; "
+            "json parse error: unexpected end of JSON input (<empty>)"
+        )
     result = store.create(
         call.resource, obj, namespace=call.route.namespace, dry_run=call.dry_run, field_manager=call.manager
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from providers.sim.store import crds, jobs, pods
 from providers.sim.store.errors import cause
+from providers.sim.store.mutating import POLICIES, defaulted_policy
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.podplacement import Lookup
 from providers.sim.store.pods import defaulted_spec
@@ -165,6 +166,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     "persistentvolumes": _unbound,
     "persistentvolumeclaims": _unbound,
     "storageclasses.storage.k8s.io": _storage_class,
+    POLICIES: lambda _, obj, __: defaulted_policy(obj),
     "secrets": _secret,
     "services": _defaults(type="ClusterIP", sessionAffinity="None"),
     "deployments.apps": _workload(replicas=1, strategy=_ROLLING, revisionHistoryLimit=10, progressDeadlineSeconds=600),
@@ -188,5 +190,5 @@ _ON_UPDATE: dict[str, OnUpdate] = {
     "secrets": _secret_change,
     "jobs.batch": jobs.updated_job,
     "jobsets.jobset.x-k8s.io": jobs.updated_jobset,
-    "customresourcedefinitions.apiextensions.k8s.io": lambda resource, new, _: crds.admitted(resource, new),
+    "customresourcedefinitions.apiextensions.k8s.io": crds.admitted,
 }

@@ -58,6 +58,12 @@ class StoreForbidden(ApiError):
     reason = "Forbidden"
 
 
+class StorePolicyDenied(StoreForbidden):
+    """An admission policy that fails and may not: 403, with the reason of what is invalid."""
+
+    reason = "Invalid"
+
+
 class StoreNotFound(ApiError):
     """No such object, or no such resource."""
 

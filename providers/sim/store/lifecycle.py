@@ -179,7 +179,7 @@ class Lifecycle:
             begun = start if start is not None else self._clock.now()
             wanted["deletionTimestamp"] = timestamp(begun + grace_s)
             wanted["deletionGracePeriodSeconds"] = grace_s
-            if "generation" in meta:
+            if "generation" in meta and "deletionTimestamp" not in meta:
                 wanted["generation"] = meta["generation"] + 1
         if wanted == meta:
             return obj

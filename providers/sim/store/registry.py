@@ -81,6 +81,10 @@ class Registry:
         """The resource of that kind, plural, singular or short name; the first one added wins. KeyError if none."""
         return self._by_name[name, group]
 
+    def known(self, key: str) -> Resource | None:
+        """The resource named `plural.group`, or None."""
+        return self._by_key.get(key)
+
     def served(self, group: str, version: str, plural: str) -> Resource | None:
         """The resource behind `/apis/<group>/<version>/<plural>`."""
         resource = self._by_name.get((plural, group))

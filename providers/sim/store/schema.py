@@ -66,6 +66,8 @@ def pruned(value: Any, schema: Schema, *, root: bool = True) -> Any:
         if embedded and key in _ROOT_FIELDS:
             result[key] = below
         elif key in known:
+            if below is None and not known[key].get("nullable") and known[key].get("type"):
+                continue  # null is as good as nothing where the schema does not allow it
             result[key] = pruned(below, known[key], root=False)
         elif isinstance(extra, dict):
             result[key] = pruned(below, extra, root=False)
@@ -181,7 +183,7 @@ def _map_faults(value: Schema, schema: Schema, path: str) -> Iterator[Fault]:
     if len(value) < schema.get("minProperties", 0):
         yield cause(path, f"Invalid value: should have at least {schema['minProperties']} properties")
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
-    for key, below in value.items():
+    for key, below in sorted(value.items()):
         child = properties.get(key) or (extra if isinstance(extra, dict) else None)
         if child:
             yield from faults(below, child, f"{path}.{key}".lstrip("."))
@@ -216,6 +218,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _text_faults(value: str, schema: Schema, where: str) -> Iterator[Fault]:
     if len(value) > schema.get("maxLength", len(value)):
         yield cause(where, f"Too long: may not be more than {schema['maxLength']} bytes", "FieldValueTooLong")
+        return
     if len(value) < schema.get("minLength", 0):
         text = f'Invalid value: "{value}": {where} in body should be at least {schema["minLength"]} chars long'
         yield cause(where, text)
@@ -224,7 +227,8 @@ def _text_faults(value: str, schema: Schema, where: str) -> Iterator[Fault]:
         yield cause(where, f"Invalid value: \"{value}\": {where} in body should match '{pattern}'")
     expected = _FORMATS.get(schema.get("format", ""))
     if expected and not _pattern(expected).fullmatch(value):
-        yield cause(where, f'Invalid value: "{value}": {where} in body must be of type {schema["format"]}: "{value}"')
+        text = f'Invalid value: "{value}": {where} in body must be of type {schema["format"]}: "{value}"'
+        yield cause(where, text, "FieldValueTypeInvalid")
 
 
 def _number_faults(value: float, schema: Schema, where: str) -> Iterator[Fault]:
@@ -249,6 +253,10 @@ def _combined_faults(value: Any, schema: Schema, path: str) -> Iterator[Fault]:
         yield cause(where, "Invalid value: must validate at least one schema (anyOf)")
     exact = [not any(faults(value, part, path)) for part in schema.get("oneOf") or ()]
     if exact and sum(exact) != 1:
-        yield cause(where, f"Invalid value: must validate one and only one schema (oneOf), found {sum(exact)} valid")
+        count = f"Found {sum(exact)} valid alternatives" if any(exact) else "Found none valid"
+        text = f'"{where}" must validate one and only one schema (oneOf). {count}'
+        yield cause("<nil>", f'Invalid value: "": {text}')
+        if not any(exact):
+            yield from faults(value, schema["oneOf"][0], path)
     if "not" in schema and not any(faults(value, schema["not"], path)):
         yield cause(where, "Invalid value: must not validate the schema (not)")

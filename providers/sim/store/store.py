@@ -10,6 +10,7 @@ from providers.clock import Clock
 from providers.sim.store import scale as scaling
 from providers.sim.store.admission import admit_change, admit_new, admit_status, with_parts
 from providers.sim.store.apply import Writer, applied_object, updated_ownership
+from providers.sim.store.celrules import custom_faults
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
 from providers.sim.store.disruption import spent_budget
 from providers.sim.store.endpoints import (
@@ -35,6 +36,7 @@ from providers.sim.store.errors import (
 )
 from providers.sim.store.ledger import Key
 from providers.sim.store.lifecycle import Lifecycle, Propagation
+from providers.sim.store.mutating import MutatingPolicies
 from providers.sim.store.objects import (
     Identities,
     Obj,
@@ -83,6 +85,7 @@ class Store(StoredObjects):
         self._clock = clock
         self._identities = Identities(seed)
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
+        self._policies = MutatingPolicies(self._held, lambda name: self._lookup("namespaces", "", name))
         self._ledger.listen(self._definition_changed, self._by_key(CRD_KEY))
         for name in _NAMESPACES:
             self.create(self._by_key("namespaces"), {"metadata": {"name": name}})
@@ -257,6 +260,15 @@ class Store(StoredObjects):
     def _writer(self, resource: Resource, manager: str, subresource: str = "") -> Writer:
         return Writer(manager, resource.api_version, self._now(), subresource)
 
+    def _ending_kinds(self) -> set[str]:
+        definitions = self._held(CRD_KEY)
+        return {it["metadata"]["name"] for it in definitions if "deletionTimestamp" in it["metadata"]}
+
+    def _held(self, resource_key: str) -> list[Obj]:
+        """Every object of a resource that may not be served."""
+        resource = self._registry.known(resource_key)
+        return [revision.obj for _, revision in self._ledger.table(resource).scan()] if resource else []
+
     def _lookup(self, resource_key: str, namespace: str, name: str) -> Obj | None:
         held = self._ledger.table(self._by_key(resource_key)).get((namespace, name))
         return held.obj if held else None
@@ -281,6 +293,7 @@ class Store(StoredObjects):
         obj = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
             obj.pop("status", None)
+        obj = self._policies.mutated(resource, obj, None)
         obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
         if self._ledger.table(resource).get(key):
             raise StoreAlreadyExists(f'{qualified(resource)} "{key[1]}" already exists', details(resource, key[1]))
@@ -313,6 +326,9 @@ class Store(StoredObjects):
             return
         if self._ledger.table(self._by_key("namespaces")).get(("", namespace)) is None:
             raise StoreNotFound(f'namespaces "{namespace}" not found', {"name": namespace, "kind": "namespaces"})
+        if resource.custom and resource.key in self._ending_kinds():
+            text = "create not allowed while custom resource definition is terminating"
+            raise StoreForbidden(f'{qualified(resource)} "{name}" is forbidden: {text}', details(resource, name))
         if self._lifecycle.terminating(namespace):
             raise StoreForbidden(
                 f'{qualified(resource)} "{name}" is forbidden: unable to create new content in namespace {namespace} '
@@ -327,19 +343,22 @@ class Store(StoredObjects):
                 },
             )
 
-    def _conforming(self, resource: Resource, obj: Obj) -> Obj:
+    def _conforming(self, resource: Resource, obj: Obj, old: Obj | None = None) -> Obj:
         if resource.schema is None:
             return obj
         obj = defaulted(pruned(obj, resource.schema), resource.schema)
-        if problems := list(faults(obj, resource.schema)):
+        problems = list(faults(obj, resource.schema))
+        problems += custom_faults(resource, obj, old, problems)
+        if problems:
             raise invalid(resource, obj["metadata"]["name"], *problems)
         return obj
 
     def _replace(self, resource: Resource, key: Key, new: Obj, writer: Writer, *, dry_run: bool) -> Obj:
         current = self.read(resource, key[1], key[0]).obj
         view = endpoint_view(resource, new, current, writer.subresource)
-        obj = self._conforming(resource, view)
+        obj = self._conforming(resource, view, current)
         if not writer.subresource:
+            obj = self._policies.mutated(resource, obj, current)
             obj = admit_change(resource, obj, current)
         elif writer.subresource == "status":
             obj = admit_status(resource, obj, current)

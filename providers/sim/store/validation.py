@@ -10,6 +10,7 @@ from typing import Any, Final
 from providers.sim.store.affinity import selector_faults
 from providers.sim.store.amounts import node_faults
 from providers.sim.store.errors import cause
+from providers.sim.store.mutating import BINDINGS, POLICIES, binding_faults, policy_faults
 from providers.sim.store.naming import Fault, invalid_value, label_value, qualified_name
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import required, unsupported
@@ -168,6 +169,8 @@ def _priority_class(new: Obj, old: Obj | None) -> Iterator[Fault]:
 
 
 _RULES: Final[dict[str, Rule]] = {
+    POLICIES: policy_faults,
+    BINDINGS: binding_faults,
     "events": _event,
     "events.events.k8s.io": _new_event,
     "nodes": _node,

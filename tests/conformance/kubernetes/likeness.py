@@ -21,6 +21,7 @@ _LEFT_OUT: Final = frozenset(
         "compiler",
         "platform",
         "time",
+        "description",
     }
 )
 _NAMED = re.compile(r"\{(rv|uid|cont)(\d+)\}")
@@ -87,8 +88,8 @@ def _of_maps(expected: dict[str, Any], got: dict[str, Any], names: RecordedNames
     more = [key for key in got if key not in expected and key not in _LEFT_OUT and not listed]
     if more:
         return f"{path}: also {', '.join(f'{key}={got[key]!r}' for key in more)}"
-    missing = [key for key in expected if key not in got]
+    missing = [key for key in expected if key not in got and key not in _LEFT_OUT]
     if missing:
         return f"{path}: without {', '.join(f'{key}={expected[key]!r}' for key in missing)}"
-    found = (difference(expected[key], got[key], names, f"{path}.{key}") for key in expected)
+    found = (difference(expected[key], got[key], names, f"{path}.{key}") for key in expected if key in got)
     return next(filter(None, found), "")

@@ -1,20 +1,23 @@
-"""As much of CEL as our admission policies are written in, evaluated on plain JSON.
+"""As much of CEL as admission policies and the rules of custom kinds are mostly written in, evaluated on plain JSON.
 
-Fields, indexes, literals, `? :`, `&& || !`, comparisons, `in`, `+`, `has`, `size`, `string`, `startsWith`, the macros
-`exists`, `filter` and `map`, `jsonpatch.escapeKey`, and messages (`JSONPatch{...}`), which become dicts. Anything else
-is a SyntaxError, a missing field a KeyError, as the API server would refuse it.
+Fields, indexes, literals, `? :`, `&& || !`, comparisons, `in`, `+ -`, `has`, `size`, `string`, `int`, `startsWith`,
+`endsWith`, `contains`, `matches`, the macros `all`, `exists`, `filter` and `map`, `jsonpatch.escapeKey`, and messages
+(`JSONPatch{...}`), which become dicts. Anything else is a SyntaxError, a missing field a KeyError.
 """
 
 import json
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 Env = Mapping[str, Any]
 Eval = Callable[[Env], Any]
 
-_TOKEN = re.compile(r'\s*(?:(\d+)|("(?:[^"\\]|\\.)*")|([A-Za-z_]\w*)|(&&|\|\||[=!<>]=|[?:.,()\[\]{}!<>+]))')
+_TOKEN = re.compile(
+    r"""\s*(?:(\d+)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|([A-Za-z_]\w*)|(&&|\|\||[=!<>]=|[?:.,()\[\]{}!<>+-]))"""
+)
 _COMPARE = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -26,10 +29,14 @@ _COMPARE = {
 }
 _METHODS: Mapping[str, Callable[..., Any]] = {
     "startsWith": lambda text, prefix: text.startswith(prefix),
+    "endsWith": lambda text, suffix: text.endswith(suffix),
+    "contains": lambda text, part: part in text,
+    "matches": lambda text, pattern: re.search(pattern, text) is not None,
     "escapeKey": lambda _library, key: key.replace("~", "~0").replace("/", "~1"),
 }
-_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"size": len, "string": str}
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"size": len, "string": str, "int": int}
 _MACROS: Mapping[str, Callable[[list[Any], Callable[[Any], Any]], Any]] = {
+    "all": lambda items, test: all(test(item) for item in items),
     "exists": lambda items, test: any(test(item) for item in items),
     "filter": lambda items, test: [item for item in items if test(item)],
     "map": lambda items, make: [make(item) for item in items],
@@ -38,11 +45,27 @@ _MACROS: Mapping[str, Callable[[list[Any], Callable[[Any], Any]], Any]] = {
 
 def evaluate(expression: str, **variables: Any) -> Any:
     """The value of an expression."""
+    return compiled(expression)({"jsonpatch": None, "Object": None, **variables})
+
+
+@lru_cache(maxsize=1024)
+def compiled(expression: str) -> Eval:
+    """What computes the expression. SyntaxError where it cannot be read."""
     parser = _Parser(expression)
     value = parser.expression()
     if parser.token:
         raise SyntaxError(f"unexpected {parser.token!r} in {expression}")
-    return value({"jsonpatch": None, **variables})
+    return value
+
+
+def constant_type(expression: str) -> str:
+    """The type of an expression without variables, in the words of CEL; empty where it has some."""
+    try:
+        value = compiled(expression)({"jsonpatch": None, "Object": None})
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+        return ""
+    names = {bool: "bool", int: "int", str: "string", dict: "map", list: "list"}
+    return names.get(type(value), "")
 
 
 class _Parser:
@@ -100,8 +123,9 @@ class _Parser:
 
     def _sum(self) -> Eval:
         left = self._unary()
-        while self.skips("+"):
-            left = _applied(operator.add, left, self._unary())
+        while self.token in {"+", "-"}:
+            sign = operator.add if self.take() == "+" else operator.sub
+            left = _applied(sign, left, self._unary())
         return left
 
     def _unary(self) -> Eval:
@@ -119,7 +143,12 @@ class _Parser:
                 continue
             self.take(".")
             name = self.take()
-            value = self._call(name, value) if self.skips("(") else _field(value, name)
+            if not name.isidentifier():
+                raise SyntaxError(f"mismatched input '{name}'")
+            if self.skips("{"):
+                value = self._pairs(self.take)
+            else:
+                value = self._call(name, value) if self.skips("(") else _field(value, name)
         return value
 
     def _call(self, name: str, target: Eval) -> Eval:
@@ -130,31 +159,40 @@ class _Parser:
             self.take(")")
             macro = _MACROS[name]
             return lambda env: macro(target(env), lambda item: body({**env, variable: item}))
-        (argument,) = self._until(")")
-        return _applied(_METHODS[name], target, argument)
+        arguments = self._until(")")
+        if name == "size" and not arguments:
+            return lambda env: len(target(env))
+        if name not in _METHODS or len(arguments) != 1:
+            raise SyntaxError(f"undeclared reference to '{name}'")
+        return _applied(_METHODS[name], target, arguments[0])
 
     def _primary(self) -> Eval:
-        token = self.take()
-        if token == "(":
+        word = self.take()
+        if word == "(":
             inner = self.expression()
             self.take(")")
             return inner
-        if token == "[":
+        if word == "[":
             items = self._until("]")
             return lambda env: [item(env) for item in items]
-        if token == "{":
+        if word == "{":
             return self._pairs(lambda: json.loads(self.take()))
-        if token[0] == '"' or token.isdigit() or token in {"true", "false"}:
-            constant = json.loads(token)
+        if word[0] == "'":
+            word = json.dumps(word[1:-1].replace("\\'", "'"))
+        if word[0] == '"' or word.isdigit() or word in {"true", "false", "null"}:
+            constant = json.loads(word)
             return lambda _env: constant
-        return self._named(token)
+        return self._named(word)
 
     def _named(self, name: str) -> Eval:
         if self.skips("{"):
             return self._pairs(self.take)
         if not self.skips("("):
             return lambda env: env[name]
-        (argument,) = self._until(")")
+        arguments = self._until(")")
+        if len(arguments) != 1 or (name != "has" and name not in _FUNCTIONS):
+            raise SyntaxError(f"undeclared reference to '{name}'")
+        argument = arguments[0]
         if name == "has":
             return _exists(argument)
         function = _FUNCTIONS[name]

@@ -1,0 +1,104 @@
+"""What makes the schema of a custom kind structural, and its rules and defaults sound.
+
+Source: apiextensions-apiserver `pkg/apiserver/schema` (validation.go, defaulting), `pkg/apis/apiextensions/validation`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from providers.sim.store.cel import compiled, constant_type
+from providers.sim.store.errors import cause
+from providers.sim.store.naming import Fault
+from providers.sim.store.podspec import required
+from providers.sim.store.schema import faults as value_faults
+
+Schema = dict[str, Any]
+_OPEN: Final = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+_FIELD: Final = re.compile(r"\b(?:self|oldSelf)\.([A-Za-z_]\w*)")
+
+
+def structural_faults(schema: Schema, path: str) -> Iterator[Fault]:
+    """What is wrong with a whole schema."""
+    if not schema.get("type"):
+        yield required(f"{path}.type", "must not be empty at the root")
+    yield from _below(schema, path)
+
+
+def _below(schema: Schema, path: str) -> Iterator[Fault]:
+    yield from _list_faults(schema, path)
+    if "default" in schema:
+        for fault in value_faults(schema["default"], {**schema, "nullable": schema.get("nullable", False)}):
+            text = fault["message"].replace("<root> in body", " in body")
+            yield cause(f"{path}.default", text, fault["reason"])
+    for i, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        yield from _rule_faults(rule, schema, f"{path}.x-kubernetes-validations[{i}].rule")
+    for name, part in (schema.get("properties") or {}).items():
+        yield from _part(part, f"{path}.properties[{name}]")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from _part(schema[word], f"{path}.{word}")
+
+
+def _part(schema: Any, path: str) -> Iterator[Fault]:
+    if not isinstance(schema, dict):
+        return
+    if not schema.get("type") and not any(schema.get(word) for word in _OPEN):
+        kind = "items" if path.endswith(".items") else "fields"
+        yield required(
+            f"{path}.type", f"must not be empty for specified {'array' if kind == 'items' else 'object'} {kind}"
+        )
+    yield from _below(schema, path)
+
+
+def _list_faults(schema: Schema, path: str) -> Iterator[Fault]:
+    if schema.get("type") != "array":
+        return
+    items, keys = schema.get("items"), schema.get("x-kubernetes-list-map-keys") or ()
+    if items is None:
+        yield required(f"{path}.items", "must be specified")
+    if schema.get("x-kubernetes-list-type") != "map":
+        return
+    if not keys:
+        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
+    body = items if isinstance(items, dict) else {}
+    for key in keys:
+        field = (body.get("properties") or {}).get(key) or {}
+        if key not in (body.get("required") or ()) and "default" not in field:
+            text = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+            yield required(f"{path}.items.properties[{key}].default", text)
+
+
+def _rule_faults(rule: Schema, schema: Schema, path: str) -> Iterator[Fault]:
+    text = rule.get("rule") or ""
+    if not text.strip():
+        yield required(path, "rule is not specified")
+        return
+    shown = {"Rule": text, "Message": rule.get("message", ""), "MessageExpression": rule.get("messageExpression", "")}
+    more = {"Reason": rule.get("reason"), "FieldPath": rule.get("fieldPath", ""), "OptionalOldSelf": None}
+    value = json.dumps({**shown, **more}, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+    unknown = _unknown_field(text, schema)
+    if unknown:
+        name, at = unknown
+        where = f"ERROR: <input>:1:{at}: undefined field '{name}'\n | {text}\n | {'.' * (at - 1)}^"
+        yield cause(path, f"Invalid value: {value}: compilation failed: {where}")
+        return
+    try:
+        compiled(text)
+    except SyntaxError:
+        return  # more of CEL than is understood here: not evaluated either
+    if constant_type(text) not in ("", "bool"):
+        yield cause(path, f"Invalid value: {value}: cel expression must evaluate to a bool")
+
+
+def _unknown_field(text: str, schema: Schema) -> tuple[str, int] | None:
+    """A field of `self` that the schema does not have, and the column where its dot stands."""
+    if schema.get("type") != "object" or schema.get("additionalProperties"):
+        return None
+    for match in _FIELD.finditer(text):
+        called = text[match.end() :].lstrip().startswith("(")
+        known = match[1] in (schema.get("properties") or {}) or match[1] in ("metadata", "apiVersion", "kind")
+        if not called and not known:
+            return match[1], match.start(1)
+    return None
