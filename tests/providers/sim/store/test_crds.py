@@ -23,7 +23,11 @@ def definition(**version: Any) -> Obj:
                         "type": "array",
                         "x-kubernetes-list-type": "map",
                         "x-kubernetes-list-map-keys": ["id"],
-                        "items": {"type": "object", "properties": {"id": {"type": "integer"}, "v": {"type": "string"}}},
+                        "items": {
+                            "type": "object",
+                            "required": ["id"],
+                            "properties": {"id": {"type": "integer"}, "v": {"type": "string"}},
+                        },
                     },
                     "words": {"type": "array", "items": {"type": "string"}},
                 },

@@ -76,8 +76,8 @@ FAULTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"size": 3, "when": "2026-01-02T03:04:05Z"}, []),
     ({"size": 3, "when": "tomorrow"}, ["spec.when"]),
     ({"size": 3, "one": {"x": 1}}, []),
-    ({"size": 3, "one": {"x": 1, "y": 1}}, ["spec.one"]),
-    ({"size": 3, "one": {}}, ["spec.one"]),
+    ({"size": 3, "one": {"x": 1, "y": 1}}, ["<nil>"]),
+    ({"size": 3, "one": {}}, ["<nil>", "spec.one.x"]),
     ({"size": 3, "not": 7}, ["spec.not"]),
 ]
 
