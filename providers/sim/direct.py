@@ -152,7 +152,10 @@ class DirectTransport(KubeTransport):
         resource, route = self._route(path)
         effects = self.rules.refuse(route.verb(method, {}), resource.key)
         raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
-        words = {name: str(value) for name, value in query.items()}
+        words = {
+            "fieldValidation": "Ignore",
+            **{name: str(value) for name, value in query.items()},
+        }  # nobody reads warnings
         call = Call(_METHODS[method], resource, route, words, raw, content_type, FIELD_MANAGER)
         return msgspec.json.encode(perform(self._store, self._clock, call).obj), effects
 

@@ -15,7 +15,7 @@ from tests.support.shared import shared_path
 FOLDER = Path(__file__).parent / "data" / "kubernetes"
 CASES = list(lines_of(FOLDER / "apiserver.jsonl"))
 COMMANDS = list(lines_of(FOLDER / "kubectl.jsonl"))
-LEAST_WHOLE, LEAST_SAID = 0.88, 0.75
+LEAST_WHOLE, LEAST_SAID = 0.9, 0.8
 
 
 def wrong(results: list[Result]) -> list[str]:

@@ -93,7 +93,7 @@ def _match_faults(query: Mapping[str, str], *, watch: bool) -> list[Fault]:
     faults = [cause("resourceVersionMatch", f"Forbidden: {text}", "FieldValueForbidden") for text in found]
     known = ("NotOlderThan",) if watch else _EXACT
     if match and match not in known:
-        listed = ", ".join(f'"{it}"' for it in known)
+        listed = ", ".join(f'"{it}"' for it in (known if watch else (*known, "")))
         text = f'Unsupported value: "{match}": supported values: {listed}'
         faults.append(cause("resourceVersionMatch", text, "FieldValueNotSupported"))
     if match == "Exact" and query.get("resourceVersion") == "0" and not watch:

@@ -133,10 +133,7 @@ def _update(store: Store, call: Call) -> VerbAnswer:
 def _patch(store: Store, call: Call) -> VerbAnswer:
     patch_type = _PATCH_TYPES.get(call.content_type)
     if patch_type is None:
-        raise StoreUnsupportedMediaType(
-            "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(_PATCH_TYPES)
-        )
+        raise StoreUnsupportedMediaType("415: Unsupported Media Type")
     patch, check = call.value(), field_check(call.query)
     route, before = call.route, store.resource_version
     applying = patch_type is PatchType.APPLY

@@ -186,6 +186,8 @@ _ON_CREATE: dict[str, OnCreate] = {
 }
 _ON_UPDATE: dict[str, OnUpdate] = {
     "pods": updated_pod,
+    "events": lambda _, new, __: {**_EVENT, **new},
+    "events.events.k8s.io": lambda _, new, __: {**_NEW_EVENT, **new},
     "configmaps": _frozen_data,
     "secrets": _secret_change,
     "jobs.batch": jobs.updated_job,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from providers.sim.store.errors import (
+    StoreAlreadyExists,
     StoreBadRequest,
     StoreConflict,
     StoreNotFound,
@@ -76,7 +77,12 @@ def check_preconditions(resource: Resource, current: Obj, uid: str | None, resou
     if resource_version and not resource_version.isdecimal():
         raise StoreUnknownError(f'strconv.ParseUint: parsing "{resource_version}": invalid syntax')
     if uid and uid != meta["uid"]:
-        problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
+        group = f"{resource.group}/" if resource.custom else ""
+        place = "/".join(filter(None, (f"{group}{resource.plural}", meta.get("namespace"), meta["name"])))
+        problem = (
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
+        )
     elif resource_version not in (None, "", "0", meta["resourceVersion"]):
         problem = "the object has been modified; please apply your changes to the latest version and try again"
     if problem:
@@ -89,8 +95,14 @@ def ending_faults(meta: Obj, held: Obj) -> list[dict[str, str]]:
     added = [name for name in meta.get("finalizers") or () if name not in (held.get("finalizers") or ())]
     if not added or "deletionTimestamp" not in held:
         return []
-    text = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+    told = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    text = f"Forbidden: {told} {_go_texts(added)}"
     return [cause("metadata.finalizers", text, "FieldValueForbidden")]
+
+
+def _go_texts(texts: list[str]) -> str:
+    """A list of texts as Go prints it."""
+    return "[]string{" + ", ".join(f'"{text}"' for text in texts) + "}"
 
 
 def check_patchable(resource: Resource, *, strategic: bool) -> None:
@@ -119,6 +131,12 @@ def details(resource: Resource, name: str) -> dict[str, Any]:
     """`Status.details` of an object."""
     said = {"name": name, "group": resource.group, "kind": resource.plural}
     return {key: value for key, value in said.items() if value}
+
+
+def already_exists(resource: Resource, name: str, held: Obj) -> StoreAlreadyExists:
+    """The 409 of a name that is taken, perhaps by an object that is on its way out."""
+    ending = "object is being deleted: " if "deletionTimestamp" in held["metadata"] else ""
+    return StoreAlreadyExists(f'{ending}{qualified(resource)} "{name}" already exists', details(resource, name))
 
 
 def not_found(resource: Resource, name: str) -> StoreNotFound:

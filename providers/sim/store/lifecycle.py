@@ -72,11 +72,19 @@ class Lifecycle:
             return obj  # a deletion under way is only hastened by who says so
         grace = delete_grace_s(obj, grace_s) if resource.key == "pods" else 0
         if not finalizers and not grace:
-            return self.remove(resource, key, obj)
+            ended = {**obj, "metadata": self._ended_at_once(meta)} if resource.key == "pods" else obj
+            return self.remove(resource, key, ended)
         marked = self._mark(resource, key, obj, finalizers, grace)
         if _FOREGROUND in finalizers and not self._deferred:
             self._delete_blocking(uid)
         return marked
+
+    def _ended_at_once(self, meta: Obj) -> Obj:
+        """The metadata of a pod that goes without grace: its last state says when."""
+        if "deletionTimestamp" in meta:
+            return {**meta, "deletionGracePeriodSeconds": 0}
+        ending = {"deletionTimestamp": timestamp(self._clock.now()), "deletionGracePeriodSeconds": 0}
+        return {**meta, **ending, "generation": meta.get("generation", 0) + 1}
 
     def remove(self, resource: Resource, key: Key, obj: Obj) -> Obj:
         """Take the object away now."""

@@ -128,12 +128,21 @@ def field_value(obj: dict[str, Any], path: str) -> str:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if value is None:
-        return "false" if path == "spec.unschedulable" else ""
+        return "false" if path in ("spec.unschedulable", "spec.hostNetwork") else ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if path == "source" and isinstance(value, dict):
         return str(value.get("component", ""))
     return str(value)
+
+
+def _unsupported(resource: Resource, path: str) -> str:
+    """The words for a field that a kind is not selected by; kinds without fields of their own say so otherwise."""
+    if resource.key == "jobs.batch":
+        return f'field label "{path}" not supported for {resource.kind}'
+    if resource.key in _FIELDS or resource.custom:
+        return f"field label not supported: {path}"
+    return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def field_predicate(resource: Resource, text: str) -> Predicate | None:
@@ -145,7 +154,7 @@ def field_predicate(resource: Resource, text: str) -> Predicate | None:
             raise StoreBadRequest(f"invalid selector: '{text}'; can't understand '{piece}'")
         path = match["path"]
         if path not in _EVERY and path not in _FIELDS.get(resource.key, ()) and path not in resource.selectable_fields:
-            raise StoreBadRequest(f"field label not supported: {path}")
+            raise StoreBadRequest(_unsupported(resource, path))
         terms.append((path, match["op"] != "!=", match["value"]))
     if not terms:
         return None

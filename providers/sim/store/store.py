@@ -15,6 +15,7 @@ from providers.sim.store.crds import CRD_KEY, defined_resource, established
 from providers.sim.store.disruption import spent_budget
 from providers.sim.store.endpoints import (
     CREATED_BY_UPDATE,
+    already_exists,
     check_name,
     check_preconditions,
     check_same_uid,
@@ -296,7 +297,7 @@ class Store(StoredObjects):
         obj = self._policies.mutated(resource, obj, None)
         obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
         if self._ledger.table(resource).get(key):
-            raise StoreAlreadyExists(f'{qualified(resource)} "{key[1]}" already exists', details(resource, key[1]))
+            raise already_exists(resource, key[1], self.get(resource, key[1], key[0]))
         if resource.key == CRD_KEY:
             obj["status"] = established(obj, writer.time)
         if writer.operation == "Update":

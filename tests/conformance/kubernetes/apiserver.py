@@ -183,7 +183,15 @@ def _read(answer: HttpAnswer, *, watch: bool) -> Any:
     return {"text": text.removesuffix("\n") if text == "ok\n" else text}
 
 
+def _kind_only(obj: Obj) -> Obj:
+    """Of the object of a table's row the recorder kept the kind."""
+    return {key: obj[key] for key in ("kind", "apiVersion")}
+
+
 def _trimmed(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("kind") == "Table":
+        rows = [{**row, "object": _kind_only(row["object"])} if row.get("object") else row for row in value["rows"]]
+        return {**value, "rows": rows}
     if isinstance(value, dict) and value.get("kind") == "Status" and value.get("apiVersion") == "v1":
         value = {key: it for key, it in value.items() if key not in ("kind", "apiVersion", "metadata")}
     return value
