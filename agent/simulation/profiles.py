@@ -41,6 +41,12 @@ def _event(rng: Random, kind: str, **args: Any) -> HistoryEvent:
     return HistoryEvent(_at(rng, 60.0), kind, round(rng.random(), 4), args)
 
 
+def _early(rng: Random, kind: str, **args: Any) -> HistoryEvent:
+    """Most machines are bought in the first minutes: half of what goes wrong does so then."""
+    at_s = _at(rng, 20.0, 400.0) if rng.random() < 0.5 else _at(rng, 60.0)
+    return HistoryEvent(at_s, kind, round(rng.random(), 4), args)
+
+
 def _life(rng: Random, docs: Docs) -> Drawn:
     """Work comes and goes, is scaled, and the fleet is changed; as anywhere."""
     for number in range(rng.randint(3, 9)):
@@ -66,15 +72,15 @@ def _calm(rng: Random) -> Drawn:
 
 
 def _faults(rng: Random) -> Drawn:
-    for _ in range(rng.choice((1, 2, 3, 5))):
+    for _ in range(rng.choice((1, 2, 4, 6, 8))):
         kind = rng.choice(sorted(_DRAWN_FAULTS))
-        yield _event(rng, kind, **_DRAWN_FAULTS[kind](rng))
+        yield _early(rng, kind, **_DRAWN_FAULTS[kind](rng))
 
 
 def _humans(rng: Random) -> Drawn:
-    for _ in range(rng.choice((1, 2, 3, 4))):
+    for _ in range(rng.choice((1, 2, 4, 6))):
         kind = rng.choice(sorted(_DRAWN_DEEDS))
-        yield _event(rng, kind, **_DRAWN_DEEDS[kind](rng))
+        yield _early(rng, kind, **_DRAWN_DEEDS[kind](rng))
 
 
 def _clocks(rng: Random) -> Drawn:
