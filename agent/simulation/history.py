@@ -43,7 +43,7 @@ class DrawnHistory:
     seed: int
     profile: str
     events: Sequence[HistoryEvent]
-    active_s: float = 2700.0
+    active_s: float = 1800.0
     agents: int = 1
     foresees: bool = True
     """Whether pushes are planned with foresight (see `Tempo`)."""

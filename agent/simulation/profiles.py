@@ -17,7 +17,7 @@ from agent.simulation.drawing import (
 )
 from agent.simulation.history import DrawnHistory, HistoryEvent
 
-ACTIVE_S: Final = 2700.0
+ACTIVE_S: Final = 1800.0
 FORESEEN: Final = 0.15
 """The share of histories whose pushes are planned with foresight, which costs more than all else."""
 Drawn = Iterator[HistoryEvent]

@@ -10,7 +10,7 @@ from agent.simulation.process import Commits, Killed, Process, Tempo
 from agent.simulation.writes import AgentWrite, Moment, RecordedCloud, RecordedTransport
 from agent.watch import Watcher
 from providers.clock import VirtualClock
-from providers.kube.elector import Elector, FencingToken
+from providers.kube.elector import ElectionTiming, Elector, FencingToken
 from providers.kube.lease import KubeLease
 from providers.sim.apiserver.faults import FaultRules
 from providers.sim.clouds import SimulatedCloud
@@ -18,6 +18,8 @@ from providers.sim.direct import ApiFaults
 from providers.sim.store import Store
 
 NAMESPACE = "muster-system"
+TIMING = ElectionTiming(retry_s=4.0)
+"""That of the real agent, but for looking half as often: each look is a moment of the simulation."""
 
 
 class SeatSurroundings(Protocol):
@@ -104,7 +106,13 @@ class AgentSeat:
         identity = f"{self.name}-{self._lives}"
         self._elector_due_s = self.clock.monotonic()
         self._elector = Elector(
-            lease, identity, self._elected, self._lost, clock=self.agent_clock, rng=random.Random(identity)
+            lease,
+            identity,
+            self._elected,
+            self._lost,
+            clock=self.agent_clock,
+            rng=random.Random(identity),
+            timing=TIMING,
         )
 
     def _elected(self, _token: FencingToken) -> None:

@@ -219,6 +219,12 @@ def runs(pod: Obj) -> bool:
     return bool(pod["spec"].get("nodeName")) and not ended(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
+def is_ready(obj: Obj) -> bool:
+    """Whether the condition `Ready` is true."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
+
+
 class Durations:
     """How long something has been so, in the seconds an agent lived; told anew each time it is looked at."""
 

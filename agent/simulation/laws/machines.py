@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from agent.simulation.laws.facts import Durations, Facts, Law, Obj
+from agent.simulation.laws.facts import Durations, Facts, Law, Obj, is_ready
 from agent.simulation.writes import AgentWrite
 from fleet.snapshot import Instance
 from model import labels
@@ -130,18 +130,19 @@ class NothingIdle(Law):
         self._idle = Durations(facts)
 
     def looked(self) -> None:
-        """Time those that hold no pod."""
+        """Time those that hold no pod, anew from when they become nodes."""
         nodes = self._facts.nodes_by_machine()
-        idle = {machine.id: machine for machine in self._facts.machines() if not self._used(nodes.get(machine.id))}
+        idle = {}
+        for machine in self._facts.machines():
+            node = nodes.get(machine.id)
+            if node is None or not self._facts.pods_on.get(node["metadata"]["name"]):
+                idle[f"{machine.id} {'joined' if node is not None and is_ready(node) else 'joins'}"] = machine
         self._idle.keep(idle)
-        for machine in idle.values():
+        for subject, machine in idle.items():
             pool = machine.tags.get(labels.NODE_POOL, "")
-            quiet_s, lasted_s = self._quiet_s(pool), self._idle.of(machine.id)
+            quiet_s, lasted_s = self._quiet_s(pool), self._idle.of(subject)
             if quiet_s is not None and lasted_s > quiet_s + IDLE_MARGIN_S + LOOK_MARGIN_S:
                 self._facts.broken(self.name, machine.id, f"of {pool} has held no pod for {lasted_s:.0f} s")
-
-    def _used(self, node: Obj | None) -> bool:
-        return node is not None and bool(self._facts.pods_on.get(node["metadata"]["name"]))
 
     def _quiet_s(self, pool: str) -> float | None:
         """The longest quiet time declared of late; None where idle machines stay by declaration."""
