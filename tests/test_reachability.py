@@ -26,7 +26,6 @@ KEPT: dict[Key, str] = {
     ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
     ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them
-    ("providers.sim.ec2.names", "Names.publish"): REAL,  # faults of the drawn histories: a new image,
     ("providers.sim.apiserver.server", "ApiServer.drop_connections"): REAL,  # cuts,
     ("providers.sim.store.releases", "Release.with_betas"): REAL,  # releases,
 }

@@ -83,6 +83,13 @@ def _on_machine(do: Callable[[Simulation, Instance], None], *, spot: bool = Fals
     return strike
 
 
+def _new_image(sim: Simulation, event: HistoryEvent) -> Effect:
+    """The image that templates name is another from now on: machines drift."""
+    del event
+    sim.cloud.publish_image()
+    return Effect()
+
+
 # -- the API server and its watches -----------------------------------------------------------------------------------
 
 
@@ -221,6 +228,7 @@ FAULTS: Final[Mapping[str, Operation]] = {
     "late_listings": _countdown("late_listings"),
     "duplicate_messages": _countdown("duplicate_messages"),
     "late_messages": _countdown("late_messages"),
+    "new_image": _new_image,
     "interrupt": _on_machine(lambda sim, it: sim.cloud.interrupt(it.id), spot=True),
     "rebalance": _on_machine(lambda sim, it: sim.cloud.rebalance(it.id), spot=True),
     "machine_dies": _on_machine(lambda sim, it: sim.cloud.kill(it.id)),

@@ -152,6 +152,7 @@ _DRAWN_FAULTS: Final[Mapping[str, Draw]] = {
     "late_listings": _times(1, 3),
     "duplicate_messages": _times(1, 5),
     "late_messages": lambda rng: {"times": rng.choice((1, 3)), "late_s": rng.choice((30.0, 180.0)), "for_s": 900.0},
+    "new_image": lambda _: {},
     "interrupt": lambda _: {},
     "rebalance": lambda _: {},
     "machine_dies": lambda _: {},

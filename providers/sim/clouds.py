@@ -44,6 +44,10 @@ class SimulatedCloud(_Fake, Cloud, Notices, Controller, Protocol):
         """Recommend to move off a machine."""
         ...
 
+    def publish_image(self) -> None:
+        """Put a new image behind every name."""
+        ...
+
     def kill(self, instance_id: str) -> None:
         """Let a machine die at once."""
         ...

@@ -205,6 +205,10 @@ class MemoryCloud:
         """Announce the retirement of a machine's host."""
         self.account.schedule_change(instance_id)
 
+    def publish_image(self) -> None:
+        """Put a new image behind every name."""
+        self.names.publish()
+
     def kill(self, instance_id: str) -> None:
         """Let a machine die at once."""
         self.account.kill(instance_id)
