@@ -23,7 +23,7 @@ DAY_S: Final = 86_400.0
 _TEMPO: Final = Tempo(tick_s=60.0, listing_s=60.0, attempts=3, foresees=False)
 _JOBS_A_DAY: Final = 12
 _RUN_S: Final = (600.0, 1800.0, 7200.0, 14_400.0)
-_DAILY: Final = ("interrupt", "machine_dies", "crash", "delete_job", "drain", "cordon")
+_DAILY: Final = ("interrupt", "new_image", "machine_dies", "crash", "delete_job", "drain", "cordon")
 
 
 class Day(NamedTuple):

@@ -152,7 +152,6 @@ _DRAWN_FAULTS: Final[Mapping[str, Draw]] = {
     "late_listings": _times(1, 3),
     "duplicate_messages": _times(1, 5),
     "late_messages": lambda rng: {"times": rng.choice((1, 3)), "late_s": rng.choice((30.0, 180.0)), "for_s": 900.0},
-    "new_image": lambda _: {},
     "interrupt": lambda _: {},
     "rebalance": lambda _: {},
     "machine_dies": lambda _: {},
@@ -232,7 +231,7 @@ _AMONG_AGENTS: Final[Mapping[str, Draw]] = {
         "every": 1,
         "for_s": rng.choice((8.0, 20.0, 60.0)),
     },
-    "clock_steps": lambda rng: {"step_s": rng.choice((-90.0, -20.0, 20.0, 90.0)), "for_s": 300.0, "back": True},
+    "clock_steps": lambda rng: {"step_s": rng.choice((-20.0, -5.0, 5.0, 20.0)), "for_s": 300.0, "back": True},
 }
 """What befalls a leader -> what is drawn of it."""
 
