@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from agent.failures import SetAside
 from agent.mirror import Mirror
+from agent.refused_writes import RefusedWrite
 from agent.sync import Sync
 from agent.watch import Watcher
 from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
@@ -69,6 +70,10 @@ class Announcer(Watcher):
             self._told[found.decider, found.subject] = found.failure
             self._say(about_failure(found, snapshot))
 
+    def write_refused(self, write: RefusedWrite, snapshot: Snapshot) -> None:
+        """Announce that the API keeps refusing a write."""
+        self._say(Announce(_ref_of(write.subject, snapshot), "WriteRefused", write.refusal.message, "Warning"))
+
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Announce adoptions that are refused, each time for another reason."""
         refused = refusals(fleet, snapshot)
@@ -107,7 +112,13 @@ def about_gang(gang: Gang) -> Announce:
 
 def about_failure(found: SetAside, snapshot: Snapshot) -> Announce:
     """The event on what nothing can be decided about; on the FleetSync where that is no object of the cluster."""
-    kind, _, name = found.subject.partition("/")
+    message = f"{found.words}; it is set aside and tried again, everything else goes on"
+    return Announce(_ref_of(found.subject, snapshot), "DecisionFailed", message, "Warning")
+
+
+def _ref_of(subject: str, snapshot: Snapshot) -> JobRef:
+    """The object that a subject names; the FleetSync where that is none of the cluster."""
+    kind, _, name = subject.partition("/")
     gang, job = snapshot.gangs.get(name), snapshot.jobs.get(name)
     claim, node = snapshot.claims.get(name), snapshot.nodes.get(name)
     refs = {
@@ -117,9 +128,7 @@ def about_failure(found: SetAside, snapshot: Snapshot) -> Announce:
         "pool": JobRef(API_VERSION, "NodePool", "", name, ""),
         "queue": JobRef(API_VERSION, "Queue", "", name, ""),
     }
-    ref = refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
-    message = f"{found.words}; it is set aside and tried again, everything else goes on"
-    return Announce(ref, "DecisionFailed", message, "Warning")
+    return refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
 
 
 def about_claim(claim: Claim) -> Announce:

@@ -35,6 +35,7 @@ from fleet.actions import (
     Action,
     Consider,
     LaunchMachines,
+    PublishLayouts,
     TagMachine,
     TerminateMachines,
     claim_subject,
@@ -46,7 +47,7 @@ from fleet.deciders import DECIDERS, Decider
 from fleet.fence import EVERYBODY, DecisionFailed, told_apart
 from fleet.nodeclaims.interruption import ADVICE, respond
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.snapshot import Notice, Snapshot
+from fleet.snapshot import Notice, PublishedLayouts, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.kube.batches import Batch, DeltaKind, Replace
@@ -125,6 +126,7 @@ class Brain:
                 self._ended(event)
             case Tick():
                 self.mirror.expire(self._clock.now())
+                self.failures.writes.forget(self._clock.now())
 
     def _pause_vanished(self, batch: Batch[Any]) -> None:
         """A Workload that somebody else deleted most likely goes with its job, whose own deletion is yet to be seen."""
@@ -186,10 +188,12 @@ class Brain:
         self._tell(lambda watcher: watcher.stumbled(found, self._snapshot()))
 
     def _mark_failures(self) -> None:
-        """Let the condition `DecisionFailed` of every gang and claim say what is so now."""
+        """Let the conditions `DecisionFailed` and `WriteRefused` of every gang and claim say what is so now."""
         snapshot = self._snapshot()
         for action in failure_marks(self.failures, snapshot):
-            if not snapshot.busy & set(action.subjects):
+            # A pause after another write that failed is no reason to be silent about it.
+            silent = snapshot.busy if self.failures.writes.cannot_tell(action) else self._under_way.keys()
+            if not silent & set(action.subjects):
                 self._act(action)
 
     def _tell(self, say: Callable[[Watcher], None]) -> None:
@@ -203,7 +207,8 @@ class Brain:
 
     def _snapshot(self) -> Snapshot:
         now = self._clock.now()
-        return self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
+        snapshot = self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
+        return replace(snapshot, refused=refused) if (refused := self.failures.writes.starts_refused()) else snapshot
 
     def _answer_notices(self) -> None:
         """Write down what notices lead to; the queue forgets them when it is written, and tells again after a crash.
@@ -256,6 +261,7 @@ class Brain:
     def _done(self, event: Done) -> None:
         for subject in event.action.subjects:
             self._backoff.succeeded(subject)
+        self.failures.writes.done(event, self.mirror)
         expected = {key: table for table, key, _ in beliefs(event.action, self.mirror)}
         written = {write.key: write for write in event.written}
         for key, table in expected.items():
@@ -265,6 +271,8 @@ class Brain:
             self.mirror.give_back(event.action.instance_ids, self._clock.now())
         elif isinstance(event.action, TagMachine):
             self.mirror.tagged(event.action.instance_id, event.action.tags)
+        elif isinstance(event.action, PublishLayouts):
+            self.mirror.layouts = PublishedLayouts(event.action.config, self._clock.now())
         self._tell(lambda watcher: watcher.ended(event, self._clock.now()))
         if isinstance(event.action, LaunchMachines):
             self._settle_launch(event, event.action)
@@ -299,6 +307,8 @@ class Brain:
         for table, key, _ in beliefs(event.action, self.mirror):
             table.reject(key)
         self._tell(lambda watcher: watcher.ended(event, now))
+        if (write := self.failures.writes.failed(event, self.mirror, now)) is not None:
+            self._tell(lambda watcher: watcher.write_refused(write, self._snapshot()))
         log.warning(
             "action_failed", action=type(event.action).__name__, subjects=event.action.subjects, why=event.error
         )

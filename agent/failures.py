@@ -1,9 +1,10 @@
 """Subjects that deciders have failed on: left alone for a while, longer each time, and told of until they are well."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.backoff import Backoff
+from agent.refused_writes import RefusedWrites
 from fleet.actions import SaveClaim, SaveGang, claim_subject, gang_subject
 from fleet.fence import EVERYBODY, DecisionFailed
 from fleet.snapshot import Claim, DecisionFailure, Gang, Snapshot
@@ -37,6 +38,8 @@ class Failures:
     """The subjects set aside at present. The brain alone writes it; reporters look on."""
 
     _known: dict[tuple[str, str], SetAside] = field(default_factory=dict)
+    writes: RefusedWrites = field(default_factory=RefusedWrites)
+    """What the API keeps refusing, which is no decision's fault."""
     _pauses: Backoff = field(default_factory=Backoff)
 
     def __iter__(self) -> Iterator[SetAside]:
@@ -84,23 +87,30 @@ def _key(it: SetAside) -> str:
 
 
 def failure_marks(failures: Failures, snapshot: Snapshot) -> Iterator[SaveGang | SaveClaim]:
-    """Writes by which gangs and claims tell what is so now, where their condition `DecisionFailed` says otherwise."""
-    told = {it.subject: it.failure for it in reversed(list(failures))}
-    for uid in sorted(_failing(snapshot.index, snapshot.gangs) | (_named("gang/", told) & snapshot.gangs.keys())):
-        gang, failure = snapshot.gangs[uid], told.get(gang_subject(uid))
-        if gang.failure != failure:
-            yield SaveGang(replace(gang, failure=failure))
-    for name in sorted(_failing(snapshot.index, snapshot.claims) | (_named("claim/", told) & snapshot.claims.keys())):
-        claim, failure = snapshot.claims[name], told.get(claim_subject(name))
-        if claim.failure != failure:
-            yield SaveClaim(replace(claim, failure=failure))
+    """Writes by which gangs and claims tell what is so now, where their conditions say otherwise.
+
+    The conditions are `DecisionFailed` and `WriteRefused`.
+    """
+    failing = {it.subject: it.failure for it in reversed(list(failures))}
+    refusals = {it.subject: it.refusal for it in failures.writes}
+    told = failing.keys() | refusals.keys()
+    for uid in sorted(_telling(snapshot.index, snapshot.gangs) | (_named("gang/", told) & snapshot.gangs.keys())):
+        gang, subject = snapshot.gangs[uid], gang_subject(uid)
+        failure, refusal = failing.get(subject), refusals.get(subject)
+        if (gang.failure, gang.refused) != (failure, refusal):
+            yield SaveGang(replace(gang, failure=failure, refused=refusal))
+    for name in sorted(_telling(snapshot.index, snapshot.claims) | (_named("claim/", told) & snapshot.claims.keys())):
+        claim, subject = snapshot.claims[name], claim_subject(name)
+        failure, refusal = failing.get(subject), refusals.get(subject)
+        if (claim.failure, claim.refused) != (failure, refusal):
+            yield SaveClaim(replace(claim, failure=failure, refused=refusal))
 
 
 @derived(2)
-def _failing(_index: Index, objects: Mapping[str, Gang] | Mapping[str, Claim]) -> frozenset[str]:
-    """Those whose condition tells of a failure."""
-    return frozenset(name for name, it in objects.items() if it.failure is not None)
+def _telling(_index: Index, objects: Mapping[str, Gang] | Mapping[str, Claim]) -> frozenset[str]:
+    """Those whose conditions tell of a failure."""
+    return frozenset(name for name, it in objects.items() if it.failure is not None or it.refused is not None)
 
 
-def _named(prefix: str, subjects: Mapping[str, DecisionFailure]) -> frozenset[str]:
+def _named(prefix: str, subjects: Iterable[str]) -> frozenset[str]:
     return frozenset(subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix))

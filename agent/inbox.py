@@ -6,7 +6,7 @@ from typing import Any
 
 from fleet.actions import Action
 from fleet.plan import Plan
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions, WriteRefusal
 from model.fleet import Fleet
 from model.problem import Problem
 from providers.git.history import Lineage
@@ -133,6 +133,8 @@ class Failed:
     action: Action
     error: str
     transient: bool = True
+    refusal: WriteRefusal | None = None
+    """What there is to tell of it where the API has refused a write."""
 
 
 @dataclass(frozen=True, slots=True)

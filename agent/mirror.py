@@ -23,6 +23,7 @@ from fleet.snapshot import (
     Pod,
     PodBudget,
     PodPriority,
+    PublishedLayouts,
     Reservation,
     Resolutions,
     Snapshot,
@@ -75,6 +76,7 @@ class Mirror:
         self.reservations_at_s = 0.0
         self.resolved: Resolutions = NOT_READ
         self.catalog = Catalog()
+        self.layouts = PublishedLayouts()
         self.shortages: dict[CapacityPool, float] = {}
         self.outlook = Outlook()
         self.experience = DiscoveredCapacity()
@@ -190,6 +192,7 @@ class Mirror:
             pod_priorities=_pod_priorities(self.index, self.pod_priorities.view),
             meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
             pod_budgets=self.pod_budgets.view,
+            layouts=self.layouts,
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
             interruptions=self.interruptions,

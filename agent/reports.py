@@ -5,6 +5,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from agent.failures import Failures, SetAside
+from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
 from fleet.disruption.drift import drifts
@@ -33,7 +34,7 @@ from providers.kube.objects import (
     SyncReport,
     remembered,
 )
-from providers.kube.objects.conditions import failure_findings
+from providers.kube.objects.conditions import WRITE_REFUSED, failure_findings
 from providers.kube.objects.instants import format_instant
 
 _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
@@ -165,7 +166,7 @@ def sync_report(
     state: SyncState,
     drifting: int,
     before: SyncReport,
-    failures: Iterable[SetAside],
+    failures: Failures,
     uncounted: Sequence[UncountedGang] = (),
 ) -> SyncReport:
     """The sync's report; `before` carries the history on."""
@@ -184,6 +185,7 @@ def sync_report(
         words = f"{state.planning} is being planned since {format_instant(since_s)}"
         findings.append(Finding("Reconciling", True, "Planning", words))
     findings += _failed(failures)
+    findings += _refused(list(failures.writes))
     findings += _uncounted(uncounted)
     findings += _verified(state)
     history = before.history
@@ -238,6 +240,15 @@ def _failed(failures: Iterable[SetAside]) -> list[Finding]:
     more = f", and {len(told) - SHOWN_FAILURES} more" if len(told) > SHOWN_FAILURES else ""
     words = "; ".join(it.words for it in told[:SHOWN_FAILURES]) + more
     return [Finding("DecisionFailed", True, told[0].failure.error, words)]
+
+
+def _refused(writes: Sequence[RefusedWrite]) -> list[Finding]:
+    """What the API keeps refusing to write at present."""
+    if not writes:
+        return []
+    more = f", and {len(writes) - SHOWN_FAILURES} more" if len(writes) > SHOWN_FAILURES else ""
+    words = "; ".join(f"{it.subject}: {it.refusal.message}" for it in writes[:SHOWN_FAILURES]) + more
+    return [Finding(WRITE_REFUSED, True, writes[0].refusal.reason, words)]
 
 
 def _told_of(failures: Failures, subject: str) -> tuple[Finding, ...]:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
-import yaml
 
 from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.planning import PlanJob
-from fleet.actions import Action, PublishLayouts
+from fleet.actions import Action
 from fleet.disruption import frozen, frozen_until
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
@@ -24,7 +23,6 @@ from fleet.plan.changes import only_freeze_windows
 from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
-from model.mig.layouts import mig_parted_config
 from model.problem import Problem
 
 log = structlog.get_logger(__name__)
@@ -87,7 +85,6 @@ class Sync:
     _restored: Pushed | None = None
     _waiting: Pushed | None = None
     _look_again_s: float = 0.0
-    _layouts_of: str = ""
     _planning: Pushed | None = None
     """What is being planned at present."""
     _held: int = 0
@@ -196,7 +193,7 @@ class Sync:
         if plan.tally is not None and not event.restored:
             self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
         self.adopted(event.revision)
-        return self._layouts(fleet)
+        return ()
 
     def _reconsidered_s(self, now_s: float) -> float:
         """When a revision that is held back is looked at again: plans cost, and the end of a window is known."""
@@ -244,17 +241,6 @@ class Sync:
             at_s=now_s,
             stalled=stalled,
         )
-
-    def _layouts(self, fleet: Fleet) -> Sequence[Action]:
-        """The mig-parted configuration of all layouts, when it has changed."""
-        if not fleet.mig_layouts:
-            return ()
-        layouts = [layout for _, layout in sorted(fleet.mig_layouts.items())]
-        text = yaml.safe_dump(mig_parted_config(layouts), sort_keys=True)
-        if text == self._layouts_of:
-            return ()
-        self._layouts_of = text
-        return (PublishLayouts(text),)
 
 
 def _lost(event: RevisionLost) -> tuple[str, str]:

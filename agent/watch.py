@@ -3,6 +3,7 @@
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
+from agent.refused_writes import RefusedWrite
 from fleet.actions import Action
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -19,6 +20,9 @@ class Watcher:
 
     def stumbled(self, found: SetAside, snapshot: Snapshot) -> None:
         """A decider has failed on a subject, which it leaves alone for a while."""
+
+    def write_refused(self, write: RefusedWrite, snapshot: Snapshot) -> None:
+        """The API keeps refusing a write, for this reason from now on."""
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""

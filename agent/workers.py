@@ -7,6 +7,7 @@ from typing import Protocol
 import structlog
 
 from agent.inbox import Done, Event, Failed
+from agent.refused_writes import refusal_of
 from fleet.actions import Action, LaunchMachines, TagMachine, TerminateMachines
 from providers.kube.actuator import Actuator
 from providers.kube.errors import KubeError
@@ -52,8 +53,11 @@ class Workers:
     def _run(self, action: Action) -> None:
         try:
             self._report(self._perform(action))
-        except (CloudError, KubeError) as error:
+        except CloudError as error:
             self._report(Failed(action, f"{type(error).__name__}: {error}", transient=error.transient))
+        except KubeError as error:
+            words, refusal = f"{type(error).__name__}: {error}", refusal_of(action, error)
+            self._report(Failed(action, words, transient=error.transient, refusal=refusal))
         except (StaleObject, NotLeading) as error:
             self._report(Failed(action, str(error)))
         except Exception as error:

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     NO_CAPACITY = "InsufficientCapacity"
     """The cloud has none of the machines it could use, for now."""
     TOPOLOGY = "TopologyPlacementFailed"
+    WRITE_REFUSED = "WriteRefused"
+    """The API keeps refusing what it needs to start; nothing is bought for it."""
     BATCHING = "Batching"
     """A single pod that gathers with others before machines are bought."""
     # a gang moves

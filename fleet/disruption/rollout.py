@@ -1,18 +1,45 @@
-"""Rolling a changed layout out: idle machines whose cut the pool no longer allows are cut anew in place."""
+"""Rolling layouts out: the configuration that mig-manager reads is kept as declared, idle machines are cut anew."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from fleet.actions import Action, SaveClaim, claim_subject
+import yaml
+
+from fleet.actions import Action, PublishLayouts, SaveClaim, claim_subject
 from fleet.fence import Decided, DecisionFailed, each
 from fleet.mig.layouts import cut_anew, pool_layouts
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Recut
-from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot import LAYOUTS, Claim, Snapshot
 from model.fleet import Fleet
+from model.index import Index, derived
+from model.mig.layouts import mig_parted_config
+
+REPUBLISHED_AFTER_S: Final = 300.0
+"""The configuration is written again after this long: somebody may have changed or deleted it."""
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
-    """Re-cuts idle machines to their pool's first layout; machines with work keep theirs until they are idle."""
+    """Publishes the layouts, and re-cuts idle machines to their pool's first; those with work keep theirs till then."""
+    return [*_publish(fleet, snapshot), *_recut_stale(fleet, snapshot)]
+
+
+def _publish(fleet: Fleet, snapshot: Snapshot) -> Iterator[Action]:
+    """Writes the mig-parted configuration of all layouts: where it has changed, was refused, and now and then."""
+    known, config = snapshot.layouts, _config(fleet.index, fleet)
+    if known is None or not config or LAYOUTS in snapshot.busy:
+        return
+    if known.config != config or snapshot.now_s >= known.at_s + REPUBLISHED_AFTER_S:
+        yield PublishLayouts(config)
+
+
+@derived()
+def _config(_index: Index, fleet: Fleet) -> str:
+    layouts = [layout for _, layout in sorted(fleet.mig_layouts.items())]
+    return yaml.safe_dump(mig_parted_config(layouts), sort_keys=True) if layouts else ""
+
+
+def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
     cut = ((claim_subject(name), claim) for name, claim in snapshot.claims.items() if claim.layout)
     looked = list(each(snapshot, cut, lambda claim: _if_stale(fleet, claim)))
     stale = {it.name for it in looked if isinstance(it, Claim)}

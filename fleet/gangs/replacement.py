@@ -125,12 +125,12 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
 def pods_to_replace(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, PodsToReplace]:
     """Returns uid -> the seats that an admitted gang lacks, or waits for while better ones may be free.
 
-    Gangs with an action under way have none.
+    Gangs with an action under way have none, nor has one whose pods could not be let onto another machine.
     """
     found = {}
     for gang in _unsettled(snapshot.index, holders(snapshot), snapshot.nodes, snapshot.claims):
         subject = gang_subject(gang.uid)
-        if subject in snapshot.busy or subject in snapshot.set_aside:
+        if subject in snapshot.busy or subject in snapshot.set_aside or subject in snapshot.refused:
             continue
         with concerning(subject):
             if (wanted := _to_replace(fleet, snapshot, gang)) is not None:

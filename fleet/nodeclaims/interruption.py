@@ -143,13 +143,9 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
             why = NodeDisruption(Reason.BLOCK_ENDS, block_ends_message(known), snapshot.now_s, terminates_s(known))
             yield SaveClaim(claim.with_disruption(why))
 
-    staying = ((claim_subject(name), claim) for name, claim in sorted(snapshot.claims.items()) if _stays(claim))
-    free = ((subject, claim) for subject, claim in staying if subject not in snapshot.busy)
-    return list(each(snapshot, free, last_call))
-
-
-def _stays(claim: Claim) -> bool:
-    return bool(claim.capacity_pool.reservation) and claim.disruption is None and not claim.deleting
+    reserved = (claim for _, claim in sorted(snapshot.claims.items()) if claim.capacity_pool.reservation)
+    staying = ((claim_subject(it.name), it) for it in reserved if it.disruption is None and not it.deleting)
+    return list(each(snapshot, ((name, it) for name, it in staying if name not in snapshot.busy), last_call))
 
 
 def last_call_s(pool: NodePool | None, reservation: Reservation) -> float:

@@ -83,7 +83,7 @@ class ClusterModel:
         self.outlook = snapshot.outlook
         self.made = count(1)
         """Numbers for what the model makes: instances, pods."""
-        self._observed = replace(snapshot, busy=frozenset(), set_aside=frozenset())
+        self._observed = replace(snapshot, busy=frozenset(), set_aside=frozenset(), layouts=None)
         self._index = Index()
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []

@@ -141,8 +141,7 @@ class AdmissionPass:
             {self.backend.planner.tree.cell(named): amount for named, amount in usage.items()},
             gang.quota_reserved_at_s,
             ends_at_s(gang, self.snapshot.now_s),
-            leaving=(gang.state is GangState.EVICTING and not is_moved(gang, self.snapshot.now_s))
-            or bool(gang.leaving),
+            leaving=bool(gang.leaving) or _leaves(gang, self.snapshot.now_s),
             protected=self._protected(gang, binding),
             unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from fleet.actions import gang_subject
 from fleet.gangs.transitions import deactivated
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, Gang, Snapshot
+from fleet.snapshot import LAYOUTS, Claim, Gang, PodSet, Snapshot
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import Team
+from model.labels import MIG_RESOURCE_PREFIX
 
 PODS_MAX: Final = 150_000
 """Most pods of a gang: as many as a cluster can have (Kubernetes, "Considerations for large clusters")."""
@@ -170,6 +172,17 @@ def _launches(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequen
     return found
 
 
+def _writable(case: _Candidate) -> Refusal | None:
+    """Refuses a gang whose start the API keeps refusing, or for which GPUs could not be cut: it would be bought for."""
+    refusals, uses_mig = case.snapshot.refused, any(map(_has_slices, case.gang.pod_sets))
+    found = refusals.get(gang_subject(case.gang.uid)) or (refusals.get(LAYOUTS) if uses_mig else None)
+    return None if found is None else Refusal(Reason.WRITE_REFUSED, found.message)
+
+
+def _has_slices(pod_set: PodSet) -> bool:
+    return any(name.startswith(MIG_RESOURCE_PREFIX) for name in pod_set.requests)
+
+
 def _suspended(case: _Candidate) -> Refusal | None:
     """Refuses a gang whose job runs without having been admitted: it is suspended and its pods end first."""
     job = case.snapshot.jobs.get(case.gang.uid)
@@ -183,6 +196,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 _Rule = Callable[[_Candidate], Refusal | None]
-_LASTING: tuple[_Rule, ...] = (_few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget)
+_LASTING: tuple[_Rule, ...] = (
+    *(_few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
+)
 """Rules whose refusal stays until the fleet is changed, or a month ends."""
 _RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended, _calm)

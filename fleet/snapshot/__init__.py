@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fleet.snapshot.claims import Claim, ClaimState, Launch, NodeDisruption
-from fleet.snapshot.failures import DecisionFailure
+from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
     LIVE_FIELDS,
@@ -114,6 +114,10 @@ class Snapshot:
     """Proposals of consolidation after the last pass."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way; decided again afterwards."""
+    refused: Mapping[str, WriteRefusal] = field(default_factory=dict)
+    """Subject (gang, MIG layouts) -> why the API keeps refusing what it needs to start."""
+    layouts: PublishedLayouts | None = None
+    """The MIG configuration in the cluster; None = whoever looks does not write it."""
     set_aside: frozenset[str] = frozenset()
     """Subjects on which the running decider failed lately (`fleet.fence`); left alone for a while."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
@@ -122,6 +126,7 @@ class Snapshot:
 
 __all__ = [
     "ANY_NUMBER",
+    "LAYOUTS",
     "LIVE_FIELDS",
     "NOT_READ",
     "CapacityPool",
@@ -169,6 +174,7 @@ __all__ = [
     "PodSet",
     "PriceSource",
     "Proposal",
+    "PublishedLayouts",
     "Reach",
     "Reservation",
     "Resolutions",
@@ -176,4 +182,5 @@ __all__ = [
     "Slice",
     "Snapshot",
     "Terms",
+    "WriteRefusal",
 ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from fleet.snapshot.failures import DecisionFailure
+from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.machines import CapacityPool
 from model.kinds import NEVER
 from model.quantity import Resources
@@ -94,6 +94,8 @@ class Claim:
     """Whether its node was ready when the claim's condition last said so; the node itself is asked for all else."""
     deleting: bool = False
     disruption: NodeDisruption | None = None
+    refused: WriteRefusal | None = None
+    """Which write about it the API keeps refusing, as its condition says; the agent's brain alone writes it."""
     failure: DecisionFailure | None = None
     """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     list_usd_h: float | None = None

@@ -1,6 +1,7 @@
-"""A decision that failed, as the object concerned tells of it (condition `DecisionFailed`)."""
+"""What failed, as the object concerned tells of it: a decision (`DecisionFailed`), a write (`WriteRefused`)."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from model.plain_text import plain
 
@@ -17,3 +18,33 @@ class DecisionFailure:
     def __post_init__(self) -> None:
         """The words are plain here already, so that what the cluster shows of them compares equal to them."""
         object.__setattr__(self, "cause", plain(self.cause))
+
+
+LAYOUTS: Final = "layouts"
+"""Names the configuration of all MIG layouts, as a subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefusal:
+    """A `WriteRefusal` says which write about a gang or a machine the API keeps refusing, and why."""
+
+    reason: str
+    """`Forbidden`, `Invalid`, `ServerError`, `PodDisruptionBudget`, ..."""
+    message: str
+    """Which write, and the API's own words."""
+
+    def __post_init__(self) -> None:
+        """The words are plain and short here already, so that what the cluster shows of them compares equal to them."""
+        object.__setattr__(self, "message", plain(self.message)[:REFUSAL_MOST])
+
+
+REFUSAL_MOST: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLayouts:
+    """The `PublishedLayouts` are the MIG configuration in the cluster, as far as this agent has written it."""
+
+    config: str = ""
+    at_s: float = 0.0
+    """When it was last written."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
-from fleet.snapshot.failures import DecisionFailure
+from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
 
@@ -253,6 +253,8 @@ class Gang:
     """Seconds that its earlier runs were admitted, summed up."""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """Admission check -> its answer since the gang was last considered; controllers write them into the Workload."""
+    refused: WriteRefusal | None = None
+    """Which write about it the API keeps refusing, as its condition says; the agent's brain alone writes it."""
     failure: DecisionFailure | None = None
     """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     last_checkpoint_s: float | None = None

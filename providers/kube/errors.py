@@ -101,6 +101,10 @@ class Unreachable(KubeError):
         self.maybe_applied = maybe_applied
 
 
+class ServerError(Unreachable):
+    """5xx: a server answered that it failed, or that what it asked (a webhook) did."""
+
+
 _BY_CODE: Final[dict[int, type[KubeError]]] = {
     400: Invalid,
     401: Unauthorized,
@@ -137,5 +141,5 @@ def _kind_of(code: int, reason: str) -> type[KubeError]:
     if code == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if code >= 500:
-        return Unreachable
+        return ServerError
     return _BY_CODE.get(code, KubeError)

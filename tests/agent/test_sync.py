@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from agent.failures import Failures
 from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.reports import sync_report
 from agent.sync import RECONSIDER_S, Sync, SyncState
-from fleet.actions import Action, PublishLayouts
+from fleet.actions import Action
 from fleet.snapshot import Snapshot
 from providers.kube.objects import SyncReport
-from tests.agent.scenes import CATALOG, G6, P4DE, P5, A, B, C, doc, files, layout, pool, queue, simple, team
+from tests.agent.scenes import CATALOG, P5, A, doc, files, pool, queue, simple, team
 from tests.support.fleets import NOW
 from tests.support.world import World
 
@@ -307,38 +308,6 @@ def test_a_source_that_cannot_be_read_at_the_start_says_so() -> None:
     assert (sync.state.outcome, sync.state.trouble) == ("Waiting", trouble)
 
 
-# -- the cuts ---------------------------------------------------------------------------------------------------------
-
-
-def mig(thin: int) -> dict[str, str]:
-    return files(
-        pool("mig", (P4DE,), zones=[B, C], sharing={"mig": {"layouts": ["thin"]}}),
-        layout("thin", **{"1g_10gb": thin}),
-        team(quotas={"mig": {"nvidia.com/mig-1g.10gb": 8}}),
-        queue(flavors=("mig",)),
-    )
-
-
-def test_the_configuration_of_the_cuts_is_published_when_it_changes() -> None:
-    sync = Sync()
-    sync.hear(push("r1", mig(7)))
-    (first,) = settle(sync, EMPTY, NOW)
-    assert isinstance(first, PublishLayouts)
-    assert "1g.10gb" in first.config
-    sync.hear(push("r2", mig(7)))
-    assert settle(sync, EMPTY, NOW) == ()
-    sync.hear(push("r3", mig(6)))
-    (second,) = settle(sync, EMPTY, NOW)
-    assert isinstance(second, PublishLayouts)
-    assert second.config != first.config
-
-
-def test_without_cuts_nothing_is_published() -> None:
-    sync = Sync()
-    sync.hear(push("r1", files(pool("g", (G6,)), team(quotas={}), queue(flavors=("g",)))))
-    assert settle(sync, EMPTY, NOW) == ()
-
-
 # -- planning elsewhere, and planning that fails ----------------------------------------------------------------------
 
 
@@ -418,5 +387,5 @@ def test_a_restored_revision_whose_planning_fails_is_tried_again_before_any_othe
 def test_the_plan_of_what_is_in_force_outlives_the_process(applied: str, named: str) -> None:
     """What is restored is planned again, against nothing: its own plan stays the one of old."""
     before = SyncReport("s", applied="r1", applied_plan="abc")
-    assert sync_report("s", SyncState(applied=applied), 0, before, ()).applied_plan == named
-    assert sync_report("s", SyncState(applied=applied, applied_plan="new"), 0, before, ()).applied_plan == "new"
+    assert sync_report("s", SyncState(applied=applied), 0, before, Failures()).applied_plan == named
+    assert sync_report("s", SyncState(applied=applied, applied_plan="new"), 0, before, Failures()).applied_plan == "new"

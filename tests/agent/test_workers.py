@@ -103,7 +103,10 @@ def test_what_fails_is_reported_with_whether_it_may_help_to_try_again(
 ) -> None:
     world = WorkerWorld(raising(error))
     world.workers.submit(REMOVE)
-    assert world.heard == [Failed(REMOVE, words, transient=transient)]
+    [heard] = world.heard
+    assert isinstance(heard, Failed)
+    assert heard == Failed(REMOVE, words, transient=transient, refusal=heard.refusal)
+    assert (heard.refusal is not None) is isinstance(error, Forbidden), "there is nothing to tell of the others"
 
 
 @pytest.mark.parametrize(

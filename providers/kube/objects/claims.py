@@ -25,6 +25,8 @@ from providers.kube.objects.conditions import (
     failure_findings,
     failure_from,
     find,
+    refusal_findings,
+    refusal_from,
     written,
 )
 from providers.kube.objects.instants import format_instant, instant_of
@@ -191,7 +193,7 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
         findings.append(Finding("Disrupted", True, claim.disruption.reason, claim.disruption.message))
         if claim.disruption.reason == Reason.DRIFTED:
             findings.append(Finding("Drifted", True, Reason.DRIFTED, claim.disruption.message))
-    return (*findings, *failure_findings(claim.failure))
+    return (*findings, *failure_findings(claim.failure), *refusal_findings(claim.refused))
 
 
 _MESSAGES: Final = {
@@ -257,6 +259,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
         failure=failure_from(conditions),
+        refused=refusal_from(conditions),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import DecisionFailure
+from fleet.snapshot import DecisionFailure, WriteRefusal
 from model.plain_text import plain
 from providers.kube.objects.instants import instant_of, whole_instant
 from providers.kube.objects.shapes import JsonObject, Wire, WireCondition
@@ -94,6 +94,20 @@ DECISION_FAILED: Final = "DecisionFailed"
 def failure_findings(failure: DecisionFailure | None) -> tuple[Finding, ...]:
     """The condition of an object that the agent could not decide about; none where it could."""
     return () if failure is None else (Finding(DECISION_FAILED, True, failure.error, failure.cause),)
+
+
+WRITE_REFUSED: Final = "WriteRefused"
+
+
+def refusal_findings(refusal: WriteRefusal | None) -> tuple[Finding, ...]:
+    """The condition of an object about which the API keeps refusing a write; none where it does not."""
+    return () if refusal is None else (Finding(WRITE_REFUSED, True, refusal.reason, refusal.message),)
+
+
+def refusal_from(conditions: Iterable[Condition]) -> WriteRefusal | None:
+    """The refused write that an object's conditions tell of."""
+    found = find(conditions, WRITE_REFUSED)
+    return WriteRefusal(found.reason, found.message) if found is not None and found.holds else None
 
 
 def failure_from(conditions: Iterable[Condition]) -> DecisionFailure | None:

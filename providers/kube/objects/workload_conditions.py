@@ -6,7 +6,7 @@ from typing import Final
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
-from providers.kube.objects.conditions import Condition, Finding, failure_findings, find
+from providers.kube.objects.conditions import Condition, Finding, failure_findings, find, refusal_findings
 
 QUOTA_RESERVED: Final = "QuotaReserved"
 ADMITTED: Final = "Admitted"
@@ -28,7 +28,7 @@ def workload_findings(gang: Gang, now_s: float, previous: Sequence[Condition]) -
             findings.append(_requeued(gang, now_s))
     if gang.state is GangState.FINISHED:
         findings.append(Finding(FINISHED, True, gang.reason, gang.message))
-    return (*findings, *failure_findings(gang.failure))
+    return (*findings, *failure_findings(gang.failure), *refusal_findings(gang.refused))
 
 
 def _quota_reserved(gang: Gang) -> Finding:

@@ -17,7 +17,7 @@ from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef,
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
 from model.plain_text import plain
-from providers.kube.objects.conditions import Condition, conditions_of, failure_from, find, written
+from providers.kube.objects.conditions import Condition, conditions_of, failure_from, find, refusal_from, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, JOB_UID
 from providers.kube.objects.pod_sets import WirePodSet, pod_set_from, pod_set_object
@@ -215,6 +215,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         timeouts=status.timeouts,
         ran_before_s=status.ran_before_seconds,
         failure=failure_from(conditions),
+        refused=refusal_from(conditions),
         checks={
             one.name: Check(one.state, one.message or "", one.requeue_after_seconds or 0.0)
             for one in status.admission_checks or ()

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fleet.actions import SaveClaim
+from fleet.actions import PublishLayouts, SaveClaim
 from fleet.disruption import rollout
 from fleet.mig.layouts import gpu_part
-from fleet.snapshot import NodeDisruption
+from fleet.snapshot import NodeDisruption, PublishedLayouts
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NEVER
@@ -33,6 +33,36 @@ def standing() -> World:
     world.machine("m1")
     world.fleet = fleet("large")
     return world
+
+
+@pytest.mark.parametrize(
+    ("held", "busy", "written"),
+    [
+        pytest.param(PublishedLayouts(), (), True, id="never written"),
+        pytest.param(PublishedLayouts("of before", NOW), (), True, id="the layouts have changed"),
+        pytest.param(None, (), False, id="whoever plans writes none"),
+        pytest.param("as it is", (), False, id="it stands"),
+        pytest.param("long ago", (), True, id="somebody may have deleted it"),
+        pytest.param(PublishedLayouts(), ("layouts",), False, id="being written, or paused after a refusal"),
+    ],
+)
+def test_the_configuration_of_the_layouts(
+    held: PublishedLayouts | str | None, busy: tuple[str, ...], written: bool
+) -> None:
+    world = World(fleet("small"))
+    snapshot = replace(world.snapshot(), layouts=PublishedLayouts(), busy=frozenset())
+    (first,) = rollout.decide(world.fleet, snapshot)
+    assert isinstance(first, PublishLayouts)
+    assert ("1g.10gb" in first.config, "3g.40gb" in first.config) == (True, True)
+    if isinstance(held, str):
+        held = PublishedLayouts(first.config, NOW - (rollout.REPUBLISHED_AFTER_S if held == "long ago" else 1))
+    found = rollout.decide(world.fleet, replace(snapshot, layouts=held, busy=frozenset(busy)))
+    assert list(found) == ([first] if written else [])
+
+
+def test_without_layouts_nothing_is_published() -> None:
+    world = World(FleetBuilder().pool().team().queue().build())
+    assert list(rollout.decide(world.fleet, replace(world.snapshot(), layouts=PublishedLayouts()))) == []
 
 
 def recut(world: World) -> dict[str, str]:

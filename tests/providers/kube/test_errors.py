@@ -22,9 +22,9 @@ from providers.kube.errors import from_status
         (410, "Gone", errors.Expired, False),
         (422, "Invalid", errors.Invalid, False),
         (429, "TooManyRequests", errors.TooManyRequests, True),
-        (500, "InternalError", errors.Unreachable, True),
-        (503, "ServiceUnavailable", errors.Unreachable, True),
-        (504, "Timeout", errors.Unreachable, True),
+        (500, "InternalError", errors.ServerError, True),
+        (503, "ServiceUnavailable", errors.ServerError, True),
+        (504, "Timeout", errors.ServerError, True),
         (302, "", errors.KubeError, False),
     ],
 )

@@ -19,6 +19,7 @@ from fleet.snapshot import (
     Pin,
     PodSet,
     Slice,
+    WriteRefusal,
 )
 from providers.kube.objects import (
     SyncReport,
@@ -73,7 +74,7 @@ def test_gang_survives_its_own_history(gang: Gang) -> None:
 KNOWN = {
     Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message "
     "since_s flavors pins leaving recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s "
-    "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks failure "
+    "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks refused failure "
     "last_checkpoint_s checkpoint_interval_s do_not_disrupt expected_run_s max_run_s sla_waiting_s "
     "priority_boost remaining",
     PodSet: "name count requests node_selector required_affinity tolerations required_topology preferred_topology "
@@ -83,8 +84,9 @@ KNOWN = {
     Eviction: "reason message at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
     "adopts resources layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s "
-    "advised_at_s node_ready deleting disruption failure list_usd_h",
+    "advised_at_s node_ready deleting disruption refused failure list_usd_h",
     DecisionFailure: "error cause",
+    WriteRefusal: "reason message",
     Launch: "group lot size",
     NodeDisruption: "reason message at_s deadline_s",
 }
