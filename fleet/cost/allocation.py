@@ -45,10 +45,32 @@ def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, second
     """
     held, spot = machines_held(snapshot), _spot_prices(snapshot.index, snapshot.catalog.offers)
     by_team: dict[str, int] = {}
+    young = _launched_since(snapshot, seconds)
     for (price_usd_h, shares), count in _uses(snapshot.index, snapshot.claims, snapshot.instances, held, spot).items():
         for team, amount in _machine(price_usd_h, _paid_by(payer, shares), seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
+    for claim in young:  # its part of this time begins with its launch
+        price_usd_h, shares = (
+            spot.get(claim.capacity_pool, claim.charged_usd_h),
+            _shares(claim, held.get(claim.name, ())),
+        )
+        paid = _paid_by(payer, shares)
+        for team, amount in _machine(price_usd_h, paid, seconds).items():
+            by_team[team] -= amount
+        for team, amount in _machine(price_usd_h, paid, snapshot.now_s - claim.launched_at_s).items():
+            by_team[team] = by_team.get(team, 0) + amount
+    by_team = {team: amount for team, amount in by_team.items() if amount}
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
+
+
+def _launched_since(snapshot: Snapshot, seconds: float) -> list[Claim]:
+    """Returns the machines that are billed and were launched within the last seconds."""
+    since_s, found = snapshot.now_s - seconds, []
+    for claim in snapshot.claims.values():
+        instance = snapshot.instances.get(claim.instance_id)
+        if since_s < claim.launched_at_s <= snapshot.now_s and not (instance and instance.gone):
+            found.append(claim)
+    return found
 
 
 @derived(1)

@@ -11,6 +11,7 @@ from fleet.mig.layouts import owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.nodeclaims.launch import own_tags
+from fleet.nodeclaims.repair import fell_silent
 from fleet.nodeclaims.termination import close, gone_words, instance_gone
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import offer_of
@@ -67,6 +68,8 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         yield from close(snapshot, claim, Reason.INSTANCE_GONE, gone_words(snapshot, claim))
     elif node.deleting:
         yield from close(snapshot, claim, Reason.DELETED, f"somebody deleted node {node.name}")
+    elif (silence := fell_silent(fleet, snapshot, claim, node)) is not None:
+        yield SaveClaim(claim.with_disruption(silence))
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in snapshot.busy:
             yield _registration(fleet, snapshot, claim, node)

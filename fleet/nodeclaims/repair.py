@@ -29,7 +29,22 @@ def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> 
     found = overdue(policies, conditions, snapshot.now_s)
     if found is None or too_many(*unwell_in_pool(snapshot, claim.node_pool, policies)):
         return None
-    status = conditions[found.condition].status
+    return _failed(snapshot, node, found)
+
+
+def fell_silent(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> NodeDisruption | None:
+    """Returns why a machine is replaced whose kubelet has joined and gone silent before it was ready.
+
+    One that says what it still lacks has until its initialisation times out. Nothing runs on it: however many of its
+    pool are unhealthy, nobody is disturbed.
+    """
+    found = overdue(repair_policies(fleet, claim.node_pool), conditions_of(node), snapshot.now_s)
+    silent = found is not None and conditions_of(node)[found.condition].status == "Unknown"
+    return _failed(snapshot, node, found) if found is not None and silent else None
+
+
+def _failed(snapshot: Snapshot, node: Node, found: Repair) -> NodeDisruption:
+    status = conditions_of(node)[found.condition].status
     message = f"condition {found.condition} of node {node.name} has been {status} for {found.after / 60:.0f} min"
     return NodeDisruption(Reason.NODE_FAILURE, message, snapshot.now_s, snapshot.now_s)
 

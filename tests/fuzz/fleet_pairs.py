@@ -401,7 +401,9 @@ def _remove(rng: Random, docs: Docs, busy: frozenset[str]) -> str:
     key = _choose(rng, [it for it in docs if not it.startswith("FleetPolicy")], busy)
     name = docs.pop(key)["metadata"]["name"]
     if key.startswith("Team/"):
-        for queue in [it for it, found in docs.items() if found["kind"] == "Queue" and found["spec"]["team"] == name]:
+        for queue in [
+            it for it, found in docs.items() if found["kind"] == "Queue" and found["spec"].get("team") == name
+        ]:
             del docs[queue]
     if not key.startswith(("Queue/", "Team/")):
         for it in docs.values():

@@ -105,6 +105,15 @@ def test_what_bills(claim: dict[str, Any], state: Any, pays: bool) -> None:
     assert bool(bill(made)) is pays
 
 
+def test_a_machine_is_not_charged_for_the_time_before_its_launch() -> None:
+    """After a silence of the agent the world is charged as found: what was bought meanwhile from then on."""
+    made = world()
+    made.runs(of("a", 4), ("m0", 1))
+    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=NOW - 900)
+    assert bill(made, HOUR) == {"a": 12.25, IDLE: 12.25}
+    assert bill(made, 900) == {"a": 12.25, IDLE: 12.25}
+
+
 def test_bills_add_up() -> None:
     left, right = Bill(5, {"a": 2, IDLE: 3}), Bill(7, {"b": 4, IDLE: 3})
     assert left.plus(right) == Bill(12, {"a": 2, "b": 4, IDLE: 6})
@@ -125,7 +134,9 @@ def test_the_teams_and_the_idle_rest_are_the_bill(data: st.DataObject) -> None:
     seconds = data.draw(st.floats(0, 1e5, allow_nan=False))
     found = allocate(partial(payer_of, made.fleet), made.snapshot(), seconds)
     assert found.total == sum(found.by_team.values())
-    assert found.total == sum(round(claim.price_usd_h * 1_000_000 * seconds / HOUR) for claim in made.claims.values())
+    billed_s = {claim.name: min(seconds, NOW - claim.launched_at_s) for claim in made.claims.values()}
+    each = (round(it.price_usd_h * 1_000_000 * billed_s[it.name] / HOUR) for it in made.claims.values())
+    assert found.total == sum(each)
     assert all(amount >= 0 for amount in found.by_team.values())
 
 

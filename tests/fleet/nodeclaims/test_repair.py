@@ -63,6 +63,26 @@ def test_a_silent_pool_is_not_a_matter_of_machines(machines: int, lost: int, goe
     assert len(repaired(world)) == goes
 
 
+@pytest.mark.parametrize(
+    ("status", "for_s", "goes"),
+    [
+        pytest.param("Unknown", REPAIR_AFTER_S, True, id="its kubelet has gone silent"),
+        pytest.param("Unknown", REPAIR_AFTER_S - 1, False, id="not for long"),
+        pytest.param("False", REPAIR_AFTER_S, False, id="it says that it is not ready yet"),
+    ],
+)
+def test_a_machine_that_falls_silent_before_it_is_ready_is_not_waited_for(
+    status: str, for_s: float, goes: bool
+) -> None:
+    """It was kept, and billed, until its initialisation timed out after half an hour; nothing runs on it."""
+    world = silent(pool_of(3), "m00", "m01", "m02", for_s=for_s)
+    for name in ("m00", "m01", "m02"):
+        node = world.nodes[f"node-{name}"]
+        world.nodes[node.name] = replace(node, conditions={"Ready": NodeCondition(status, NOW - for_s)})
+        world.claims[name] = replace(world.claims[name], ready_at_s=0.0)
+    assert len(repaired(world)) == (3 if goes else 0)
+
+
 BAD = "AcceleratedHardwareReady"
 
 
