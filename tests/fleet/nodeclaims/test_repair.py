@@ -79,7 +79,7 @@ def test_a_machine_that_falls_silent_before_it_is_ready_is_not_waited_for(
     for name in ("m00", "m01", "m02"):
         node = world.nodes[f"node-{name}"]
         world.nodes[node.name] = replace(node, conditions={"Ready": NodeCondition(status, NOW - for_s)})
-        world.claims[name] = replace(world.claims[name], ready_at_s=0.0)
+        world.claims[name] = replace(world.claims[name], registered_at_s=NOW - 600, ready_at_s=0.0)
     assert len(repaired(world)) == (3 if goes else 0)
 
 
