@@ -184,9 +184,12 @@ class Agent:
         identity = f"{socket.gethostname()}-{os.getpid()}-{self._rng.randrange(1 << 32):08x}"
         lease = KubeLease(self._transport, LEASE, self._settings.namespace)
 
+        ended = threading.Event()
+
         def lost(reason: str) -> None:
             log.warning("lease_lost", why=reason)
             self.lost_lease = not self._stopping.is_set()
+            ended.set()  # a process has one term: elected again while it shuts down, old actions would go on
             self.stop()
 
         self._elector = Elector(
@@ -197,7 +200,6 @@ class Agent:
             clock=self._time_of_day,
             rng=random.Random(self._rng.random()),
         )
-        ended = threading.Event()
         thread = threading.Thread(target=self._elector.run, args=(ended,), name="elector", daemon=True)
         thread.start()
         try:
@@ -225,7 +227,9 @@ class Agent:
             instance=socket.gethostname(),
             layouts_at=(settings.mig.namespace, settings.mig.config_map),
         )
-        reports = ReportWriter(self._transport, writer, self._clock, settings.cluster, settings.namespace)
+        reports = ReportWriter(
+            self._transport, writer, self._clock, settings.cluster, settings.namespace, self._leading
+        )
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
         mirror, sync, failures = Mirror(settings.cluster), Sync(adopted=self._source.adopted), Failures()

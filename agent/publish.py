@@ -66,7 +66,16 @@ Job = Callable[[], None]
 class ReportWriter:
     """Writes reports to the cluster, each only when it has changed. Runs on its own executor, one write at a time."""
 
-    def __init__(self, transport: KubeTransport, executor: Executor, clock: Clock, name: str, namespace: str) -> None:
+    def __init__(
+        self,
+        transport: KubeTransport,
+        executor: Executor,
+        clock: Clock,
+        name: str,
+        namespace: str,
+        leading: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._leading = leading
         self._api = transport
         self._executor = executor
         self._clock = clock
@@ -103,6 +112,8 @@ class ReportWriter:
 
     def _submit(self, kind: str, name: str, write: Job) -> None:
         def run() -> None:
+            if not self._leading():
+                return  # what is shown, and the books, are the next leader's
             try:
                 write()
             except KubeError as error:

@@ -279,3 +279,35 @@ def test_a_deposed_agent_ends_with_an_error_and_the_other_takes_over(
     place.submit("a")
     until(lambda: place.running("a"), "the job runs")
     assert first.lines("launched") == []
+
+
+def test_a_deposed_agent_is_not_elected_again_while_it_shuts_down(
+    place: AgentPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its workers still had in line would be carried out in a term whose decisions somebody else has made."""
+    shut_down = threading.Event()
+
+    def lead(agent: Agent) -> None:
+        agent._stopping.wait(WITHIN_S)
+        shut_down.wait(WITHIN_S)
+
+    monkeypatch.setattr(Agent, "_lead", lead)
+    first = place.start("first", timing=SHORT)
+    until(lambda: first.agent._elector is not None and first.agent._elector.leading(), "the first leads")
+    elector = first.agent._elector
+    assert elector is not None
+
+    def cut_off(*_: object, **__: object) -> bytes:
+        raise Unreachable("no route to host")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(elector._lease, "read", cut_off)
+        cut.setattr(elector._lease, "update", cut_off)
+        until(lambda: first.agent.lost_lease, "its lease runs out")
+    second = place.start("second", timing=SHORT)
+    until(lambda: second.agent._elector is not None and second.agent._elector.leading(), "the second leads")
+    assert first.thread.is_alive(), "still shutting down"
+    assert not elector.leading()
+    shut_down.set()
+    first.thread.join(WITHIN_S)
+    assert not first.thread.is_alive()
