@@ -91,7 +91,7 @@ def _shrunk(seed: int, profile: str) -> int:
 def _lived(days: int, seed: int) -> int:
     broken = 0
     for day in lived_days(days, seed):
-        broken += day.violations
+        broken += len(day.violations)
         _say(json.dumps(day._asdict()))
     return VIOLATED if broken else OK
 

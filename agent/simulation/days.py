@@ -1,7 +1,7 @@
 """Many days of one fleet in one process: what grows shows here."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ from agent.simulation.checker import Checker
 from agent.simulation.drawing import Docs, drawn_change, drawn_fleet, drawn_work, sold, text_of
 from agent.simulation.faults import FAULTS
 from agent.simulation.history import HistoryEvent
-from agent.simulation.laws.facts import is_over
+from agent.simulation.laws.facts import Facts, Violation, is_over
 from agent.simulation.operations import PEOPLE, name_of
 from agent.simulation.process import Tempo
 from agent.simulation.seat import Supervisor
@@ -42,8 +42,8 @@ class Day(NamedTuple):
     """CPU time a turn of the agent took on average, with the simulation around it."""
     machines: int
     """Bought since the beginning."""
-    violations: int
-    """Laws that did not hold for something, since the beginning."""
+    violations: tuple[str, ...]
+    """What did not hold that day."""
 
 
 def lived_days(days: int, seed: int) -> Iterator[Day]:
@@ -56,14 +56,16 @@ def lived_days(days: int, seed: int) -> Iterator[Day]:
     facts = checker.watch(sim)
     sim.push({"fleet.yaml": text_of(docs)})
     for day in range(1, days + 1):
+        told = len(facts.violations)
         began_s, turns = time.process_time(), sim.seats[0].turns
-        docs = _one_day(sim, rng, docs, day)
+        docs = _one_day(facts, rng, docs, day)
         passed = max(1, sim.seats[0].turns - turns)
-        yield _told(sim, day, (time.process_time() - began_s) * 1000.0 / passed, len(facts.violations))
+        yield _told(sim, day, (time.process_time() - began_s) * 1000.0 / passed, facts.violations[told:])
 
 
-def _one_day(sim: Simulation, rng: Random, docs: Docs, day: int) -> Docs:
+def _one_day(facts: Facts, rng: Random, docs: Docs, day: int) -> Docs:
     """Lets a day pass; the fleet as it is declared then."""
+    sim = facts.sim
     start_s = sim.now_s
     events = [(rng.uniform(0.0, DAY_S), "submit") for _ in range(_JOBS_A_DAY)]
     events += [(rng.uniform(0.0, DAY_S), rng.choice(_DAILY)) for _ in range(3)]
@@ -76,7 +78,7 @@ def _one_day(sim: Simulation, rng: Random, docs: Docs, day: int) -> Docs:
         elif kind == "push":
             docs = drawn_change(rng, docs)
             args = {"text": text_of(docs)}
-        _act(sim, HistoryEvent(at_s, kind, rng.random(), args))
+        _act(facts, HistoryEvent(at_s, kind, rng.random(), args))
     sim.advance(max(0.0, start_s + DAY_S - sim.now_s))
     _tidy(sim, day)
     return docs
@@ -91,14 +93,19 @@ def _ending(rng: Random, manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def _act(sim: Simulation, event: HistoryEvent) -> None:
+def _act(facts: Facts, event: HistoryEvent) -> None:
+    sim = facts.sim
     try:
         effect = (PEOPLE.get(event.kind) or FAULTS[event.kind])(sim, event)
     except ApiError:
         return
-    if effect is not None and effect.undo is not None:
+    if effect is None:
+        return
+    facts.happened(event.kind, effect.subjects)
+    if effect.undo is not None:
         sim.advance(600.0)
         effect.undo()
+        facts.happened(f"{event.kind} is over", effect.subjects)
 
 
 def _tidy(sim: Simulation, day: int) -> None:
@@ -110,7 +117,7 @@ def _tidy(sim: Simulation, day: int) -> None:
                 sim.delete(job)
 
 
-def _told(sim: Simulation, day: int, pass_ms: float, violations: int) -> Day:
+def _told(sim: Simulation, day: int, pass_ms: float, violations: Sequence[Violation]) -> Day:
     books = sim.object("ConfigMap", "muster-books", "muster-system")
     sync = sim.object("FleetSync", sim.cluster_name)
     return Day(
@@ -122,7 +129,7 @@ def _told(sim: Simulation, day: int, pass_ms: float, violations: int) -> Day:
         len(sim.objects("NodeClaim")),
         round(pass_ms, 3),
         len(sim.cloud.ledger()),
-        violations,
+        tuple(f"{it.law}: {it.words}" for it in violations),
     )
 
 

@@ -119,7 +119,8 @@ class RecordedCloud:
         """Buy machines."""
         self._wrote("before")
         outcome = self._cloud.launch(request)
-        self._tell("launch", request.token, [str(request.pool), request.count, outcome])
+        refusal = "" if outcome.instances else ", ".join(str(it.code) for it in outcome.failures)
+        self._tell("launch", request.token, [str(request.pool), request.count, outcome], refusal)
         self._wrote("after")
         return outcome
 
@@ -137,8 +138,8 @@ class RecordedCloud:
         self._tell("tag", instance_id, tags)
         self._wrote("after")
 
-    def _tell(self, verb: str, subject: str, content: object) -> None:
-        self._heard(AgentWrite(self._clock.now(), self._agent, verb, subject, msgspec.json.encode(content)))
+    def _tell(self, verb: str, subject: str, content: object, refusal: str = "") -> None:
+        self._heard(AgentWrite(self._clock.now(), self._agent, verb, subject, msgspec.json.encode(content), refusal))
 
 
 class WriteDigest:
