@@ -46,6 +46,7 @@ from fleet.scheduling.queue_order import (
     pending_in_order,
     preemption_backs_off,
     runs_s,
+    soon_free,
 )
 from fleet.scheduling.sentences import Explainer
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
@@ -187,13 +188,13 @@ class AdmissionPass:
         self._replace()
         self._submit()
         result = self.scheduler.sweep()
-        postponed = self._postpone_single_pods()
+        postponed = self._postpone_purchases()
         self._buy_together()
         for holder in result.admitted:
             gang = self.snapshot.gangs[whole(holder.workload.uid)]
             with concerning(gang_subject(gang.uid)):
                 if gang.uid in postponed:
-                    self._wait(gang, batching_refusal())
+                    self._wait(gang, postponed[gang.uid])
                 elif gang.uid == holder.workload.uid:
                     self._commit(gang, holder)
                 else:
@@ -205,20 +206,23 @@ class AdmissionPass:
         self._explain(result)
         return self.actions
 
-    def _postpone_single_pods(self) -> frozenset[str]:
-        """Takes back purchases for single pods of an open batch; returns the uids of the gangs that wait therefore.
+    def _postpone_purchases(self) -> Mapping[str, Refusal]:
+        """Takes back purchases that may not be needed in a moment; returns by uid why gangs wait therefore.
 
-        Nothing is taken back where a gang outside the batch has pods on one of the machines: then all buy at once.
+        These are single pods of an open batch, and gangs for which pods that are ending leave room. Nothing is taken
+        back where another gang has pods on one of the machines: then all buy at once.
         """
         placed = self.backend.placed
-        batched = open_batch(self.waiting, self.snapshot.now_s)
+        buying = [gang for gang in self.waiting if gang.uid in placed and placed[gang.uid].claims]
+        ending = soon_free(self.snapshot, self.backend.state, buying)
+        batched = open_batch(self.waiting, self.snapshot.now_s) | ending.keys()
         batched_claims = {claim.name for uid in batched & placed.keys() for claim in placed[uid].claims}
         beside = frozenset(uid for uid, it in placed.items() if any(pin.claim in batched_claims for pin in it.pins))
         if not beside <= batched:
-            return frozenset()
+            return {}
         for uid in beside:
             del placed[uid]
-        return beside
+        return {uid: ending.get(uid, batching_refusal()) for uid in beside}
 
     def _buy_together(self) -> None:
         """Replaces the purchases of the pass by one for all gangs, where that costs less."""

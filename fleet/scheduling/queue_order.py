@@ -5,17 +5,20 @@ batching window: `BATCH_IDLE_DURATION`, `BATCH_MAX_DURATION`; reference 2.1). Ga
 pod that finds room on a machine that stands.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Final
 
+from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
 from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_order_values
 from fleet.quota.build_tree import current_quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from model.fleet import Fleet
+from model.quantity import Resources
 
 
 def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tuple[object, ...]:
@@ -152,6 +155,47 @@ def open_batch(waiting: Iterable[Gang], now_s: float) -> frozenset[str]:
     if full or not any(age_s < BATCH_IDLE_S for age_s in ages_s.values()):
         return frozenset()
     return frozenset(uid for uid, age_s in ages_s.items() if age_s < BATCH_MAX_S)
+
+
+SOON_S: Final = 60.0
+"""Pods that will have ended by then leave room that need not be bought."""
+
+
+def soon_free(snapshot: Snapshot, state: ClusterState, buying: Iterable[Gang]) -> Mapping[str, Refusal]:
+    """Returns by uid the gangs for which pods of no gang leave room on ready machines, as they end within a minute.
+
+    So it is after a job was created running: its own pods stand on the idle machines until it is suspended. Nobody
+    waits for such room for longer than two minutes.
+    """
+    fresh = [gang for gang in buying if snapshot.now_s < gang.created_at_s + 2 * SOON_S]
+    leaving = {node: left for node, pods in snapshot.node_pods.items() if (left := _left_by(pods, snapshot.now_s))}
+    if not fresh or not leaving:
+        return {}
+    slots = [slot for slot in state.slots.values() if slot.node and not slot.only_for]
+    later = [replace(slot, free=_plus(slot.free, leaving.get(slot.node, {}))) for slot in slots]
+    words = f"pods that end within {SOON_S:.0f} s leave room for it on machines that stand"
+    return {gang.uid: Refusal(Reason.BATCHING, words) for gang in fresh if _fits(gang, later)}
+
+
+def _left_by(pods: Iterable[Pod], now_s: float) -> Resources:
+    """Returns what pods of no gang on one node give back soon."""
+    ending = [pod for pod in pods if pod.deleting and not pod.workload and pod.deletion_at_s <= now_s + SOON_S]
+    left: Resources = {PODS: len(ending)} if ending else {}
+    for pod in ending:
+        left = _plus(left, pod.requests)
+    return left
+
+
+def _plus(left: Resources, right: Resources) -> dict[str, int]:
+    return {name: left.get(name, 0) + right.get(name, 0) for name in {*left, *right}}
+
+
+def _fits(gang: Gang, slots: Iterable[NodeSlot]) -> bool:
+    return all(
+        sum(slot.room_for(pod_set.requests) for slot in slots) >= pod_set.count
+        for pod_set in gang.pod_sets
+        if pod_set.count
+    )
 
 
 def batching_refusal() -> Refusal:

@@ -80,3 +80,14 @@ def test_a_machine_that_nobody_uses_is_deleted_by_its_node() -> None:
     scene.until(lambda: not scene.sim.machines(), 300)
     scene.until(lambda: scene.sim.object("Node", node) is None, 60)
     assert scene.sim.claims() == {}
+
+
+def test_a_job_that_was_created_running_beside_idle_machines_buys_none() -> None:
+    """Its own pods stand there until it is suspended: what is about to be free counts."""
+    scene = Scene(fleet())
+    scene.runs(gpu_job("first", pods=2, run_s=30.0))
+    scene.until_state("first", "Finished", 300)
+    eager = gpu_job("g", pods=2)
+    eager["spec"]["suspend"] = False
+    scene.runs(eager)
+    assert scene.bought() == 2

@@ -12,7 +12,7 @@ from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.scheduling.queue_order import ends_at_s, is_moved, overdue, preemption_backs_off, runs_s
 from fleet.snapshot import Eviction, GangState
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang, job_of
+from tests.support.fleets import GPU, NOW, FleetBuilder, amounts, foreign_pod, gang, job_of
 from tests.support.world import World
 
 
@@ -72,6 +72,29 @@ def test_whoever_waits_for_quota_does_not_get_that_of_a_gang_that_is_being_moved
     world.apply(cycle.decide(world.fleet, world.snapshot()))
     assert world.gang("first").state == GangState.PENDING
     assert [world.gang(name).state for name in ("moved", "too")] == [GangState.ADMITTED] * 2
+
+
+@pytest.mark.parametrize(
+    ("pod", "created_s", "buys"),
+    [
+        pytest.param({"deleting": True, "deletion_at_s": NOW + 30}, NOW - 5, False, id="it ends in a moment"),
+        pytest.param({"deleting": True, "deletion_at_s": NOW + 600}, NOW - 5, True, id="it takes ten minutes to end"),
+        pytest.param({"deleting": True, "deletion_at_s": NOW + 30}, NOW - 600, True, id="waited for long enough"),
+        pytest.param({}, NOW - 5, True, id="it stays"),
+    ],
+)
+def test_what_is_about_to_be_free_is_not_bought(pod: dict[str, Any], created_s: float, buys: bool) -> None:
+    """A job that was created running stood on the idle machines itself when it was admitted: two more were bought."""
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.machine("m0")
+    world.stands(foreign_pod("theirs", "node-m0", amounts(8), **pod))
+    world.waits(gang("g", gpu=8, created_s=created_s))
+    world.apply(cycle.decide(world.fleet, world.snapshot()))
+    assert (len(world.claims) > 1) is buys
+    assert world.gang("g").state is (GangState.RESERVED if buys else GangState.PENDING)
+    world.pods.clear()
+    world.apply(cycle.decide(world.fleet, world.snapshot()))
+    assert world.gang("g").state is (GangState.RESERVED if buys else GangState.ADMITTED)
 
 
 @pytest.mark.parametrize(
