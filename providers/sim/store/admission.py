@@ -99,6 +99,15 @@ def _workload(**defaults: Any) -> OnCreate:
     return rule
 
 
+def _templated(resource: Resource, new: Obj, _: Obj) -> Obj:
+    """A replaced workload: the template gets the defaults of pods again."""
+    spec = new.get("spec") or {}
+    template = spec.get("template") or {}
+    if faults := pod_spec_faults(template.get("spec") or {}, "spec.template.spec"):
+        raise invalid(resource, new["metadata"]["name"], *faults)
+    return {**new, "spec": {**spec, "template": {**template, "spec": defaulted_spec(template["spec"])}}}
+
+
 def _budget(_: Resource, obj: Obj, __: Lookup) -> Obj:
     status = {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
     return {**obj, "status": status}
@@ -131,10 +140,6 @@ def _secret(_: Resource, obj: Obj, __: Lookup) -> Obj:
     return _with_string_data({"type": "Opaque", **obj})
 
 
-def _secret_change(resource: Resource, new: Obj, old: Obj) -> Obj:
-    return _frozen_data(resource, _with_string_data(new), old)
-
-
 def _with_string_data(obj: Obj) -> Obj:
     plain = obj.get("stringData")
     if not plain:
@@ -144,17 +149,11 @@ def _with_string_data(obj: Obj) -> Obj:
     return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
 
 
-def _frozen_data(resource: Resource, new: Obj, old: Obj) -> Obj:
-    if old.get("immutable") and (new.get("data"), new.get("binaryData")) != (old.get("data"), old.get("binaryData")):
-        text = "Forbidden: field is immutable when `immutable` is set"
-        raise invalid(resource, old["metadata"]["name"], cause("data", text, "FieldValueForbidden"))
-    return new
-
-
+_APPS = ("deployments", "daemonsets", "replicasets", "statefulsets")
 _BOTH = ("spec", "status")
 _PARTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("namespaces", "nodes", "pods", "services", "persistentvolumes", "persistentvolumeclaims"), _BOTH),
-    **dict.fromkeys((f"{kind}.apps" for kind in ("deployments", "daemonsets", "replicasets", "statefulsets")), _BOTH),
+    **dict.fromkeys((f"{kind}.apps" for kind in _APPS), _BOTH),
     **dict.fromkeys(("jobs.batch", "cronjobs.batch", "poddisruptionbudgets.policy"), _BOTH),
     "leases.coordination.k8s.io": ("spec",),
 }
@@ -188,8 +187,8 @@ _ON_UPDATE: dict[str, OnUpdate] = {
     "pods": updated_pod,
     "events": lambda _, new, __: {**_EVENT, **new},
     "events.events.k8s.io": lambda _, new, __: {**_NEW_EVENT, **new},
-    "configmaps": _frozen_data,
-    "secrets": _secret_change,
+    "secrets": lambda _, new, __: _with_string_data(new),
+    **dict.fromkeys((f"{kind}.apps" for kind in _APPS), _templated),
     "jobs.batch": jobs.updated_job,
     "jobsets.jobset.x-k8s.io": jobs.updated_jobset,
     "customresourcedefinitions.apiextensions.k8s.io": crds.admitted,

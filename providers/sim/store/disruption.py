@@ -5,7 +5,7 @@ Source: `pkg/registry/core/pod/storage/eviction.go`.
 
 from typing import Any
 
-from providers.sim.store.errors import StoreForbidden, StoreInternalError, StoreTooManyRequests
+from providers.sim.store.errors import StoreForbidden, StoreTooManyRequests, StoreUnknownError
 from providers.sim.store.objects import Obj
 from providers.sim.store.selectors import matches_label_selector
 
@@ -16,13 +16,13 @@ _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 def spent_budget(pod: Obj, budgets: list[Obj], now: str) -> Obj | None:
     """The budget with this eviction booked, or None when none has to be.
 
-    TooManyRequests when the budget allows no disruption now; InternalError when several budgets cover the pod.
+    TooManyRequests when the budget allows no disruption now; UnknownError (500) when several budgets cover it.
     """
     if _needs_no_budget(pod):
         return None
     covering = [budget for budget in budgets if _covers(budget, pod)]
     if len(covering) > 1:
-        raise StoreInternalError(
+        raise StoreUnknownError(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         )
     if not covering:

@@ -90,6 +90,24 @@ def check_preconditions(resource: Resource, current: Obj, uid: str | None, resou
         raise StoreConflict(text, details(resource, meta["name"]))
 
 
+def check_delete_preconditions(resource: Resource, current: Obj, uid: str | None, resource_version: str | None) -> None:
+    """Conflict when the caller means to delete another object or another version of it (`rest.BeforeDelete`)."""
+    meta = current["metadata"]
+    if uid and uid != meta["uid"]:
+        word, asked, held = "UID", uid, meta["uid"]
+        end = "The object might have been deleted and then recreated"
+    elif resource_version and resource_version != meta["resourceVersion"]:
+        word, asked, held = "ResourceVersion", resource_version, meta["resourceVersion"]
+        end = "The object might have been modified"
+    else:
+        return
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    problem = f"the {word} in the precondition ({asked}) does not match the {word} in record ({held}). {end}"
+    told = {"name": meta["name"], "group": resource.group, "kind": resource.kind}
+    said = {key: value for key, value in told.items() if value}
+    raise StoreConflict(f'Operation cannot be fulfilled on {kind} "{meta["name"]}": {problem}', said)
+
+
 def ending_faults(meta: Obj, held: Obj) -> list[dict[str, str]]:
     """An object that is being deleted takes no new finalizers."""
     added = [name for name in meta.get("finalizers") or () if name not in (held.get("finalizers") or ())]

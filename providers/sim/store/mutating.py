@@ -127,13 +127,23 @@ class MutatingPolicies:
         space = self.namespace(obj["metadata"].get("namespace", ""))
         return space is not None and _selects(match["namespaceSelector"], space)
 
+    def _known(self, resource: Resource, obj: Obj, old: Obj | None) -> Obj:
+        """The variables of an expression."""
+        space = self.namespace((obj.get("metadata") or {}).get("namespace", "")) if resource.namespaced else None
+        request = _request(resource, obj, old)
+        return {"object": obj, "oldObject": old, "request": request, "namespaceObject": space, "variables": {}}
+
     def _applied(self, policy: Obj, binding: Obj, resource: Resource, obj: Obj, old: Obj | None) -> Obj:
         spec = policy["spec"]
         try:
-            if not all(_value(it["expression"], obj, old) for it in spec.get("matchConditions") or ()):
+            known = self._known(resource, obj, old)
+            if not all(_value(it["expression"], known) for it in spec.get("matchConditions") or ()):
                 return obj
             for mutation in spec["mutations"]:
-                obj = _patched(mutation, resource, obj, old)
+                known = self._known(resource, obj, old)
+                for variable in spec.get("variables") or ():
+                    known["variables"][variable["name"]] = _value(variable["expression"], known)
+                obj = _patched(mutation, resource, obj, known)
         except _Failed as error:
             if spec.get("failurePolicy") == "Ignore":
                 return obj
@@ -142,6 +152,15 @@ class MutatingPolicies:
             told = {"name": obj["metadata"].get("name", ""), "group": resource.group, "kind": resource.plural}
             raise StorePolicyDenied(text, {**told, "causes": [{"message": text}]}) from error
         return obj
+
+
+def _request(resource: Resource, obj: Obj, old: Obj | None) -> Obj:
+    """What an expression knows as `request`."""
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    place = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+    meta = obj.get("metadata") or {}
+    asked = {"name": meta.get("name", ""), "namespace": meta.get("namespace", "")}
+    return {"operation": "CREATE" if old is None else "UPDATE", "kind": kind, "resource": place, **asked}
 
 
 def _rule_matches(rule: Obj, resource: Resource, old: Obj | None) -> bool:
@@ -159,18 +178,18 @@ def _selects(selector: Obj | None, obj: Obj) -> bool:
     return not selector or matches_label_selector(selector, (obj.get("metadata") or {}).get("labels") or {})
 
 
-def _value(expression: str, obj: Obj, old: Obj | None) -> Any:
+def _value(expression: str, known: Obj) -> Any:
     try:
-        return evaluate(expression, object=obj, oldObject=old)
+        return evaluate(expression, **known)
     except KeyError as error:
         raise _Failed(f"expression '{expression}' resulted in error: no such key: {error.args[0]}") from error
     except (SyntaxError, TypeError, IndexError, AttributeError) as error:
         raise _Failed(f"expression '{expression}' resulted in error: {error}") from error
 
 
-def _patched(mutation: Obj, resource: Resource, obj: Obj, old: Obj | None) -> Obj:
+def _patched(mutation: Obj, resource: Resource, obj: Obj, known: Obj) -> Obj:
     if mutation["patchType"] == "JSONPatch":
-        patch = json_patch(obj, _value(mutation["jsonPatch"]["expression"], obj, old))
+        patch = json_patch(obj, _value(mutation["jsonPatch"]["expression"], known))
         return dict(patch)
-    applied = _value(mutation["applyConfiguration"]["expression"], obj, old)
+    applied = _value(mutation["applyConfiguration"]["expression"], known)
     return dict(merged(obj, applied, shape_of(resource)))

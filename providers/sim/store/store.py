@@ -16,6 +16,7 @@ from providers.sim.store.disruption import spent_budget
 from providers.sim.store.endpoints import (
     CREATED_BY_UPDATE,
     already_exists,
+    check_delete_preconditions,
     check_name,
     check_preconditions,
     check_same_uid,
@@ -196,7 +197,7 @@ class Store(StoredObjects):
         with self._lock:
             key = (namespace if resource.namespaced else "", name)
             current = self.read(resource, name, namespace).obj
-            check_preconditions(resource, current, uid, resource_version)
+            check_delete_preconditions(resource, current, uid, resource_version)
             if resource.key == "namespaces" and name in _UNDELETABLE:
                 raise StoreForbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
             if dry_run:
@@ -219,7 +220,7 @@ class Store(StoredObjects):
         with self._lock:
             pods, budgets = self._by_key("pods"), self._by_key("poddisruptionbudgets.policy")
             pod = self.get(pods, name, namespace)
-            check_preconditions(pods, pod, uid, resource_version)
+            check_delete_preconditions(pods, pod, uid, resource_version)
             booked = spent_budget(pod, self.list(budgets, namespace), self._now())
             if booked is not None and not dry_run:
                 self.update(budgets, booked, subresource="status")

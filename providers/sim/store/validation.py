@@ -4,6 +4,7 @@ A rule gets the object as it would be stored and, on a change, the one that is. 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -129,6 +130,36 @@ def amount_or_share(value: Any, path: str) -> Iterator[Fault]:
             yield cause(path, f'Invalid value: "{value}": must not be greater than 100%')
 
 
+_CONFIG_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_NOT_A_KEY: Final = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_SECRET_BYTES: Final = 1024 * 1024
+
+
+def _data(new: Obj, old: Obj | None) -> Iterator[Fault]:
+    """ConfigMaps and Secrets: their keys, their size, and that what is immutable stays so."""
+    size = 0
+    for field in ("data", "binaryData"):
+        for key, value in (new.get(field) or {}).items():
+            size += len(value.encode()) if isinstance(value, str) else 0
+            if not _CONFIG_KEY.fullmatch(key) or len(key) > 253:
+                yield cause(f"{field}[{key}]", f'Invalid value: "{key}": {_NOT_A_KEY}')
+    if size > _SECRET_BYTES:
+        field = "data" if new.get("kind") == "Secret" else ""
+        yield cause(field, f"Too long: may not be more than {_SECRET_BYTES} bytes", "FieldValueTooLong")
+    if old is None:
+        return
+    if new.get("kind") == "Secret" and old.get("type") and new.get("type") != old["type"]:
+        yield cause("type", f'Invalid value: "{new.get("type") or ""}": {_FIXED}')
+    if old.get("immutable"):
+        for field in ("immutable", "data", "binaryData"):
+            if new.get(field) != old.get(field):
+                text = "Forbidden: field is immutable when `immutable` is set"
+                yield cause(field, text, "FieldValueForbidden")
+
+
 def _lease(new: Obj, _: Obj | None) -> Iterator[Fault]:
     spec = new.get("spec") or {}
     seconds = spec.get("leaseDurationSeconds")
@@ -169,6 +200,8 @@ def _priority_class(new: Obj, old: Obj | None) -> Iterator[Fault]:
 
 
 _RULES: Final[dict[str, Rule]] = {
+    "configmaps": _data,
+    "secrets": _data,
     POLICIES: policy_faults,
     BINDINGS: binding_faults,
     "events": _event,

@@ -86,7 +86,7 @@ def test_an_item_with_another_owner_inside_stays_with_its_keys(store: Store) -> 
     two = full()
     two["spec"]["template"]["spec"]["containers"].append({"name": "sidecar", "image": "y", "workingDir": "/a"})
     apply(store, two, "ci")
-    inside = {"spec": {"containers": [{"name": "sidecar", "tty": True}]}}
+    inside = {"spec": {"containers": [{"name": "sidecar", "image": "y", "tty": True}]}}
     apply(store, deployment(template=inside), "injector")
     result = apply(store, full(), "ci")
     sidecar = result["spec"]["template"]["spec"]["containers"][1]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import PatchType, Store, StoreInternalError, StoreNotFound, StoreTooManyRequests
+from providers.sim.store import PatchType, Store, StoreNotFound, StoreTooManyRequests, StoreUnknownError
 
 Obj = dict[str, Any]
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -81,7 +81,7 @@ def test_two_budgets_are_too_many_and_no_pod_is_not_found(store: Store, pod: Any
     world(store, pod, READY, {"disruptionsAllowed": 1})
     body = {"metadata": {"name": "second"}, "spec": {"selector": {}, "maxUnavailable": 1}}
     store.create(store.resource("pdb"), body, namespace="default")
-    with pytest.raises(StoreInternalError, match="more than one"):
+    with pytest.raises(StoreUnknownError, match="more than one"):
         store.evict("p", "default")
     with pytest.raises(StoreNotFound):
         store.evict("missing", "default")

@@ -67,6 +67,12 @@ def test_what_is_configured_is_laid_over_and_updates_are_another_operation() -> 
     assert store.patch(jobs, "j", patch, PatchType.MERGE, namespace="default")["spec"]["backoffLimit"] == 5
 
 
+def test_expressions_know_the_request_and_the_variables_of_the_policy() -> None:
+    variables = [{"name": "late", "expression": "request.operation == 'CREATE' && request.namespace == 'default'"}]
+    patch = "[JSONPatch{op: 'add', path: '/spec/suspend', value: variables.late}]"
+    assert job(bound(with_policy(policy(patch, variables=variables))))["spec"]["suspend"] is True
+
+
 def test_a_policy_that_fails_denies_or_is_ignored() -> None:
     missing = "[JSONPatch{op: 'add', path: '/spec/suspend', value: object.metadata.labels['absent'] == 'x'}]"
     with pytest.raises(StoreForbidden, match="no such key: absent"):
