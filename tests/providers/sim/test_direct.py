@@ -137,11 +137,9 @@ def test_the_rules_of_the_server_strike_without_a_wire_as_with_one() -> None:
     direct = [told(call) for call in story(DirectTransport(Store(clock), clock, rules=rules()))]
     for number, (one, other) in enumerate(zip(direct, wired, strict=True)):
         assert one == other, number
-    assert {it[0] for it in direct if isinstance(it, tuple)} >= {
-        errors.TooManyRequests,
-        errors.Unreachable,
-        errors.Forbidden,
-    }
+    met = {it[0] for it in direct if isinstance(it, tuple)}
+    for kind in (errors.TooManyRequests, errors.Unreachable, errors.Forbidden):
+        assert any(issubclass(each, kind) for each in met), kind
     assert 4.0 in {it[4] for it in direct if isinstance(it, tuple)}
 
 
