@@ -7,11 +7,11 @@ from agent.mirror import Mirror
 from agent.refused_writes import RefusedWrite
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
+from fleet.actions import Action, Announce, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, JobRef, Node, Snapshot
+from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, Hold, JobRef, Node, Snapshot
 from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
 
@@ -51,7 +51,10 @@ class Announcer(Watcher):
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Announce a change of state or reason before it is written."""
-        if isinstance(action, SaveGang):
+        if isinstance(action, OpenGang):
+            if _runs_already(mirror, action.gang):
+                self._say(Announce(action.gang.job, "Stopped", NOT_ADMITTED, "Warning"))
+        elif isinstance(action, SaveGang):
             before = mirror.gangs.current.get(f"{action.gang.namespace}/{action.gang.workload}")
             if before is None or (before.state, before.reason) != (action.gang.state, action.gang.reason):
                 self._say(about_gang(action.gang))
@@ -101,6 +104,15 @@ class RevisionAnnouncer(Watcher):
         self._told = (state.attempted, reason)
         ref = JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
         self._say(Announce(ref, reason, message, "Warning" if reason in BAD_OUTCOMES else "Normal"))
+
+
+NOT_ADMITTED = "No matching Workload: it runs without having been admitted, so it is suspended and queued anew"
+
+
+def _runs_already(mirror: Mirror, gang: Gang) -> bool:
+    """Whether the job of a gang that is only now opened has pods: somebody started it, or deleted its Workload."""
+    jobs = (table.current.get(gang.uid) for table in mirror.works.values())
+    return any(job is not None and job.hold is Hold.SWITCH and job.active_pods > 0 for job in jobs)
 
 
 def about_gang(gang: Gang) -> Announce:

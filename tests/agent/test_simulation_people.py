@@ -91,3 +91,20 @@ def test_a_job_that_was_created_running_beside_idle_machines_buys_none() -> None
     eager["spec"]["suspend"] = False
     scene.runs(eager)
     assert scene.bought() == 2
+
+
+def test_a_running_gang_whose_workload_is_deleted_is_stopped_once_told_of_and_runs_again() -> None:
+    scene = Scene(fleet())
+    scene.runs(gpu_job("g", pods=2))
+    before, gang = where(scene, "g"), scene.sim.gang("g")
+    assert gang is not None
+    found = scene.sim.object("Workload", gang.workload, gang.namespace)
+    assert found is not None
+    scene.sim.delete(found)
+    scene.sim.advance(2)
+    scene.until_running("g", 120)
+    told = [it for it in scene.sim.objects("Event") if it["reason"] == "Stopped"]
+    assert ["No matching Workload" in (it.get("note") or it["message"]) for it in told] == [True]
+    assert not before.keys() & where(scene, "g").keys(), "its pods are new"
+    assert scene.bought() == 2
+    scene.settle(120)
