@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -22,7 +23,9 @@ def blocks() -> list[tuple[str, int]]:
 def test_fixed_histories_keep_the_laws(profile: str, first: int) -> None:
     broken = {}
     for seed in range(first, first + BLOCK):
-        violations = play(drawn_history(seed, profile)).violations
+        violations = play(
+            replace(drawn_history(seed, profile), foresees=False)
+        ).violations  # plans have tests of their own
         new = [it for it in violations if it.law not in KNOWN.get((profile, seed), set())]
         if new:
             broken[seed] = new[:3]
