@@ -6,6 +6,7 @@ Karpenter (`pkg/controllers/node/termination`).
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from fleet.actions import (
     Action,
@@ -109,16 +110,21 @@ def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: boo
         yield ForgetClaim(claim)
 
 
+STUCK_S: Final = 60.0
+"""A pod is stuck this long after its deletion should have ended (Karpenter `pod.IsStuckTerminating`)."""
+
+
 def drain(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Action]]:
     """Returns (whether pods still have to go, the evictions to ask for now).
 
     Pods are evicted with their own grace period; close to the deadline only with what is left of it; past it the
-    machine waits for none.
+    machine waits for none. Nor does it wait for a pod that should have ended a while ago: nobody there ends it.
     """
     deadline_s = claim.disruption.deadline_s if claim.disruption else math.inf
     if snapshot.now_s >= deadline_s:
         return False, []
-    pods = snapshot.node_pods.get(node.name, ())
+    late_s = snapshot.now_s - STUCK_S
+    pods = [pod for pod in snapshot.node_pods.get(node.name, ()) if not (pod.deleting and pod.deletion_at_s <= late_s)]
     steps: list[Action] = []
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
         if pod_subject(pod.uid) in snapshot.busy or (pod.workload and not pod.deleting):

@@ -46,6 +46,9 @@ def of_gang(name: str = "g-0", **facts: Any) -> Pod:
         pytest.param(
             NOW + 100, other(deleting=True, deletion_at_s=NOW + 300), (True, [("a", 100)]), id="goes too slowly"
         ),
+        pytest.param(NEVER, other(deleting=True, deletion_at_s=NOW - 59), (True, []), id="should have gone"),
+        pytest.param(NEVER, other(deleting=True, deletion_at_s=NOW - 60), (False, []), id="nobody there ends it"),
+        pytest.param(NEVER, of_gang(deleting=True, deletion_at_s=NOW - 60), (False, []), id="nor that of a gang"),
         pytest.param(NEVER, of_gang(), (True, []), id="a gang's pods go with their gang"),
         pytest.param(NOW + 100, of_gang(), (True, []), id="while there is time"),
         pytest.param(NOW + 10, of_gang(), (True, []), id="and never before their job is suspended"),
