@@ -28,10 +28,10 @@ from fleet.placement.inventory import usable
 from fleet.placement.plan import PlacementPlan
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import core_of, together
 from fleet.snapshot.lookups import holders
-from fleet.snapshot.seats import active_pods, seats_of, strays_of
+from fleet.snapshot.seats import active_pods, pods_of, seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -108,15 +108,22 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
     """Returns a pod set whose pods on these nodes the job would not make anew; empty when there is none.
 
     It is empty, too, where the job's user asks for replacement. Pods that have ended or are ending do not count: the
-    job has noticed them, and goes on.
+    job has noticed them, and goes on. But each uses up one of the failures that the job may have, also while its
+    controller has not counted it, which takes it up to 20 s while it backs off.
     """
     if job.on_node_failure == "Replace":
         return ""
     standing_pods = (pod for pod in active_pods(snapshot, gang) if not pod.gated and not pod.deleting)
     here = (pod for pod in standing_pods if pod.node in nodes)
     standing = Counter(pod.pod_set for pod in here)
-    may_go = {pods.name: pods.count - core_of(pods).count + job.restarts.get(pods.name, 0) for pods in gang.pod_sets}
+    uncounted = Counter(pod.pod_set for pod in pods_of(snapshot, gang) if pod.tracked and _is_lost(pod))
+    left = {name: max(0, pods - uncounted[name]) for name, pods in job.restarts.items()}
+    may_go = {pods.name: pods.count - core_of(pods).count + left.get(pods.name, 0) for pods in gang.pod_sets}
     return next((name for name in sorted(standing) if standing[name] > may_go.get(name, 0)), "")
+
+
+def _is_lost(pod: Pod) -> bool:
+    return pod.phase == "Failed" or (pod.deleting and pod.active)
 
 
 # -- what the pass has to find ----------------------------------------------------------------------------------------

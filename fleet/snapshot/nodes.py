@@ -118,6 +118,8 @@ class Pod:
     """What it says of its plain group; None for pods of no plain group."""
     labels: tuple[str, ...] = ()
     """Its labels, keys and values alternating; only on pods of gangs, for the selectors of `PodBudget`s."""
+    tracked: bool = False
+    """Whether its Job's controller has still to count its end (finalizer `batch.kubernetes.io/job-tracking`)."""
 
     @property
     def held(self) -> bool:

@@ -64,6 +64,7 @@ class _PodMeta(Wire, frozen=True):
     annotations: _PodAnnotations | None = None
     owner_references: list[Owner] | None = None
     deletion_timestamp: str | None = None
+    finalizers: list[str] | None = None
 
 
 class _HostnameSelector(Wire, frozen=True):
@@ -93,6 +94,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 _known_labels = msgspec.json.Decoder(_Labels)
 _all_labels = msgspec.json.Decoder(dict[str, str])
 _WORK: Final = frozenset(BY_GROUP_KIND)
+_JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
 _NO_LABELS: Final = _Labels()
 _NO_ANNOTATIONS: Final = _PodAnnotations()
 
@@ -133,6 +135,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         job_uid=_job_uid(meta.namespace, owner, member),
         member=member,
         labels=_labels_of(label_text) if labels.workload else (),
+        tracked=_JOB_TRACKING in (meta.finalizers or ()),
     )
 
 

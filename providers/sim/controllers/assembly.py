@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from providers.clock import Clock
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
+from providers.sim.controllers.garbage import GarbageCollector
 from providers.sim.controllers.gpus import GpuHardware
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.heartbeat import HeartbeatOptions, Heartbeats
@@ -87,6 +88,7 @@ def assemble(
         DevicePlugin(cluster, hardware, health, chosen.device_plugin),
         JobSetController(cluster),
         JobController(cluster),
+        GarbageCollector(store),
         VolumeController(cluster),
         Scheduler(cluster),
         Kubelets(cluster, health, chosen.kubelet),

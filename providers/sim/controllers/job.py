@@ -1,23 +1,21 @@
 """The batch/v1 Job controller (kube-controller-manager `job/job_controller.go`): NonIndexed and Indexed jobs.
 
-A pod carries the job-tracking finalizer until its end is counted in the status, so every pod is counted exactly once
-however it goes away; pods the controller deletes itself lose the finalizer first and are never counted.
-Left out: podFailurePolicy, successPolicy, backoffLimitPerIndex.
+It acts at once on a changed spec, and a second after everything else (a pod, its own status), so that what a Job's
+status says lags behind its pods. A pod carries the job-tracking finalizer until its end is counted: its uid stands
+among the uncounted ones, the finalizer goes, the counter moves. Pods that the controller takes away itself lose it
+first and are never counted.
+
+While a failure holds back new pods the controller calculates with no active pod at all, and the API server refuses a
+status with more ready pods than active ones: as long as siblings are ready, nothing of the failure is told until the
+wait is over.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from providers.sim.controllers.jobpods import (
-    JOB_TRACKING,
-    JobWork,
-    completed_indexes,
-    format_indexes,
-    index_of,
-    new_pod,
-)
+from providers.sim.controllers.jobbackoff import BackoffOptions, JobBackoff
+from providers.sim.controllers.joblook import FINAL_CONDITION, JobLook, worth_of
+from providers.sim.controllers.jobpods import JOB_TRACKING, new_pod
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import (
     Key,
@@ -26,218 +24,273 @@ from providers.sim.controllers.objects import (
     condition_of,
     controller_of,
     instant,
-    is_active,
     is_terminal,
     is_true,
     key_of,
-    node_of,
-    stamp,
     status_of,
-    with_condition,
 )
-from providers.sim.controllers.runtime import Reconciler
-from providers.sim.store import StoreNotFound
+from providers.sim.controllers.runtime import Reconciler, WorkQueue
+
+_OURS = "kubernetes.io/job-controller"
 
 
-@dataclass(frozen=True, slots=True)
-class _Backoff:
-    """Failures since the last success, and the last one's time: new pods wait ever longer."""
+class _StatusRefused(Exception):
+    """The API server refused the status; the sync counts as failed and comes again later."""
 
-    failures: int = 0
-    last_at: float = 0.0
-
-    def after(self, succeeded: int, failed: int, now: float) -> "_Backoff":
-        """As it stands after so many more pods ended."""
-        before = 0 if succeeded else self.failures
-        return _Backoff(before + failed, now if failed else self.last_at)
-
-    def over_at(self, base_s: float, cap_s: float) -> float:
-        """When the next pod may be created."""
-        return self.last_at + min(cap_s, base_s * 2.0 ** min(self.failures - 1, 20)) if self.failures else -inf
+    def __init__(self, wake: float | None) -> None:
+        super().__init__()
+        self.wake = wake
 
 
-@dataclass(frozen=True, slots=True)
-class _JobEnding:
-    """What has to become of a job: FailureTarget or SuccessCriteriaMet, and why; empty while it runs."""
+class _JobQueue(WorkQueue[Key]):
+    """Like its base, but of two wishes for the same key the earlier one stands (client-go's `AddAfter`).
 
-    target: str = ""
-    reason: str = ""
-    message: str = ""
+    Most syncs find nothing to do: what caused them was the controller's own write, or a change that no status tells.
+    Such a wish is noted and nobody is woken for it; news that come before it are looked at when it would be granted.
+    """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle: dict[Key, float] = {}
 
-_GOING_ON = _JobEnding()
-_FINAL = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
+    def at(self, key: Key, instant_s: float | None) -> None:
+        if instant_s is not None and instant_s < self._timers.get(key, inf):
+            super().at(key, instant_s)
 
+    def touch(self, key: Key, now: float, due: float, *, news: bool) -> None:
+        """Something about this key changed at `now`, and would be looked at when `due`."""
+        idle = self._idle.get(key, inf)
+        due = min(due, idle) if idle > now else due
+        if news:
+            self._idle.pop(key, None)
+            self.at(key, due)
+        else:
+            self._idle[key] = due
 
-@dataclass(slots=True)
-class _Count:
-    """The pods of one job, counted once a look."""
-
-    active: list[Obj]
-    terminating: int
-    succeeded: list[Obj]
-    failed: list[Obj]
-
-    @classmethod
-    def of(cls, pods: Iterable[Obj], work: JobWork) -> "_Count":
-        count = cls([], 0, [], [])
-        for pod in pods:
-            if is_active(pod):
-                count.active.append(pod)
-            elif not is_terminal(pod):
-                count.terminating += 1
-            if JOB_TRACKING in (pod["metadata"].get("finalizers") or ()):
-                count._file(pod, work)
-        return count
-
-    def _file(self, pod: Obj, work: JobWork) -> None:
-        phase = status_of(pod).get("phase")
-        if phase == "Succeeded":
-            self.succeeded.append(pod)
-        elif phase == "Failed" or (being_deleted(pod) and not work.replaces_only_failed):
-            self.failed.append(pod)
+    def forget(self, key: Key) -> None:
+        """The key is gone."""
+        self._idle.pop(key, None)
 
 
 class JobController(Reconciler[Key]):
     """Keeps every Job's pods and status; keys are jobs."""
 
     name = "job"
+    retry_s, retry_cap_s = 1.0, 60.0
 
-    def __init__(self, cluster: Cluster, *, backoff_base_s: float = 10.0, backoff_cap_s: float = 600.0) -> None:
+    def __init__(self, cluster: Cluster, backoff: BackoffOptions | None = None, *, batch_s: float = 1.0) -> None:
         super().__init__(cluster)
-        self._backoff_base_s = backoff_base_s
-        self._backoff_cap_s = backoff_cap_s
-        self._backoffs: dict[str, _Backoff] = {}
+        self._batch_s = batch_s
+        self._queue: _JobQueue = _JobQueue()
+        self._backoff = backoff or BackoffOptions()
+        self._backoffs: dict[str, JobBackoff] = {}
+        self._touched: dict[Key, bool] = {}
+        self._written: set[str] = set()
+        self._specs: dict[Key, list[Obj]] = {}
+        self._strays: dict[Key, None] = {}
         self._jobs = cluster.mirror("Job", "batch")
         self._pods = cluster.mirror("Pod")
         self._pods.index("job", _job_key)
         self._jobs.watch(self._on_job)
         self._pods.watch(self._on_pod)
 
+    # What it hears
+
     def _on_job(self, old: Obj | None, new: Obj | None) -> None:
-        self._queue.add(key_of(new or old or {}))
-        if new is None and old is not None:
-            self._backoffs.pop(old["metadata"]["uid"], None)
+        key = key_of(new or old or {})
+        if new is None:
+            self._specs.pop(key, None)
+            self._backoffs.pop((old or {})["metadata"]["uid"], None)
+            self._queue.forget(key)
+            self._queue.add(key)
+        elif old is None or old["metadata"].get("generation") != new["metadata"].get("generation"):
+            self._specs.setdefault(key, []).append(new)
+            self._queue.add(key)
+        else:
+            version = new["metadata"]["resourceVersion"]
+            self._touch(key, news=version not in self._written)
+            self._written.discard(version)
+
+    def _touch(self, key: Key, *, news: bool) -> None:
+        self._touched[key] = news or self._touched.get(key, False)
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
-        for key in _job_key(new or old or {}):
-            self._queue.add(key)
+        keys = _job_key(new or old or {})
+        for key in keys:
+            self._touch(key, news=_is_news(old, new))
+        if not keys and new is not None and JOB_TRACKING in (new["metadata"].get("finalizers") or ()):
+            self._strays[key_of(new)] = None
+
+    def step(self, now: float) -> float | None:
+        """Sync the jobs that are due."""
+        self._cluster.sync()
+        self._batch(now)
+        super().step(now)
+        self._batch(now)
+        return self._queue.next_at(now)
+
+    def _batch(self, now: float) -> None:
+        for key, news in self._touched.items():
+            self._queue.touch(key, now, now + self._batch_s, news=news)
+        self._touched.clear()
+        strays = [pod for key in self._strays if (pod := self._pods.get(key)) is not None]
+        self._strays.clear()
+        self._release(strays)
+
+    def _attempt(self, key: Key, now: float) -> float | None:
+        try:
+            wake = super()._attempt(key, now)
+        except _StatusRefused as refused:
+            self._queue.at(key, refused.wake)
+            self._queue.touch(key, now, now + self._retry_s(key), news=False)
+            return None
+        if wake is not None and wake <= now:
+            self._queue.add(key)  # beside its timer, not instead of it
+            return None
+        return wake
+
+    # One sync
 
     def reconcile(self, key: Key, now: float) -> float | None:
-        """Bring one job on: count what ended, decide, add or take away pods, say so."""
-        job, pods = self._jobs.get(key), self._pods.by("job", key)
+        """Bring one job on: count what ended, decide, add or take away pods, say so.
+
+        Of two specs that came one right after the other it acts on the first as well, as the real one may: what it then
+        writes conflicts, and it goes on with the second.
+        """
+        job, pods = self._latest(key), self._pods.by("job", key)
         uid = job["metadata"]["uid"] if job is not None else ""
         own = [pod for pod in pods if _owner_uid(pod) == uid]
         self._release(pod for pod in pods if _owner_uid(pod) != uid)
-        if (
-            job is None
-            or (job["spec"].get("managedBy") or "kubernetes.io/job-controller") != "kubernetes.io/job-controller"
-        ):
+        if job is None or (job["spec"].get("managedBy") or _OURS) != _OURS:
             return None
         if is_true(job, "Complete") or is_true(job, "Failed"):
+            self._backoffs.pop(uid, None)
             self._release(own)
             return self._expire(job, now)
-        return self._run(job, own, now)
+        return self._sync(job, own, now)
 
-    def _run(self, job: Obj, pods: list[Obj], now: float) -> float | None:
-        work = JobWork.of(job)
-        count = _Count.of(pods, work)
-        status = _counted(job, work, count, now)
-        known = self._backoffs.get(job["metadata"]["uid"], _Backoff())
-        backoff = known.after(len(count.succeeded), len(count.failed), now)
-        outcome = self._outcome(job, work, status, count, now)
-        wake = inf
-        if being_deleted(job):
-            pass  # neither new pods nor deletions: garbage collection takes them
-        elif outcome.target or work.suspended:
-            self._take(count, len(count.active))
-        else:
-            may_at = backoff.over_at(self._backoff_base_s, self._backoff_cap_s)
-            wake = self._fit(job, work, status, count, may_at if may_at > now else -inf)
-        self._say(job, work, status, count, outcome, now)
-        self._backoffs[job["metadata"]["uid"]] = backoff
-        self._release([*count.succeeded, *count.failed])
-        deadline = _deadline(status, work)
-        wake = min(wake, deadline if deadline > now else inf)
-        return None if wake == inf else wake
+    def _latest(self, key: Key) -> Obj | None:
+        """The job as it stands; the older of two specs that were not looked at yet."""
+        job, specs = self._jobs.get(key), self._specs.pop(key, [])
+        if job is None or len(specs) < 2 or specs[0]["metadata"]["uid"] != job["metadata"]["uid"]:
+            return job
+        self._specs[key] = specs[-1:]
+        self._queue.add(key)
+        return specs[0]
 
-    # Counting and deciding
-
-    def _outcome(self, job: Obj, work: JobWork, status: Obj, count: _Count, now: float) -> _JobEnding:
-        for target in _FINAL:
-            decided = condition_of(job, target)
-            if decided is not None and decided["status"] == "True":
-                return _JobEnding(target, decided.get("reason", ""), decided.get("message", ""))
-        if status["failed"] > work.backoff_limit or _restarts(count.active, work) > work.backoff_limit:
-            return _JobEnding("FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-        if not work.suspended and _deadline(status, work) <= now:
-            return _JobEnding("FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline")
-        if work.is_complete(status["succeeded"], len(count.active), count.terminating):
-            return _JobEnding("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
-        return _GOING_ON
+    def _sync(self, job: Obj, pods: list[Obj], now: float) -> float | None:
+        look = JobLook.of(job, pods, now)
+        known = self._backoffs.get(job["metadata"]["uid"], JobBackoff())
+        backoff = known.after(look.succeeded, look.failed)
+        look.decide(now)
+        wake = look.deadline if look.deadline > now else inf
+        if look.target:
+            self._end(look)
+        elif not being_deleted(job):
+            wake = min(wake, self._manage(look, backoff, now))
+        again = None if wake == inf else wake
+        if not self._say(look, backoff, now):
+            raise _StatusRefused(again)
+        return self._expire(look.job, now) if look.finished else again
 
     # Pods
 
-    def _fit(self, job: Obj, work: JobWork, status: Obj, count: _Count, may_at: float) -> float:
-        """Create or delete pods until as many are active as should be; `may_at` when creation waits for it."""
-        wanted = work.wanted_active(status["succeeded"], len(count.active))
-        self._take(count, max(0, len(count.active) - wanted))
-        missing = wanted - len(count.active) - (count.terminating if work.replaces_only_failed else 0)
-        if missing > 0 and may_at > -inf:
-            return may_at
-        for index in work.free_indexes(status, count.active, max(0, missing)):
-            count.active.append(self._pods.create(new_pod(job, index)))
-        return inf
+    def _end(self, look: JobLook) -> None:
+        """Delete what still runs; the finalizers go when it is counted."""
+        for pod in look.active:
+            self._pods.delete(pod)
+        look.took(look.active)
 
-    def _take(self, count: _Count, surplus: int) -> None:
-        """Delete `surplus` active pods, the least advanced first, without counting them."""
-        ranked = sorted(count.active, key=_worth)
-        for pod in ranked[:surplus]:
+    def _manage(self, look: JobLook, backoff: JobBackoff, now: float) -> float:
+        """Create or delete pods until as many are active as should be; the end of the wait that prevents it."""
+        work, wake = look.work, inf
+        if work.suspended:
+            self._take(look, len(look.active))
+        else:
+            surplus = len(look.active) - work.wanted_active(look.succeeded_count, len(look.active))
+            wake = self._create(look, -surplus, backoff, now) if surplus < 0 else inf
+            self._take(look, max(0, surplus))
+        look.turn(now)
+        return wake
+
+    def _take(self, look: JobLook, surplus: int) -> None:
+        """Delete so many active pods, without counting them: those of an index twice taken, then the least advanced."""
+        chosen = look.superfluous() if surplus else []
+        rest = [pod for pod in look.active if pod not in chosen]
+        chosen += sorted(rest, key=worth_of)[: max(0, surplus - len(chosen))]
+        for pod in chosen:
             self._release([pod])
             self._pods.delete(pod)
-            count.terminating += bool(node_of(pod))
-        count.active = ranked[surplus:]
+        look.took(chosen)
+
+    def _create(self, look: JobLook, missing: int, backoff: JobBackoff, now: float) -> float:
+        """Add pods; where a failure holds them back, none at all before the instant that is returned."""
+        missing -= look.terminating if look.work.replaces_only_failed else 0
+        if missing <= 0:
+            return inf
+        places = look.places(missing)
+        held_until = -inf
+        if look.work.per_index is not None:
+            ends = {index: look.index_waits_until(index, self._backoff) for index in places if index is not None}
+            free = [index for index in places if index is None or ends[index] <= now]
+            held_until = min(ends.values(), default=-inf) if not free else -inf
+            places = free
+        else:
+            held_until = self._backoff.over_at(backoff.failures, backoff.last_at)
+        if held_until > now:
+            look.active_count = 0
+            return held_until
+        for index in places:
+            notes = look.work.counts_for(look.delayed.get(-1 if index is None else index))
+            look.added(self._pods.create(new_pod(look.job, index, notes)))
+        return inf
 
     def _release(self, pods: Iterable[Obj]) -> None:
         """Let go of pods that are counted or no longer ours: without the finalizer their deletion can end."""
         for pod in pods:
-            finalizers = pod["metadata"].get("finalizers") or ()
+            self._cluster.sync()
+            held = self._pods.get(key_of(pod))
+            if held is None or held["metadata"]["uid"] != pod["metadata"]["uid"]:
+                continue
+            finalizers = held["metadata"].get("finalizers") or ()
             if JOB_TRACKING in finalizers:
-                try:
-                    self._pods.update_metadata(pod, finalizers=[f for f in finalizers if f != JOB_TRACKING])
-                except StoreNotFound:
-                    continue
+                self._pods.update_metadata(held, finalizers=[f for f in finalizers if f != JOB_TRACKING])
 
     # Saying so
 
-    def _say(self, job: Obj, work: JobWork, status: Obj, count: _Count, outcome: _JobEnding, now: float) -> None:
-        ready = sum(is_true(pod, "Ready") for pod in count.active)
-        status = {**status, "active": len(count.active), "ready": ready, "terminating": count.terminating}
-        conditions: list[Any] = list(status.get("conditions") or ())
-        if outcome.target:
-            conditions = with_condition(conditions, now, outcome.target, "True", outcome.reason, outcome.message)
-            if not count.active and not count.terminating:
-                conditions = with_condition(
-                    conditions, now, _FINAL[outcome.target], "True", outcome.reason, outcome.message
-                )
-                if outcome.target == "SuccessCriteriaMet":
-                    status["completionTime"] = stamp(now)
-        elif work.suspended:
-            conditions = with_condition(conditions, now, "Suspended", "True", "JobSuspended", "Job suspended")
-            status.pop("startTime", None)
-        elif condition_of(job, "Suspended") is not None:
-            conditions = with_condition(conditions, now, "Suspended", "False", "JobResumed", "Job resumed")
-        if conditions:
-            status["conditions"] = conditions
-        if status != status_of(job):
-            self._jobs.update_status(job, status)
+    def _say(self, look: JobLook, backoff: JobBackoff, now: float) -> bool:
+        """Note the uncounted pods, let go of them, count them; whether the API server takes the status.
+
+        One that says nothing new is not written.
+        """
+        counted = look.note(now)
+        job = look.job
+        if look.changed():
+            if look.status.get("ready", 0) > look.status.get("active", 0):
+                return False
+            job = self._write(job, look.written())
+            self._backoffs[job["metadata"]["uid"]] = backoff
+        self._release(counted)
+        look.count(counted)
+        look.finish(now)
+        if look.written() != status_of(job):
+            job = self._write(job, look.written())
+        look.job = job
+        return True
+
+    def _write(self, job: Obj, status: Obj) -> Obj:
+        written = self._jobs.update_status(job, status)
+        self._written.add(written["metadata"]["resourceVersion"])
+        return written
 
     def _expire(self, job: Obj, now: float) -> float | None:
         """The end of a finished job's time to live; deletes it when it is over."""
         ttl_s = job["spec"].get("ttlSecondsAfterFinished")
         if ttl_s is None or being_deleted(job):
             return None
-        final = next(c for c in (condition_of(job, kind) for kind in _FINAL.values()) if c and c["status"] == "True")
+        final = next(
+            c for c in (condition_of(job, kind) for kind in FINAL_CONDITION.values()) if c and c["status"] == "True"
+        )
         due = instant(final["lastTransitionTime"]) + float(ttl_s)
         if now < due:
             return due
@@ -245,21 +298,22 @@ class JobController(Reconciler[Key]):
         return None
 
 
-def _counted(job: Obj, work: JobWork, count: _Count, now: float) -> Obj:
-    """The status with the pods that ended since the last look, and the start time of a job that may run."""
-    status = dict(status_of(job))
-    if work.indexed:
-        done = completed_indexes(status) | {index_of(pod) for pod in count.succeeded}
-        done = {index for index in done if 0 <= index < (work.completions or 0)}
-        if done:
-            status["completedIndexes"] = format_indexes(done)
-        status["succeeded"] = len(done)
-    else:
-        status["succeeded"] = (status.get("succeeded") or 0) + len(count.succeeded)
-    status["failed"] = (status.get("failed") or 0) + len(count.failed)
-    if not work.suspended and not status.get("startTime"):
-        status["startTime"] = stamp(now)
-    return status
+def _is_news(old: Obj | None, new: Obj | None) -> bool:
+    """Whether a change of a pod may change what is counted."""
+    if old is None:
+        return new is not None and _facts(new) != _NEWBORN
+    if new is None:
+        return not is_terminal(old) or JOB_TRACKING in (old["metadata"].get("finalizers") or ())
+    return _facts(old) != _facts(new)
+
+
+def _facts(pod: Obj) -> tuple[str, bool, bool, int]:
+    status = status_of(pod)
+    restarts = sum(container.get("restartCount") or 0 for container in status.get("containerStatuses") or ())
+    return status.get("phase") or "Pending", is_true(pod, "Ready"), being_deleted(pod), restarts
+
+
+_NEWBORN = ("Pending", False, False, 0)
 
 
 def _owner_uid(pod: Obj) -> str:
@@ -270,29 +324,3 @@ def _owner_uid(pod: Obj) -> str:
 def _job_key(pod: Obj) -> tuple[Key, ...]:
     owner = controller_of(pod, "Job")
     return () if owner is None else (owner[0],)
-
-
-def _deadline(status: Obj, work: JobWork) -> float:
-    """When the job will have been active too long."""
-    if work.deadline_s is None or work.suspended or not status.get("startTime"):
-        return inf
-    return instant(status["startTime"]) + work.deadline_s
-
-
-def _restarts(pods: Iterable[Obj], work: JobWork) -> int:
-    """Restarts in place count against the backoff limit, too (pastBackoffLimitOnFailure)."""
-    if not work.restarts_in_place:
-        return -1
-    return sum(c["restartCount"] for pod in pods for c in status_of(pod).get("containerStatuses") or ())
-
-
-def _worth(pod: Obj) -> tuple[bool, bool, bool, float, str]:
-    """Sorts the pods whose loss costs least to the front (`ActivePods`): unbound, pending, unready, youngest."""
-    born = instant(pod["metadata"]["creationTimestamp"])
-    return (
-        bool(node_of(pod)),
-        status_of(pod).get("phase") == "Running",
-        is_true(pod, "Ready"),
-        -born,
-        pod["metadata"]["name"],
-    )

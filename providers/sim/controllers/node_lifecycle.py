@@ -16,8 +16,8 @@ from providers.sim.controllers.objects import (
     Obj,
     being_deleted,
     condition_of,
-    instant,
     is_terminal,
+    is_true,
     node_of,
     stamp,
     status_of,
@@ -35,9 +35,20 @@ _OURS = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE})
 
 @dataclass(frozen=True, slots=True)
 class LifecycleOptions:
-    """`grace_s`: silence until a node counts as unreachable (node-monitor-grace-period)."""
+    """`grace_s`: silence until a node counts as unreachable (node-monitor-grace-period).
 
-    grace_s: float = 40.0
+    It counts from the first look after the node fell silent; there is one every `monitor_s` seconds, at `phase_s` (UTC
+    epoch seconds) among others.
+    """
+
+    grace_s: float = 50.0
+    monitor_s: float = 5.0
+    phase_s: float = 0.0
+
+    def lost_at(self, silent_since: float) -> float:
+        """When a node counts as unreachable."""
+        looks = -(-(silent_since - self.phase_s) // self.monitor_s)
+        return self.phase_s + looks * self.monitor_s + self.grace_s
 
 
 class NodeLifecycle(NodeReconciler):
@@ -69,6 +80,7 @@ class NodeLifecycle(NodeReconciler):
         lost_at = self._lost_at(key)
         if lost_at <= now and _readiness(node) != "Unknown":
             self._nodes.update_status(node, _unknown(node, now))
+            self._mark_unready(key, now)
             return now
         taints = self._taints(node, now)
         if taints != (node["spec"].get("taints") or []):
@@ -81,7 +93,7 @@ class NodeLifecycle(NodeReconciler):
     def _lost_at(self, name: str) -> float:
         """When the silence of a node has lasted too long; infinite for a node that reports."""
         since = self._health.since(name)
-        return inf if since is None or self._health.of(name).reports else since + self._options.grace_s
+        return inf if since is None or self._health.of(name).reports else self._options.lost_at(since)
 
     def _taints(self, node: Obj, now: float) -> list[Obj]:
         old = list(node["spec"].get("taints") or ())
@@ -97,6 +109,13 @@ class NodeLifecycle(NodeReconciler):
         ]
         return [*kept, *added]
 
+    def _mark_unready(self, node: str, now: float) -> None:
+        """Nobody knows whether the pods of a node that fell silent are ready: they count as not."""
+        for pod in self._pods.by("node", node):
+            if is_true(pod, "Ready"):
+                conditions = with_condition(status_of(pod)["conditions"], now, "Ready", "False")
+                self._pods.update_status(pod, {**status_of(pod), "conditions": conditions})
+
     # Eviction by taints
 
     def _evict(self, node: Obj, now: float) -> float:
@@ -105,12 +124,12 @@ class NodeLifecycle(NodeReconciler):
         self._remember(node["metadata"]["name"], taints, now)
         wake = inf
         for pod in self._pods.by("node", node["metadata"]["name"]) if taints else ():
-            if being_deleted(pod) or is_terminal(pod):
+            said = disrupted(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
+            if is_terminal(pod) or (being_deleted(pod) and said == status_of(pod)):
                 continue
             leaves_at = self._leaves_at(pod, node["metadata"]["name"], taints)
             if leaves_at <= now:
-                message = "Taint manager: deleting due to NoExecute taint"
-                self._pods.delete(self._pods.update_status(pod, disrupted(pod, "DeletionByTaintManager", message, now)))
+                self._pods.delete(self._pods.update_status(pod, said))
             else:
                 wake = min(wake, leaves_at)
         return wake
@@ -123,13 +142,12 @@ class NodeLifecycle(NodeReconciler):
         return leaves_at
 
     def _remember(self, node: str, taints: list[Obj], now: float) -> None:
-        """Since when each taint is there: what it says itself, else when it was first seen."""
-        seen = {(node, taint["key"], taint.get("value") or ""): taint for taint in taints}
+        """Since when each taint is there: when it was first seen."""
+        seen = [(node, taint["key"], taint.get("value") or "") for taint in taints]
         for gone in [known for known in self._tainted_at if known[0] == node and known not in seen]:
             del self._tainted_at[gone]
-        for key, taint in seen.items():
-            added = instant(taint["timeAdded"]) if taint.get("timeAdded") else now
-            self._tainted_at.setdefault(key, added)
+        for key in seen:
+            self._tainted_at.setdefault(key, now)
 
 
 def _stay_s(pod: Obj, taint: Mapping[str, Any]) -> float:

@@ -103,7 +103,8 @@ def with_condition(
         found = True
         if old["status"] == status:
             fresh["lastTransitionTime"] = old.get("lastTransitionTime", fresh["lastTransitionTime"])
-        result.append(old if _says_the_same(old, fresh) else {**old, **fresh})
+        rest = {field: value for field, value in old.items() if field not in ("reason", "message")}
+        result.append(old if _says_the_same(old, fresh) else {**rest, **fresh})
     return result if found else [*result, fresh]
 
 

@@ -14,9 +14,6 @@ _log = structlog.get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-_RETRY_S = 5.0
-_RETRY_CAP_S = 300.0
-
 
 class Controller(Protocol):
     """Something that acts on the store when it changes or when time has come; told to step by the kernel."""
@@ -77,6 +74,9 @@ class Reconciler(ABC, Generic[K]):
     """A controller that looks at one key at a time and makes the world agree with it."""
 
     name: ClassVar[str]
+    retry_s: ClassVar[float] = 5.0
+    """The wait after a first failure; it doubles with every further one, up to the cap."""
+    retry_cap_s: ClassVar[float] = 300.0
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -119,4 +119,4 @@ class Reconciler(ABC, Generic[K]):
     def _retry_s(self, key: K) -> float:
         """How long to leave a key alone that could not be reconciled; ever longer."""
         failures = self._attempts[key] = self._attempts.get(key, 0) + 1
-        return min(_RETRY_CAP_S, _RETRY_S * 2.0 ** min(failures - 1, 10))
+        return min(self.retry_cap_s, self.retry_s * 2.0 ** min(failures - 1, 10))

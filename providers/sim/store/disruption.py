@@ -33,6 +33,18 @@ def spent_budget(pod: Obj, budgets: list[Obj], now: str) -> Obj | None:
     return _booked(pod, budget, now)
 
 
+def evicted_pod(pod: Obj, now: str) -> Obj:
+    """The pod with the condition that says who disturbed it; an older one of that kind gives way."""
+    status = pod.get("status") or {}
+    held = next((c for c in status.get("conditions") or () if c["type"] == "DisruptionTarget"), None)
+    said = {"status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    if held is not None and all(held.get(field) == value for field, value in said.items()):
+        return pod
+    others = [c for c in status.get("conditions") or () if c is not held]
+    condition = {"type": "DisruptionTarget", **said, "lastProbeTime": None, "lastTransitionTime": now}
+    return {**pod, "status": {**status, "conditions": [*others, condition]}}
+
+
 def _needs_no_budget(pod: Obj) -> bool:
     finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending")
     return finished or bool(pod["metadata"].get("deletionTimestamp"))

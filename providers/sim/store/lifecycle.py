@@ -40,6 +40,10 @@ class Lifecycle:
         self._suspects: deque[Address] = deque()
         self._terminating: set[str] = set()
 
+    def defer(self) -> None:
+        """From now on garbage waits for `collect`."""
+        self._deferred = True
+
     def created(self, resource: Resource, key: Key, obj: Obj) -> None:
         """Note a new object: with owners, it may be an orphan from birth."""
         if obj["metadata"].get("ownerReferences"):
@@ -72,8 +76,9 @@ class Lifecycle:
             return obj  # a deletion under way is only hastened by who says so
         grace = delete_grace_s(obj, grace_s) if resource.key == "pods" else 0
         if not finalizers and not grace:
-            ended = {**obj, "metadata": self._ended_at_once(meta)} if resource.key == "pods" else obj
-            return self.remove(resource, key, ended)
+            if resource.key == "pods":  # its end is written down before it goes
+                obj = self._ledger.put(resource, key, {**obj, "metadata": self._ended_at_once(meta)}).obj
+            return self.remove(resource, key, obj)
         marked = self._mark(resource, key, obj, finalizers, grace)
         if _FOREGROUND in finalizers and not self._deferred:
             self._delete_blocking(uid)
@@ -87,9 +92,12 @@ class Lifecycle:
         return {**meta, **ending, "generation": meta.get("generation", 0) + 1}
 
     def remove(self, resource: Resource, key: Key, obj: Obj) -> Obj:
-        """Take the object away now."""
+        """Take the object away now; watchers are shown it as it stood last, so with the finalizer that went with it."""
+        stored = self._ledger.table(resource).get(key)
         meta = {name: value for name, value in obj["metadata"].items() if name != "finalizers"}
-        final = self._ledger.drop(resource, key, {**obj, "metadata": meta}).obj
+        shown = stored.obj if stored else obj
+        gone = self._ledger.drop(resource, key, {**shown, "metadata": {**shown["metadata"]}}).obj
+        final = {**obj, "metadata": {**meta, "resourceVersion": gone["metadata"]["resourceVersion"]}}
         self._ended.append(meta["uid"])
         for owner in meta.get("ownerReferences") or ():
             held = self._ledger.owner_alive(owner["uid"])
@@ -164,7 +172,8 @@ class Lifecycle:
             resource = self._find(resource_key)
             held = self._ledger.table(resource).get(key)
             if held and "deletionTimestamp" not in held.obj["metadata"]:
-                self.delete(resource, key, held.obj, None, "Foreground")
+                blocks = self._blocking(held.obj["metadata"]["uid"])
+                self.delete(resource, key, held.obj, None, "Foreground" if blocks else "Background")
 
     def _orphan_dependants(self, uid: str) -> None:
         for resource_key, key in self._ledger.dependants(uid):

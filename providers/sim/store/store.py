@@ -12,7 +12,7 @@ from providers.sim.store.admission import admit_change, admit_new, admit_status,
 from providers.sim.store.apply import Writer, applied_object, updated_ownership
 from providers.sim.store.celrules import custom_faults
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
-from providers.sim.store.disruption import spent_budget
+from providers.sim.store.disruption import evicted_pod, spent_budget
 from providers.sim.store.endpoints import (
     CREATED_BY_UPDATE,
     already_exists,
@@ -206,6 +206,15 @@ class Store(StoredObjects):
             self._lifecycle.settle()
             return result
 
+    def defer_garbage(self) -> Callable[[], None]:
+        """From now on dependants of what is deleted go when the function that is returned is called, not before."""
+        self._lifecycle.defer()
+        return self._collect
+
+    def _collect(self) -> None:
+        with self._lock:
+            self._lifecycle.collect()
+
     def evict(
         self,
         name: str,
@@ -224,6 +233,8 @@ class Store(StoredObjects):
             booked = spent_budget(pod, self.list(budgets, namespace), self._now())
             if booked is not None and not dry_run:
                 self.update(budgets, booked, subresource="status")
+            if not dry_run:
+                self.update(pods, evicted_pod(pod, self._now()), subresource="status")
             self.delete(pods, name, namespace=namespace, grace_period_s=grace_period_s, dry_run=dry_run)
 
     def bind(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.conformance.cases import Case, Result, lines_of, run_case
-from tests.conformance.kubernetes import apiserver, kubectl, scheduler
+from tests.conformance.kubernetes import apiserver, job_controller, kubectl, scheduler
 
 
 class Adapter(Protocol):
@@ -52,7 +52,7 @@ class SteppedAdapter(Protocol):
 
 STEPPED: Mapping[str, SteppedAdapter] = {"apiserver": apiserver}
 """As `ADAPTERS`, for rows of steps."""
-ADAPTERS: Mapping[str, Adapter] = {"scheduler": scheduler, "kubectl": kubectl}
+ADAPTERS: Mapping[str, Adapter] = {"scheduler": scheduler, "kubectl": kubectl, "job_controller": job_controller}
 """Stem of a file's name -> what runs its rows. A file that is not here fails, row by row."""
 
 

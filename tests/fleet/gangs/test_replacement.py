@@ -80,6 +80,17 @@ def gone(world: World) -> None:
     del world.nodes["node-m0"]
 
 
+def ended(machine: str, *, tracked: bool = True) -> Change:
+    """One more pod of the gang was lost before, on a machine; `tracked`: the Job controller has not counted it yet."""
+
+    def change(world: World) -> None:
+        pod = next(pod for pod in world.pods.values() if pod.node == f"node-{machine}")
+        lost = replace(pod, uid="uid-lost", name="lost", phase="Failed", ready=False, tracked=tracked)
+        world.pods[lost.key] = lost
+
+    return change
+
+
 def said(**facts: Any) -> Change:
     return lambda world: world.jobs.__setitem__(G, replace(world.jobs[G], **facts))
 
@@ -138,6 +149,13 @@ FATES: list[tuple[str, Change, dict[str, Any], str]] = [
     ("it says that it would not", both(said(restarts={}, on_node_failure="Replace"), silent("m0")), {}, STAYS),
     ("one more may be lost", both(said(restarts={"main": 1}), silent("m0")), {}, STAYS),
     ("not two more", both(said(restarts={"main": 1}), silent("m0", "m1")), {}, WHOLE),
+    ("one more, and one is not counted yet", both(said(restarts={"main": 1}), ended("m1"), silent("m0")), {}, WHOLE),
+    (
+        "one more, and another that is counted",
+        both(said(restarts={"main": 1}), ended("m1", tracked=False), silent("m0")),
+        {},
+        STAYS,
+    ),
     ("not started yet", both(said(suspended=True), silent("m0")), {}, WHOLE),
 ]
 

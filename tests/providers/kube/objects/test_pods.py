@@ -145,6 +145,14 @@ def test_running_pod_on_its_way_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("finalizers", "tracked"),
+    [(None, False), (["example.com/hold"], False), (["example.com/hold", "batch.kubernetes.io/job-tracking"], True)],
+)
+def test_an_end_that_is_still_to_be_counted(finalizers: list[str] | None, tracked: bool) -> None:
+    assert pod({}, {"phase": "Failed"}, finalizers=finalizers).tracked is tracked
+
+
+@pytest.mark.parametrize(
     ("selector", "host"),
     [(None, ""), ({"zone": "a"}, ""), ({"zone": "a", "kubernetes.io/hostname": "ip-10-0-0-1"}, "ip-10-0-0-1")],
 )

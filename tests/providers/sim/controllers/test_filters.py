@@ -266,6 +266,7 @@ class TestVolumes:
         assert where(zones, "p") != [None]
         assert zones.the("PersistentVolumeClaim", "p-scratch")["status"]["phase"] == "Bound"
         zones.delete("Pod", "p", grace_period_s=0)
+        zones.settle()
         assert zones.get("PersistentVolumeClaim", "p-scratch") is None
 
     def test_a_claim_for_one_pod_only(self, zones: ControllerWorld) -> None:
