@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.scenes import Scene, gpu_job
+from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
+from tests.agent.test_simulation_activity import activate
 from tests.agent.test_simulation_people import drain
 from tests.agent.test_simulation_replacement import fleet, goes_on, hardy, instance_of, where
 from tests.agent.test_simulation_trouble import spot_only
@@ -63,3 +64,60 @@ def test_a_second_loss_before_the_first_is_counted() -> None:
     scene.until_running("g", 1200)
     assert not is_over(scene)
     assert fails(scene) <= 1
+
+
+# -- a suspended Job says at once that nothing is active ---------------------------------------------------------------
+
+
+def slow(name: str, pods: int = 2, stop_s: int = 60) -> dict[str, Any]:
+    """A job whose pods take a minute to end."""
+    manifest = gpu_job(name, pods=pods)
+    template = manifest["spec"]["template"]
+    template["spec"]["terminationGracePeriodSeconds"] = 2 * stop_s
+    template["metadata"] = {"annotations": {"sim.muster.dev/stop-seconds": str(stop_s)}}
+    return manifest
+
+
+def on_nodes(scene: Scene, name: str) -> list[str]:
+    """Nodes of pods that have not ended."""
+    pods = [pod for pod in scene.sim.objects("Pod") if pod["metadata"]["name"].startswith(f"{name}-")]
+    return [pod["spec"]["nodeName"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+
+def test_what_a_suspended_gang_still_holds_is_given_to_nobody() -> None:
+    """`active` is gone and `startTime` too, a minute before the pods are: their GPUs and their quota are not free."""
+    scene = Scene(files(pool(), team(quotas={"h100": {"nvidia.com/gpu": 16}}), queue()))
+    scene.runs(slow("g"))
+    scene.sim.submit(gpu_job("h", pods=2))
+    scene.sim.advance(5)
+    activate(scene, False)
+    scene.until(lambda: "active" not in status_of(scene), 30)
+    assert "startTime" not in status_of(scene)
+    assert status_of(scene)["terminating"] == 2
+    while len(on_nodes(scene, "g")) == 2:
+        assert on_nodes(scene, "h") == []
+        assert len(scene.sim.machines()) <= 2
+        scene.sim.advance(1)
+    scene.until_running("h", 120)
+    assert scene.bought() == 2
+    scene.settle(30)
+
+
+def test_pods_that_somebody_else_holds_do_not_hold_the_gang() -> None:
+    """They have ended, the Job counts none of them as terminating, and only their objects stay."""
+    scene = Scene(simple())
+    manifest = gpu_job("g", pods=2)
+    manifest["spec"]["template"]["metadata"] = {"finalizers": ["example.com/hold"]}
+    scene.runs(manifest)
+    held = set(where(scene, "g"))
+    activate(scene, False)
+    scene.until_state("g", "Pending", 120)
+    scene.sim.advance(2)
+    assert status_of(scene)["terminating"] == 0
+    activate(scene, True)
+    scene.until_running("g", 120)
+    assert held < set(where(scene, "g")), "the old ones are still there, and no seat is taken by them"
+    assert scene.bought() == 2
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert gang.pods_ready

@@ -10,6 +10,7 @@ from providers.sim.store import StoreNotFound
 
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _PERIOD_S = 20.0
+_ROUNDING_S = 0.001
 
 
 class PodGarbage:
@@ -72,7 +73,7 @@ class PodGarbage:
                 self._missing_since.pop(name, None)
                 for pod in self._leaving(name) if _is_out_of_service(node) and not is_true(node, "Ready") else ():
                     self._end(pod, now, "")
-            elif now >= self._missing_since.setdefault(name, now) + self._quarantine_s:
+            elif now >= self._missing_since.setdefault(name, now) + self._quarantine_s - _ROUNDING_S:
                 for pod in self._pods.by("node", name):
                     self._end(pod, now, "PodGC: node no longer exists")
             if node is None and not self._pods.by("node", name):

@@ -16,7 +16,7 @@ from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifec
 from providers.sim.controllers.objects import condition_of, instant, stamp, with_condition
 from providers.sim.controllers.podgc import PodGarbage
 from providers.sim.kernel import Kernel, VirtualDriver
-from providers.sim.store import ApiError, PatchType, Store, StoreEvent
+from providers.sim.store import ApiError, PatchType, Store, StoreEvent, StoreNotFound
 from tests.conformance.kubernetes.timelines import (
     TRACKING,
     Event,
@@ -259,9 +259,13 @@ class JobScript:
     def _do(self, event: Event) -> None:
         if event["on"] == "note":
             node = str(event["what"]).rpartition(" ")[2]
-            self._kubelet.mute.add(node)
-            self._kubelet.node = "n2"
-            self._health.stop_heartbeats(node)
+            if "no more" in event["what"]:
+                self._kubelet.mute.add(node)
+                self._kubelet.node = "n2"
+                self._health.stop_heartbeats(node)
+            else:
+                self._kubelet.mute.discard(node)
+                self._health.heal(node)
             return
         answer: Obj = {}
         try:
@@ -366,7 +370,7 @@ class JobScript:
         self._driver.advance_until(lambda: self._there(name, running=running) is not None, within_s=_PATIENCE_S)
         pod = self._there(name, running=running)
         if pod is None:
-            raise ValueError(f"there is no {name}")
+            raise StoreNotFound(f'pods "<{name}>" not found')
         return pod
 
     def _there(self, name: str, *, running: bool) -> Obj | None:
@@ -379,7 +383,7 @@ class JobScript:
 _REQUESTS: Sequence[tuple[str, Callable[..., None]]] = (
     (r"create job", JobScript._create),
     (r"patch job [^{]*(\{.*\})", JobScript._patch_job),
-    (r"(p\d+): [^{]*(\{.*\})", JobScript._patch_pod),
+    (r"(?:patch pod )?(p\d+):? [^{]*(\{.*\})", JobScript._patch_pod),
     (r"delete job ?(.*)", JobScript._delete_job),
     (r"(?:force )?delete pod (p\d+)(.*)", JobScript._delete_pod),
     (r"evict (p\d+)", JobScript._evict),

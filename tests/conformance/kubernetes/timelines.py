@@ -165,8 +165,9 @@ def _other_nodes(recorded: Sequence[Event], ours: Sequence[Event]) -> Iterator[s
     for look in _of(recorded, "node"):
         seen = [e for e in _of(ours, "node") if e["node"] == look["node"] and e["t"] <= look["t"] + MACHINE_S]
         state = {key: seen[-1][key] for key in ("taints", "ready")} if seen else {}
-        if any(sorted(map(str, look[key])) != sorted(map(str, state.get(key, ()))) for key in ("taints", "ready")):
-            yield f"node {look['node']} at {look['t']}: {look['taints']} {look['ready']} became {state}"
+        said = {key: look[key] for key in ("taints", "ready") if key in look}
+        if any(sorted(map(str, said[key])) != sorted(map(str, state.get(key, ()))) for key in said):
+            yield f"node {look['node']} at {look['t']}: {said} became {state}"
 
 
 def _text(event: Event) -> str:

@@ -65,7 +65,7 @@ class BatchJob(JobKind):
         return JobChange([*lowered, *change.operations], wanted | dict(asked(raw)))
 
     def prepare(self, action: StartJob, raw: JsonObject) -> Preparation | None:
-        """Clears `startTime`: with it a Job that has run before keeps an immutable template while suspended."""
+        """Clears `startTime` where its controller has not done so yet: while it stands, the template is immutable."""
         if self.malleable(raw) or not self.marked(action, raw).operations:
             return None
         return Preparation([{"op": "remove", "path": "/status/startTime"}], "status")

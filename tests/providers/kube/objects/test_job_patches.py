@@ -86,7 +86,7 @@ class JobPatchWorld:
         self.patch(stop_patch(self.stop_action(), self.raw))
 
     def run(self) -> None:
-        """What the job controller does once the job is not suspended; startTime stays as on the real one."""
+        """What the job controller does once the job is not suspended; what it clears later is still there."""
         status = [{"op": "add", "path": "/status", "value": {"startTime": "2027-01-15T08:00:00Z"}}]
         self.patch(status, "status")
 
