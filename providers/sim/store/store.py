@@ -209,11 +209,7 @@ class Store(StoredObjects):
     def defer_garbage(self) -> Callable[[], None]:
         """From now on dependants of what is deleted go when the function that is returned is called, not before."""
         self._lifecycle.defer()
-        return self._collect
-
-    def _collect(self) -> None:
-        with self._lock:
-            self._lifecycle.collect()
+        return self.collect_garbage
 
     def evict(
         self,
