@@ -213,6 +213,7 @@ def get_claims(kubeconfig: Kubeconfig = None, context: Context = None, output: O
 @explain.command("workload")
 def explain_workload(
     name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: whichever has it.")] = "",
     fleet: Annotated[
         Path | None, typer.Option(help="The fleet's files: also shows the way through the quota tree.")
     ] = None,
@@ -232,6 +233,9 @@ def explain_workload(
 
     if fleet is None and (priority or queue or gpus is not None):
         raise typer.BadParameter("a what-if needs --fleet: the folder with the fleet's files")
+    if namespace and "/" in name:
+        raise typer.BadParameter("the name has a namespace already", param_hint="--namespace")
+    name = f"{namespace}/{name}" if namespace else name
     raise typer.Exit(explain_gang(name, Question(fleet, priority, queue, gpus, region), kubeconfig, context))
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import groupby
 
-from providers.sim.store.errors import StoreExpired
 from providers.sim.store.objects import Obj
 from providers.sim.store.registry import Resource
 from providers.sim.store.watchlog import EventType, LoggedChange, Revision, StoreEvent, WatchLog
@@ -110,11 +109,6 @@ class ObjectTables:
         self.floor = max(self.floor, min(resource_version, self.resource_version))
         for table in self._tables.values():
             table.log.compact(self.floor)
-
-    def check_known(self, resource_version: int) -> None:
-        """Expired when `resource_version` is compacted."""
-        if resource_version < self.floor:
-            raise StoreExpired(f"too old resource version: {resource_version} ({self.floor})")
 
     def put(self, resource: Resource, key: Key, obj: Obj) -> Revision:
         """Commit `obj`, whose top level and `metadata` belong to the ledger from here on."""

@@ -383,11 +383,16 @@ def test_explain_a_gang_that_waits(cluster: tuple[Scene, Path]) -> None:
         assert words in done.stdout, words
 
 
-@pytest.mark.parametrize("name", ["train", "t/train"])
-def test_explain_a_gang_that_runs(cluster: tuple[Scene, Path], name: str) -> None:
-    done = muster("explain", "workload", name, "--kubeconfig", cluster[1])
+@pytest.mark.parametrize("name", [["train"], ["t/train"], ["train", "-n", "t"]], ids=" ".join)
+def test_explain_a_gang_that_runs(cluster: tuple[Scene, Path], name: list[str]) -> None:
+    done = muster("explain", "workload", *name, "--kubeconfig", cluster[1])
     assert "state:    Admitted" in done.stdout
     assert "machines: ip-" in done.stdout
+
+
+@pytest.mark.parametrize("name", [["train", "-n", "other"], ["t/train", "-n", "t"]], ids=" ".join)
+def test_explain_a_gang_of_another_namespace(cluster: tuple[Scene, Path], name: list[str]) -> None:
+    assert muster("explain", "workload", *name, "--kubeconfig", cluster[1]).exit_code != exits.OK
 
 
 def test_explain_a_gang_that_is_not_there(cluster: tuple[Scene, Path]) -> None:
