@@ -30,7 +30,7 @@ from providers.kube.objects.paths import (
 )
 from providers.kube.resources import LEASES, PODS, ResourcePath
 
-WATCH = ("get", "list", "watch")
+WATCH = ("list", "watch")
 _WHY: Mapping[ResourcePath, str] = {
     NODES: "Machines: labels and taints, cordon, and removal of nodes whose machine is gone.",
     PODS: "Pods: release onto their node, end by force past a deadline; of what is held pod by pod, also to stop it.",
@@ -67,6 +67,12 @@ class RoleRule:
         yield f"    verbs: [{', '.join(self.verbs)}]"
 
 
+def _read_one_by_one() -> tuple[ResourcePath, ...]:
+    """What is read again by name before it is written, and the FleetSync that an earlier process has left."""
+    work = tuple(kind.path for kind in KINDS if kind.hold is Hold.SWITCH)
+    return (*work, NODES, PODS, WORKLOADS, NODE_CLAIMS, FLEET_SYNCS)
+
+
 def _written() -> Mapping[ResourcePath, tuple[str, ...]]:
     """What is written, beside subresources."""
     work = {kind.path: ("patch",) for kind in KINDS if kind.hold is Hold.SWITCH}
@@ -97,11 +103,9 @@ def _watched() -> tuple[ResourcePath, ...]:
 def agent_rules() -> tuple[RoleRule, ...]:
     """What the agent may do in the whole cluster."""
     reads = {**dict.fromkeys(_watched(), WATCH), FLEET_SYNCS: WATCH, QUEUES: ("list",), NODE_POOLS: ("list",)}
-    writes = _written()
-    rules = [
-        RoleRule(it, (*reads.get(it, ()), *writes.get(it, ())), why=_WHY.get(it, "")) for it in {**reads, **writes}
-    ]
-    return (*rules, *_SUBRESOURCES)
+    writes, ones = _written(), dict.fromkeys(_read_one_by_one(), ("get",))
+    verbs = {it: (*ones.get(it, ()), *reads.get(it, ()), *writes.get(it, ())) for it in {**reads, **writes}}
+    return (*(RoleRule(it, granted, why=_WHY.get(it, "")) for it, granted in verbs.items()), *_SUBRESOURCES)
 
 
 def own_namespace_rules() -> tuple[RoleRule, ...]:
