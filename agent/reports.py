@@ -177,7 +177,12 @@ def sync_report(
         Finding("Ready", applied, reason, message),
         *([Finding("Stalled", True, reason, message)] if stalled else []),
         *([Finding("Reconciling", True, reason, message)] if not (applied or stalled) else []),
-        Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", f"{drifting} machines differ"),
+        Finding(
+            "DriftDetected",
+            bool(drifting),
+            "Drifted" if drifting else "InSync",
+            _counted(drifting, "machine differs", "machines differ"),
+        ),
     ]
     if state.planning:
         since_s = state.planning_since_s
@@ -212,6 +217,10 @@ def sync_report(
     )
 
 
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
 def _verified(state: SyncState) -> list[Finding]:
     """Whether somebody who may sign vouches for the revision in force, where that is asked."""
     if state.distrust:
@@ -229,7 +238,14 @@ def _uncounted(gangs: Sequence[UncountedGang]) -> list[Finding]:
         return []
     more = f", and {len(gangs) - SHOWN_FAILURES} more" if len(gangs) > SHOWN_FAILURES else ""
     words = "; ".join(map(str, gangs[:SHOWN_FAILURES])) + more
-    return [Finding("OutsideQuota", True, "NotDeclared", f"{len(gangs)} gangs run outside any quota: {words}")]
+    return [
+        Finding(
+            "OutsideQuota",
+            True,
+            "NotDeclared",
+            f"{_counted(len(gangs), 'gang runs', 'gangs run')} outside any quota: {words}",
+        )
+    ]
 
 
 def _failed(failures: Iterable[SetAside]) -> list[Finding]:

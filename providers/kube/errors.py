@@ -105,6 +105,7 @@ class ServerError(Unreachable):
     """5xx: a server answered that it failed, or that what it asked (a webhook) did."""
 
 
+BARE_MOST: Final = 200
 _BY_CODE: Final[dict[int, type[KubeError]]] = {
     400: Invalid,
     401: Unauthorized,
@@ -129,12 +130,22 @@ def from_status(code: int, body: Raw | bytes, retry_after_s: float | None = None
     details = status.details or wire.StatusDetails()
     wait_s = retry_after_s if retry_after_s is not None else (float(details.retry_after_s) or None)
     kind = _kind_of(code, status.reason)
-    message = ": ".join(part for part in (context, status.message or f"HTTP {code}") if part)
+    message = ": ".join(part for part in (context, status.message or _bare(code, body)) if part)
     causes = tuple(details.causes or ())
     if kind is TooManyRequests:
         reason = status.reason or "TooManyRequests"
         return TooManyRequests(message, reason=reason, causes=causes, retry_after_s=1.0 if wait_s is None else wait_s)
     return kind(message, code=code, reason=status.reason, causes=causes, retry_after_s=wait_s)
+
+
+def _bare(code: int, body: Raw | bytes) -> str:
+    """The words for an answer without a Status: priority and fairness, proxies and load balancers answer in plain text.
+
+    Pages of HTML and anything else that is no short line of text stay away.
+    """
+    line = bytes(body[:BARE_MOST]).decode("utf-8", "replace").strip().partition("\n")[0]
+    sentence = line[:1].isalpha() and " " in line and line.isprintable()
+    return f"HTTP {code}: {line}" if sentence else f"HTTP {code}"
 
 
 def _kind_of(code: int, reason: str) -> type[KubeError]:

@@ -70,3 +70,17 @@ def test_a_disruption_budget_is_told_from_overload() -> None:
 
 def test_the_code_of_an_error_event_is_in_its_body() -> None:
     assert isinstance(from_status(0, b'{"code":410,"reason":"Expired"}'), errors.Expired)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"Too many requests, please try again later.\n", "HTTP 429: Too many requests, please try again later."),
+        (b"<html><body>busy</body></html>", "HTTP 429"),
+        (b"", "HTTP 429"),
+        (b"\x1b[31mred", "HTTP 429"),
+        (b"{}", "HTTP 429"),
+    ],
+)
+def test_what_is_no_status_says_its_line_of_text(body: bytes, words: str) -> None:
+    assert str(from_status(429, body)) == words
