@@ -177,12 +177,7 @@ def sync_report(
         Finding("Ready", applied, reason, message),
         *([Finding("Stalled", True, reason, message)] if stalled else []),
         *([Finding("Reconciling", True, reason, message)] if not (applied or stalled) else []),
-        Finding(
-            "DriftDetected",
-            bool(drifting),
-            "Drifted" if drifting else "InSync",
-            _counted(drifting, "machine differs", "machines differ"),
-        ),
+        _drift(drifting),
     ]
     if state.planning:
         since_s = state.planning_since_s
@@ -217,6 +212,11 @@ def sync_report(
     )
 
 
+def _drift(drifting: int) -> Finding:
+    words = _counted(drifting, "machine differs", "machines differ")
+    return Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", words)
+
+
 def _counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
@@ -238,14 +238,8 @@ def _uncounted(gangs: Sequence[UncountedGang]) -> list[Finding]:
         return []
     more = f", and {len(gangs) - SHOWN_FAILURES} more" if len(gangs) > SHOWN_FAILURES else ""
     words = "; ".join(map(str, gangs[:SHOWN_FAILURES])) + more
-    return [
-        Finding(
-            "OutsideQuota",
-            True,
-            "NotDeclared",
-            f"{_counted(len(gangs), 'gang runs', 'gangs run')} outside any quota: {words}",
-        )
-    ]
+    told = f"{_counted(len(gangs), 'gang runs', 'gangs run')} outside any quota: {words}"
+    return [Finding("OutsideQuota", True, "NotDeclared", told)]
 
 
 def _failed(failures: Iterable[SetAside]) -> list[Finding]:

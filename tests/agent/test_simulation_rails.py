@@ -155,7 +155,7 @@ def test_gangs_that_no_quota_counts_stand_in_the_status_of_the_sync() -> None:
     scene.sim.advance(120)
     assert outcome(scene) == "Applied"
     assert scene.sim.running("a")
-    told = "1 gangs run outside any quota: u/a (queue 'u' is not declared)"
+    told = "1 gang runs outside any quota: u/a (queue 'u' is not declared)"
     assert condition(scene, "OutsideQuota") == told
 
 
