@@ -68,7 +68,7 @@ class DecisionWorld:
         self.mirror, self.sync = Mirror("bench"), Sync()
         reports = ReportWriter(None, _Nobody(), self.clock, "bench", "muster-system")  # type: ignore[arg-type]
         publisher = Publisher(reports, self.sync, Failures(), ("", "", ""), self.clock)
-        self.watchers = [Metrics(), Bookkeeper(Accounts(), lambda _text: None), publisher]
+        self.watchers = [Metrics(), Bookkeeper(Accounts(), lambda _text: None, self.clock.monotonic), publisher]
         self.brain = Brain(self.mirror, self.sync, self.workers, self.clock, watchers=self.watchers)
         now = self.clock.now()
         self.pods = self._fill(now, size)

@@ -168,6 +168,8 @@ def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
     for name, claim in sorted(run.begin.claims.items()):
         if claim.deleting or claim.disruption:
             continue
+        if name in gone and not claim.launched_at_s:
+            continue  # an intent that is given up: no machine of it was ever there
         if name in gone:
             at_s, why = gone[name]
             new = successors.get(name)
