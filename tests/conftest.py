@@ -1,5 +1,7 @@
 """Fixtures and rules for every test: no network but loopback, no time of day, no colour."""
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,18 @@ from structlog.dev import plain_traceback
 structlog.configure(
     processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(exception_formatter=plain_traceback)]
 )
+_THRESHOLD = gc.get_threshold()
 # Machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("muster")
+
+
+@pytest.fixture(autouse=True)
+def _garbage_is_collected() -> Iterator[None]:
+    """Commands that end soon collect none, the agent seldom; run in a test's process, that outlives the test."""
+    yield
+    gc.enable()
+    gc.set_threshold(*_THRESHOLD)
 
 
 @pytest.fixture(autouse=True)
