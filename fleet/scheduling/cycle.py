@@ -36,7 +36,7 @@ from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
-from fleet.scheduling.prefilter import may_take_more, prefilter
+from fleet.scheduling.prefilter import may_take_more, prefilter, uncut
 from fleet.scheduling.queue_order import (
     batching_refusal,
     ends_at_s,
@@ -178,6 +178,7 @@ class AdmissionPass:
             preempts=gang.preempts and not preemption_backs_off(gang, now),
             overdue=moved or overdue(gang, binding, now),
             moved=moved,
+            buys=uncut(self.snapshot, gang) is None,
             runs_s=runs_s(gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
@@ -367,7 +368,7 @@ class AdmissionPass:
                 answers[waiting.uid] = explainer.entry(of_shape[waiting.queue, waiting.shape])
         for gang in self.waiting:
             if gang.uid in answers and gang_subject(gang.uid) not in self.snapshot.busy:
-                self._wait(gang, answers[gang.uid])
+                self._wait(gang, uncut(self.snapshot, gang) or answers[gang.uid])
 
     def _wait(self, gang: Gang, refusal: Refusal) -> None:
         """Saves a refusal, unless the gang says the same already."""

@@ -58,7 +58,7 @@ def readmission_refusal(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal
     if not gang.active or binding is None:
         return prefilter(fleet, snapshot, gang)
     case = _Candidate(fleet, snapshot, gang, binding)
-    return next((refusal for rule in _LASTING if (refusal := rule(case))), None)
+    return next((refusal for rule in (*_LASTING, _cut) if (refusal := rule(case))), None)
 
 
 def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding) -> bool:
@@ -172,10 +172,19 @@ def _launches(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequen
     return found
 
 
+def uncut(snapshot: Snapshot, gang: Gang) -> Refusal | None:
+    """Returns why no GPUs can be cut for a gang now: it may use slices that stand, and none are bought for it."""
+    found = snapshot.refused.get(LAYOUTS) if any(map(_has_slices, gang.pod_sets)) else None
+    return None if found is None else Refusal(Reason.WRITE_REFUSED, found.message)
+
+
+def _cut(case: _Candidate) -> Refusal | None:
+    return uncut(case.snapshot, case.gang)
+
+
 def _writable(case: _Candidate) -> Refusal | None:
-    """Refuses a gang whose start the API keeps refusing, or for which GPUs could not be cut: it would be bought for."""
-    refusals, uses_mig = case.snapshot.refused, any(map(_has_slices, case.gang.pod_sets))
-    found = refusals.get(gang_subject(case.gang.uid)) or (refusals.get(LAYOUTS) if uses_mig else None)
+    """Refuses a gang whose start the API keeps refusing: machines would be bought for it in vain."""
+    found = case.snapshot.refused.get(gang_subject(case.gang.uid))
     return None if found is None else Refusal(Reason.WRITE_REFUSED, found.message)
 
 

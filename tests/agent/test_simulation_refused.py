@@ -137,6 +137,16 @@ def test_layouts_that_cannot_be_published_are_told_at_once_and_buy_nothing_until
     assert condition(sync(scene)) == {}
 
 
+def test_slices_that_stand_are_used_while_the_layouts_cannot_be_published() -> None:
+    scene = Scene(mig())
+    scene.runs(sliced("first"))
+    refusing(scene, "configmaps")
+    scene.sim.advance(400)
+    assert condition(sync(scene))["status"] == "True"
+    scene.runs(sliced("g"), 60)
+    assert scene.bought() == 1
+
+
 def test_layouts_that_somebody_deletes_are_published_again() -> None:
     scene = Scene(mig())
     scene.sim.advance(5)
