@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from fleet.actions import (
+    NEEDED_TO_START,
     Action,
     CloseClaim,
     CloseGang,
@@ -55,8 +56,6 @@ _WORDS: Final[Mapping[type, str]] = {
     RemoveNode: "deleting its Node",
     PublishLayouts: "writing the MIG layouts (is the component `mig` installed?)",
 }
-_STARTS: Final = frozenset({SaveGang, StartJob, ReleasePod, PublishLayouts})
-"""Without these nothing starts, so that what would be bought for it bills for nothing."""
 
 
 class RefusedWrite(NamedTuple):
@@ -112,7 +111,7 @@ class RefusedWrites:
             return None
         key = (subject, type(event.action).__name__, event.action.subjects)
         before = self._tried.pop(key, None)
-        write = RefusedWrite(subject, event.refusal, type(event.action) in _STARTS)
+        write = RefusedWrite(subject, event.refusal, isinstance(event.action, NEEDED_TO_START))
         self._tried[key] = after = _Tried(write, before.times + 1 if before else 1, now_s)
         while len(self._tried) > KEPT_MOST:
             del self._tried[next(iter(self._tried))]

@@ -385,3 +385,6 @@ Action = (
     | Announce
     | Consider
 )
+
+NEEDED_TO_START = (SaveGang, StartJob, ReleasePod, PublishLayouts)
+"""Writes without which a gang does not start: while they are refused, what is bought for it bills for nothing."""

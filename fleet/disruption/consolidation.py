@@ -32,6 +32,7 @@ from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.replacement import coming, complete, replacement, unready
 from fleet.disruption.simulation import ROUND_S, turn_of
 from fleet.fence import concerning
+from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders
@@ -44,7 +45,7 @@ A_ROUND: Final = 300
 """A plan for so many machines is sought every `ROUND_S`; one for more takes longer, and is sought less often."""
 MOST_MERGED: Final = 1500
 """Machines that one plan may take."""
-HELD_S: Final = 15 * 60.0
+HELD_S: Final = MOVES_WITHIN_S
 """Machines that were bought for gangs which a PodDisruptionBudget holds since then are paid for no longer than this."""
 EPSILON_USD_H: Final = 1e-6
 """Rounding must not rule out what the exact sum allows."""
