@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -26,6 +27,19 @@ def _garbage_is_collected() -> Iterator[None]:
     yield
     gc.enable()
     gc.set_threshold(*_THRESHOLD)
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands set the log up once for their process; run in a test's process, neither that nor caches outlive it."""
+    before, configure = structlog.get_config(), structlog.configure
+
+    def uncached(**settings: Any) -> None:
+        configure(**{**settings, "cache_logger_on_first_use": False})
+
+    monkeypatch.setattr(structlog, "configure", uncached)
+    yield
+    configure(**before)
 
 
 @pytest.fixture(autouse=True)

@@ -169,7 +169,7 @@ def event_words(words: str) -> str:
 
 def logged(log_format: str) -> Callable[[str], str]:
     def line(words: str) -> str:
-        before, stream, error = structlog.get_config(), io.StringIO(), sys.stderr
+        stream, error = io.StringIO(), sys.stderr
         sys.stderr = stream
         try:
             configure_logs(log_format)
@@ -177,7 +177,6 @@ def logged(log_format: str) -> Callable[[str], str]:
             LibraryRecords().emit(logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "bad %s", (words,), None))
         finally:
             sys.stderr = error
-            structlog.configure(**before)
         assert stream.getvalue().count("\n") == 2
         return stream.getvalue().replace("\n", " ")
 

@@ -450,14 +450,6 @@ def test_metrics_count_what_is_done() -> None:
 # -- the log ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def _structlog() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-
-
-@pytest.mark.usefixtures("_structlog")
 def test_logs_are_json_lines_with_bound_fields_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -481,7 +473,6 @@ def test_logs_are_json_lines_with_bound_fields_on_standard_error(monkeypatch: py
     assert "ZeroDivisionError" in second["exception"]
 
 
-@pytest.mark.usefixtures("_structlog")
 def test_logs_for_people_are_lines_without_colour_where_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
