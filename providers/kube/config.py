@@ -1,19 +1,27 @@
 """How to reach and authenticate to an API server. `kubernetes` (0.4-0.8 s to import) is loaded only when asked for."""
 
 import os
+import re
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
+import structlog
 import urllib3
+from urllib3.exceptions import InsecureRequestWarning
 
 from providers.kube.errors import BadConnection
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
+
+log = structlog.get_logger(__name__)
 
 POOL_SIZE: Final = 32
 """Idle connections kept: a few reflectors and the workers. A watch holds a connection of its own beyond that."""
@@ -28,6 +36,11 @@ class Connection:
     pool: urllib3.PoolManager
     base_url: str
     auth_headers: Callable[[], Mapping[str, str]]
+    new_pool: Callable[[], urllib3.PoolManager]
+
+    def apart(self) -> "Connection":
+        """Returns the same server and the same user over connections that nobody else uses."""
+        return replace(self, pool=self.new_pool())
 
 
 def connect(url: str = "", kubeconfig: Path | None = None, context: str | None = None) -> Connection:
@@ -45,13 +58,14 @@ def connect(url: str = "", kubeconfig: Path | None = None, context: str | None =
 
 def from_url(url: str, *, token: str = "", ca_file: Path | None = None) -> Connection:
     """A server at a known address, without a proxy; `ca_file` is a PEM bundle to trust instead of the system's."""
-    pool = urllib3.PoolManager(
+    pool = partial(
+        urllib3.PoolManager,
         maxsize=POOL_SIZE,
         socket_options=keepalive_options(),
         ca_certs=str(ca_file) if ca_file else None,
     )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return Connection(pool, url.rstrip("/"), lambda: headers)
+    return Connection(pool(), url.rstrip("/"), lambda: headers, pool)
 
 
 def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Connection:
@@ -89,11 +103,26 @@ def from_configuration(settings: "Configuration") -> Connection:
     """A connection with everything `kubernetes.client.Configuration` knows: TLS, client certificate, proxy, token."""
     from kubernetes.client import ApiClient
 
+    if not settings.verify_ssl:
+        _say_once_that_nothing_is_verified(settings.host)
     settings.connection_pool_maxsize = POOL_SIZE
     settings.socket_options = keepalive_options()
     settings.retries = False
     api = ApiClient(settings)
-    return Connection(api.rest_client.pool_manager, settings.host.rstrip("/"), _refreshing_headers(api))
+
+    def new_pool() -> urllib3.PoolManager:
+        pool: urllib3.PoolManager = ApiClient(settings).rest_client.pool_manager
+        return pool
+
+    return Connection(api.rest_client.pool_manager, settings.host.rstrip("/"), _refreshing_headers(api), new_pool)
+
+
+def _say_once_that_nothing_is_verified(server: str) -> None:
+    """Tell it in our words; urllib3 would warn at every request. Only of this host, which somebody chose to trust."""
+    host = urlsplit(server).hostname or server
+    log.warning("server_not_verified", server=server, why="the kubeconfig says insecure-skip-tls-verify")
+    said = re.escape(f"Unverified HTTPS request is being made to host '{host}'")
+    warnings.filterwarnings("ignore", message=said, category=InsecureRequestWarning)
 
 
 def _refreshing_headers(api: Any) -> Callable[[], Mapping[str, str]]:

@@ -40,10 +40,14 @@ class LeaseStore(Protocol):
 
 
 class KubeLease:
-    """A Lease object; fields of its spec that are not ours survive a write."""
+    """A Lease object; fields of its spec that are not ours survive a write.
+
+    Its requests have connections of their own: a renewal never waits behind other requests, and it does not try one
+    dead connection after the other of those that a hundred other requests left behind.
+    """
 
     def __init__(self, transport: KubeTransport, name: str, namespace: str) -> None:
-        self._transport = transport
+        self._transport = transport.apart()
         self._name = name
         self._namespace = namespace
         self._last: dict[str, Any] = {}

@@ -37,6 +37,10 @@ class KubeTransport:
         self._connection = connection
         self._user_agent = user_agent
 
+    def apart(self) -> "KubeTransport":
+        """Returns a transport with connections of its own: it never waits behind, nor inherits, those of this one."""
+        return KubeTransport(self._connection.apart(), user_agent=self._user_agent)
+
     def close(self) -> None:
         """Close the idle connections; requests and watches under way go on."""
         self._connection.pool.clear()

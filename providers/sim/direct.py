@@ -98,6 +98,10 @@ class DirectTransport(KubeTransport):
         self._clock = clock
         self._wrote = wrote
 
+    def apart(self) -> "DirectTransport":
+        """Itself: there are no connections to keep apart."""
+        return self
+
     def close(self) -> None:
         """Nothing is open."""
 

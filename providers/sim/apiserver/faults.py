@@ -13,6 +13,7 @@ those that refuse strike reads and writes and `LoseAnswer` strikes writes (the o
 Which group versions are served is no fault but a profile: `Store(clock, release=RELEASES["1.33"])`.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -65,6 +66,38 @@ class PriorityReject:
     def error(self) -> ApiError:
         """The failure."""
         return StoreOverloaded(self.retry_after_s)
+
+
+@dataclass(slots=True)
+class Seats:
+    """A priority level: a request holds one of its seats for `held_s`, or waits for one, or is turned away.
+
+    Source: apiserver `pkg/util/flowcontrol` (one queue, no borrowing between levels).
+    """
+
+    seats: int
+    held_s: float
+    queue: int = 0
+    retry_after_s: int = 1
+    turned_away: int = field(default=0, init=False)
+    inside: int = field(default=0, init=False)
+    _free: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        """All seats are free."""
+        self._free = asyncio.Semaphore(self.seats)
+
+    async def take(self) -> None:
+        """Returns when the request has had its time on a seat; raises where there is not even a place in the queue."""
+        if self.inside >= self.seats + self.queue:
+            self.turned_away += 1
+            raise StoreOverloaded(self.retry_after_s)
+        self.inside += 1
+        try:
+            async with self._free:
+                await asyncio.sleep(self.held_s)
+        finally:
+            self.inside -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +169,7 @@ class GoneStatus:
 
 
 Refusal = Refuse | PriorityReject | WebhookFails | WebhookDenies
-Effect = Delay | Refusal | LoseAnswer | Hang | CutWatch | Trickle | Compact | GoneStatus
+Effect = Delay | Refusal | Seats | LoseAnswer | Hang | CutWatch | Trickle | Compact | GoneStatus
 
 
 def always(_: int) -> bool:

@@ -24,6 +24,7 @@ from providers.sim.apiserver.faults import (
     LoseAnswer,
     PriorityReject,
     Refuse,
+    Seats,
     Trickle,
     WebhookDenies,
     WebhookFails,
@@ -248,6 +249,8 @@ class Handler:
         match effect:
             case Delay(seconds):
                 await asyncio.sleep(seconds)
+            case Seats():
+                await effect.take()
             case Refuse() | PriorityReject() | WebhookFails() | WebhookDenies():
                 raise effect.error()
             case Hang():

@@ -1,5 +1,6 @@
 """The election's lease as the API sees it."""
 
+import contextlib
 import json
 import random
 import threading
@@ -11,8 +12,9 @@ from providers.kube.config import from_url
 from providers.kube.elector import ElectionTiming, Elector, FencingToken
 from providers.kube.errors import AlreadyExists, Conflict, Unreachable
 from providers.kube.lease import KubeLease, LeaseRecord
+from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
-from tests.providers.kube.scripted import Asked, Peer, Scripted, reply, scripted, status
+from tests.providers.kube.scripted import Asked, Peer, Scripted, reply, scripted, silence, status, watch
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
@@ -122,6 +124,42 @@ def memory_server() -> tuple[Scripted, dict]:
         return reply(body)
 
     return Scripted(step), room
+
+
+def test_connections_that_died_unseen_do_not_cost_the_lease() -> None:
+    """A router forgets them. What is opened anew goes to watches, which keep it: renewals would try all the dead."""
+    server, room = memory_server()
+    answers, dead, together = server.steps[0], set(), threading.Barrier(12)
+
+    def step(peer: Peer, asked: Asked) -> bool:
+        if asked.connection in dead:
+            return silence(peer, asked)
+        if asked.path == "/work":
+            together.wait(10)
+            return reply()(peer, asked)
+        return (watch(b"{}\n", then="hang") if "watch" in asked.query else answers)(peer, asked)
+
+    server.steps = [step]
+    transport, lost = KubeTransport(from_url(server.url)), threading.Event()
+    lease, timing = KubeLease(transport, "agent", "muster-system"), ElectionTiming(3, 2.0, 0.3)
+    elector = Elector(
+        lease, "ada", lambda _: None, lambda _: lost.set(), clock=SystemClock(), rng=random.Random(1), timing=timing
+    )
+    with contextlib.ExitStack() as watches:
+        watches.callback(server.close)
+        workers = [threading.Thread(target=transport.get, args=("/work",)) for _ in range(together.parties)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(10)
+        elector.step()
+        assert elector.leading()
+        dead |= {asked.connection for asked in server.asked}
+        while room["version"] < 3 and not lost.is_set():
+            elector.step()
+            with contextlib.suppress(Unreachable):
+                watches.enter_context(transport.watch(PODS, "1", 0, grace_s=0.2))
+    assert not lost.is_set()
 
 
 def test_a_thread_leads_until_told_to_stop_and_hands_over() -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ipaddress
+import json
 import ssl
 import threading
 from pathlib import Path
@@ -11,8 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from structlog.testing import capture_logs
 
-from providers.kube.config import from_url
+from providers.kube.config import connect, from_url
 from providers.kube.errors import Unreachable
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
@@ -58,6 +60,27 @@ def test_requests_and_trust(certificate: Path, tls: ssl.SSLContext) -> None:
         assert KubeTransport(from_url(server.url, ca_file=certificate)).get("/a") == b'{"ok": true}'
         with pytest.raises(Unreachable, match="certificate"):
             KubeTransport(from_url(server.url)).get("/a")
+
+
+def test_that_nobody_proves_who_the_server_is_is_said_once_and_in_words(
+    tmp_path: Path, tls: ssl.SSLContext, recwarn: pytest.WarningsRecorder
+) -> None:
+    """urllib3 would warn at every request, in its own words and on standard error."""
+    with scripted(reply({"ok": True}), tls=tls) as server, capture_logs() as logs:
+        told = {
+            "current-context": "main",
+            "clusters": [{"name": "here", "cluster": {"server": server.url, "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "me", "user": {"token": "test"}}],
+            "contexts": [{"name": "main", "context": {"cluster": "here", "user": "me"}}],
+        }
+        path = tmp_path / "config"
+        path.write_text(json.dumps(told))
+        transport = KubeTransport(connect(kubeconfig=path))
+        for _ in range(3):
+            transport.get("/a")
+        transport.apart().get("/a")
+    assert [str(it.message) for it in recwarn.list] == []
+    assert [(it["event"], it["server"]) for it in logs] == [("server_not_verified", server.url)]
 
 
 def test_a_firehose_loses_nothing(certificate: Path, tls: ssl.SSLContext) -> None:

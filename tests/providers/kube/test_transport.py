@@ -174,7 +174,7 @@ def test_the_token_is_asked_for_each_request_and_never_follows_a_redirect() -> N
         tokens = iter(["one", "two"])
         plain = from_url(server.url)
         client = KubeTransport(
-            Connection(plain.pool, plain.base_url, lambda: {"Authorization": f"Bearer {next(tokens)}"})
+            Connection(plain.pool, plain.base_url, lambda: {"Authorization": f"Bearer {next(tokens)}"}, plain.new_pool)
         )
         client.get("/a")
         with pytest.raises(errors.KubeError) as refused:
