@@ -79,7 +79,7 @@ class Metrics(Watcher):
         )
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
         self.clock_offset = Gauge(
-            "muster_clock_offset_seconds", "The agent's clock less the machine's, after somebody has set it", registry=r
+            "muster_clock_offset_seconds", "The API server's time, the agent's, less its machine's", registry=r
         )
         self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
 

@@ -49,7 +49,7 @@ from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
-from providers.clock import Clock, SteadyClock, SystemClock
+from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
 from providers.kube.actuator import Actuator
 from providers.kube.elector import Elector
@@ -91,13 +91,13 @@ class Agent:
         self._notices = notices
         self._health = health
         self._time_of_day = clock or SystemClock()
-        self._clock = SteadyClock(self._time_of_day)
+        self._clock = transport.clock(self._time_of_day)
         self._rng = random.Random()
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._turned_at_s = self._clock.monotonic()
         self.metrics = Metrics()
-        self.metrics.clock_offset.set_function(lambda: self._clock.off_by_s)
+        self.metrics.clock_offset.set_function(lambda: self._clock.now() - self._time_of_day.now())
         self._elector: Elector | None = None
         self._git: SourceThread | None = None
         self.lost_lease = False

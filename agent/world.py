@@ -49,12 +49,12 @@ def read_world(
     kind that a cluster need not serve, and that may not be read, there are none: `warn` hears which, and what would
     allow it. Raises `Forbidden`, with the same words, where any other kind may not be read.
     """
-    mirror = Mirror(cluster)
+    mirror, of_day = Mirror(cluster), transport.clock(clock)
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
         mirror.table(table).observe(Replace(_listed(transport, watched, warn), "0"))
     books = _books(transport)
-    now_s = clock.now()
+    now_s = of_day.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
     mirror.spent_usd = books.spent_usd if books.month == month_of(now_s) else {}
     return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport))

@@ -62,10 +62,10 @@ class SteadyClock:
         """Seconds since an arbitrary start; only differences mean anything."""
         return self._clock.monotonic()
 
-    @property
-    def off_by_s(self) -> float:
-        """By how much it is ahead of the time of day; negative where it is behind."""
-        return self.now() - self._clock.now()
+    def start_anew(self) -> None:
+        """Go to the time of day at once, as a new process does: for a clock by which nothing has been aged yet."""
+        with self._lock:
+            self._read_at_s, self._now_s = self._clock.monotonic(), self._clock.now()
 
 
 class VirtualClock:

@@ -237,7 +237,7 @@ CAUGHT = {
     "providers/kube/reading.py:Reader._add": "muster_source_failures_total{kind=undecodable}, a line in the log",
     "providers/kube/reflector.py:Reflector._attempt": "muster_source_failures_total{kind=watch}, a line in the log",
     "providers/kube/reflector.py:Reflector._report": "the stack in the log",
-    "providers/sim/apiserver/handler.py:Handler.__call__": "the simulated API server answers 500, the stack in the log",
+    "providers/sim/apiserver/handler.py:Handler._respond": "the simulated API server answers 500, the stack in the log",
     "providers/sim/apiserver/server.py:ApiServer._run": "raised again by the thread that waits for the start",
     "providers/sim/controllers/runtime.py:Reconciler.step": RAISED_AGAIN,
     "providers/sim/kernel.py:Kernel._round": "told to `on_error`, raised again where there is none",

@@ -32,7 +32,7 @@ from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
 from fleet.snapshot import Snapshot
-from providers.clock import Clock, SteadyClock, VirtualClock
+from providers.clock import Clock, VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
 from providers.git.history import Lineage
 from providers.git.source import GitSource, TrustStanding
@@ -220,7 +220,7 @@ class Process:
 
     def __init__(self, world: Surroundings) -> None:
         tempo, clock, api = world.tempo, world.clock, world.api
-        of_day = SteadyClock(world.agent_clock)
+        of_day = api.clock(world.agent_clock)
         rng = None if tempo.shuffle is None else random.Random(tempo.shuffle)
         self.inbox: list[Event] = []
         self.worker_queue = _SteppedExecutor(clock, tempo.latency_s, rng)

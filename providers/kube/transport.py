@@ -9,10 +9,12 @@ import msgspec
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from providers.clock import Clock, SteadyClock
 from providers.kube import wire
 from providers.kube.config import Connection
 from providers.kube.errors import Expired, Unreachable, from_status
 from providers.kube.resources import PODS, ResourcePath
+from providers.kube.server_clock import ServerClock
 from providers.kube.stream import LineStream
 
 FIELD_MANAGER: Final = "muster"
@@ -33,13 +35,25 @@ _PATCH: Final = "application/json-patch+json"
 class KubeTransport:
     """Requests over one `Connection`; thread-safe. Every method raises the `KubeError` subclasses."""
 
+    _server_clock: ServerClock | None = None
+
     def __init__(self, connection: Connection, *, user_agent: str = "muster") -> None:
         self._connection = connection
         self._user_agent = user_agent
 
     def apart(self) -> "KubeTransport":
         """Returns a transport with connections of its own: it never waits behind, nor inherits, those of this one."""
-        return KubeTransport(self._connection.apart(), user_agent=self._user_agent)
+        apart = KubeTransport(self._connection.apart(), user_agent=self._user_agent)
+        apart._server_clock = self._server_clock
+        return apart
+
+    def clock(self, machine: Clock) -> SteadyClock:
+        """Returns a clock that tells the server's time of day, steadily, from what its answers say from now on.
+
+        `machine` is the clock here. The answers are told to the clock that was asked for last.
+        """
+        self._server_clock = ServerClock(machine)
+        return self._server_clock.steady()
 
     def close(self) -> None:
         """Close the idle connections; requests and watches under way go on."""
@@ -245,6 +259,7 @@ class KubeTransport:
         headers = {"Accept": _JSON, "User-Agent": self._user_agent, **self._connection.auth_headers()}
         if body is not None:
             headers["Content-Type"] = content_type
+        asked_s = self._server_clock.monotonic() if self._server_clock else 0.0
         try:
             response = self._connection.pool.request(
                 method,
@@ -260,6 +275,8 @@ class KubeTransport:
             raise Unreachable(f"{method} {path}: {error}", maybe_applied=False) from error
         except HTTPError as error:
             raise Unreachable(f"{method} {path}: {error}") from error
+        if self._server_clock:
+            self._server_clock.told(response.headers.get("Date", ""), asked_s)
         if response.status < HTTPStatus.MULTIPLE_CHOICES:
             return response
         raise from_status(response.status, _refusal(response), _retry_after_s(response), f"{method} {path}")

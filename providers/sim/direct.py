@@ -5,6 +5,7 @@ Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Final, Generic, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -119,6 +120,8 @@ class DirectTransport(KubeTransport):
         read_s: float = READ_S,
     ) -> bytes:
         context = f"{method} {path}"
+        if self._server_clock is not None:
+            self._server_clock.told(formatdate(self._clock.now(), usegmt=True), self._server_clock.monotonic())
         try:
             if method == "GET":
                 return self._get(path, query or {})

@@ -54,7 +54,16 @@ def test_what_it_makes_of_a_step(step_s: float, after_s: float, passed_s: float)
     machine.now_s += step_s
     machine.passes(after_s)
     assert steady.now() == START_S + passed_s
-    assert steady.off_by_s == pytest.approx(START_S + passed_s - machine.now_s)
+
+
+def test_it_can_start_anew() -> None:
+    machine = SetClock()
+    steady = SteadyClock(machine)
+    machine.now_s -= 3600.0
+    steady.start_anew()
+    assert steady.now() == START_S - 3600.0
+    machine.passes(5.0)
+    assert steady.now() == START_S - 3595.0
 
 
 changes = st.lists(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
@@ -87,7 +88,16 @@ class Handler:
         self._bookmark_every_s = bookmark_every_s
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to `request`; failures become `Status` objects."""
+        """The answer to `request`, dated by the server's clock; failures become `Status` objects."""
+        response = await self._respond(request)
+        if not response.prepared:
+            response.headers.update(self._date())
+        return response
+
+    def _date(self) -> dict[str, str]:
+        return {hdrs.DATE: formatdate(self._clock.now(), usegmt=True)}
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
         except NotAcceptable:
@@ -195,7 +205,7 @@ class Handler:
         renderer = self._renderer(resource, accepted_form(request.headers.get(hdrs.ACCEPT, "")), query)
         if len(page.rows) <= _CHUNK:
             return _json(b"%b%b]}" % (renderer.head(page), renderer.items(page.rows)))
-        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON, **self._date()})
         await response.prepare(request)
         await response.write(renderer.head(page))
         for start in range(0, len(page.rows), _CHUNK):
@@ -225,7 +235,7 @@ class Handler:
             if any(isinstance(effect, GoneStatus) for effect in effects):
                 raise
             gone = error
-        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON, **self._date()})
         response.enable_chunked_encoding()
         await response.prepare(request)
         if gone is not None:
@@ -421,7 +431,7 @@ def _abort(request: web.BaseRequest) -> None:
 
 async def _trickled(request: web.BaseRequest, response: web.Response, effect: Trickle) -> web.StreamResponse:
     body = response.body if isinstance(response.body, bytes) else b""
-    slow = web.StreamResponse(status=response.status, headers={hdrs.CONTENT_TYPE: _JSON})
+    slow = web.StreamResponse(status=response.status, headers=response.headers)
     await slow.prepare(request)
     for start in range(0, len(body), effect.piece_bytes):
         await slow.write(body[start : start + effect.piece_bytes])
