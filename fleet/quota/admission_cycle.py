@@ -124,7 +124,8 @@ class AdmissionCycle:
 
     def _evict(self, entry: CycleEntry) -> None:
         """Records the victims of an entry, and holds quota and place for it until they have left."""
-        settled = not any(victim.holder.unsettled for victim in entry.victims)
+        admitted = {holder.workload.uid for holder in self.result.admitted}  # a moment ago, and not yet saved
+        settled = not any(it.holder.unsettled or it.holder.workload.uid in admitted for it in entry.victims)
         for victim in entry.victims if settled else ():
             self.taken[victim.holder.workload.uid] = victim
             self._taken_below.setdefault(entry.node.root.name, []).append(victim.holder)

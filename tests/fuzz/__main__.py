@@ -4,6 +4,7 @@ import argparse
 import random
 import sys
 
+from agent.logs import configure_logs
 from tests.fuzz.registry import FUZZERS
 from tests.fuzz.run import FuzzFinding, run
 
@@ -18,6 +19,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--inputs", type=int, default=sys.maxsize, help="most inputs of each")
     asked = parser.parse_args()
+    configure_logs("console", level="ERROR")
     if unknown := set(asked.names) - set(names):
         parser.error(f"no fuzzer is called {', '.join(sorted(unknown))}")
     chosen = [fuzzer for fuzzer in FUZZERS if fuzzer.name in (asked.names or names)]

@@ -276,6 +276,8 @@ class PairWorld:
         state = self.sim.brain.sync.state
         if state.applied != state.observed or state.plan is None:
             raise Unfaithful(f"{'; '.join(pair.words)}: {state.outcome}: {state.message}")
+        if failed := [f"{it.name}: {it.failure}" for it in self.sim.gangs().values() if it.failure is not None]:
+            raise Unfaithful(f"{'; '.join(pair.words)}: nothing can be decided about {'; '.join(failed)}")
         happened = fleet_state(self.sim.claims(), self.sim.gangs())
         found = fleet_state(pair.run.end.claims, pair.run.end.gangs).differences(happened)
         found += [] if state.plan.then is None else self._bill(state.plan.then.usd_h, happened.usd_h)

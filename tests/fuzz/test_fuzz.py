@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.fuzz.registry import FUZZERS, Attack, Fuzzer
 from tests.fuzz.run import FuzzFinding, run
@@ -31,6 +32,15 @@ def test_a_while_of_made_up_input(fuzzer: Fuzzer) -> None:
     told = re.search(r": (\d+) inputs in ", done.stdout)
     assert told is not None, done.stdout
     assert int(told[1]) >= LEAST
+
+
+@pytest.mark.slow
+def test_nobody_is_evicted_in_the_cycle_that_admits_it() -> None:
+    """Found by the fuzzer: a gang that had lost its place to one admitted a moment ago took that one for a victim."""
+    [plan] = [fuzzer for fuzzer in FUZZERS if fuzzer.name == "plan"]
+    with capture_logs() as lines:
+        run(plan, 60.0, seed=146775, first=1, inputs=1)
+    assert [line for line in lines if line["event"] == "decision_failed"] == []
 
 
 def test_names_are_unique() -> None:
