@@ -11,6 +11,7 @@ BASE_S = 0.25
 MOST_S = 60.0
 FORGOTTEN_BEYOND = 10_000
 """Failures of subjects that are long gone are let go beyond this many."""
+_NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class Backoff:
 
     def pausing(self, now_s: float) -> frozenset[str]:
         """Returns the subjects to leave alone now."""
+        if not self._until and len(self._failures) <= FORGOTTEN_BEYOND:
+            return _NOBODY
         self._until = {subject: until for subject, until in self._until.items() if until > now_s}
         if len(self._failures) > FORGOTTEN_BEYOND:
             self._failures = {s: n for s, n in self._failures.items() if s in self._until}

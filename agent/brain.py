@@ -147,11 +147,7 @@ class Brain:
         fleet = self.sync.fleet
         if fleet is None or self.sync.holds_decisions:
             return
-        for name, decide in DECIDERS.items():
-            for action in self._decided(name, decide, fleet):
-                self._act(action)
-        self._mark_failures()
-        snapshot = self._snapshot()
+        snapshot = self._mark_failures(self._decide(fleet))
         self._tell(lambda watcher: watcher.turned(fleet, snapshot))
         self._note("watchers", list(self._watchers_failed.values()))
         self._watchers_failed.clear()
@@ -162,13 +158,27 @@ class Brain:
         for action in self.sync.judge(event, self._clock.now()):
             self._act(action)
 
-    def _decided(self, name: str, decide: Decider, fleet: Fleet) -> Sequence[Action]:
+    def _decide(self, fleet: Fleet) -> Snapshot:
+        """Lets every decider speak; what is believed afterwards. Later ones see what earlier ones asked for."""
+        snapshot = self._snapshot()
+        for name, decide in DECIDERS.items():
+            actions = self._decided(name, decide, fleet, snapshot)
+            snapshot = self._acted(actions, snapshot)
+        return snapshot
+
+    def _acted(self, actions: Sequence[Action], snapshot: Snapshot) -> Snapshot:
+        """What is believed once these are under way."""
+        for action in actions:
+            self._act(action)
+        return self._snapshot() if actions else snapshot
+
+    def _decided(self, name: str, decide: Decider, fleet: Fleet, snapshot: Snapshot) -> Sequence[Action]:
         """What one decider asks for. Subjects it fails on are set aside for a while; the others are decided."""
         paused = self.failures.paused(name, self._clock.now())
         if EVERYBODY in paused:
             return ()
         try:
-            decided = list(decide(fleet, replace(self._snapshot(), set_aside=paused)))
+            decided = list(decide(fleet, replace(snapshot, set_aside=paused) if paused else snapshot))
         except Exception as error:  # noqa: BLE001  the decider's fence: nothing is known of whom it was about
             decided = [DecisionFailed(EVERYBODY, error)]
         actions, failed = told_apart(decided)
@@ -177,6 +187,8 @@ class Brain:
 
     def _note(self, decider: str, failed: Sequence[DecisionFailed], paused: frozenset[str] = frozenset()) -> None:
         """Write down what a decider failed on, and tell of it: with its stack once, until it fails otherwise."""
+        if not failed and not self.failures:
+            return
         known = {it.subject: it.failure for it in self.failures if it.decider == decider}
         errors = {it.subject: it.error for it in failed}
         for found in self.failures.settle(decider, failed, paused, self._clock.now()):
@@ -187,14 +199,15 @@ class Brain:
     def _tell_of(self, found: SetAside) -> None:
         self._tell(lambda watcher: watcher.stumbled(found, self._snapshot()))
 
-    def _mark_failures(self) -> None:
+    def _mark_failures(self, snapshot: Snapshot) -> Snapshot:
         """Let the conditions `DecisionFailed` and `WriteRefused` of every gang and claim say what is so now."""
-        snapshot = self._snapshot()
+        marks = []
         for action in failure_marks(self.failures, snapshot):
             # A pause after another write that failed is no reason to be silent about it.
             silent = snapshot.busy if self.failures.writes.cannot_tell(action) else self._under_way.keys()
             if not silent & set(action.subjects):
-                self._act(action)
+                marks.append(action)
+        return self._acted(marks, snapshot)
 
     def _tell(self, say: Callable[[Watcher], None]) -> None:
         """Let every watcher hear. They only look on: one that fails (a full disk) must not stop the work."""

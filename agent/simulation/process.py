@@ -315,8 +315,8 @@ class Process:
         else:
             raise Spinning(f"the agent is still busy at {now:.3f} after {MOST_TURNS} turns: {self.doing(5)}")
         self.writer.run(now)
-        due = [self.worker_queue.next_at(), self._planner.next_at(), *(source.due_s for source in self._sources)]
-        return min(at for at in due if at is not None)
+        due = [self.worker_queue.next_at(), self._planner.next_at(), self._world.cloud.next_notice_at()]
+        return min(at for at in (*due, *(source.due_s for source in self._sources)) if at is not None)
 
     def doing(self, most: int) -> list[str]:
         """The last few actions, for whoever has to find out."""

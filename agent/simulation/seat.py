@@ -71,7 +71,8 @@ class AgentSeat:
         self._elects = elects
         self._elector: Elector | None = None
         self._elector_due_s = 0.0
-        self._lives = 0
+        self.lives = 0
+        """How often a process was started here."""
         self._turns_of_the_dead = 0
         self._suspended_until_s = 0.0
         self._in_flight: list[Callable[[], object]] = []
@@ -97,13 +98,13 @@ class AgentSeat:
 
     def start(self) -> None:
         """Start the process (anew)."""
-        self._lives += 1
+        self.lives += 1
         self._suspended_until_s = 0.0
         if not self._elects:
             self.process = Process(self)
             return
         lease = KubeLease(self.api, LEASE, NAMESPACE)
-        identity = f"{self.name}-{self._lives}"
+        identity = f"{self.name}-{self.lives}"
         self._elector_due_s = self.clock.monotonic()
         self._elector = Elector(
             lease,

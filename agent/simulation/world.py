@@ -87,6 +87,7 @@ class Simulation:
             feasible=can_be_cut,
             options=self._options(options),
             more=[self.cloud, *self.seats, Upkeep(self.store), *more],
+            moves=lambda: self.cloud.version + sum(seat.lives for seat in self.seats),
         )
         self.health = self.world.health
         self.mig_manager = self.world.mig_manager

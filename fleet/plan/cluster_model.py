@@ -9,7 +9,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
@@ -83,8 +83,11 @@ class ClusterModel:
         self.outlook = snapshot.outlook
         self.made = count(1)
         """Numbers for what the model makes: instances, pods."""
-        self._observed = replace(snapshot, busy=frozenset(), set_aside=frozenset(), layouts=None)
         self._index = Index()
+        self._seen = replace(
+            snapshot,
+            busy=frozenset(), set_aside=frozenset(), layouts=None, instances_at_s=snapshot.now_s, index=self._index,
+        )  # fmt: skip
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
@@ -106,23 +109,23 @@ class ClusterModel:
     def snapshot(self) -> Snapshot:
         """Returns what a decider sees."""
         self._pod_index.settle()
-        return replace(
-            self._observed,
-            now_s=self.now_s,
-            nodes=self.nodes.view,
-            foreign_use=_summed(self._index, self._daemon_use, self._pod_index.foreign_use),
-            gang_pods=self._pod_index.gang_pods,
-            job_pods=self._pod_index.job_pods,
-            node_pods=self._pod_index.node_pods,
-            jobs=self.jobs.view,
-            gangs=self.gangs.view,
-            claims=self.claims.view,
-            instances=self.instances.view,
-            instances_at_s=self.now_s,
-            shortages=self.shortages,
-            outlook=self.outlook,
-            index=self._index,
-        )
+        there: dict[str, Any] = {
+            "nodes": self.nodes.view,
+            "foreign_use": _summed(self._index, self._daemon_use, self._pod_index.foreign_use),
+            "gang_pods": self._pod_index.gang_pods,
+            "job_pods": self._pod_index.job_pods,
+            "node_pods": self._pod_index.node_pods,
+            "jobs": self.jobs.view,
+            "gangs": self.gangs.view,
+            "claims": self.claims.view,
+            "instances": self.instances.view,
+            "shortages": self.shortages,
+            "outlook": self.outlook,
+        }
+        seen = self._seen
+        if seen.now_s != self.now_s or any(getattr(seen, name) is not value for name, value in there.items()):
+            self._seen = replace(seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
+        return self._seen
 
     def pods_of(self, gang: Gang) -> list[Pod]:
         """Returns the pods of a gang that still exist."""
@@ -228,9 +231,9 @@ class ClusterModel:
             self.put_node(known.name, replace(known, ready=True, allocatable=has, taints=kept))
         else:
             taints = (*template.taints, UNREGISTERED)
-            kind = self._observed.catalog.types.get(machine.instance_type)
+            kind = self._seen.catalog.types.get(machine.instance_type)
             host = _node_name(claim, machine)
-            region = {labels.REGION: self._observed.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
+            region = {labels.REGION: self._seen.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
             carried = {**(kind.labels if kind else {}), **region}
             self.put_node(
                 host,
@@ -261,7 +264,7 @@ class ClusterModel:
         """Lets a node offer each GPU as often as the configuration that its label names says (`time-slicing-4`)."""
         node = self.nodes.get(name)
         machine = self.instances.get(node.instance_id) if node else None
-        kind = self._observed.catalog.types.get(machine.instance_type) if machine else None
+        kind = self._seen.catalog.types.get(machine.instance_type) if machine else None
         if node is not None and kind is not None:
             times = int(node.labels[labels.DEVICE_PLUGIN_CONFIG].rpartition("-")[2])
             offered = {**node.allocatable, labels.GPU_RESOURCE: kind.gpu_count * times}

@@ -117,10 +117,13 @@ def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str,
     """
     acted, busy = 0, set[str]()
     for name, decide in DECIDERS.items():
-        seen = replace(model.snapshot(), set_aside=aside.get(name, frozenset()), busy=frozenset(busy))
+        seen = model.snapshot()
+        if busy or name in aside:
+            seen = replace(seen, set_aside=aside.get(name, frozenset()), busy=frozenset(busy))
         actions, failed = told_apart(decide(fleet, seen))
-        run.failed += failed
-        aside[name] = aside.get(name, frozenset()) | {it.subject for it in failed}
+        if failed:
+            run.failed += failed
+            aside[name] = aside.get(name, frozenset()) | {it.subject for it in failed}
         for action in actions:
             carry_out(model, action)
             if not isinstance(action, Consider):

@@ -32,6 +32,15 @@ class _Fake(SimulatedMachines, Protocol):
 class SimulatedCloud(_Fake, Cloud, Notices, Controller, Protocol):
     """A cloud in memory, which lives as one of the controllers of a simulation."""
 
+    @property
+    def version(self) -> int:
+        """Grows with every change of a machine and every notice."""
+        ...
+
+    def next_notice_at(self) -> float | None:
+        """When the next notice can be received that cannot be now."""
+        ...
+
     def running(self) -> Sequence[Instance]:
         """Machines that bill now, by id."""
         ...

@@ -36,9 +36,9 @@ class _Slot:
         self._late_at: float | None = None
         self._held_until = -inf
 
-    def due(self, now: float, resource_version: int) -> bool:
+    def due(self, now: float, version: int) -> bool:
         """Whether it has something to do and nothing holds it up any more."""
-        if now < self._held_until or not self._wanted(now, resource_version):
+        if now < self._held_until or not self._wanted(now, version):
             return False
         if self.lag is None:
             return True
@@ -46,13 +46,13 @@ class _Slot:
             self._late_at = now + self.lag()
         return self._late_at <= now
 
-    def _wanted(self, now: float, resource_version: int) -> bool:
+    def _wanted(self, now: float, version: int) -> bool:
         timed = self.wake is not None and self.wake <= now
-        return timed or self.seen != resource_version or (self.unasked and self.lag is None)
+        return timed or self.seen != version or (self.unasked and self.lag is None)
 
-    def step(self, now: float, resource_version: int) -> None:
-        """Let it work on all that was written up to that version."""
-        self.seen, self.unasked, self._late_at = resource_version, False, None
+    def step(self, now: float, version: int) -> None:
+        """Let it work on all that happened up to that version."""
+        self.seen, self.unasked, self._late_at = version, False, None
         self.wake = self.controller.step(now)
 
     def hold(self, until: float) -> None:
@@ -69,9 +69,17 @@ class Kernel:
     """Steps controllers in the given order, round after round, until a whole round has nothing due."""
 
     def __init__(
-        self, store: Store, clock: Clock, controllers: Iterable[Controller], *, max_rounds: int = 10_000
+        self,
+        store: Store,
+        clock: Clock,
+        controllers: Iterable[Controller],
+        *,
+        max_rounds: int = 10_000,
+        moves: Callable[[], int] | None = None,
     ) -> None:
+        """`moves`: a number that grows with every change that is no store event, so that such changes wake as well."""
         self._store = store
+        self._moves = moves
         self._clock = clock
         self._slots = [_Slot(controller) for controller in controllers]
         self._max_rounds = max_rounds
@@ -112,17 +120,21 @@ class Kernel:
         for _ in range(self._max_rounds):
             if not self._round(instant, on_error):
                 return self.next_wake()
-        names = sorted(slot.controller.name for slot in self._slots if slot.due(instant, self._store.resource_version))
+        names = sorted(slot.controller.name for slot in self._slots if slot.due(instant, self._version))
         raise Restless(f"still busy at {instant:.3f} after {self._max_rounds} rounds: {', '.join(names)}")
 
     def next_wake(self) -> float | None:
         """The earliest instant a controller asked for; None when only a store event can bring work."""
         return min((at for slot in self._slots if (at := slot.next_at(self._now)) is not None), default=None)
 
+    @property
+    def _version(self) -> int:
+        return self._store.resource_version + (0 if self._moves is None else self._moves())
+
     def _round(self, now: float, on_error: Callable[[str, Exception], None] | None) -> bool:
         stepped = False
         for slot in self._slots:
-            version = self._store.resource_version
+            version = self._version
             if slot.due(now, version):
                 try:
                     slot.step(now, version)

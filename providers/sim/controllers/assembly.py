@@ -74,11 +74,16 @@ def assemble(
     feasible: Feasible = lambda _model, _profiles: True,
     options: SimulationOptions | None = None,
     more: Sequence[Controller] = (),
+    moves: Callable[[], int] | None = None,
 ) -> SimulatedCluster:
-    """Every controller over `store`; the same kernel steps `more` after them (an agent's brain, a test's probe)."""
+    """Every controller over `store`; the same kernel steps `more` after them (an agent's brain, a test's probe).
+
+    `moves`: a number that grows whenever `machines` change. Without it they are listed every few seconds.
+    """
     chosen = options or SimulationOptions()
     cluster, health, hardware = Cluster(store), NodeHealth(clock), GpuHardware(shape_of)
-    registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration)
+    told = moves is not None
+    registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
     controllers: list[Controller] = [
         registration,
@@ -96,4 +101,5 @@ def assemble(
         Budgets(cluster),
         *more,
     ]
-    return SimulatedCluster(store, Kernel(store, clock, controllers), health, hardware, registration, mig_manager)
+    kernel = Kernel(store, clock, controllers, moves=moves)
+    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager)

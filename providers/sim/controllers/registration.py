@@ -35,7 +35,8 @@ class RegistrationOptions:
 class Registration:
     """Looks at all machines once a poll; each registers once, as a kubelet does: a node deleted under it stays away.
 
-    `refused` says for each machine that never joins because of its user data, why.
+    `refused` says for each machine that never joins because of its user data, why. `told`: the kernel steps it whenever
+    the machines change, so that it need not be woken for polls that would find nothing new.
     """
 
     name = "registration"
@@ -47,6 +48,8 @@ class Registration:
         shape_of: ShapeOf,
         health: NodeHealth,
         options: RegistrationOptions | None = None,
+        *,
+        told: bool = False,
     ) -> None:
         self._cluster = cluster
         self._machines = machines
@@ -59,17 +62,24 @@ class Registration:
         self._listed: Sequence[SimulatedMachine] = ()
         self._nodes_moved = True
         self._nodes.watch(self._on_node)
+        self._told = told
         self._next_poll = float("-inf")
         self._wake = float("inf")
         self.refused: dict[str, str] = {}
 
     def step(self, now: float) -> float | None:
-        """Register and remove what is due; machines are listed at most once a poll."""
+        """Register and remove what is due; what is new is looked at once a poll."""
         self._cluster.sync()
+        if self._told and self._next_poll > float("-inf"):
+            while self._next_poll < now:
+                self._next_poll += self._options.poll_s
         if now >= self._next_poll or now >= self._wake:
             self._next_poll = now + self._options.poll_s
             self._wake = self._look(now)
-        return min(self._next_poll, self._wake)
+        return self._wake if self._told and not self._news() else min(self._next_poll, self._wake)
+
+    def _news(self) -> bool:
+        return self._nodes_moved or tuple(self._machines.list()) != self._listed
 
     def _on_node(self, old: Obj | None, new: Obj | None) -> None:
         if old is None or new is None or old["spec"] != new["spec"]:

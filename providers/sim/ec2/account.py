@@ -87,6 +87,8 @@ class Account:
         """API calls by action, refused ones included."""
         self.throttled: Counter[str] = Counter()
         """Those refused for their rate."""
+        self.version = 0
+        """Grows with every change of a machine and every message."""
         self._salt = salt
         self._clock = clock
         self._throttle = Throttle(market.buckets)
@@ -115,6 +117,7 @@ class Account:
             return self._agenda[0][0] if self._agenda else None
 
     def _at(self, at_s: float, action: Callable[[float], None]) -> None:
+        self.version += 1
         heapq.heappush(self._agenda, (at_s, next(self._sequence), action))
         for wake in self._wakers:
             wake()
@@ -222,6 +225,7 @@ class Account:
             vm = self.get(instance_id)
             vm.tags.update(tags)
             vm.changed()
+            self.version += 1
 
     def untag(self, instance_id: str, tags: Mapping[str, str | None]) -> None:
         """Remove tags; one with a value only if it has that value. Raises Ec2Error for an unknown machine."""
@@ -231,6 +235,7 @@ class Account:
                 if value is None or vm.tags.get(key) == value:
                     vm.tags.pop(key, None)
             vm.changed()
+            self.version += 1
 
     # What the cloud does by itself
 
@@ -374,6 +379,7 @@ class Account:
                 self.market.move(vm.pool, plain)
                 vm.pool = plain
                 vm.changed()
+                self.version += 1
 
     def _vanish(self, vm: Vm, at_s: float) -> None:
         if vm.state != "shutting-down":
@@ -384,10 +390,12 @@ class Account:
         self._at(at_s + self.timings.listed_s, lambda _: self._forget(vm))
 
     def _forget(self, vm: Vm) -> None:
+        self.version += 1
         del self._vms[vm.id]
 
     def _enter(self, vm: Vm, state: MachineState, at_s: float) -> None:
         vm.state = state
+        self.version += 1
         vm.changed()
         if state in ANNOUNCED:
             self._emit(vm, NoticeKind.INSTANCE_TERMINATED, at_s, state)
@@ -407,6 +415,7 @@ class Account:
                 self._deliver(signal)
 
     def _deliver(self, signal: Signal) -> None:
+        self.version += 1
         for sink in self._sinks:
             sink(signal)
 

@@ -172,7 +172,16 @@ class MemoryCloud:
         """Delete notices."""
         self._queue.acknowledge(notices)
 
+    def next_notice_at(self) -> float | None:
+        """When the next notice can be received that cannot be now."""
+        return self._queue.next_at()
+
     # Machines and Controller
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of a machine and every notice."""
+        return self.account.version
 
     def list(self) -> Sequence[SimulatedMachine]:
         """Every machine still listed, for node registration."""
@@ -295,6 +304,12 @@ class NoticeQueue:
             for message in visible:
                 message.hidden_until_s = now_s + self._visibility_s
             return [message.notice for message in visible]
+
+    def next_at(self) -> float | None:
+        """When a hidden notice shows again; None where all are visible."""
+        now_s = self._account.now()
+        with self._lock:
+            return min((it.hidden_until_s for it in self._messages if it.hidden_until_s > now_s), default=None)
 
     def acknowledge(self, notices: Iterable[Notice]) -> None:
         """Delete what was received; a duplicate delivery that was not received yet still comes."""

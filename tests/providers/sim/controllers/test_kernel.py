@@ -71,6 +71,28 @@ class TestKernel:
             kernel.run_until_quiet()
 
 
+class TestMoves:
+    def test_what_is_no_store_event_wakes_everybody_once_more(self) -> None:
+        clock, store = at_zero()
+        moves = [0]
+
+        class MoveReader:
+            name, seen = "reader", 0
+
+            def step(self, _now: float) -> None:
+                self.seen = moves[0]
+
+        class MoveMaker:
+            name = "mover"
+
+            def step(self, _now: float) -> None:
+                moves[0] = 3
+
+        reader = MoveReader()
+        Kernel(store, clock, [reader, MoveMaker()], moves=lambda: moves[0]).run_until_quiet()
+        assert reader.seen == 3
+
+
 class TestLateControllers:
     def test_one_that_lags_acts_so_much_after_it_got_work(self) -> None:
         clock, store = at_zero()

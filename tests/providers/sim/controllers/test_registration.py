@@ -212,3 +212,20 @@ def test_nodes_of_no_machine_are_left_alone(world: ControllerWorld) -> None:
     world.ready_node("handmade")
     world.pass_s(600)
     assert world.condition("Node", "handmade", "Ready") == ("True", "KubeletReady")
+
+
+def test_nobody_is_woken_for_polls_where_the_kernel_is_told_of_machines() -> None:
+    """What is new is seen at the next poll all the same."""
+    wakes = {}
+    for told in (False, True):
+        world = ControllerWorld(QUICK, told=told)
+        world.machine("i-1")
+        world.settle()
+        before, instants = world.now, []
+        while world.now < before + 25.0:
+            world.clock.advance_to(world.sim.kernel.run_until_quiet(world.now) or before + 25.0)
+            instants.append(world.now - before)
+        assert len(world.store.list(world.store.resource("Node"))) == 1
+        wakes[told] = instants
+    assert wakes[False][:3] == [2.0, 4.0, 6.0]
+    assert wakes[True][:2] == [20.0, 22.0]

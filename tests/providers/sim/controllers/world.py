@@ -52,16 +52,24 @@ class FakeMachines:
 
     def __init__(self) -> None:
         self.machines: dict[str, SimulatedMachine] = {}
+        self.changes = 0
 
     def list(self) -> Sequence[SimulatedMachine]:
         return list(self.machines.values())
 
     def set(self, instance_id: str, **changes: Any) -> None:
         self.machines[instance_id] = replace(self.machines[instance_id], **changes)
+        self.changes += 1
 
 
 class ControllerWorld:
-    def __init__(self, options: SimulationOptions = QUICK, feasible: Feasible = lambda _model, _profiles: True) -> None:
+    def __init__(
+        self,
+        options: SimulationOptions = QUICK,
+        feasible: Feasible = lambda _model, _profiles: True,
+        *,
+        told: bool = False,
+    ) -> None:
         self.clock = VirtualClock()
         self.store = Store(self.clock)
         self.machines = FakeMachines()
@@ -72,6 +80,7 @@ class ControllerWorld:
             shape_of=SHAPES.get,
             feasible=feasible,
             options=options,
+            moves=(lambda: self.machines.changes) if told else None,
         )
         self.driver = VirtualDriver(self.sim.kernel, self.clock)
         self.settle, self.pass_s = self.driver.settle, self.driver.advance_by
@@ -167,6 +176,7 @@ class ControllerWorld:
         given = {"zone": "us-east-1a", "capacity_type": "spot", "state": "running", "launched_at": self.now, **fields}
         machine = SimulatedMachine(instance_id, instance_type, private_dns=f"{instance_id}.ec2.internal", **given)
         self.machines.machines[instance_id] = machine
+        self.machines.changes += 1
         return machine
 
     # invariants

@@ -40,3 +40,21 @@ def test_it_needs_neither_boto3_nor_moto() -> None:
     program = "import sys, providers.sim.ec2.memory; print(sorted({'boto3', 'botocore', 'moto'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_it_says_when_a_hidden_notice_shows_again_and_counts_what_changes(clock: VirtualClock) -> None:
+    cloud = MemoryCloud(RegionMarket.from_catalog(small_catalog()), small_catalog(), clock, visibility_s=30.0)
+    (machine,) = cloud.launch(launch_request("a", 1)).instances
+    clock.advance(60)
+    cloud.step(clock.now())
+    assert cloud.next_notice_at() is None
+    versions = [cloud.version]
+    for change in (lambda: cloud.tag(machine, {"a": "b"}), lambda: cloud.schedule_change(machine)):
+        change()
+        versions.append(cloud.version)
+    assert sorted(set(versions)) == versions
+    heard = cloud.receive(0.0)
+    assert [it.instance_ids for it in heard] == [(machine,)]
+    assert cloud.next_notice_at() == clock.now() + 30.0
+    cloud.acknowledge(heard)
+    assert cloud.next_notice_at() is None
