@@ -45,7 +45,8 @@ from fleet.snapshot.machines import (
 )
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
-from fleet.snapshot.surroundings import Namespace, PodBudget, PodPriority
+from fleet.snapshot.surroundings import Namespace, PodBudget, PodPriority, RuntimeClass
+from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model.index import Index
 from model.quantity import Resources
 
@@ -104,6 +105,8 @@ class Snapshot:
     """PriorityClass of the cluster -> its value; that of pods which name none is under the empty name."""
     meek_pod_priorities: frozenset[str] = frozenset()
     """Names of the cluster's PriorityClasses whose pods preempt nobody."""
+    runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+    volumes: Volumes = NO_VOLUMES
     pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
     """`namespace/name` -> PodDisruptionBudget."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
@@ -179,8 +182,10 @@ __all__ = [
     "Reservation",
     "Resolutions",
     "Resolved",
+    "RuntimeClass",
     "Slice",
     "Snapshot",
     "Terms",
+    "Volumes",
     "WriteRefusal",
 ]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
+from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
@@ -30,6 +31,13 @@ class PodSet:
     required_affinity: tuple[tuple[RequirementTerm, ...], ...] = ()
     """Required node affinity: any one of the terms must hold, each a conjunction; empty = no constraint."""
     tolerations: tuple[Toleration, ...] = ()
+    labels: PodLabels = ()
+    """Labels of its pods, which selectors of constraints look at."""
+    constraints: PodConstraints = UNCONSTRAINED
+    runtime_class: str = ""
+    """RuntimeClass of its pods; what that adds is added when the gang is made."""
+    unsupported: tuple[UnsupportedConstraint, ...] = ()
+    """What its template asks and is not honoured: with any, the gang is refused."""
     required_topology: str = ""
     """Node label whose value all pods of the set must share (`muster.dev/podset-required-topology`)."""
     preferred_topology: str = ""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels
 from fleet.snapshot.gangs import PodSet
 from model.kinds import Taint
 from model.quantity import Resources
@@ -116,8 +117,10 @@ class Pod:
     """uid of the job whose pods are held one by one (`Hold.PODS`); empty for all others."""
     member: GroupMember | None = None
     """What it says of its plain group; None for pods of no plain group."""
-    labels: tuple[str, ...] = ()
-    """Its labels, keys and values alternating; only on pods of gangs, for the selectors of `PodBudget`s."""
+    labels: PodLabels = ()
+    """Its labels, for the selectors of `PodBudget`s and of other pods' constraints."""
+    constraints: PodConstraints = UNCONSTRAINED
+    """What it asks of pods beside it, of ports and of volumes."""
     tracked: bool = False
     """Whether its Job's controller has still to count its end (finalizer `batch.kubernetes.io/job-tracking`)."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from model.kinds import Toleration
+from model.quantity import Resources
 from model.upstream.selectors import LabelSelector
 
 
@@ -24,6 +26,17 @@ class PodPriority:
     """False where its `preemptionPolicy` is Never."""
     default: bool = False
     """Whether pods that name no class get it (`globalDefault`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeClass:
+    """A `RuntimeClass` adds to what its pods ask. The API server applies it to pods, so templates do not show it."""
+
+    name: str
+    overhead: Resources = field(default_factory=dict)
+    """What the runtime takes beside the containers of each pod (`overhead.podFixed`)."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
