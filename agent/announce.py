@@ -35,6 +35,7 @@ WARNINGS = frozenset(
         Reason.REGISTRATION_TIMEOUT,
         Reason.INITIALIZATION_TIMEOUT,
         Reason.EXCEEDS_MAX_QUOTA,
+        Reason.UNSUPPORTED,
         Reason.QUEUE_NOT_FOUND,
         Reason.NAMESPACE_NOT_ALLOWED,
     }

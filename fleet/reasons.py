@@ -23,6 +23,8 @@ class Reason(StrEnum):
     """Its Workload says `active: false`."""
     BEHIND_HEAD = "BehindHead"
     """A StrictFIFO queue whose head cannot run yet."""
+    UNSUPPORTED = "UnsupportedConstraint"
+    """Its pods ask something about their places that is not honoured."""
     TOO_MANY_PODS = "TooManyPods"
     """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"

@@ -10,6 +10,8 @@ from typing import Final
 ARCH: Final = "kubernetes.io/arch"
 OS: Final = "kubernetes.io/os"
 HOSTNAME: Final = "kubernetes.io/hostname"
+NODE_NAME: Final = "metadata.name"
+"""The field that `matchFields` of node affinity looks at. Nodes carry it among their labels, machines to buy do not."""
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 WINDOWS_BUILD: Final = "node.kubernetes.io/windows-build"
 ZONE: Final = "topology.kubernetes.io/zone"

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from fleet.disruption.outcomes import Blocked, Obstacle, some_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, Pod, PodBudget, Snapshot
+from fleet.snapshot.constraints import PodLabels
 from model.cron import Cron, InvalidCron, window_active
 from model.index import Index, derived, derived_each
 from model.kinds import Budget, NodePool
@@ -204,7 +205,7 @@ def _rules(_index: Index, budgets: Mapping[str, PodBudget]) -> Mapping[str, Sequ
 @derived_each
 def _counted(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _BudgetedPods:
     counts: Counter[str] = Counter()
-    known: dict[tuple[str, ...], Sequence[_PodBudgetRule]] = {}
+    known: dict[PodLabels, Sequence[_PodBudgetRule]] = {}
     for pod in (pod for pod in pods if pod.active and not pod.deleting):
         if pod.labels not in known:
             known[pod.labels] = _covering(rules, pod.labels)
@@ -217,6 +218,6 @@ def _counted(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _BudgetedP
     return _BudgetedPods(counts)
 
 
-def _covering(rules: Sequence[_PodBudgetRule], labels: Sequence[str]) -> Sequence[_PodBudgetRule]:
-    named = dict(zip(labels[::2], labels[1::2], strict=True))
+def _covering(rules: Sequence[_PodBudgetRule], labels: PodLabels) -> Sequence[_PodBudgetRule]:
+    named = dict(labels)
     return [rule for rule in rules if rule.selector.matches(named)]

@@ -46,7 +46,7 @@ LEAST_USD: Final = 0.01
 """What moving a gang counts at least: nothing moves for nothing."""
 _PLANNED = frozenset({"", labels.ZONE, labels.HOSTNAME})
 """What pods may have to share for the plan to know where they may go."""
-_OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
+_OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_NAME, labels.NODE_CLAIM})
 """Different on every machine."""
 
 

@@ -128,6 +128,17 @@ def _budget(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.BUDGET_EXHAUSTED, message)
 
 
+def _supported(case: _Candidate) -> Refusal | None:
+    """Refuses a gang whose pods ask something that is not honoured: they might be bought machines they cannot use."""
+    asked = [(pods.name, each) for pods in case.gang.pod_sets for each in pods.unsupported]
+    if not asked:
+        return None
+    (name, first), more = asked[0], len(asked) - 1
+    others = f" (and {more} more)" if more else ""
+    message = f"pod set {name!r} asks for {first.path}, which is not supported: {first.words}{others}"
+    return Refusal(Reason.UNSUPPORTED, message)
+
+
 def _few_enough(case: _Candidate) -> Refusal | None:
     """Refuses a gang of more pods than a cluster can run, before anything is computed for it."""
     pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
@@ -206,7 +217,7 @@ def _listed(names: Iterable[str]) -> str:
 
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
-    *(_few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
+    *(_supported, _few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""
 _RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended, _calm)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
+from fleet.snapshot.constraints import PodLabels
 from fleet.snapshot.elastic_parts import Minimum, core_sizes
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import GroupMember, Pod, Terms
@@ -138,10 +139,24 @@ def _counts(pod: Pod) -> bool:
 def _roles(members: Sequence[GroupMember], terms: Terms | None) -> tuple[PodSet, ...]:
     counts = Counter(member.shape.name for member in members)
     shapes = {member.shape.name: member.shape for member in reversed(members)}
+    labels = _common_labels(members)
     names = sorted(shapes)
     minima = [Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names]
     core = core_sizes(minima, terms.together if terms else None)
-    return tuple(replace(shapes[name], count=counts[name], core=some) for name, some in zip(names, core, strict=True))
+    return tuple(
+        replace(shapes[name], count=counts[name], core=some, labels=labels[name])
+        for name, some in zip(names, core, strict=True)
+    )
+
+
+def _common_labels(members: Sequence[GroupMember]) -> Mapping[str, PodLabels]:
+    """Returns role -> the labels that all of its pods have: many programs number their pods by a label."""
+    found: dict[str, PodLabels] = {}
+    for member in members:
+        role, labels = member.shape.name, member.shape.labels
+        if (known := found.setdefault(role, labels)) is not labels and known != labels:
+            found[role] = tuple(sorted({*known} & {*labels}))
+    return found
 
 
 def _result(pods: Sequence[Pod], total: int) -> JobResult | None:

@@ -347,7 +347,7 @@ def foreign_pod(name: str, node: str, requests: Resources | None = None, **more:
 def gang_pod(gang: Gang, name: str, pod_set: str = "main", node: str = "", **more: Any) -> Pod:
     """A pod of a gang: gated and pending until a node is given. Its label `job-name` is that of its job."""
     facts: dict[str, Any] = {"phase": "Running", "ready": True} if node else {"phase": "Pending", "gated": True}
-    facts["labels"] = ("job-name", gang.job.name)
+    facts["labels"] = (("job-name", gang.job.name),)
     return replace(
         Pod(
             f"uid-{name}", gang.namespace, name, node, "Pending", gang.pod_set(pod_set).requests, gang.workload, pod_set

@@ -8,11 +8,11 @@ from msgspec import Raw
 
 from fleet.snapshot import Node, NodeCondition
 from model.kinds import Taint
-from model.labels import DO_NOT_DISRUPT
+from model.labels import DO_NOT_DISRUPT, NODE_NAME
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.names import TERMINATION_FINALIZER
-from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, interned
+from providers.kube.objects.shapes import EMPTY, Wire, WireCondition, WireTaint, interned
 
 
 class _NodeAnnotations(Wire, frozen=True):
@@ -64,7 +64,7 @@ def decode_node(raw: bytes | Raw) -> Node:
         name=intern(meta.name),
         uid=meta.uid,
         provider_id=spec.provider_id,
-        labels=interned(meta.labels),
+        labels=interned({**(meta.labels or EMPTY), NODE_NAME: meta.name}),
         taints=tuple(taint_of(taint.key, taint.value or "", taint.effect) for taint in spec.taints or ()),
         allocatable=resource_list(raw_bytes(found.status.allocatable)),
         ready=ready is not None and ready.status == "True",

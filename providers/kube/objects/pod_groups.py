@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Raw
 
 from fleet.snapshot import GroupMember, PodSet, Terms
+from fleet.snapshot.constraints import PodConstraints
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
 from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
-from providers.kube.objects.pod_templates import PodTemplate, pod_set_of
+from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
 from providers.kube.objects.shapes import Wire, WireMeta, first_of
 from providers.kube.objects.topology import whole
 
@@ -49,7 +50,7 @@ def member_of(raw: bytes | Raw) -> GroupMember:
     meta = _pods.decode(raw).metadata
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     template = _templates.decode(raw)
-    shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {})
+    shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {}, PodOrigin(meta.namespace, made=True))
     return GroupMember(
         group=first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP),
         total=whole(first_of(annotations, *GROUP_TOTAL)) or 0,
@@ -65,9 +66,21 @@ def member_of(raw: bytes | Raw) -> GroupMember:
 
 
 def _named(shape: PodSet) -> PodSet:
-    """The role named by what it asks for, the same for equal pods."""
-    text = msgspec.json.encode(pod_set_object(shape), order="sorted")
+    """The role named by what it asks for, the same for equal pods.
+
+    Of the labels only those count that its own constraints look at: many programs number their pods by a label.
+    """
+    looked_at = _looked_at(shape.constraints)
+    counted = tuple((key, text) for key, text in shape.labels if key in looked_at)
+    text = msgspec.json.encode(pod_set_object(replace(shape, labels=counted)), order="sorted")
     return replace(shape, name=f"role-{blake2b(text, digest_size=4).hexdigest()}")
+
+
+def _looked_at(constraints: PodConstraints) -> frozenset[str]:
+    """The labels that selectors of the pod's own constraints name."""
+    terms = (*constraints.affinity, *constraints.anti_affinity, *(it.term for it in constraints.preferred_pods))
+    selectors = (*(it.selector or () for it in terms), *(it.selector or () for it in constraints.spread))
+    return frozenset(requirement.key for selector in selectors for requirement in selector)
 
 
 def decode_pod_group(raw: bytes | Raw) -> Terms:

@@ -12,11 +12,16 @@ from providers.kube.objects.shapes import Wire
 _DURATION: Final = re.compile(r"(\d+(\.\d+)?(h|m|s|ms|us|ns))+")
 
 
+ABSENT: Final = Raw()
+"""Stands for a field that is not there."""
+
+
 class ContainerResources(Wire, frozen=True):
     """A container, as far as placement goes. `restart_policy` Always makes an init container a sidecar."""
 
     resources: Raw = Raw()
     restart_policy: str | None = None
+    ports: Raw = ABSENT
 
 
 class PodResources(Wire, frozen=True):
@@ -28,12 +33,15 @@ class PodResources(Wire, frozen=True):
     resources: Raw = Raw()
 
 
-def requests_of(spec: PodResources) -> Resources:
-    """What a pod of this spec takes on a node, in canonical amounts; shared between equal pods."""
+def requests_of(spec: PodResources, *, overhead: bool = True) -> Resources:
+    """What a pod of this spec takes on a node, in canonical amounts, with or without its `overhead`.
+
+    Equal pods share it.
+    """
     return pod_requests(
         tuple([raw_bytes(container.resources) for container in spec.containers or ()]),
         tuple([(one.restart_policy == "Always", raw_bytes(one.resources)) for one in spec.init_containers or ()]),
-        raw_bytes(spec.overhead),
+        raw_bytes(spec.overhead) if overhead else b"",
         raw_bytes(spec.resources),
     )
 
@@ -43,6 +51,8 @@ def protects(do_not_disrupt: str, safe_to_evict: str = "") -> bool:
 
     Karpenter also takes a duration, counted from the pod's start; it protects as long as the pod lives here.
     """
+    if not do_not_disrupt and not safe_to_evict:
+        return False
     if safe_to_evict == "false":
         return True
     return do_not_disrupt == "true" or bool(_DURATION.fullmatch(do_not_disrupt))

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
+from sys import intern
 
 from fleet.snapshot import PodSet, Slice
+from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources, canonical_resources, format_amount
-from providers.kube.objects.pod_templates import WireToleration, requirement_of, tolerations_of
+from providers.kube.objects.constraint_objects import StoredConstraints, constraint_fields, constraints_from
+from providers.kube.objects.node_terms import requirement_of
+from providers.kube.objects.pod_templates import WireToleration, tolerations_of
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, set_fields
 
 
@@ -31,7 +35,12 @@ class _TopologyRequest(Wire, frozen=True):
     podset_slice_required_topology_constraints: list[_Layer] | None = None
 
 
-class WirePodSet(Wire, frozen=True):
+class _Unsupported(Wire, frozen=True):
+    path: str
+    message: str = ""
+
+
+class WirePodSet(StoredConstraints, frozen=True, kw_only=True):
     """One entry of `podSets`."""
 
     name: str
@@ -42,6 +51,9 @@ class WirePodSet(Wire, frozen=True):
     node_selector: dict[str, str] | None = None
     required_affinity: list[list[_Requirement]] | None = None
     tolerations: list[WireToleration] | None = None
+    labels: dict[str, str] | None = None
+    runtime_class_name: str = ""
+    unsupported: list[_Unsupported] | None = None
     topology_request: _TopologyRequest = _TopologyRequest()
 
 
@@ -53,12 +65,16 @@ def pod_set_object(pod_set: PodSet) -> JsonObject:
         nodeSelector=dict(pod_set.node_selector),
         requiredAffinity=[[_requirement_object(term) for term in terms] for terms in pod_set.required_affinity],
         tolerations=[toleration_object(toleration) for toleration in pod_set.tolerations],
+        labels=dict(pod_set.labels),
+        **constraint_fields(pod_set.constraints),
+        runtimeClassName=pod_set.runtime_class,
+        unsupported=[{"path": it.path, "message": it.words} for it in pod_set.unsupported],
         topologyRequest=_topology_object(pod_set),
     )
 
 
-def pod_set_from(found: WirePodSet) -> PodSet:
-    """The pod set an entry holds."""
+def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
+    """The pod set an entry of a Workload of that namespace holds."""
     topology = found.topology_request
     return PodSet(
         name=found.name,
@@ -67,6 +83,10 @@ def pod_set_from(found: WirePodSet) -> PodSet:
         node_selector=found.node_selector or EMPTY,
         required_affinity=tuple(_conjunction(terms) for terms in found.required_affinity or ()),
         tolerations=tolerations_of(found.tolerations),
+        labels=_labels(tuple((found.labels or {}).items())),
+        constraints=constraints_from(found, namespace),
+        runtime_class=found.runtime_class_name,
+        unsupported=tuple(UnsupportedConstraint(it.path, it.message) for it in found.unsupported or ()),
         required_topology=topology.required,
         preferred_topology=topology.preferred,
         any_topology=topology.unconstrained,
@@ -93,6 +113,11 @@ def toleration_object(toleration: Toleration) -> JsonObject:
 @lru_cache(maxsize=4096)
 def _amounts(items: tuple[tuple[str, str | int], ...]) -> Resources:
     return canonical_resources(dict(items))
+
+
+@lru_cache(maxsize=4096)
+def _labels(items: tuple[tuple[str, str], ...]) -> PodLabels:
+    return tuple(sorted((intern(key), intern(text)) for key, text in items))
 
 
 def _requirement_object(term: RequirementTerm) -> JsonObject:

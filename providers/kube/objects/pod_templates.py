@@ -1,16 +1,24 @@
 """Pod templates -> what a pod set asks for."""
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from itertools import chain, islice
+from sys import intern
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Raw
 from pydantic import ValidationError
 
 from fleet.snapshot import PodSet
-from model.kinds import RequirementTerm, Toleration
-from model.labels import HOSTNAME
+from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
+from model.kinds import Toleration
 from providers.kube.objects.additions import Additions, without
-from providers.kube.objects.pod_requests import PodResources, requests_of
+from providers.kube.objects.amounts import raw_bytes
+from providers.kube.objects.names import POD_SET, WORKLOAD
+from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
+from providers.kube.objects.pod_requests import requests_of
+from providers.kube.objects.refused_fields import Gate, refused_claims, refused_gates, refused_name, refused_volumes
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned
 from providers.kube.objects.topology import wishes_of
 
@@ -32,36 +40,16 @@ class WireToleration(Wire, frozen=True):
     toleration_seconds: int | None = None
 
 
-class _NodeExpression(Wire, frozen=True):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class _Term(Wire, frozen=True):
-    match_expressions: list[_NodeExpression] | None = None
-    match_fields: list[_NodeExpression] | None = None
-
-
-class _NodeSelector(Wire, frozen=True):
-    node_selector_terms: list[_Term] | None = None
-
-
-class _NodeAffinity(Wire, frozen=True):
-    required_during_scheduling_ignored_during_execution: _NodeSelector | None = None
-
-
-class _Affinity(Wire, frozen=True):
-    node_affinity: _NodeAffinity | None = None
-
-
-class PodTemplateSpec(PodResources, frozen=True):
+class PodTemplateSpec(ConstrainedSpec, frozen=True):
     """What a pod template says about where its pods may run."""
 
     node_selector: dict[str, str] | None = None
-    affinity: _Affinity | None = None
     tolerations: list[WireToleration] | None = None
     priority_class_name: str | None = None
+    runtime_class_name: str | None = None
+    node_name: str | None = None
+    resource_claims: list[Any] | None = None
+    scheduling_gates: list[Gate] | None = None
 
 
 class PodTemplate(Wire, frozen=True):
@@ -75,29 +63,77 @@ class PodTemplate(Wire, frozen=True):
         """The annotations, never None."""
         return (self.metadata.annotations if self.metadata else None) or {}
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels, never None."""
+        return (self.metadata.labels if self.metadata else None) or {}
 
-_NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
+
+class PodOrigin(NamedTuple):
+    """A `PodOrigin` is where pods of a template come from, and with what labels beside those of the template."""
+
+    namespace: str
+    labels: Mapping[str, str] = EMPTY
+    """Set by the controller that makes the pods, alike on all of them."""
+    late: frozenset[str] = frozenset()
+    """Keys, or domains, of labels that the controller sets and that cannot be foreseen."""
+    made: bool = False
+    """Whether the template is a pod, to which admission has added what it adds."""
+    refused: tuple[UnsupportedConstraint, ...] = ()
+    """What the job asks for its pods beside the template, and what is not honoured."""
 
 
-def pod_set_of(name: str, count: int, template: PodTemplate, additions: Additions) -> PodSet:
-    """Returns `count` pods of `template` as a pod set, without what a start has appended (`additions`)."""
+_volumes = msgspec.json.Decoder(list[dict[str, Raw]])
+_MOST_REFUSED: Final = 16
+"""Refused fields of a pod set that are told; one keeps its gang waiting."""
+_START_LABELS: Final = frozenset({WORKLOAD, POD_SET})
+
+
+def pod_set_of(name: str, count: int, template: PodTemplate, additions: Additions, origin: PodOrigin) -> PodSet:
+    """Returns `count` pods of `template` as a pod set, without what a start has added (`additions`, labels, gate)."""
     spec, wishes = template.spec, wishes_of(template.annotations)
-    tolerations = tolerations_of(spec.tolerations)
-    if added := additions.get(name):
-        tolerations = tuple(without(tolerations, _appended(added)))
+    labels = _labels(template, origin)
+    placing = spec.placing(origin.namespace, labels, origin.late | _START_LABELS)
     return PodSet(
         name=name,
         count=count,
-        requests=requests_of(spec),
+        requests=requests_of(spec, overhead=origin.made or not spec.runtime_class_name),
         node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
-        required_affinity=_required(spec.affinity),
-        tolerations=tolerations,
+        required_affinity=placing.required_nodes,
+        tolerations=_users(spec.tolerations, additions.get(name)),
+        labels=labels,
+        constraints=constraints_of(spec, placing),
+        runtime_class="" if origin.made else spec.runtime_class_name or "",
+        unsupported=tuple(islice(chain(origin.refused, placing.unsupported, _refused(spec, origin)), _MOST_REFUSED)),
         required_topology=wishes.required,
         preferred_topology=wishes.preferred,
         any_topology=wishes.anywhere,
         slices=wishes.slices,
         group=wishes.group,
     )
+
+
+def _labels(template: PodTemplate, origin: PodOrigin) -> PodLabels:
+    """The labels of the pods, without those that tell whose they are: these come at the start."""
+    carried = {**template.labels, **origin.labels}
+    return tuple(sorted((intern(key), intern(text)) for key, text in carried.items() if key not in _START_LABELS))
+
+
+def _users(found: list[WireToleration] | None, added: list[JsonObject] | None) -> tuple[Toleration, ...]:
+    tolerations = tolerations_of(found)
+    return tuple(without(tolerations, _appended(added))) if added else tolerations
+
+
+def _refused(spec: PodTemplateSpec, origin: PodOrigin) -> Iterator[UnsupportedConstraint]:
+    volumes = raw_bytes(spec.volumes)
+    yield from refused_claims(spec.resource_claims)
+    yield from refused_gates(spec.scheduling_gates)
+    yield from refused_volumes(_volumes.decode(volumes) if volumes else ())
+    yield from unreadable_volumes(spec)
+    if not origin.made:
+        yield from refused_name(spec.node_name)
+        if raw_bytes(spec.overhead) and not spec.runtime_class_name:
+            yield UnsupportedConstraint("spec.overhead", "no API server takes it without a runtimeClassName")
 
 
 def tolerations_of(found: list[WireToleration] | None) -> tuple[Toleration, ...]:
@@ -124,25 +160,3 @@ def _toleration(key: str, operator: str, value: str, effect: str, seconds: int |
         return Toleration.model_validate(given)
     except ValidationError:
         return None
-
-
-def _required(affinity: _Affinity | None) -> tuple[tuple[RequirementTerm, ...], ...]:
-    """Required node affinity. An empty term matches no node (`core/v1` NodeSelectorTerm); fields read as labels."""
-    node = affinity.node_affinity if affinity else None
-    required = node.required_during_scheduling_ignored_during_execution if node else None
-    if required is None:
-        return ()
-    terms = tuple(_conjunction(term) for term in required.node_selector_terms or ())
-    return tuple(term for term in terms if term) or (_NOWHERE,)
-
-
-def _conjunction(term: _Term) -> tuple[RequirementTerm, ...]:
-    expressions = (*(term.match_expressions or ()), *(term.match_fields or ()))
-    return tuple(requirement_of(one.key, one.operator, tuple(one.values or ())) for one in expressions)
-
-
-@lru_cache(maxsize=4096)
-def requirement_of(key: str, operator: str, values: tuple[str, ...]) -> RequirementTerm:
-    """One requirement on a node label; equal ones are one object. ValueError for an unknown operator."""
-    given: dict[str, Any] = {"key": key, "operator": operator, "values": values}
-    return RequirementTerm.model_validate(given)

@@ -8,8 +8,10 @@ import msgspec
 from msgspec import Raw, field
 
 from fleet.snapshot import GroupMember, Pod
+from fleet.snapshot.constraints import PodLabels
 from fleet.snapshot.works import group_uid
 from model.labels import DO_NOT_DISRUPT, HOSTNAME, KUEUE_QUEUE, QUEUE
+from providers.kube.objects.affinities import ANYWHERE
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import managing
@@ -24,17 +26,13 @@ from providers.kube.objects.names import (
     VOLCANO_TASK,
     WORKLOAD,
 )
+from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of
 from providers.kube.objects.pod_groups import member_of
-from providers.kube.objects.pod_requests import PodResources, protects, requests_of
+from providers.kube.objects.pod_requests import protects, requests_of
+from providers.kube.objects.refused_fields import Gate
 from providers.kube.objects.shapes import Owner, Wire, WireCondition, holding
 
 DEFAULT_GRACE_S: Final = 30
-
-
-class Gate(Wire, frozen=True):
-    """One scheduling gate."""
-
-    name: str
 
 
 class _Labels(Wire, frozen=True):
@@ -71,7 +69,7 @@ class _HostnameSelector(Wire, frozen=True):
     hostname: str = field(default="", name=HOSTNAME)
 
 
-class _PodSpec(PodResources, frozen=True):
+class _PodSpec(ConstrainedSpec, frozen=True):
     node_name: str = ""
     node_selector: _HostnameSelector | None = None
     scheduling_gates: list[Gate] | None = None
@@ -95,23 +93,20 @@ _known_labels = msgspec.json.Decoder(_Labels)
 _all_labels = msgspec.json.Decoder(dict[str, str])
 _WORK: Final = frozenset(BY_GROUP_KIND)
 _JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
-_NO_LABELS: Final = _Labels()
+_UNLABELLED: Final[tuple[_Labels, PodLabels]] = (_Labels(), ())
 _NO_ANNOTATIONS: Final = _PodAnnotations()
 
 
 def decode_pod(raw: bytes | Raw) -> Pod:
-    """A pod, with only those of its labels and annotations that decide something here.
-
-    A gang's pod keeps all of its labels: a PodDisruptionBudget may ask for any of them. A pod of no gang holds its
-    machine whatever a budget says of it, so that nobody asks for its labels.
-    """
+    """A pod, with all of its labels, which others may select by, and those of its annotations that decide something."""
     found = _decoder.decode(raw)
     meta, spec, status = found.metadata, found.spec, found.status
     label_text = raw_bytes(meta.labels)
-    labels = _known_labels.decode(label_text) if label_text else _NO_LABELS
+    labels, all_labels = _labels_of(label_text) if label_text else _UNLABELLED
     annotations = meta.annotations or _NO_ANNOTATIONS
     grace_s = spec.termination_grace_period_seconds
-    owner = managing(meta.owner_references, _WORK)
+    owners = meta.owner_references or ()
+    owner = managing(owners, _WORK) if owners else None
     member = member_of(raw) if owner is None and _grouped(labels, annotations) else None
     return Pod(
         uid=meta.uid,
@@ -122,27 +117,31 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         requests=requests_of(spec),
         workload=intern(labels.workload),
         pod_set=intern(labels.pod_set or _role(labels, annotations, member)),
-        gated=any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates or ()),
+        gated=spec.scheduling_gates is not None and any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates),
         pinned_host=intern(spec.node_selector.hostname) if spec.node_selector else "",
         ready=holding(status.conditions, "Ready") is not None,
         deleting=meta.deletion_timestamp is not None,
-        daemon=annotations.mirror is not None
-        or any(owner.kind == "DaemonSet" for owner in meta.owner_references or ()),
+        daemon=annotations.mirror is not None or (bool(owners) and any(it.kind == "DaemonSet" for it in owners)),
         do_not_disrupt=protects(annotations.do_not_disrupt, annotations.safe_to_evict),
         started_at_s=instant_of(status.start_time),
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
         job_uid=_job_uid(meta.namespace, owner, member),
         member=member,
-        labels=_labels_of(label_text) if labels.workload else (),
+        labels=all_labels,
+        constraints=constraints_of(spec, spec.placing(meta.namespace, all_labels) if spec.particular else ANYWHERE),
         tracked=_JOB_TRACKING in (meta.finalizers or ()),
     )
 
 
-@lru_cache(maxsize=4096)
-def _labels_of(text: bytes) -> tuple[str, ...]:
-    """Keys and values in turns. Equal texts share one tuple: a pod comes again and again, and siblings are alike."""
-    return tuple([intern(part) for pair in _all_labels.decode(text).items() for part in pair])
+@lru_cache(maxsize=16384)
+def _labels_of(text: bytes) -> tuple[_Labels, PodLabels]:
+    """The labels that decide something here, and all of them.
+
+    Equal texts share both: a pod comes again and again, and siblings are alike.
+    """
+    found = _all_labels.decode(text)
+    return _known_labels.decode(text), tuple(sorted([(intern(key), intern(value)) for key, value in found.items()]))
 
 
 def _grouped(labels: _Labels, annotations: _PodAnnotations) -> bool:

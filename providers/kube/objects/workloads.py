@@ -192,7 +192,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         queue=spec.queue,
         priority_class=spec.priority_class,
         priority=spec.priority,
-        pod_sets=_admitted(spec.pod_sets or (), status.admitted or ()),
+        pod_sets=_admitted(spec.pod_sets or (), status.admitted or (), meta.namespace),
         created_at_s=instant_of(spec.created_at),
         state=status.state,
         reason=status.reason,
@@ -233,10 +233,10 @@ def _flavors(found: Sequence[_Assignment]) -> dict[str, tuple[str, ...]]:
     return flavors
 
 
-def _admitted(asked: Sequence[WirePodSet], admitted: Sequence[_Counted]) -> tuple[PodSet, ...]:
+def _admitted(asked: Sequence[WirePodSet], admitted: Sequence[_Counted], namespace: str) -> tuple[PodSet, ...]:
     """The pod sets with as many pods as were admitted: perhaps fewer than were asked for."""
     counts = {one.pod_set: one.count for one in admitted}
-    found = (pod_set_from(one) for one in asked)
+    found = (pod_set_from(one, namespace) for one in asked)
     return tuple(replace(pods, count=counts.get(pods.name, pods.count)) for pods in found)
 
 

@@ -349,11 +349,7 @@ def test_what_goes_together_is_within_every_budget(world: World) -> None:
     moved = {it.workload for it in world.gangs.values() if any(pin.claim in going for pin in it.pins)}
     pods = [pod for pod in world.pods.values() if pod.workload in moved]
     covered = [
-        [
-            one.key
-            for one in world.pod_budgets.values()
-            if one.selector and one.selector.matches({"job-name": pod.labels[1]})
-        ]
+        [one.key for one in world.pod_budgets.values() if one.selector and one.selector.matches(dict(pod.labels))]
         for pod in pods
     ]
     assert all(len(keys) < 2 for keys in covered)

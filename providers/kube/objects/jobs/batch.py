@@ -1,11 +1,22 @@
 """`batch/v1` Job and `jobset.x-k8s.io/v1alpha2` JobSet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from fleet.actions import StartJob
 from fleet.snapshot import PodSet
+from fleet.snapshot.constraints import UnsupportedConstraint
 from providers.kube.objects.jobs.asked import COMPLETIONS, PARALLELISM, asked, restored
-from providers.kube.objects.jobs.kind import Counts, JobChange, JobKind, JobOutcome, Preparation, ended, number
+from providers.kube.objects.jobs.kind import (
+    Counts,
+    JobChange,
+    JobKind,
+    JobOutcome,
+    Preparation,
+    ended,
+    number,
+    refused_annotations,
+)
 from providers.kube.objects.jobs.restarts import of_batch_job, of_job_set
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
@@ -14,12 +25,18 @@ from providers.kube.objects.paths import JOB_SETS, JOBS
 from providers.kube.objects.shapes import JsonObject, dig, first_of
 from providers.kube.objects.topology import whole
 
+JOB_SET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_NAME: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology",)
+"""Annotations for which JobSet writes pod affinity into each job's template."""
+
 
 class BatchJob(JobKind):
     """A `batch/v1` Job has one pod set, `main`. It can run with fewer pods at once (`job-min-parallelism`)."""
 
     path, kind = JOBS, "Job"
     optional = False
+    late = frozenset({"batch.kubernetes.io/job-completion-index"})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
         """Returns the one template of a Job."""
@@ -79,6 +96,7 @@ class JobSet(JobKind):
     """A JobSet has a pod set for each replicated job; the Jobs it makes are no gangs of their own."""
 
     path, kind = JOB_SETS, "JobSet"
+    late = frozenset({"batch.kubernetes.io", "controller-uid", "job-name", "jobset.sigs.k8s.io"})
     owns = frozenset({("batch", "Job")})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
@@ -92,6 +110,19 @@ class JobSet(JobKind):
             )
             for index, job in enumerate(raw["spec"].get("replicatedJobs") or ())
         ]
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the labels that name set and replicated job (`jobset_controller.go`, labelAndAnnotateObject)."""
+        return {JOB_SET_NAME: raw["metadata"]["name"], REPLICATED_JOB_NAME: role.name}
+
+    def refused(self, raw: JsonObject) -> Iterable[UnsupportedConstraint]:
+        """Returns exclusive placement, of the set or of one of its replicated jobs, and volumes that it makes."""
+        yield from refused_annotations(raw, "metadata", *EXCLUSIVE)
+        for n, job in enumerate(raw["spec"].get("replicatedJobs") or ()):
+            yield from refused_annotations(job["template"], f"spec.replicatedJobs[{n}].template.metadata", *EXCLUSIVE)
+        if raw["spec"].get("volumeClaimPolicies"):
+            words = "claims made for pods are not supported here; use ephemeral volumes in the pod template"
+            yield UnsupportedConstraint("spec.volumeClaimPolicies", words)
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Reads the conditions Completed and Failed."""

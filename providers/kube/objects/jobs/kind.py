@@ -1,26 +1,29 @@
 """One kind of work, behind one interface: where it lives, what it asks for, and how it is held, started and stopped.
 
 A kind reads plain JSON, as the API wrote it: what a user can write there is whatever the kind's own controller takes.
-Of the metadata it may count on the annotations.
+Of the metadata it may count on name, namespace and annotations.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from fleet.actions import StartJob
 from fleet.snapshot import Hold, JobResult, PodSet
+from fleet.snapshot.constraints import UnsupportedConstraint
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.asked import restored
 from providers.kube.objects.jobs.templates import Marked, Role, cleared, marked
 from providers.kube.objects.json_patch import put
 from providers.kube.objects.shapes import JsonObject, dig
+from providers.kube.objects.topology import REQUIRED as REQUIRED_TOPOLOGY
 from providers.kube.resources import ResourcePath
 
 GroupKind = tuple[str, str]
 """API group and kind."""
 
 NOT_RECORDED: Final[Mapping[str, Any]] = {}
+NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class JobOutcome(NamedTuple):
@@ -62,6 +65,8 @@ class JobKind(ABC):
     shaped_below: bool = False
     """Whether its pod sets are those of the job it makes."""
     switch: tuple[str, ...] = ("spec", "suspend")
+    late: frozenset[str] = frozenset()
+    """Labels, or their domains, that its controller sets on pods, each with a value of its own or one not known yet."""
     owns: frozenset[GroupKind] = frozenset()
     """Kinds of the jobs it makes: these belong to its gang and become no gangs of their own."""
 
@@ -77,6 +82,14 @@ class JobKind(ABC):
     @abstractmethod
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Returns how a job ended; None while it has not."""
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the labels that its controller sets on every pod of a role, beside those of the template."""
+        return NO_LABELS
+
+    def refused(self, raw: JsonObject) -> Iterable[UnsupportedConstraint]:
+        """Returns what a job asks about the places of its pods beside their templates, and what is not honoured."""
+        return ()
 
     def counts(self, raw: JsonObject) -> Counts:
         """Returns how many pods of a job are ready and active, as far as its status says."""
@@ -134,6 +147,15 @@ def ended(raw: JsonObject, succeeded: str) -> JobOutcome | None:
             if condition["type"] == kind and condition.get("status") == "True":
                 return JobOutcome(result, instant_of(condition.get("lastTransitionTime")))
     return None
+
+
+def refused_annotations(raw: JsonObject, where: str, *names: str) -> Iterable[UnsupportedConstraint]:
+    """Returns a refusal for each of these annotations that an object has; `where` is the path of its metadata."""
+    notes = dig(raw, "metadata", "annotations") or {}
+    for name in names:
+        if notes.get(name):
+            words = f"use the annotation {REQUIRED_TOPOLOGY[0]} of the pod template instead"
+            yield UnsupportedConstraint(f"{where}.annotations[{name}]", words)
 
 
 def number(value: int | None, default: int) -> int:

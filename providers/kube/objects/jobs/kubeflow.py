@@ -15,6 +15,7 @@ from providers.kube.objects.paths import JAX_JOBS, MPI_JOBS, PADDLE_JOBS, PYTORC
 from providers.kube.objects.shapes import JsonObject, dig
 from providers.kube.resources import ResourcePath
 
+_GROUP: Final = "training.kubeflow.org"
 _RESTARTING: Final = frozenset({"Always", "OnFailure", "ExitCode"})
 
 
@@ -31,6 +32,12 @@ class ReplicaJob(JobKind):
     order: tuple[tuple[str, int], ...]
     owns: frozenset[GroupKind] = field(default=frozenset())
     switch: tuple[str, ...] = ("spec", "runPolicy", "suspend")
+    late = frozenset({_GROUP, "batch.kubernetes.io", "controller-uid", "job-name"})
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the labels that name job and replica type (`pkg/apis/kubeflow.org/v1`, common labels)."""
+        kind = "job-role" if self.owns else "replica-type"
+        return {f"{_GROUP}/job-name": raw["metadata"]["name"], f"{_GROUP}/{kind}": role.name}
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
         """Returns the replica types that are there, in the given order, then any others by name."""

@@ -4,23 +4,34 @@ It has no switch. It is held at no replicas, and what its user asked for is kept
 nothing, and a template may change without a rolling update.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from fleet.snapshot import ANY_NUMBER, PodSet
+from fleet.snapshot.constraints import UnsupportedConstraint
 from providers.kube.objects.jobs.asked import REPLICAS, asked, restored
-from providers.kube.objects.jobs.kind import Counts, JobChange, JobKind, JobOutcome, number
+from providers.kube.objects.jobs.kind import Counts, JobChange, JobKind, JobOutcome, number, refused_annotations
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.paths import LEADER_WORKER_SETS
 from providers.kube.objects.shapes import JsonObject
 
 LEADER, WORKER = "leader", "worker"
+SET_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+EXCLUSIVE: Final = (
+    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
+)
+"""Annotations for which LeaderWorkerSet writes pod affinity into its pods."""
 
 
 class LeaderWorkerSet(JobKind):
     """A LeaderWorkerSet serves until somebody stops it; its replicas are groups of `size` pods."""
 
     path, kind = LEADER_WORKER_SETS, "LeaderWorkerSet"
+    late = frozenset(
+        {"apps.kubernetes.io", "controller-revision-hash", "leaderworkerset.sigs.k8s.io", "statefulset.kubernetes.io"}
+    )
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
         """Returns leaders and workers; one pod set where both are made from the workers' template."""
@@ -32,6 +43,17 @@ class LeaderWorkerSet(JobKind):
         leaders = Role(LEADER, groups, pointer("spec", "leaderWorkerTemplate", "leaderTemplate"), of["leaderTemplate"])
         workers = Role(WORKER, groups * (size - 1), where, of["workerTemplate"])
         return [leaders, workers] if workers.pods else [leaders]
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the label that names the set (`pkg/utils/pod`)."""
+        return {SET_NAME: raw["metadata"]["name"]}
+
+    def refused(self, raw: JsonObject) -> Iterable[UnsupportedConstraint]:
+        """Returns exclusive placement of its groups, and volumes that it makes."""
+        yield from refused_annotations(raw, "metadata", *EXCLUSIVE)
+        if raw["spec"]["leaderWorkerTemplate"].get("volumeClaimTemplates"):
+            words = "claims made for pods are not supported here; use ephemeral volumes in the pod template"
+            yield UnsupportedConstraint("spec.leaderWorkerTemplate.volumeClaimTemplates", words)
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Returns None: it never ends by itself."""

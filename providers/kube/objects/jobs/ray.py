@@ -17,14 +17,22 @@ HEAD, SUBMITTER = "head", "submitter"
 _OVER = frozenset({"Complete", "Failed", "ValidationFailed"})
 
 
+_LATE = frozenset({"ray.io", "batch.kubernetes.io", "controller-uid", "job-name"})
+
+
 class RayCluster(JobKind):
     """A RayCluster runs until somebody suspends or deletes it. One that a RayJob made belongs to the RayJob's gang."""
 
     path, kind = RAY_CLUSTERS, "RayCluster"
+    late = _LATE
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
         """Returns the head and each worker group."""
         return _cluster(raw["spec"], "spec")
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the labels that name cluster and group."""
+        return {"ray.io/cluster": raw["metadata"]["name"], **_stamped(role)}
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Returns None: it never ends by itself."""
@@ -45,6 +53,7 @@ class RayJob(JobKind):
     """A RayJob is a cluster with one job on it. One that selects a cluster of somebody else has no pods to place."""
 
     path, kind = RAY_JOBS, "RayJob"
+    late = _LATE
     owns = frozenset({("ray.io", "RayCluster"), ("batch", "Job")})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
@@ -55,6 +64,10 @@ class RayJob(JobKind):
         if submitter and spec.get("submissionMode") in (None, "", "K8sJobMode"):
             roles.append(Role(SUBMITTER, 1, pointer("spec", "submitterPodTemplate"), submitter))
         return roles
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the label that names the group; the cluster's name is made up later."""
+        return {} if role.name == SUBMITTER else _stamped(role)
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Reads its deployment status for the end, and the status of the job on the cluster for success."""
@@ -84,6 +97,18 @@ def _cluster(spec: JsonObject, *where: str) -> list[Role]:
         path = pointer(*where, "workerGroupSpecs", index, "template")
         roles.append(Role(group["groupName"], _workers(group), path, group["template"]))
     return roles
+
+
+def _stamped(role: Role) -> Mapping[str, str]:
+    """Labels of a cluster's pods (`controllers/ray/common/pod.go`, labelPod)."""
+    head = role.name == HEAD
+    return {
+        "ray.io/is-ray-node": "yes",
+        "ray.io/node-type": "head" if head else "worker",
+        "ray.io/group": "headgroup" if head else role.name,
+        "app.kubernetes.io/name": "kuberay",
+        "app.kubernetes.io/created-by": "kuberay-operator",
+    }
 
 
 def _workers_restart(spec: JsonObject) -> Mapping[str, int]:

@@ -1,7 +1,7 @@
 """An object of any kind of work -> `Job`. What everybody may write on a job is read alike for all of them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -30,7 +30,8 @@ from providers.kube.objects.names import (
     VOLCANO_LAST_CHECKPOINT,
 )
 from providers.kube.objects.pod_requests import protects
-from providers.kube.objects.pod_templates import PodTemplate, pod_set_of
+from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
+from providers.kube.objects.refused_fields import unknown_fields
 from providers.kube.objects.shapes import JsonObject, Owner, Wire, WireMeta, first_of
 from providers.kube.objects.topology import whole
 
@@ -54,9 +55,12 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
     """A job of that kind; one that a job of one of the kinds `parents` made is not managed by itself."""
     found = _objects.decode(data)
     meta, annotations = found.metadata, found.metadata.annotations or {}
-    raw: JsonObject = {"metadata": {"annotations": annotations}, "spec": found.spec, "status": found.status}
+    named = {"name": meta.name, "namespace": meta.namespace, "annotations": annotations}
+    raw: JsonObject = {"metadata": named, "spec": found.spec, "status": found.status}
     owner, outcome, counts = managing(meta.owner_references, parents), kind.outcome(raw), kind.counts(raw)
-    read = [_pod_set(role, recorded(annotations)) for role in kind.roles(raw)]
+    origin = PodOrigin(meta.namespace, late=kind.late, refused=tuple(kind.refused(raw)))
+    origins = ((role, origin._replace(labels=kind.stamped(raw, role))) for role in kind.roles(raw))
+    read = [_pod_set(role, recorded(annotations), where) for role, where in origins]
     return Job(
         ref=JobRef(kind.path.api_version(), kind.kind, meta.namespace, meta.name, meta.uid),
         resource_version=meta.resource_version,
@@ -83,7 +87,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
     )
 
 
-def managing(owners: list[Owner] | None, parents: frozenset[GroupKind]) -> Owner | None:
+def managing(owners: Iterable[Owner] | None, parents: frozenset[GroupKind]) -> Owner | None:
     """The controlling owner, if it is of one of the kinds `parents`."""
     return next((it for it in owners or () if it.controller and (it.group, it.kind) in parents), None)
 
@@ -144,9 +148,11 @@ def protected(annotations: Mapping[str, str]) -> bool:
     return any(protects(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
 
 
-def _pod_set(role: Role, additions: Additions) -> tuple[PodSet, PodTemplate]:
+def _pod_set(role: Role, additions: Additions, origin: PodOrigin) -> tuple[PodSet, PodTemplate]:
     template = _templates.decode(msgspec.json.encode(role.template))
-    pod_set = pod_set_of(role.name, role.pods, template, additions)
+    unknown = tuple(unknown_fields(role.template.get("spec") or {}))
+    origin = origin._replace(refused=(*origin.refused, *unknown)) if unknown else origin
+    pod_set = pod_set_of(role.name, role.pods, template, additions, origin)
     if role.min_count is not None or role.core is not None:
         pod_set = replace(pod_set, min_count=role.min_count, core=role.core)
     return pod_set, template

@@ -5,9 +5,10 @@ our gate from the start (the admission policy in `deploy/` sees to it), and a po
 job without the gate cannot be held and is left alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, Hold, JobResult
+from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.elastic_parts import Minimum, core_sizes
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.kind import JobKind, JobOutcome, number
@@ -27,6 +28,7 @@ class VolcanoJob(JobKind):
 
     path, kind = VOLCANO_JOBS, "Job"
     hold = Hold.PODS
+    late = frozenset({"volcano.sh"})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
         """Returns the tasks, named as Volcano names them (`task<n>` where they have no name)."""
@@ -39,6 +41,25 @@ class VolcanoJob(JobKind):
             Role(name, least.pods, path, task["template"], core=some)
             for (name, task), least, path, some in zip(tasks, minima, where, core, strict=True)
         ]
+
+    def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
+        """Returns the labels that name job, task and queue (`pkg/controllers/job`, createJobPod)."""
+        meta = raw["metadata"]
+        named = {"job-name": meta["name"], "job-namespace": meta["namespace"], "task-spec": role.name}
+        named["queue-name"] = raw["spec"].get("queue") or "default"
+        return {f"volcano.sh/{key}": text for key, text in named.items()}
+
+    def refused(self, raw: JsonObject) -> Iterable[UnsupportedConstraint]:
+        """Returns volumes that it mounts into every pod, and topologies that only Volcano's scheduler knows."""
+        spec = raw["spec"]
+        for n, _ in enumerate(spec.get("volumes") or ()):
+            yield UnsupportedConstraint(f"spec.volumes[{n}]", "mount it in the pod template of each task")
+        if (spec.get("networkTopology") or {}).get("mode", "hard") == "hard" and spec.get("networkTopology"):
+            words = "use the annotation muster.dev/podset-required-topology of the pod template instead"
+            yield UnsupportedConstraint("spec.networkTopology", words)
+        for n, task in enumerate(spec.get("tasks") or ()):
+            if task.get("topologyPolicy") not in (None, "", "none"):
+                yield UnsupportedConstraint(f"spec.tasks[{n}].topologyPolicy", "NUMA is not looked at; remove it")
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Reads its phase; one that was aborted may be resumed, so it has not ended."""

@@ -52,7 +52,7 @@ def test_everything_that_is_read() -> None:
         name="ip-10-0-0-1.ec2.internal",
         uid="u1",
         provider_id="aws:///us-east-1a/i-0abc",
-        labels=FULL["metadata"]["labels"],
+        labels={**FULL["metadata"]["labels"], "metadata.name": "ip-10-0-0-1.ec2.internal"},
         taints=(
             Taint(key="nvidia.com/gpu", value="true", effect="NoSchedule"),
             Taint(key="muster.dev/unregistered", effect="NoExecute"),
@@ -81,7 +81,7 @@ def test_bare_node() -> None:
     found = decode_node(
         b'{"metadata": {"name": "n", "labels": null}, "spec": {"taints": null}, "status": {"allocatable": null}}'
     )
-    assert (found.ready, found.taints, found.allocatable, dict(found.labels)) == (False, (), {}, {})
+    assert (found.ready, found.taints, found.allocatable, dict(found.labels)) == (False, (), {}, {"metadata.name": "n"})
     assert decode_node(b'{"metadata": {"name": "n"}}').name == "n"
 
 

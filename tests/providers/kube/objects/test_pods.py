@@ -169,14 +169,15 @@ def test_a_foreign_gate_is_not_ours() -> None:
     [
         (None, ()),
         ({}, ()),
-        ({"app": "web", "tier": "front"}, ()),
-        ({"muster.dev/workload": "job-a", "job-name": "a"}, ("muster.dev/workload", "job-a", "job-name", "a")),
+        ({"tier": "front", "app": "web"}, (("app", "web"), ("tier", "front"))),
+        ({"muster.dev/workload": "job-a", "job-name": "a"}, (("job-name", "a"), ("muster.dev/workload", "job-a"))),
     ],
 )
-def test_a_pod_of_a_gang_keeps_its_labels(labels: dict[str, str] | None, kept: tuple[str, ...]) -> None:
+def test_a_pod_keeps_its_labels(labels: dict[str, str] | None, kept: tuple[tuple[str, str], ...]) -> None:
     assert pod(labels=labels).labels == kept
 
 
-def test_equal_labels_are_one_object() -> None:
-    one, other = (pod(labels={"muster.dev/workload": "job-a"}, name=name) for name in "ab")
+@pytest.mark.parametrize("key", ["muster.dev/workload", "app"])
+def test_equal_labels_are_one_object(key: str) -> None:
+    one, other = (pod(labels={key: "job-a"}, name=name) for name in "ab")
     assert one.labels is other.labels

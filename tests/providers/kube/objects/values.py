@@ -21,8 +21,20 @@ from fleet.snapshot import (
     PodSet,
     Slice,
 )
+from fleet.snapshot.constraints import (
+    UNCONSTRAINED,
+    EphemeralClaim,
+    PodAffinityTerm,
+    PodConstraints,
+    PodHostPort,
+    PreferredNodes,
+    PreferredPods,
+    TopologySpreadConstraint,
+    UnsupportedConstraint,
+)
 from model.kinds import RequirementTerm, Toleration
 from model.plain_text import plain
+from model.upstream.selectors import LabelSelectorRequirement
 from providers.kube.objects import Finding, PlanSummary, SyncAttempt, SyncProblem, SyncReport
 
 NOW_S = 1_800_000_000.0
@@ -67,8 +79,73 @@ terms = st.builds(
     operator=st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
     values=st.lists(names, max_size=3).map(tuple),
 )
+label_requirements = st.builds(
+    LabelSelectorRequirement,
+    key=names,
+    operator=st.sampled_from(("In", "NotIn")),
+    values=st.sampled_from((("x",), ("y", ""))),
+) | st.builds(LabelSelectorRequirement, key=names, operator=st.sampled_from(("Exists", "DoesNotExist")))
+selectors = st.none() | st.lists(label_requirements, max_size=2).map(tuple)
+pod_terms = st.builds(
+    PodAffinityTerm,
+    topology_key=names,
+    selector=selectors,
+    namespaces=(st.tuples(names) | st.tuples(names, names)).map(frozenset),
+    namespace_selector=selectors,
+) | st.builds(
+    PodAffinityTerm,
+    topology_key=names,
+    selector=selectors,
+    namespace_selector=st.just(()) | st.tuples(label_requirements),
+)
+"""A term without namespaces and without a selector of them means the pod's own, which is spelled out."""
+spreads = st.builds(
+    TopologySpreadConstraint,
+    topology_key=names,
+    max_skew=st.integers(1, 9),
+    selector=selectors,
+    hard=st.booleans(),
+    min_domains=st.integers(1, 9),
+    honors_affinity=st.booleans(),
+    honors_taints=st.booleans(),
+)
+legal_terms = st.builds(
+    RequirementTerm, key=names, operator=st.sampled_from(("In", "NotIn")), values=st.just(("a",)) | st.just(("b", "c"))
+) | st.builds(RequirementTerm, key=names, operator=st.sampled_from(("Gt", "Lt")), values=st.just(("7",)))
+host_ports = st.builds(
+    PodHostPort,
+    port=st.integers(1, 65535),
+    protocol=st.sampled_from(("TCP", "UDP")),
+    ip=st.sampled_from(("", "10.0.0.1")),
+)
+ephemeral_claims = st.builds(EphemeralClaim, volume=names, storage_class=names | st.just(""))
+constraints = st.builds(
+    PodConstraints,
+    affinity=st.lists(pod_terms, max_size=2).map(tuple),
+    anti_affinity=st.lists(pod_terms, max_size=2).map(tuple),
+    spread=st.lists(spreads, max_size=2).map(tuple),
+    host_ports=st.lists(host_ports, max_size=2).map(tuple),
+    claims=st.lists(names, max_size=2).map(tuple),
+    ephemeral=st.lists(ephemeral_claims, max_size=2).map(tuple),
+    preferred_nodes=st.lists(
+        st.builds(
+            PreferredNodes,
+            weight=st.integers(1, 100),
+            terms=st.tuples(legal_terms) | st.tuples(legal_terms, legal_terms),
+        ),
+        max_size=2,
+    ).map(tuple),
+    preferred_pods=st.tuples(
+        st.lists(st.builds(PreferredPods, weight=st.integers(1, 100), term=pod_terms), max_size=2),
+        st.lists(st.builds(PreferredPods, weight=st.integers(-100, -1), term=pod_terms), max_size=2),
+    ).map(lambda sides: (*sides[0], *sides[1])),
+)
 pod_sets = st.builds(
     PodSet,
+    labels=st.dictionaries(names, names, max_size=2).map(lambda found: tuple(sorted(found.items()))),
+    constraints=constraints | st.just(UNCONSTRAINED),
+    runtime_class=names | st.just(""),
+    unsupported=st.lists(st.builds(UnsupportedConstraint, path=names, words=texts), max_size=2).map(tuple),
     name=names,
     count=st.integers(min_value=0, max_value=5000),
     requests=amounts,

@@ -1,0 +1,63 @@
+"""A job that asks for what is not honoured says so, wherever people look, holds nothing, and buys nothing."""
+
+from typing import Any
+
+import pytest
+
+from agent.cli.explain import lines
+from agent.demo.jobs import Manifest
+from tests.agent.scenes import Scene, gpu_job, simple
+from tests.agent.test_simulation_refused import condition, events, workload
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+BY_INDEX = {"matchExpressions": [{"key": "batch.kubernetes.io/job-completion-index", "operator": "Exists"}]}
+APART = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname", "labelSelector": BY_INDEX}]}}
+
+
+def asking(name: str, spec: dict[str, Any]) -> Manifest:
+    manifest = gpu_job(name, pods=2)
+    manifest["spec"]["template"]["spec"] |= spec
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        (CLAIM, "spec.resourceClaims[0]"),
+        ({"affinity": APART}, f"spec.affinity.podAntiAffinity.{REQUIRED}[0].labelSelector"),
+        ({"schedulingGates": [{"name": "example.com/later"}]}, "spec.schedulingGates[0]"),
+    ],
+    ids=["claim", "label set later", "gate"],
+)
+def test_it_waits_with_the_fields_path_and_buys_nothing(spec: dict[str, Any], path: str) -> None:
+    scene = Scene(simple())
+    scene.sim.submit(asking("g", spec))
+    scene.sim.advance(120)
+    told = condition(workload(scene, "g"), "QuotaReserved")
+    assert (told["status"], told["reason"]) == ("False", "UnsupportedConstraint")
+    assert f"pod set 'main' asks for {path}, which is not supported: " in told["message"]
+    (event,) = events(scene, "UnsupportedConstraint")
+    assert path in event
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, gang.flavors, gang.pins, scene.bought()) == ("Pending", {}, (), 0)
+    snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    shown = "\n".join(lines(scene.sim.seats[0].api, snapshot, gang))
+    assert path in shown
+    assert "what would change it: correct the field" in shown
+    scene.runs(gpu_job("other"))
+    assert scene.state("g") == "Pending"
+    scene.settle()
+
+
+def test_a_restart_forgets_nothing_of_it() -> None:
+    scene = Scene(simple())
+    scene.sim.submit(asking("g", CLAIM))
+    scene.sim.advance(60)
+    before = workload(scene, "g")
+    scene.sim.restart()
+    scene.sim.advance(60)
+    after = workload(scene, "g")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["reason"] == "UnsupportedConstraint"
