@@ -103,8 +103,8 @@ _STRUCTS: Final = (
 _KNOWN: Final = frozenset(name for struct in _STRUCTS for name in struct.__struct_encode_fields__)
 
 
-class Placing(NamedTuple):
-    """A `Placing` is what affinity and spread constraints of a pod ask, and what of them could not be read."""
+class AffinityAndSpread(NamedTuple):
+    """An `AffinityAndSpread` is what those fields of a pod ask, and what of them could not be read."""
 
     required_nodes: tuple[tuple[RequirementTerm, ...], ...] = ()
     constraints: PodConstraints = UNCONSTRAINED
@@ -112,7 +112,7 @@ class Placing(NamedTuple):
     unsupported: tuple[UnsupportedConstraint, ...] = ()
 
 
-ANYWHERE: Final = Placing()
+ANYWHERE: Final = AffinityAndSpread()
 NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
 """Stands for node affinity that no node meets."""
 _KEYS: Final = b"abelKeys"
@@ -122,13 +122,13 @@ _LONGEST: Final = 256
 _NO_LATE: Final[frozenset[str]] = frozenset()
 
 
-def placing_of(
+def affinity_and_spread(
     namespace: str,
     affinity: bytes,
     spread: bytes,
     labels: PodLabels,
     late: frozenset[str] = _NO_LATE,
-) -> Placing:
+) -> AffinityAndSpread:
     """What a pod with these labels asks by its `affinity` and `topologySpreadConstraints` (JSON, empty = absent).
 
     `late` are label keys, or their domains, that the controller of a job sets when it makes pods: a selector that looks
@@ -137,11 +137,13 @@ def placing_of(
     if not affinity and not spread:
         return ANYWHERE
     looks = bool(late) or _KEYS in affinity or _KEYS in spread
-    return _placing(namespace, affinity, spread, labels if looks else (), late)
+    return _read_together(namespace, affinity, spread, labels if looks else (), late)
 
 
 @lru_cache(maxsize=4096)
-def _placing(namespace: str, affinity: bytes, spread: bytes, labels: PodLabels, late: frozenset[str]) -> Placing:
+def _read_together(
+    namespace: str, affinity: bytes, spread: bytes, labels: PodLabels, late: frozenset[str]
+) -> AffinityAndSpread:
     reading = _Reading(namespace, dict(labels), late)
     asked = reading.decoded(affinity, WireAffinity, "spec.affinity") if affinity else None
     asked = asked or WireAffinity()
@@ -158,7 +160,7 @@ def _placing(namespace: str, affinity: bytes, spread: bytes, labels: PodLabels, 
             *reading.preferred_pods(far, "spec.affinity.podAntiAffinity", -1),
         ),
     )
-    return Placing(required, constraints, tuple(reading.unsupported))
+    return AffinityAndSpread(required, constraints, tuple(reading.unsupported))
 
 
 class _Reading:

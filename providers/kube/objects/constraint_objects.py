@@ -16,7 +16,7 @@ from fleet.snapshot.constraints import (
     PreferredPods,
     TopologySpreadConstraint,
 )
-from providers.kube.objects.affinities import PREFERRED, REQUIRED, placing_of
+from providers.kube.objects.affinities import PREFERRED, REQUIRED, affinity_and_spread
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.label_selectors import selector_object
 from providers.kube.objects.node_terms import node_term_object
@@ -67,8 +67,8 @@ def constraint_fields(asked: PodConstraints) -> JsonObject:
 
 def constraints_from(found: StoredConstraints, namespace: str) -> PodConstraints:
     """The constraints that the fields hold."""
-    placing = placing_of(namespace, raw_bytes(found.affinity), raw_bytes(found.topology_spread_constraints), ())
-    kept = placing.constraints
+    read = affinity_and_spread(namespace, raw_bytes(found.affinity), raw_bytes(found.topology_spread_constraints), ())
+    kept = read.constraints
     if not (found.host_ports or found.volume_claims or found.ephemeral_volumes):
         return kept
     return PodConstraints(

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.snapshot.constraints import EphemeralClaim, PodConstraints, PodHostPort, PodLabels, UnsupportedConstraint
-from providers.kube.objects.affinities import Placing, placing_of
+from providers.kube.objects.affinities import AffinityAndSpread, affinity_and_spread
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.pod_requests import ABSENT, PodResources
 from providers.kube.objects.shapes import Wire
@@ -30,9 +30,11 @@ class ConstrainedSpec(PodResources, frozen=True):
         """Whether it has affinity or spread constraints at all: most pods do not, and there are many."""
         return self.affinity is not ABSENT or self.topology_spread_constraints is not ABSENT
 
-    def placing(self, namespace: str, labels: PodLabels, late: frozenset[str] = frozenset()) -> Placing:
-        """What its affinity and its spread constraints ask (`placing_of`)."""
-        return placing_of(
+    def affinity_and_spread(
+        self, namespace: str, labels: PodLabels, late: frozenset[str] = frozenset()
+    ) -> AffinityAndSpread:
+        """What its affinity and its spread constraints ask (`affinity_and_spread`)."""
+        return affinity_and_spread(
             namespace, raw_bytes(self.affinity), raw_bytes(self.topology_spread_constraints), labels, late
         )
 
@@ -48,7 +50,7 @@ class _ClaimSource(Wire, frozen=True):
     claim_name: str = ""
 
 
-class _ClaimSpec(Wire, frozen=True):
+class _EphemeralClaimSpec(Wire, frozen=True):
     storage_class_name: str | None = None
     selector: Raw = Raw()
     volume_name: str | None = None
@@ -58,13 +60,13 @@ class _ClaimMeta(Wire, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class _ClaimTemplate(Wire, frozen=True):
+class _EphemeralClaimTemplate(Wire, frozen=True):
     metadata: _ClaimMeta | None = None
-    spec: _ClaimSpec = _ClaimSpec()
+    spec: _EphemeralClaimSpec = _EphemeralClaimSpec()
 
 
 class _EphemeralSource(Wire, frozen=True):
-    volume_claim_template: _ClaimTemplate | None = None
+    volume_claim_template: _EphemeralClaimTemplate | None = None
 
 
 class _Volume(Wire, frozen=True):
@@ -77,14 +79,14 @@ _ports = msgspec.json.Decoder(list[_ContainerPort])
 _volumes = msgspec.json.Decoder(list[_Volume])
 
 
-def constraints_of(spec: ConstrainedSpec, placing: Placing) -> PodConstraints:
-    """All that a pod of this spec asks; `placing` is what its affinity and spread constraints ask."""
+def constraints_of(spec: ConstrainedSpec, read: AffinityAndSpread) -> PodConstraints:
+    """All that a pod of this spec asks; `read` is what its affinity and spread constraints ask."""
     ports, volumes = _host_ports(spec), bytes(spec.volumes)
     mounts = b'"persistentVolumeClaim"' in volumes or b'"ephemeral"' in volumes
     if not ports and not mounts:
-        return placing.constraints
+        return read.constraints
     mounted = _volumes.decode(volumes) if mounts else []
-    kept = placing.constraints
+    kept = read.constraints
     return PodConstraints(
         affinity=kept.affinity,
         anti_affinity=kept.anti_affinity,
@@ -125,7 +127,7 @@ def _ports_of(text: bytes, *, host_network: bool) -> tuple[PodHostPort, ...]:
 
 
 def _ephemeral(name: str, source: _EphemeralSource) -> EphemeralClaim:
-    template = source.volume_claim_template or _ClaimTemplate()
+    template = source.volume_claim_template or _EphemeralClaimTemplate()
     noted = (template.metadata.annotations if template.metadata else None) or {}
     return EphemeralClaim(name, noted.get(_CLASS_ANNOTATION) or template.spec.storage_class_name or "")
 

@@ -18,7 +18,13 @@ from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.names import POD_SET, WORKLOAD
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
 from providers.kube.objects.pod_requests import requests_of
-from providers.kube.objects.refused_fields import Gate, refused_claims, refused_gates, refused_name, refused_volumes
+from providers.kube.objects.refused_fields import (
+    SchedulingGate,
+    refused_claims,
+    refused_gates,
+    refused_name,
+    refused_volumes,
+)
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned
 from providers.kube.objects.topology import wishes_of
 
@@ -49,7 +55,7 @@ class PodTemplateSpec(ConstrainedSpec, frozen=True):
     runtime_class_name: str | None = None
     node_name: str | None = None
     resource_claims: list[Any] | None = None
-    scheduling_gates: list[Gate] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
 
 
 class PodTemplate(Wire, frozen=True):
@@ -93,18 +99,18 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
     """Returns `count` pods of `template` as a pod set, without what a start has added (`additions`, labels, gate)."""
     spec, wishes = template.spec, wishes_of(template.annotations)
     labels = _labels(template, origin)
-    placing = spec.placing(origin.namespace, labels, origin.late | _START_LABELS)
+    read = spec.affinity_and_spread(origin.namespace, labels, origin.late | _START_LABELS)
     return PodSet(
         name=name,
         count=count,
         requests=requests_of(spec, overhead=origin.made or not spec.runtime_class_name),
         node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
-        required_affinity=placing.required_nodes,
+        required_affinity=read.required_nodes,
         tolerations=_users(spec.tolerations, additions.get(name)),
         labels=labels,
-        constraints=constraints_of(spec, placing),
+        constraints=constraints_of(spec, read),
         runtime_class="" if origin.made else spec.runtime_class_name or "",
-        unsupported=tuple(islice(chain(origin.refused, placing.unsupported, _refused(spec, origin)), _MOST_REFUSED)),
+        unsupported=tuple(islice(chain(origin.refused, read.unsupported, _refused(spec, origin)), _MOST_REFUSED)),
         required_topology=wishes.required,
         preferred_topology=wishes.preferred,
         any_topology=wishes.anywhere,

@@ -29,7 +29,7 @@ from providers.kube.objects.names import (
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of
 from providers.kube.objects.pod_groups import member_of
 from providers.kube.objects.pod_requests import protects, requests_of
-from providers.kube.objects.refused_fields import Gate
+from providers.kube.objects.refused_fields import SchedulingGate
 from providers.kube.objects.shapes import Owner, Wire, WireCondition, holding
 
 DEFAULT_GRACE_S: Final = 30
@@ -72,7 +72,7 @@ class _HostnameSelector(Wire, frozen=True):
 class _PodSpec(ConstrainedSpec, frozen=True):
     node_name: str = ""
     node_selector: _HostnameSelector | None = None
-    scheduling_gates: list[Gate] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
     termination_grace_period_seconds: int | None = None
 
 
@@ -129,7 +129,9 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         job_uid=_job_uid(meta.namespace, owner, member),
         member=member,
         labels=all_labels,
-        constraints=constraints_of(spec, spec.placing(meta.namespace, all_labels) if spec.particular else ANYWHERE),
+        constraints=constraints_of(
+            spec, spec.affinity_and_spread(meta.namespace, all_labels) if spec.particular else ANYWHERE
+        ),
         tracked=_JOB_TRACKING in (meta.finalizers or ()),
     )
 

@@ -42,7 +42,7 @@ _PLACELESS_VOLUMES: Final = _words(
 )
 
 
-class Gate(Wire, frozen=True):
+class SchedulingGate(Wire, frozen=True):
     """One scheduling gate."""
 
     name: str
@@ -56,7 +56,7 @@ def refused_claims(claims: Sequence[Any] | None) -> Iterator[UnsupportedConstrai
         )
 
 
-def refused_gates(gates: Sequence[Gate] | None) -> Iterator[UnsupportedConstraint]:
+def refused_gates(gates: Sequence[SchedulingGate] | None) -> Iterator[UnsupportedConstraint]:
     """Each scheduling gate but ours: pods would hold their machines behind it for as long as somebody likes."""
     for n, gate in enumerate(gates or ()):
         if gate.name != PLACEMENT_GATE:
