@@ -18,7 +18,7 @@ from agent.failures import Failures
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
-from fleet.disruption.drift import drifted_claims
+from fleet.nodeclaims.drift import drifted_claims
 from fleet.plan.withdrawals import UncountedGang, outside_quota
 from fleet.snapshot import Snapshot
 from model import labels

@@ -8,7 +8,7 @@ from agent.failures import Failures, SetAside
 from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
-from fleet.disruption.drift import drifts
+from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan

@@ -13,7 +13,7 @@ from agent.accounts import Accounts, month_of
 from agent.config import BOOKS, NAMESPACE
 from agent.mirror import Mirror
 from agent.sources import WATCHED
-from fleet.disruption.drift import RESERVATION
+from fleet.nodeclaims.drift import RESERVATION
 from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
 from fleet.snapshot import Catalog, Snapshot
 from model import labels

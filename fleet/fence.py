@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, TypeVar
 
-from fleet.actions import Action
+from fleet.actions import Action, claim_subject, pool_subject
 from fleet.snapshot import DecisionFailure, Snapshot
 
 A = TypeVar("A")
@@ -109,3 +109,18 @@ def together(snapshot: Snapshot, decide: Callable[[Snapshot], Sequence[A]]) -> l
             if hopeless:
                 return list(failed.values())
             world = replace(snapshot, set_aside=snapshot.set_aside | failed.keys())
+
+
+def claims_set_aside(snapshot: Snapshot) -> frozenset[str]:
+    """Returns the claims that are left alone, as a decision about them or their pool has failed lately."""
+    subjects = snapshot.set_aside
+    if not any(subject.startswith(pool_subject("")) for subject in subjects):
+        return claims_among(subjects)
+    of_pools = {name for name, claim in snapshot.claims.items() if pool_subject(claim.node_pool) in subjects}
+    return claims_among(subjects) | of_pools
+
+
+def claims_among(subjects: Iterable[str]) -> frozenset[str]:
+    """Returns the names of the claims among subjects."""
+    prefix = claim_subject("")
+    return frozenset(subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix))

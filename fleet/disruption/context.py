@@ -9,7 +9,7 @@ from fleet.actions import Withdrawal, claim_subject, pool_subject
 from fleet.disruption.budgets import allowed, blocked_by_pod_budget, headcount, heeds
 from fleet.disruption.outcomes import Blocked
 from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
-from fleet.fence import concerning
+from fleet.fence import claims_among, claims_set_aside, concerning
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import reservation_of, terminates_s
 from fleet.placement.inventory import comes_too_late
@@ -56,7 +56,7 @@ class DisruptionContext:
 
     def __post_init__(self) -> None:
         self.hosts = {it.slot.claim for _, plan in self.promised for it in plan.assignments}
-        pools, aside = self.fleet.node_pools, busy(self.snapshot) | set_aside(self.snapshot)
+        pools, aside = self.fleet.node_pools, busy(self.snapshot) | claims_set_aside(self.snapshot)
         self._able = [
             (pools.get(claim.node_pool), claim)
             for claim in _undisturbed(self.snapshot.index, self.snapshot.claims)
@@ -203,22 +203,7 @@ def found_at(
 
 def busy(snapshot: Snapshot) -> frozenset[str]:
     """Returns the claims on which an action is under way."""
-    return _named(snapshot.busy)
-
-
-def set_aside(snapshot: Snapshot) -> frozenset[str]:
-    """Returns the claims that are left alone, as a decision about them or their pool has failed lately."""
-    subjects = snapshot.set_aside
-    if not any(subject.startswith(pool_subject("")) for subject in subjects):
-        return _named(subjects)
-    of_pools = {name for name, claim in snapshot.claims.items() if pool_subject(claim.node_pool) in subjects}
-    return _named(subjects) | of_pools
-
-
-def _named(subjects: Iterable[str]) -> frozenset[str]:
-    """Returns the names of the claims among subjects."""
-    prefix = claim_subject("")
-    return frozenset(subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix))
+    return claims_among(snapshot.busy)
 
 
 @derived()

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from fleet.actions import gang_subject
 from fleet.fence import concerning
+from fleet.nodeclaims.drift import drifted_claims
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot, planned_slot
@@ -78,7 +79,7 @@ class SchedulingSimulation:
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "SchedulingSimulation":
         """Returns the simulation of a snapshot in which nothing has moved."""
         gangs = holders(snapshot)
-        state = build_cluster_state(snapshot, gangs, pools=fleet.node_pools)
+        state = build_cluster_state(snapshot, gangs, (), fleet.node_pools, drifted_claims(fleet, snapshot))
         capacity = build_capacity(fleet, snapshot)
         capacity.recuts = []
         of_claim = {slot.claim: slot for slot in state.slots.values() if slot.claim}

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from fleet.disruption import METHODS, frozen
-from fleet.disruption.context import DisruptionContext, busy, set_aside
+from fleet.disruption.context import DisruptionContext, busy
 from fleet.disruption.outcomes import Blocked, Command, DisruptionOutcome, DisruptionVerdict, Obstacle, no_reason
+from fleet.fence import claims_set_aside
 from fleet.nodeclaims.repair import (
     conditions_of,
     look_again_s,
@@ -84,7 +85,11 @@ def _barred(context: DisruptionContext, claim: Claim) -> Blocked | None:
         (claim.state is not ClaimState.READY, Obstacle.NOT_READY, f"it is {claim.state}, not ready"),
         (claim.recut_at_s > claim.ready_at_s, Obstacle.RECUTTING, f"its GPUs are being cut to {claim.layout}"),
         (claim.name in busy(snapshot), Obstacle.IN_HAND, "an action on it is under way"),
-        (claim.name in set_aside(snapshot), Obstacle.SET_ASIDE, "a decision about it or its pool has failed lately"),
+        (
+            claim.name in claims_set_aside(snapshot),
+            Obstacle.SET_ASIDE,
+            "a decision about it or its pool has failed lately",
+        ),
         (bool(claim.replaces) and context.awaits_move(claim), Obstacle.AWAITS_MOVE, _awaits(claim)),
     )
     return next((no_reason(obstacle, words) for holds, obstacle, words in bars if holds), None)

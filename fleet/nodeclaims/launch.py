@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
-from fleet.snapshot import (
-    Claim,
-    ImageKind,
-    InstanceType,
-    Launch,
-    LaunchConfiguration,
-    LaunchRequest,
-    Snapshot,
-)
+from fleet.snapshot import Claim, ImageKind, InstanceType, Launch, LaunchConfiguration, LaunchRequest, Snapshot
 from fleet.snapshot.affinity import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
@@ -103,7 +95,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
     pool = fleet.node_pools[first.node_pool]
     template = pool.spec.template
     machine = snapshot.catalog.types[first.capacity_pool.instance_type]
-    kind = image_kind(machine)
+    kind = machine.image_kind
     offer = offer_of(first, snapshot)
     return LaunchRequest(
         token=launch_token(lot),
@@ -147,14 +139,6 @@ def _cloud_sets(label: str) -> bool:
     return label in {labels.ZONE, labels.REGION}
 
 
-def image_kind(machine: InstanceType) -> ImageKind:
-    """Returns what the image of such a machine has to suit: its processor, and the maker of its accelerators."""
-    makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
-    said = next((machine.labels[key] for key in makers if key in machine.labels), "")
-    accelerator = said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
-    return ImageKind(machine.labels.get(labels.ARCH, "amd64"), accelerator)
-
-
 def launch_configurations(
     fleet: Fleet, types: Mapping[str, InstanceType], claims: Mapping[str, Claim]
 ) -> tuple[LaunchConfiguration, ...]:
@@ -162,7 +146,7 @@ def launch_configurations(
     kinds: dict[str, set[ImageKind]] = {}
     for node_pool, instance_type in {(it.node_pool, it.capacity_pool.instance_type) for it in claims.values()}:
         if node_pool in fleet.node_pools and instance_type in types:
-            kinds.setdefault(node_pool, set()).add(image_kind(types[instance_type]))
+            kinds.setdefault(node_pool, set()).add(types[instance_type].image_kind)
     asked: dict[str, LaunchConfiguration] = {}
     hashes = pool_hashes(fleet.index, fleet.node_pools)
     for node_pool, found in sorted(kinds.items()):

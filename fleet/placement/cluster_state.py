@@ -44,6 +44,8 @@ class NodeSlot:
     """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
     closes_s: float = inf
     """From when on nothing starts there, and what is there leaves: its capacity block ends (epoch seconds)."""
+    leaving: bool = False
+    """Whether its machine is to be replaced some day (it has drifted): work goes there where nothing else stands."""
     changed: object = None
     """The last change that stands, compared by identity: while it is the same, so is everything else."""
 

@@ -22,8 +22,9 @@ _CLASSES = 32
 _ORDERS = 8
 """Orders that a set of buckets keeps; the one asked for longest ago goes."""
 
-Section = tuple[bool, frozenset[str]]
-"""Whether the machine stands (it has joined the cluster), and which gangs alone may use it (none = anybody)."""
+Section = tuple[bool, bool, frozenset[str]]
+"""Whether the machine stands (it has joined the cluster), whether it is to leave, and which gangs alone may use it
+(none = anybody)."""
 Entry = tuple[str, NodeSlot]
 """A slot under its name; names are unique in a state, so slots are never compared."""
 SlotCost = Callable[[NodeSlot, int], tuple[bool, int]]
@@ -75,10 +76,14 @@ class FreeCapacity:
     value: str = ""
     kept: bool = False
     """Only machines that are kept for the gang."""
+    leaving: bool | None = None
+    """Only machines that are to leave (True), only others (False), or both (None)."""
 
-    def among(self, gang: str = "", *, standing: bool | None = None, kept: bool = False) -> "FreeCapacity":
+    def among(
+        self, gang: str = "", *, standing: bool | None = None, kept: bool = False, leaving: bool | None = None
+    ) -> "FreeCapacity":
         """All that a gang may use: only machines that stand, only others, or both (None); or only those kept for it."""
-        return FreeCapacity(self.state, self.index, gang, standing, kept=kept)
+        return FreeCapacity(self.state, self.index, gang, standing, kept=kept, leaving=leaving)
 
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
@@ -108,10 +113,10 @@ class FreeCapacity:
         return totals
 
     def _sections(self) -> Iterator[Section]:
+        owners = [it for it in self.index.owners(self.state, self.gang) if it or not self.kept]
         for standing in (True, False) if self.standing is None else (self.standing,):
-            for owners in self.index.owners(self.state, self.gang):
-                if owners or not self.kept:
-                    yield standing, owners
+            for leaving in (False, True) if self.leaving is None else (self.leaving,):
+                yield from ((standing, leaving, it) for it in owners)
 
 
 def assign(
@@ -212,7 +217,7 @@ class PodClassIndex:
     def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
         self._refresh(state)
-        kept = {owners for _, owners in self._buckets[ANYWHERE] if gang in owners}
+        kept = {owners for *_, owners in self._buckets[ANYWHERE] if gang in owners}
         return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
 
     def _refresh(self, state: ClusterState) -> None:
@@ -235,7 +240,7 @@ class PodClassIndex:
             return
         if entry is not None and entry.seen is slot.changed:
             return
-        section = (bool(slot.node), slot.only_for)
+        section = (bool(slot.node), slot.leaving, slot.only_for)
         if entry is None:
             entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
         entry.seen = slot.changed

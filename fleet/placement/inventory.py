@@ -1,6 +1,6 @@
 """The inventory is what a snapshot offers to pods: machines with what is free, and what can be bought or re-cut."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -44,11 +44,12 @@ def build_cluster_state(
     held_by: Iterable[Gang],
     coming: Iterable[NodeSlot] = (),
     pools: Mapping[str, NodePool] | None = None,
+    leaving: Container[str] = (),
 ) -> ClusterState:
     """The state of every usable node after pods of no gang and those of the gangs `held_by` are put on it.
 
     `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it. `pools` say when
-    machines of a capacity block have to be left.
+    machines of a capacity block have to be left; `leaving` are the claims of machines that are to be replaced.
     """
     owner = claims_by_node(snapshot)
     state = ClusterState()
@@ -57,6 +58,7 @@ def build_cluster_state(
         node, claim = snapshot.nodes[name], owner.get(name)
         if usable(node, claim):
             slot = _slot(snapshot, node, claim)
+            slot.leaving = claim is not None and claim.name in leaving
             if claim is not None and claim.capacity_pool.reservation:
                 slot.closes_s = closes_s((pools or {}).get(claim.node_pool), reservation_of(snapshot, claim))
             state.add(slot)

@@ -1,6 +1,7 @@
 """A gang gets a place for every pod or for none: on ready machines, on idle ones cut anew, on ones bought for it.
 
-The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
+The order of preference is free to dear: what stands idle, and of that what has drifted last; then a re-cut, then a
+purchase of exactly what is missing.
 Among what stands idle a place goes by its opportunity cost (`fleet.placement.opportunity_cost`). Purchases stay in one
 zone, and prefer (capacity type by the pool's order, weight of the pool, expected cost, name): the order in which
 `CreateFleet` is attempted, because a shortage removes an offering and the next call finds the next best.
@@ -180,7 +181,7 @@ class _ZoneAttempt:
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places all pods in one domain of what stands, else of all machines; one host can be bought."""
         pod_set, label = need.pod_set, need.pod_set.required_topology
-        parts = (*self._standing(free), free.among(self.gang))
+        parts = (*self._standing(free), free.among(self.gang, standing=True), free.among(self.gang))
         found = (part.tightest_domain(label, pod_set.count) for part in parts)
         domain = next((domain for domain in found if domain is not None), None)
         if domain is not None:
@@ -210,12 +211,14 @@ class _ZoneAttempt:
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
 
-    def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, FreeCapacity]:
+    def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, ...]:
         """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
 
         Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
+        Machines that are to leave come last: whoever starts there is stopped once more.
         """
-        return free.among(self.gang, standing=True, kept=True), free.among(self.gang, standing=True)
+        kept = free.among(self.gang, standing=True, kept=True)
+        return kept, *(free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from fleet.placement.cluster_state import ChangePosition, ClusterState, NodeAssignment, NodeSlot
 from fleet.placement.flavor_nodes import FlavorNodes
-from fleet.placement.topology import NodeReplacement, Topologies, TopologyAssignment, TopologyFlavor, TopologyRequest
+from fleet.placement.topology import (
+    NodeReplacement,
+    Topologies,
+    TopologyAssignment,
+    TopologyFlavor,
+    TopologyRequest,
+    TopologyResult,
+)
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Node, PodSet
 from model import labels
@@ -70,7 +77,7 @@ class TopologyPlacer:
             if isinstance(request, Refusal):
                 return request
             requests.append(request)
-        found = self._caught_up().find(requests)
+        found = self._found(requests)
         if found.refusal is not None:
             return Refusal(Reason.TOPOLOGY, found.refusal.message)
         return [
@@ -78,6 +85,19 @@ class TopologyPlacer:
             for assignment in found.assignments
             for values, count in assignment.domains.items()
         ]
+
+    def _found(self, requests: Sequence[TopologyRequest]) -> TopologyResult:
+        """The best places, on machines that are to leave only where there are none without them."""
+        leaving = [slot.name for slot in self.state.slots.values() if slot.leaving]
+        if leaving:
+            mark = self.state.mark()
+            for name in leaving:
+                self.state.close(name)
+            found = self._caught_up().find(requests)
+            self.state.undo(mark)
+            if found.refusal is None:
+                return found
+        return self._caught_up().find(requests)
 
     def _caught_up(self) -> Topologies:
         changed = self.state.touched(self._seen) if self._topologies is not None else None

@@ -9,9 +9,10 @@ from typing import Any
 from fleet.actions import OpenClaims, PurchaseTally, SaveClaim, SaveGang
 from fleet.cost.lost_work import lost_work_usd
 from fleet.disruption import ended_window
-from fleet.disruption.drift import DriftMethod, drifts
+from fleet.disruption.drift import DriftMethod
 from fleet.explain.verdicts import verdicts
 from fleet.mig.layouts import gpu_part, layout_name
+from fleet.nodeclaims.drift import drifts
 from fleet.plan.changes import NOW, PlannedChange, Verb, When
 from fleet.plan.simulated_run import LONGEST_STEP_S, SimulatedRun, TimedAction
 from fleet.snapshot import Claim, Gang, GangState, NodeDisruption, Snapshot

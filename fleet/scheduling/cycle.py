@@ -20,6 +20,7 @@ from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import pods_to_replace, refilled
 from fleet.gangs.transitions import evicted
 from fleet.mig.layouts import cut_anew
+from fleet.nodeclaims.drift import drifted_claims
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
@@ -380,7 +381,8 @@ class AdmissionPass:
 
 def _cluster_state(fleet: Fleet, snapshot: Snapshot) -> ClusterState:
     """Returns the machines there are and those being launched, as if no gang stood on them."""
-    return build_cluster_state(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools)
+    drifted = drifted_claims(fleet, snapshot)
+    return build_cluster_state(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools, drifted)
 
 
 def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:

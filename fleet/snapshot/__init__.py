@@ -22,14 +22,16 @@ from fleet.snapshot.gangs import (
     PodSet,
     Slice,
 )
-from fleet.snapshot.launch_configuration import NOT_READ, ImageKind, LaunchConfiguration, Resolutions, Resolved
 from fleet.snapshot.machines import (
+    NOT_READ,
     CapacityPool,
     Catalog,
+    ImageKind,
     Instance,
     InstanceOffer,
     InstanceType,
     InterruptionHistory,
+    LaunchConfiguration,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
@@ -42,6 +44,8 @@ from fleet.snapshot.machines import (
     PriceSource,
     Reach,
     Reservation,
+    Resolutions,
+    Resolved,
 )
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal

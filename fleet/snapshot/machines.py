@@ -6,11 +6,20 @@ from enum import StrEnum
 from math import inf
 from typing import Literal, NamedTuple, Protocol
 
-from fleet.snapshot.launch_configuration import ImageKind
+from model import labels
 from model.kinds import NEVER, CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
 
 _PLAIN = NodeTemplate()
+_MAKERS = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
+
+
+class ImageKind(NamedTuple):
+    """An `ImageKind` is what an image has to suit; machines of one kind take the same image."""
+
+    arch: str = "amd64"
+    accelerator: str = ""
+    """Who made the GPUs or accelerators: `nvidia`, `aws`, ...; empty = there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,13 @@ class InstanceType:
     """Number of interfaces for networking past the kernel (EFA on EC2); attached where a pool asks for them."""
     fabric_resource: str = ""
     """Name of the resource by which nodes offer these interfaces."""
+
+    @property
+    def image_kind(self) -> ImageKind:
+        """Returns what the image of such a machine has to suit: its processor, and the maker of its accelerators."""
+        said = next((self.labels[key] for key in _MAKERS if key in self.labels), "")
+        accelerator = said or ("nvidia" if self.allocatable.get(labels.GPU_RESOURCE) else "")
+        return ImageKind(self.labels.get(labels.ARCH, "amd64"), accelerator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,3 +349,37 @@ class Notice:
     """When it happens (epoch seconds), by the message or by what the cloud does after one of its kind."""
     source: str = "the cloud"
     """Who sent it, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfiguration:
+    """A `LaunchConfiguration` asks the cloud which images and subnets the names in a template stand for."""
+
+    pool_hash: str
+    """Hash of the template, by which the answer is kept."""
+    template: NodeTemplate
+    kinds: tuple[ImageKind, ...]
+    """Sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A `Resolved` is the cloud's answer to a `LaunchConfiguration`; what does not exist or is unknown is missing."""
+
+    images: Mapping[ImageKind, str] = field(default_factory=dict)
+    """Kind -> id of the image that a machine gets now."""
+    subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Id of every subnet selected -> ids, sorted, of the security groups that a machine in it gets; empty = unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolutions:
+    """`Resolutions` are the cloud's answers of one reading; machines launched after it began are not judged by them."""
+
+    at_s: float = -inf
+    """When the reading began (epoch seconds)."""
+    found: Mapping[str, Resolved] = field(default_factory=dict)
+    """Pool hash -> answer."""
+
+
+NOT_READ = Resolutions()

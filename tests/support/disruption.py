@@ -7,9 +7,9 @@ from typing import Any
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption import METHODS
 from fleet.disruption.context import DisruptionContext
-from fleet.disruption.drift import drifts
 from fleet.disruption.outcomes import DisruptionOutcome, DisruptionVerdict, Obstacle
 from fleet.explain.verdicts import verdicts
+from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import NO_DRIFT, Drift
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, NodeDisruption, Snapshot

@@ -22,6 +22,7 @@ from fleet.disruption import (
     simulation,
 )
 from fleet.fence import EVERYBODY, Decided, DecisionFailed, told_apart
+from fleet.nodeclaims import drift as judged
 from fleet.snapshot import Claim, Gang, Reservation, Snapshot
 from model.kinds import NodePool
 from tests.support.fleets import GPU, NOW, P5, P5S, A, FleetBuilder, gang
@@ -83,7 +84,7 @@ QUIET = {"consolidateAfter": "Never"}
 DRIFTED = {"template": {"labels": {"a": "b"}}}
 CASES: list[tuple[str, Callable[[], World], Any, str]] = [
     ("emptiness", machines, emptiness, "spared"),
-    ("drift, judged", lambda: of_another_kind(machines(gpu=1, **DRIFTED)), drift, "_drift_of"),
+    ("drift, judged", lambda: of_another_kind(machines(gpu=1, **DRIFTED)), judged, "_drift_of"),
     ("drift, idle", lambda: machines(QUIET, **DRIFTED), drift, "spared"),
     ("drift, replaced", lambda: machines(gpu=1, **DRIFTED), replacement, "immovable"),
     ("drift, fixed", lambda: machines(gpu=1, **DRIFTED, replicas=3, capacityTypes=["on-demand"]), drift, "keeps"),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fleet import disruption as disrupt
 from fleet.actions import SaveClaim
-from fleet.disruption.drift import drifted_claims
 from fleet.disruption.outcomes import DisruptionOutcome
 from fleet.explain.verdicts import verdicts
+from fleet.nodeclaims.drift import drifted_claims
 from fleet.nodeclaims.drift_facts import NO_DRIFT, provider_drift
 from fleet.snapshot import ImageKind, Instance, Resolutions, Resolved
 from model.pools import pool_hash

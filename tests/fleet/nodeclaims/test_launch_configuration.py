@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.nodeclaims.launch import image_kind, launch_configurations
+from fleet.nodeclaims.launch import launch_configurations
 from fleet.snapshot import CapacityPool, Claim, ImageKind, InstanceType
 from model import labels
 from model.fleet import Fleet
@@ -35,7 +35,7 @@ TYPES = {
     ],
 )
 def test_kinds(name: str, kind: ImageKind) -> None:
-    assert image_kind(TYPES[name]) == kind
+    assert TYPES[name].image_kind == kind
 
 
 def claims(fleet: Fleet, *machines: tuple[str, str]) -> dict[str, Claim]:
@@ -66,7 +66,7 @@ def test_questions(machines: list[tuple[str, str]], asked: list[Any]) -> None:
     expected = {
         pool_hash(fleet.node_pools[pool]): (
             fleet.node_pools[pool].spec.template,
-            tuple(sorted({image_kind(TYPES[kind]) for kind in kinds})),
+            tuple(sorted({TYPES[kind].image_kind for kind in kinds})),
         )
         for pool, kinds in asked
     }
