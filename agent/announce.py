@@ -36,6 +36,7 @@ WARNINGS = frozenset(
         Reason.INITIALIZATION_TIMEOUT,
         Reason.EXCEEDS_MAX_QUOTA,
         Reason.UNSUPPORTED,
+        Reason.RUNTIME_CLASS_NOT_FOUND,
         Reason.QUEUE_NOT_FOUND,
         Reason.NAMESPACE_NOT_ALLOWED,
     }

@@ -26,10 +26,13 @@ from fleet.snapshot import (
     PublishedLayouts,
     Reservation,
     Resolutions,
+    RuntimeClass,
     Snapshot,
     Terms,
+    Volumes,
 )
 from fleet.snapshot.pod_index import PodIndex
+from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
 from fleet.snapshot.works import works
 from model.index import Index, derived
 from providers.kube.objects import KINDS
@@ -65,6 +68,11 @@ class Mirror:
         self.namespaces: MirrorTable[Namespace] = MirrorTable()
         self.pod_budgets: MirrorTable[PodBudget] = MirrorTable()
         self.pod_priorities: MirrorTable[PodPriority] = MirrorTable()
+        self.runtime_classes: MirrorTable[RuntimeClass] = MirrorTable()
+        self.volume_claims: MirrorTable[VolumeClaim] = MirrorTable()
+        self.persistent_volumes: MirrorTable[PersistentVolume] = MirrorTable()
+        self.storage_classes: MirrorTable[StorageClass] = MirrorTable()
+        self.attach_limits: MirrorTable[AttachLimits] = MirrorTable()
         self.instances: dict[str, Instance] = {}
         self.instances_at_s = 0.0
         self._unlisted: dict[str, Instance] = {}
@@ -103,6 +111,11 @@ class Mirror:
             self.namespaces,
             self.pod_budgets,
             self.pod_priorities,
+            self.runtime_classes,
+            self.volume_claims,
+            self.persistent_volumes,
+            self.storage_classes,
+            self.attach_limits,
         )
 
     def table(self, name: str) -> MirrorTable[Any]:
@@ -163,9 +176,8 @@ class Mirror:
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
         self.pod_index.settle()
-        jobs = _works(
-            self.index, self.pod_index.job_pods, self.terms.view, *(table.view for table in self.works.values())
-        )
+        work = (table.view for table in self.works.values())
+        jobs = _works(self.index, self.pod_index.job_pods, self.terms.view, self.runtime_classes.view, *work)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
@@ -191,6 +203,14 @@ class Mirror:
             namespaces=_namespaces(self.index, self.namespaces.view),
             pod_priorities=_pod_priorities(self.index, self.pod_priorities.view),
             meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
+            runtime_classes=self.runtime_classes.view,
+            volumes=_volumes(
+                self.index,
+                self.volume_claims.view,
+                self.persistent_volumes.view,
+                self.storage_classes.view,
+                self.attach_limits.view,
+            ),
             pod_budgets=self.pod_budgets.view,
             layouts=self.layouts,
             spent_usd=self.spent_usd,
@@ -203,9 +223,24 @@ class Mirror:
 
 @derived(1, steady=True)
 def _works(
-    index: Index, job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
+    index: Index,
+    job_pods: Mapping[str, tuple[Pod, ...]],
+    terms: Mapping[str, Terms],
+    runtimes: Mapping[str, RuntimeClass],
+    *tables: Mapping[str, Job],
 ) -> Mapping[str, Job]:
-    return works(index, {uid: job for table in tables for uid, job in table.items()}, job_pods, terms)
+    return works(index, {uid: job for table in tables for uid, job in table.items()}, job_pods, terms, runtimes)
+
+
+@derived(1, steady=True)
+def _volumes(
+    _index: Index,
+    claims: Mapping[str, VolumeClaim],
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+    limits: Mapping[str, AttachLimits],
+) -> Volumes:
+    return Volumes(claims, volumes, classes, {name: node.limits for name, node in limits.items()})
 
 
 @derived(1)

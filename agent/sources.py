@@ -31,23 +31,33 @@ from providers.kube.objects import (
     DECODERS,
     KINDS,
     decode_claim,
+    decode_csi_node,
     decode_daemonset,
     decode_namespace,
     decode_node,
+    decode_persistent_volume,
     decode_pod,
     decode_pod_budget,
     decode_pod_group,
     decode_pod_priority,
+    decode_runtime_class,
+    decode_storage_class,
+    decode_volume_claim,
     decode_workload,
 )
 from providers.kube.objects.paths import (
+    CSI_NODES,
     DAEMON_SETS,
     NAMESPACES,
     NODE_CLAIMS,
     NODES,
+    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
     WORKLOADS,
 )
 from providers.kube.reading import Watched
@@ -76,6 +86,11 @@ WATCHED: dict[str, Watched[Any]] = {
     "namespaces": Watched(NAMESPACES, decode_namespace, lambda namespace: namespace.name),
     "pod_budgets": Watched(POD_DISRUPTION_BUDGETS, decode_pod_budget, lambda budget: budget.key),
     "pod_priorities": Watched(PRIORITY_CLASSES, decode_pod_priority, lambda priority: priority.name),
+    "runtime_classes": Watched(RUNTIME_CLASSES, decode_runtime_class, lambda runtime: runtime.name),
+    "volume_claims": Watched(VOLUME_CLAIMS, decode_volume_claim, lambda claim: claim.key),
+    "persistent_volumes": Watched(PERSISTENT_VOLUMES, decode_persistent_volume, lambda volume: volume.name),
+    "storage_classes": Watched(STORAGE_CLASSES, decode_storage_class, lambda storage: storage.name),
+    "attach_limits": Watched(CSI_NODES, decode_csi_node, lambda limits: limits.node),
 }
 """Table of the mirror -> what is reflected into it."""
 

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     """A StrictFIFO queue whose head cannot run yet."""
     UNSUPPORTED = "UnsupportedConstraint"
     """Its pods ask something about their places that is not honoured."""
+    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     TOO_MANY_PODS = "TooManyPods"
     """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"

@@ -26,6 +26,8 @@ from providers.kube.objects.paths import (
     POD_DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     QUEUES,
+    RUNTIME_CLASSES,
+    VOLUME_CLAIMS,
     WORKLOADS,
 )
 from providers.kube.resources import LEASES, PODS, ResourcePath
@@ -37,6 +39,8 @@ _WHY: Mapping[ResourcePath, str] = {
     EVENTS: "What people read with kubectl describe.",
     NAMESPACES: "What queues select namespaces by.",
     PRIORITY_CLASSES: "The priorities pods have.",
+    RUNTIME_CLASSES: "What a runtime adds to its pods: overhead, node selector, tolerations.",
+    VOLUME_CLAIMS: "Where the volumes of pods are, or may be made, and how many a node attaches.",
     POD_DISRUPTION_BUDGETS: "Who may be asked to leave for what is not urgent.",
     DAEMON_SETS: "What daemons take on a new machine.",
     JOBS: "Work: start and stop. Where there is no patch, the pods are held and not the objects.",

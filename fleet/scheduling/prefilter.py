@@ -139,6 +139,15 @@ def _supported(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.UNSUPPORTED, message)
 
 
+def _runtime_exists(case: _Candidate) -> Refusal | None:
+    """Refuses a RuntimeClass that is not there: the API server would refuse the pods."""
+    wanted = sorted({pods.runtime_class for pods in case.gang.pod_sets} - {"", *case.snapshot.runtime_classes})
+    if not wanted:
+        return None
+    known = _listed(case.snapshot.runtime_classes)
+    return Refusal(Reason.RUNTIME_CLASS_NOT_FOUND, f"RuntimeClass {wanted[0]!r} does not exist; there are: {known}")
+
+
 def _few_enough(case: _Candidate) -> Refusal | None:
     """Refuses a gang of more pods than a cluster can run, before anything is computed for it."""
     pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
@@ -217,7 +226,8 @@ def _listed(names: Iterable[str]) -> str:
 
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
-    *(_supported, _few_enough, _namespace, _priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
+    *(_supported, _runtime_exists, _few_enough, _namespace),
+    *(_priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""
 _RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended, _calm)

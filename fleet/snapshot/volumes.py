@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from fleet.snapshot.constraints import PodSelector
 from model.kinds import RequirementTerm
@@ -72,6 +72,14 @@ class StorageClass:
     allowed: NodeTerms = ()
     """Where its volumes can be made (`allowedTopologies`)."""
     default: bool = False
+
+
+class AttachLimits(NamedTuple):
+    """`AttachLimits` are what CSI drivers say a node can attach (`CSINode`)."""
+
+    node: str
+    limits: Mapping[str, int]
+    """CSI driver -> most volumes; drivers that state no limit are not in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 - A job that only names a recipe (TrainJob) has the pod sets of the job it makes.
 - A job whose pods are held one by one has started when one of its pods has.
 - A plain group has no object of its own: it is its pods.
+- Pods of a RuntimeClass ask what it adds, too. Those of a plain group show it already.
 """
 
 from collections import Counter
@@ -11,10 +12,11 @@ from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
-from fleet.snapshot.constraints import PodLabels
+from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.elastic_parts import Minimum, core_sizes
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import GroupMember, Pod, Terms
+from fleet.snapshot.surroundings import RuntimeClass
 from model.index import Index, derived
 
 POD_GROUP = "PodGroup"
@@ -31,8 +33,12 @@ def works(
     jobs: Mapping[str, Job],
     job_pods: Mapping[str, Sequence[Pod]],
     terms: Mapping[str, Terms] = MappingProxyType({}),
+    runtimes: Mapping[str, RuntimeClass] = MappingProxyType({}),
 ) -> Mapping[str, Job]:
-    """Returns all jobs by uid: the observed objects, completed, and plain groups. `terms` are by `namespace/group`."""
+    """Returns all jobs by uid: the observed objects, completed, and plain groups.
+
+    `terms` are by `namespace/group`, `runtimes` by name: what a RuntimeClass adds to pods their templates do not show.
+    """
     found = dict(jobs)
     special = [job for job in jobs.values() if job.shaped_below or job.hold is Hold.PODS]
     below = {job.owner_uid: job for job in jobs.values() if job.owner_uid} if special else {}
@@ -42,7 +48,34 @@ def works(
         member = pods[0].member if uid not in found else None
         if member is not None:
             found[uid] = _group_job(index, uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
+    for uid, job in found.items():
+        if any(pods.runtime_class for pods in job.pod_sets):
+            found[uid] = replace(job, pod_sets=tuple(_with_runtime(pods, runtimes) for pods in job.pod_sets))
     return found
+
+
+def _with_runtime(pods: PodSet, runtimes: Mapping[str, RuntimeClass]) -> PodSet:
+    """Returns the pods as the API server makes them with their RuntimeClass (Kueue `AdjustResources`).
+
+    Source: `plugin/pkg/admission/runtimeclass`. It refuses pods whose class is not there, or selects other nodes.
+    """
+    runtime = runtimes.get(pods.runtime_class)
+    if runtime is None:
+        return pods
+    both = pods.node_selector.keys() & runtime.node_selector.keys()
+    against = sorted(key for key in both if pods.node_selector[key] != runtime.node_selector[key])
+    words = f"RuntimeClass {runtime.name} selects other nodes by it; select none that it does not"
+    requests = {name: pods.requests.get(name, 0) + amount for name, amount in runtime.overhead.items()}
+    return replace(
+        pods,
+        requests={**pods.requests, **requests},
+        node_selector={**pods.node_selector, **runtime.node_selector},
+        tolerations=tuple(dict.fromkeys((*pods.tolerations, *runtime.tolerations))),
+        unsupported=(
+            *pods.unsupported,
+            *(UnsupportedConstraint(f"spec.nodeSelector[{key}]", words) for key in against),
+        ),
+    )
 
 
 def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:

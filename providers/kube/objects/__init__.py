@@ -38,8 +38,14 @@ from providers.kube.objects.reports import (
     SyncReport,
     remembered,
 )
-from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority
+from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority, decode_runtime_class
 from providers.kube.objects.sync import decode_sync, sync_object, sync_status
+from providers.kube.objects.volumes import (
+    decode_csi_node,
+    decode_persistent_volume,
+    decode_storage_class,
+    decode_volume_claim,
+)
 from providers.kube.objects.workload_patches import checks_patch, deactivation_patch
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
@@ -64,16 +70,21 @@ __all__ = [
     "deactivation_patch",
     "decode_claim",
     "decode_conditions",
+    "decode_csi_node",
     "decode_daemonset",
     "decode_drifted",
     "decode_market",
     "decode_namespace",
     "decode_node",
+    "decode_persistent_volume",
     "decode_pod",
     "decode_pod_budget",
     "decode_pod_group",
     "decode_pod_priority",
+    "decode_runtime_class",
+    "decode_storage_class",
     "decode_sync",
+    "decode_volume_claim",
     "decode_workload",
     "event_name",
     "event_object",

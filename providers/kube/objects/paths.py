@@ -9,6 +9,11 @@ _VERSION: Final = "v1alpha1"
 
 NAMESPACES: Final = ResourcePath("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES: Final = ResourcePath("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+RUNTIME_CLASSES: Final = ResourcePath("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
+VOLUME_CLAIMS: Final = ResourcePath("", "v1", "persistentvolumeclaims", namespaced=True)
+PERSISTENT_VOLUMES: Final = ResourcePath("", "v1", "persistentvolumes", namespaced=False)
+STORAGE_CLASSES: Final = ResourcePath("storage.k8s.io", "v1", "storageclasses", namespaced=False)
+CSI_NODES: Final = ResourcePath("storage.k8s.io", "v1", "csinodes", namespaced=False)
 POD_DISRUPTION_BUDGETS: Final = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
 NODES: Final = ResourcePath("", "v1", "nodes", namespaced=False)
 EVENTS: Final = ResourcePath("", "v1", "events", namespaced=True)
@@ -37,6 +42,11 @@ NODE_POOLS: Final = ResourcePath(GROUP, _VERSION, "nodepools", namespaced=False)
 ALL: Final = (
     NAMESPACES,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    CSI_NODES,
     POD_DISRUPTION_BUDGETS,
     NODES,
     PODS,

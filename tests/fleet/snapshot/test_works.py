@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.snapshot import GroupMember, Hold, Job, JobRef, JobResult, Pod, PodSet, Terms
+from fleet.snapshot import GroupMember, Hold, Job, JobRef, JobResult, Pod, PodSet, RuntimeClass, Terms
 from fleet.snapshot.works import excess, group_job, group_uid, has_started, works
 from model.index import Index
+from model.kinds import Toleration
 from tests.support.fleets import NOW, amounts
 
 UID = group_uid("ns", "g")
@@ -207,3 +208,37 @@ def test_a_group_of_which_nobody_says_how_many_it_has_never_starts_and_loses_non
     job = group_job(UID, pods)
     assert (job.queue, job.result, excess(pods)) == ("", None, [])
     assert group_job(UID, [pod("a", 0, **DONE)]).result is None
+
+
+def test_labels_that_number_the_pods_are_no_labels_of_their_role() -> None:
+    members = [pod(f"p{n}", shape=replace(SMALL, labels=(("app", "web"), ("index", str(n))))) for n in range(2)]
+    (role,) = group_job("u", members).pod_sets
+    assert (role.count, role.labels) == (2, (("app", "web"),))
+
+
+KATA = RuntimeClass("kata", {"cpu": 250, "x/y": 1}, {"a": "b"}, (Toleration(key="k", operator="Exists"),))
+
+
+def run_by(runtime: str, **asked: Any) -> PodSet:
+    """The pods of a job of that class, as the deciders see them."""
+    pods = replace(PodSet("main", 1, {"cpu": 1000}, runtime_class=runtime), **asked)
+    found = works(Index(), {"j": job("j", pod_sets=(pods,))}, {}, runtimes={"kata": KATA})
+    return found["j"].pod_sets[0]
+
+
+def test_a_runtime_adds_to_what_its_pods_ask() -> None:
+    found = run_by("kata", node_selector={"c": "d"}, tolerations=KATA.tolerations)
+    assert found.requests == {"cpu": 1250, "x/y": 1}
+    assert found.node_selector == {"a": "b", "c": "d"}
+    assert found.tolerations == KATA.tolerations
+    assert not found.unsupported
+
+
+@pytest.mark.parametrize("runtime", ["", "gone"])
+def test_without_a_runtime_nothing_is_added(runtime: str) -> None:
+    assert run_by(runtime) == PodSet("main", 1, {"cpu": 1000}, runtime_class=runtime)
+
+
+def test_a_runtime_that_selects_other_nodes_is_refused() -> None:
+    (found,) = run_by("kata", node_selector={"a": "c"}).unsupported
+    assert found.path == "spec.nodeSelector[a]"

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.snapshot import Namespace, PodPriority
-from providers.kube.objects import decode_namespace, decode_pod_priority
+from fleet.snapshot import Namespace, PodPriority, RuntimeClass
+from model.kinds import Toleration
+from providers.kube.objects import decode_namespace, decode_pod_priority, decode_runtime_class
 
 
 @pytest.mark.parametrize("labels", [{"team": "vision"}, {}, None])
@@ -29,3 +30,25 @@ def test_a_namespace(labels: dict[str, str] | None) -> None:
 )
 def test_a_priority_of_pods(fields: dict[str, Any], expected: PodPriority) -> None:
     assert decode_pod_priority(msgspec.json.encode({"metadata": {"name": "high"}, **fields})) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, RuntimeClass("kata")),
+        ({"overhead": None, "scheduling": None}, RuntimeClass("kata")),
+        ({"overhead": {"podFixed": None}, "scheduling": {}}, RuntimeClass("kata")),
+        (
+            {
+                "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+                "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k", "operator": "Exists"}]},
+            },
+            RuntimeClass(
+                "kata", {"cpu": 250, "memory": 120 << 20}, {"a": "b"}, (Toleration(key="k", operator="Exists"),)
+            ),
+        ),
+    ],
+)
+def test_what_a_runtime_adds(fields: dict[str, Any], expected: RuntimeClass) -> None:
+    body = {"metadata": {"name": "kata"}, "handler": "kata", **fields}
+    assert decode_runtime_class(msgspec.json.encode(body)) == expected
