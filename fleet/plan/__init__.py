@@ -33,7 +33,7 @@ from fleet.plan.quotas import (
     new_overcommitments,
     quota_changes,
 )
-from fleet.plan.simulated_run import simulate
+from fleet.plan.simulated_run import RESTLESS_S, simulate
 from fleet.plan.withdrawals import quota_withdrawn, unconfirmed_deletions
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
@@ -178,7 +178,8 @@ def make_plan(
     head = _consequences(after, snapshot, before)
     machines, anyway = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
-    restless = head.given_up_after_s is not None and base.given_up_after_s is None
+    given_up = head.given_up_after_s is not None and base.given_up_after_s is None
+    restless = given_up or not _never_at_rest(head) <= _never_at_rest(base)
     now, counts = bill(snapshot), (_existing(snapshot), _running(snapshot))
     seen = Foreseen(
         snapshot.now_s, machines, gangs, now, base.bill, head.bill, *counts, restless=restless,
@@ -242,7 +243,15 @@ def _consequences(fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None)
 def _unsettled(head: Consequences) -> Iterator[str]:
     if head.given_up_after_s is not None:
         yield f"it does not come to rest; shown are the first {format_duration(round(head.given_up_after_s))}"
+    for pool, age_s in sorted(head.expire_again.items()):
+        never = " does not come to rest" if pool in _never_at_rest(head) else " goes on"
+        yield f"node pool {pool}{never}: what is bought expires as well after {format_duration(round(age_s))}"
     yield from (f"nothing can be decided about {words}" for words in head.undecided)
+
+
+def _never_at_rest(seen: Consequences) -> frozenset[str]:
+    """Returns the pools whose machines are replaced again and again, with hardly a pause."""
+    return frozenset(pool for pool, age_s in seen.expire_again.items() if age_s < RESTLESS_S)
 
 
 def _untouched(snapshot: Snapshot) -> Consequences:

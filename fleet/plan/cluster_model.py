@@ -81,13 +81,13 @@ class ClusterModel:
         self.instances: ModelTable[Instance] = ModelTable(_instances(snapshot))
         self.shortages = snapshot.shortages
         self.outlook = snapshot.outlook
+        self.bought: frozenset[str] = frozenset()
+        """Claims opened in the model."""
         self.made = count(1)
         """Numbers for what the model makes: instances, pods."""
         self._index = Index()
-        self._seen = replace(
-            snapshot,
-            busy=frozenset(), set_aside=frozenset(), layouts=None, instances_at_s=snapshot.now_s, index=self._index,
-        )  # fmt: skip
+        nobody: frozenset[str] = frozenset()
+        self._seen = replace(snapshot, busy=nobody, set_aside=nobody, layouts=None, index=self._index)
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
@@ -121,10 +121,11 @@ class ClusterModel:
             "instances": self.instances.view,
             "shortages": self.shortages,
             "outlook": self.outlook,
+            "never_expire": self.bought,
         }
-        seen = self._seen
-        if seen.now_s != self.now_s or any(getattr(seen, name) is not value for name, value in there.items()):
-            self._seen = replace(seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
+        same = all(getattr(self._seen, name) is value for name, value in there.items())
+        if not same or self._seen.now_s != self.now_s:
+            self._seen = replace(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
         return self._seen
 
     def pods_of(self, gang: Gang) -> list[Pod]:

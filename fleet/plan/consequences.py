@@ -74,6 +74,8 @@ class Consequences:
     tally: PurchaseTally | None
     undecided: tuple[str, ...]
     """Gangs and machines that the deciders fail on, and how: what becomes of them is not known."""
+    expire_again: Mapping[str, float] = field(default_factory=dict)
+    """Pool -> after how many seconds its machines expire, where that comes round again for those that are bought."""
     given_up_after_s: float | None = None
     """How far (s) was looked ahead where things go on changing; None where they come to rest, or up to the horizon."""
 
@@ -88,6 +90,7 @@ def consequences(fleet: Fleet, run: SimulatedRun) -> Consequences:
         peak_of(run.begin, run.actions),
         next((tally for tally in tallies if tally), None),
         tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in run.failed),
+        run.expire_again,
         run.given_up_after_s,
     )
 

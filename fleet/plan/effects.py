@@ -93,6 +93,7 @@ def _open_claims(model: ClusterModel, action: OpenClaims) -> None:
     for claim in action.claims:
         if model.claims.get(claim.name) is None:
             model.claims.put(claim.name, replace(claim, uid=f"uid-{claim.name}"))
+            model.bought |= {claim.name}
 
 
 def _save_claim(model: ClusterModel, action: SaveClaim) -> None:

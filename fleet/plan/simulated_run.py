@@ -1,9 +1,10 @@
 """A fleet run on a model of the world until nothing changes any more: what the agent would do, and when.
 
-The deciders are the agent's own, in its order. Time passes in steps that grow while nothing happens.
+The deciders are the agent's own, in its order. Time passes in steps that grow while nothing happens. A machine that is
+bought in the run does not expire in it: what takes its place would expire as well, and so on to the horizon.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -11,6 +12,7 @@ from typing import Final
 
 from fleet.actions import Action, Consider
 from fleet.deciders import DECIDERS
+from fleet.disruption.expiry import expires_at_s
 from fleet.fence import DecisionFailed, told_apart
 from fleet.plan.cluster_model import ClusterModel
 from fleet.plan.effects import carry_out
@@ -23,6 +25,8 @@ HORIZON_S: Final = 24 * 3600.0
 FIRST_STEP_S: Final = 1.0
 LONGEST_STEP_S: Final = 900.0
 """Steps of time while nothing happens: each is half as long again as the one before."""
+RESTLESS_S: Final = 1800.0
+"""A fleet whose machines expire sooner never comes to rest, as far as guard rails go."""
 MOST_TURNS: Final = 5_000
 """Turns of all deciders before a run is given up: an agent that never came to rest would do the same."""
 
@@ -45,6 +49,8 @@ class SimulatedRun:
     failed: list[DecisionFailed] = field(default_factory=list)
     given_up_after_s: float | None = None
     """How far the run got that was given up before the horizon, as it does not settle; None for one that was not."""
+    expire_again: Mapping[str, float] = field(default_factory=dict)
+    """Pools whose machines, bought in the run, would expire before the horizon as well, and after how long."""
 
 
 def simulate(
@@ -72,7 +78,15 @@ def simulate(
     else:
         run.given_up_after_s = model.now_s - snapshot.now_s
     run.end = model.snapshot()
+    run.expire_again = _expire_again(fleet, run.end, until_s)
     return run
+
+
+def _expire_again(fleet: Fleet, end: Snapshot, until_s: float) -> Mapping[str, float]:
+    ages = {name: pool.spec.template.expire_after for name, pool in fleet.node_pools.items()}
+    bought = [claim for name, claim in end.claims.items() if name in end.never_expire and claim.node_pool in ages]
+    again = [it.node_pool for it in bought if it.launched_at_s and it.launched_at_s + ages[it.node_pool] <= until_s]
+    return {name: ages[name] for name in again}
 
 
 def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
@@ -91,7 +105,7 @@ def _of_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
         pool = fleet.node_pools.get(claim.node_pool)
         if pool is None or not claim.launched_at_s or claim.disruption is not None:
             continue
-        yield claim.launched_at_s + pool.spec.template.expire_after
+        yield expires_at_s(snapshot, pool, claim)
         yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
         if (back := pool.spec.disruption.return_to_preferred) is not None:
             yield claim.launched_at_s + back.after

@@ -127,6 +127,8 @@ class Snapshot:
     """The MIG configuration in the cluster; None = whoever looks does not write it."""
     set_aside: frozenset[str] = frozenset()
     """Subjects on which the running decider failed lately (`fleet.fence`); left alone for a while."""
+    never_expire: frozenset[str] = frozenset()
+    """Claims whose age counts for nothing: a plan does not follow the machines that it buys to their own expiry."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Derived views; the snapshots of one engine share it, so that views of unchanged inputs are kept."""
 

@@ -26,6 +26,7 @@ from fleet.plan.simulated_run import SimulatedRun, simulate
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.fleet import Fleet
 from model.index import Index
+from model.kinds import NEVER
 from providers.sim.controllers.objects import is_true
 from providers.sim.ec2 import account
 from providers.sim.machines import MachineTimings
@@ -159,9 +160,17 @@ def _last_s(pair: PlannedPair) -> float:
     return max((it.at_s for it in pair.run.actions), default=pair.before.now_s) - pair.before.now_s
 
 
+def _expires_again(pair: PlannedPair) -> bool:
+    pools, until_s = pair.run.expire_again, pair.before.now_s + _last_s(pair) + SETTLES_S
+    return any(
+        claim.launched_at_s + pools.get(claim.node_pool, NEVER) <= until_s for claim in pair.run.end.claims.values()
+    )
+
+
 EXCUSES: Mapping[str, Callable[[PlannedPair], bool]] = {
     "the plan says that the fleet does not come to rest": _restless,
     "the plan foresees something for later than the test waits": _late,
+    "what the plan buys expires in turn, which it says and does not follow": _expires_again,
 }
 """Why a pair is not compared -> whether it is so."""
 

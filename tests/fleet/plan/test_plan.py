@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleet.plan import Plan, declared_plan, make_plan
+from fleet.plan import Plan, declared_plan, make_plan, simulated_run
 from fleet.plan.consequences import HourlyBill
 from fleet.plan.render import to_json, to_text
 from fleet.plan.sections import summary
@@ -50,6 +50,30 @@ def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
     assert it.counts() == {"create": 2, "update": 1, "delete": 2}
     assert it.then == it.now
     assert [str(change.when) for change in it.machines] == ["in about 4m", "in about 4m"]
+
+
+@pytest.mark.parametrize(
+    ("expires", "words", "refused"),
+    [
+        ("10m", "does not come to rest: what is bought expires as well after 10m", True),
+        ("40m", "goes on: what is bought expires as well after 40m", False),
+        ("20h", "", False),
+    ],
+)
+def test_what_is_bought_is_not_followed_to_its_own_expiry(
+    expires: str, words: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine a quarter of an hour for a day would be thousands of turns, and its last state no news."""
+    turns: list[object] = []
+    turn = simulated_run._turn
+    monkeypatch.setattr(simulated_run, "_turn", lambda *given: (turns.append(0), turn(*given))[1])
+    it = plan(standing(4, busy=4), fleet(pool={"template": {"expireAfter": expires}}))
+    assert len(turns) < 800
+    assert verbs(it) == {f"m{n}": "replace" for n in range(4)}
+    assert it.then == it.now
+    warned = [warning for warning in it.warnings if "expires" in warning]
+    assert warned == ([f"node pool h100 {words}"] if words else [])
+    assert bool([refusal for refusal in it.refusals if "never comes to rest" in refusal]) is refused
 
 
 def test_an_idle_machine_that_is_not_what_is_declared_is_not_replaced() -> None:
