@@ -25,6 +25,10 @@ from fleet.quota.tree import QuotaNode
 from fleet.quota.workload import PreemptionMode, Workload
 
 
+SETS_ASIDE = frozenset({EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES})
+"""What becomes of a head whose whole shape is not looked at again until something changes."""
+
+
 @dataclass(slots=True)
 class AdmissionScheduler(Nominator):
     """An `AdmissionScheduler` decides who is admitted and who is evicted; its caller carries that out."""
@@ -190,7 +194,7 @@ class AdmissionScheduler(Nominator):
             return
         untried = uid in self._last and entry.assignment.untried() and not self.rules.every_flavor
         again = requeues_immediately(entry.outcome, strict=strict, untried=untried or entry.resumed)
-        if not again and entry.outcome in {EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES}:
+        if not again and entry.outcome in SETS_ASIDE:
             pending.set_aside(entry.workload.shape)
         pending.put_back(entry.workload, again=again)
 

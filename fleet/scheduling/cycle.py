@@ -31,7 +31,7 @@ from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, pod_set_assi
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.preemption import Victim
 from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
-from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.scheduler import SETS_ASIDE, AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
@@ -361,7 +361,9 @@ class AdmissionPass:
         explainer = Explainer(self.fleet, self.snapshot, self.scheduler)
         answers = {entry.workload.uid: explainer.entry(entry) for entry in result.waiting}
         heads = {entry.queue.name: entry.workload for entry in result.waiting if entry.queue.strict}
-        of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in reversed(result.waiting)}
+        # Those set aside were so for the entry of their shape that found nothing, not for one that somebody leaves for.
+        refused = sorted(reversed(result.waiting), key=lambda entry: entry.outcome in SETS_ASIDE)
+        of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in refused}
         for waiting in self.scheduler.still_waiting():
             if waiting.uid not in answers and waiting.queue in heads:
                 answers[waiting.uid] = explainer.behind(heads[waiting.queue])

@@ -51,6 +51,20 @@ def yard(machines: int = 2, **more: Any) -> World:
     return world
 
 
+def test_those_of_one_kind_are_told_why_the_first_was_refused_not_for_whom_an_earlier_one_waits() -> None:
+    """Told that they wait for those who leave, they went first in the next pass, where others were told so: for ever."""
+    world = yard(1)
+    world.runs(gang("old"), ("m0", 1))
+    left = Eviction(Reason.PODS_READY_TIMEOUT, "x", NOW - 1)
+    world.gangs["uid-old"] = replace(world.gang("old"), state=GangState.EVICTING, eviction=left)
+    world.waits(*(gang(name, created_s=NOW - 100 + n) for n, name in enumerate("abcd")))
+    run(world)
+    told = reasons(world)
+    assert told.pop("a") == Reason.WAITING_FOR_PREEMPTED
+    assert {told[name] for name in "bcd"} == {Reason.POOL_LIMIT}
+    assert run(world) == []
+
+
 # -- admission --------------------------------------------------------------------------------------------------------
 
 
