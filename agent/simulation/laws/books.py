@@ -1,6 +1,7 @@
 """The law of the books: what the agent has written down as spent is what the cloud charges."""
 
 import json
+from typing import NamedTuple
 
 from agent.simulation.laws.facts import Facts, Law
 from providers.sim.machines import LedgerEntry
@@ -9,34 +10,53 @@ from providers.sim.store import StoreEvent
 SHARE = 0.01
 LEAST_USD = 0.5
 """Differences below this come from when a listing saw a machine go."""
+REFRESH_S = 3600.0
+"""Prices are read that often: what is charged now may be in the books at the price of so long ago."""
 BOOKS = "muster-books"
 
 
+class _Charged(NamedTuple):
+    usd: float
+    least_usd: float
+    most_usd: float
+    """With prices known up to `REFRESH_S` late."""
+
+
 class BooksAgree(Law):
-    """In the end the books are within 1 % of the cloud's ledger."""
+    """In the end the books are within 1 % of the cloud's ledger, at the prices that the agent could know."""
 
     name = "books agree"
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._charged_usd = 0.0
-        """By the cloud, when the books were last saved."""
+        self._saved_at_s = 0.0
 
     def changed(self, event: StoreEvent) -> None:
-        """Read the ledger whenever the books are saved."""
+        """Note when the books were last saved."""
         if event.resource.kind == "ConfigMap" and event.object["metadata"]["name"] == BOOKS:
-            self._charged_usd = sum(entry.cost_usd for entry in self._facts.sim.cloud.ledger())
+            self._saved_at_s = self._facts.sim.now_s
 
     def ended(self) -> None:
         """Compare the totals."""
         kept = next((it for (_, name), it in self._facts.tables["ConfigMap"].items() if name == BOOKS), None)
         said = json.loads(kept["data"]["books.json"])["total"] / 1e6 if kept else 0.0
-        charged = self._charged_usd
-        if abs(said - charged) > max(SHARE * charged, LEAST_USD):
-            by_launch = sum(self._at_launch_price(entry) for entry in self._facts.sim.cloud.ledger())
-            words = f"the books say {said:.2f} USD, the cloud charges {charged:.2f} ({by_launch:.2f} at launch prices)"
+        charged = [self._charged(entry) for entry in self._facts.sim.cloud.ledger()]
+        usd, least_usd, most_usd = (sum(amounts) for amounts in zip(*charged, strict=True)) if charged else (0.0,) * 3
+        slack_usd = max(SHARE * usd, LEAST_USD)
+        if not least_usd - slack_usd <= said <= most_usd + slack_usd:
+            prices = f"{least_usd:.2f} to {most_usd:.2f} at prices of the hour before"
+            words = f"the books say {said:.2f} USD, the cloud charges {usd:.2f} ({prices})"
             self._facts.broken(self.name, "the fleet", words)
 
-    def _at_launch_price(self, entry: LedgerEntry) -> float:
-        ended_s = self._facts.sim.now_s if entry.ended_at_s is None else entry.ended_at_s
-        return (entry.price_usd_h or 0.0) * (ended_s - entry.launched_at_s) / 3600.0
+    def _charged(self, entry: LedgerEntry) -> _Charged:
+        """What a machine had cost when the books were saved."""
+        cost_usd, at_s = self._facts.sim.market.cost_usd, entry.launched_at_s
+        end_s = min(self._saved_at_s, self._saved_at_s if entry.ended_at_s is None else entry.ended_at_s)
+        usd = least_usd = most_usd = 0.0
+        while at_s < end_s:  # period by period, as prices change on the hour
+            until_s = min(end_s, (at_s // REFRESH_S + 1) * REFRESH_S)
+            now_usd = cost_usd(entry.pool, at_s, until_s)
+            late_usd = cost_usd(entry.pool, at_s - REFRESH_S, until_s - REFRESH_S)
+            usd, at_s = usd + now_usd, until_s
+            least_usd, most_usd = least_usd + min(now_usd, late_usd), most_usd + max(now_usd, late_usd)
+        return _Charged(usd, least_usd, most_usd)
