@@ -19,6 +19,7 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from fleet.disruption.outcomes import Blocked, Obstacle, some_of
+from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, Pod, PodBudget, Snapshot
 from fleet.snapshot.constraints import PodLabels
@@ -102,9 +103,15 @@ def _terminated(claim: Claim, snapshot: Snapshot) -> bool:
 
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
     """Counts the machines that every budget counts as disrupted: they leave, are being replaced, or are not well."""
-    staying = (claim for claim in snapshot.claims.values() if not _leaving(claim))
-    replaced = {name for claim in staying for name in claim.replaces}
+    replaced = {
+        name for claim in snapshot.claims.values() if _replaces(claim, snapshot.now_s) for name in claim.replaces
+    }
     return sum(_leaving(claim) or claim.name in replaced or _unwell(claim, snapshot) for claim in claims)
+
+
+def _replaces(claim: Claim, now_s: float) -> bool:
+    """Returns whether a machine is still waited for, or for a move to it: not one into which others have moved."""
+    return not _leaving(claim) and not (claim.ready_at_s and claim.ready_at_s + MOVES_WITHIN_S < now_s)
 
 
 def _leaving(claim: Claim) -> bool:

@@ -24,7 +24,6 @@ from fleet.quota.pending_queue import PendingQueue, RequeueCounter, order_key
 from fleet.quota.tree import QuotaNode
 from fleet.quota.workload import PreemptionMode, Workload
 
-
 SETS_ASIDE = frozenset({EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES})
 """What becomes of a head whose whole shape is not looked at again until something changes."""
 

@@ -362,7 +362,7 @@ class AdmissionPass:
         answers = {entry.workload.uid: explainer.entry(entry) for entry in result.waiting}
         heads = {entry.queue.name: entry.workload for entry in result.waiting if entry.queue.strict}
         # Those set aside were so for the entry of their shape that found nothing, not for one that somebody leaves for.
-        refused = sorted(reversed(result.waiting), key=lambda entry: entry.outcome in SETS_ASIDE)
+        refused = sorted(result.waiting[::-1], key=lambda entry: entry.outcome in SETS_ASIDE)
         of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in refused}
         for waiting in self.scheduler.still_waiting():
             if waiting.uid not in answers and waiting.queue in heads:

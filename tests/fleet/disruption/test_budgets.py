@@ -89,7 +89,7 @@ def test_what_counts_as_disrupted() -> None:
     changes: dict[str, dict[str, Any]] = {
         "deleting": {"deleting": True},
         "told": {"disruption": leaves},
-        "new": {"replaces": ("replaced",)},
+        "new": {"replaces": ("replaced",), "ready_at_s": NOW - 60},
         "lost": {"node": "nowhere"},
     }
     for name, facts in changes.items():
@@ -99,6 +99,15 @@ def test_what_counts_as_disrupted() -> None:
     counted = {name for name, claim in world.claims.items() if disrupted([claim], snapshot)}
     assert counted == {"deleting", "told", "replaced", "unwell", "lost"}
     assert disrupted(world.claims.values(), snapshot) == 5
+
+
+@pytest.mark.parametrize(("ready_s", "counted"), [(0.0, 1), (NOW - 800, 1), (NOW - 1000, 0)])
+def test_a_replacement_into_which_others_have_moved_frees_the_budget(ready_s: float, counted: int) -> None:
+    """What it was bought for had gone, another gang ran on both: an idle machine of the pool was kept for hours."""
+    world = World(small_fleet())
+    world.machine("old")
+    world.machine("new", replaces=("old",), ready_at_s=ready_s)
+    assert disrupted([world.claims["old"]], world.snapshot()) == counted
 
 
 def test_a_replacement_that_was_given_up_frees_the_budget() -> None:

@@ -89,7 +89,7 @@ CASES: list[tuple[str, Callable[[], World], Any, str]] = [
     ("drift, replaced", lambda: machines(gpu=1, **DRIFTED), replacement, "immovable"),
     ("drift, fixed", lambda: machines(gpu=1, **DRIFTED, replicas=3, capacityTypes=["on-demand"]), drift, "keeps"),
     ("rebalance", lambda: advised(machines({**QUIET, "onRebalance": "Replace"}, gpu=1)), rebalance, "spared"),
-    ("expiry", lambda: machines(QUIET, template={"expireAfter": "1h"}), expiry, "_ends_s"),
+    ("expiry", lambda: machines(QUIET, template={"expireAfter": "1h"}), expiry, "expires_at_s"),
     ("consolidation", lambda: machines(gpu=1), consolidation, "_unsettled"),
     ("consolidation, tried", lambda: machines(gpu=1), consolidation, "keeps"),
 ]
