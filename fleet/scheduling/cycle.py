@@ -28,6 +28,7 @@ from fleet.placement.plan import PlacementPlan
 from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_ledger
 from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, pod_set_assignments, usages
+from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.preemption import Victim
 from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
@@ -362,8 +363,9 @@ class AdmissionPass:
         answers = {entry.workload.uid: explainer.entry(entry) for entry in result.waiting}
         heads = {entry.queue.name: entry.workload for entry in result.waiting if entry.queue.strict}
         # Those set aside were so for the entry of their shape that found nothing, not for one that somebody leaves for.
-        refused = sorted(result.waiting[::-1], key=lambda entry: entry.outcome in SETS_ASIDE)
-        of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in refused}
+        of_shape: dict[object, CycleEntry] = {}
+        for entry in sorted(result.waiting, key=lambda entry: entry.outcome not in SETS_ASIDE):
+            of_shape.setdefault((entry.queue.name, entry.workload.shape), entry)
         for waiting in self.scheduler.still_waiting():
             if waiting.uid not in answers and waiting.queue in heads:
                 answers[waiting.uid] = explainer.behind(heads[waiting.queue])

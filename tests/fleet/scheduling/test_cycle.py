@@ -52,7 +52,7 @@ def yard(machines: int = 2, **more: Any) -> World:
 
 
 def test_those_of_one_kind_are_told_why_the_first_was_refused_not_for_whom_an_earlier_one_waits() -> None:
-    """Told that they wait for those who leave, they went first in the next pass, where others were told so: for ever."""
+    """Told that they wait for those who leave, they went first in the next pass, and others were told so: for ever."""
     world = yard(1)
     world.runs(gang("old"), ("m0", 1))
     left = Eviction(Reason.PODS_READY_TIMEOUT, "x", NOW - 1)
