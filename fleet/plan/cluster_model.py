@@ -285,7 +285,7 @@ class ClusterModel:
                 name = f"{gang.job.name}-{pod_set.name}-{number}-{run}"
                 pod = Pod(
                     f"uid-{name}", gang.namespace, name, "", "Pending", pod_set.requests, gang.workload, pod_set.name,
-                    gated=True,
+                    gated=True, labels=pod_set.labels, constraints=pod_set.constraints,
                 )  # fmt: skip
                 self.put_pod(pod.key, pod)
         self._count_pods(gang)

@@ -22,6 +22,7 @@ from providers.kube.objects.refused_fields import (
     SchedulingGate,
     refused_claims,
     refused_gates,
+    refused_group,
     refused_name,
     refused_volumes,
 )
@@ -56,6 +57,7 @@ class PodTemplateSpec(ConstrainedSpec, frozen=True):
     node_name: str | None = None
     resource_claims: list[Any] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
+    scheduling_group: Raw = Raw()
 
 
 class PodTemplate(Wire, frozen=True):
@@ -136,6 +138,7 @@ def _refused(spec: PodTemplateSpec, origin: PodOrigin) -> Iterator[UnsupportedCo
     yield from refused_gates(spec.scheduling_gates)
     yield from refused_volumes(_volumes.decode(volumes) if volumes else ())
     yield from unreadable_volumes(spec)
+    yield from refused_group(raw_bytes(spec.scheduling_group))
     if not origin.made:
         yield from refused_name(spec.node_name)
         if raw_bytes(spec.overhead) and not spec.runtime_class_name:

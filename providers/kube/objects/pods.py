@@ -143,7 +143,7 @@ def _labels_of(text: bytes) -> tuple[_Labels, PodLabels]:
     Equal texts share both: a pod comes again and again, and siblings are alike.
     """
     found = _all_labels.decode(text)
-    return _known_labels.decode(text), tuple(sorted([(intern(key), intern(value)) for key, value in found.items()]))
+    return _known_labels.decode(text), tuple(sorted(found.items()))
 
 
 def _grouped(labels: _Labels, annotations: _PodAnnotations) -> bool:

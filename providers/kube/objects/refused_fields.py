@@ -19,7 +19,7 @@ _READ: Final = _words(
     "affinity containers hostNetwork initContainers nodeSelector overhead priorityClassName resources "
     "runtimeClassName tolerations topologySpreadConstraints volumes"
 )
-_REFUSED: Final = frozenset({"nodeName", "resourceClaims", "schedulingGates"})
+_REFUSED: Final = frozenset({"nodeName", "resourceClaims", "schedulingGates", "schedulingGroup"})
 _PLACELESS: Final = _words(
     "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
     "ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname hostnameOverride imagePullSecrets "
@@ -29,7 +29,7 @@ _PLACELESS: Final = _words(
 )
 """Fields by which kube-scheduler filters no node. Which scheduler binds pods is one: they are pinned before."""
 KNOWN: Final = _READ | _REFUSED | _PLACELESS
-"""Fields of `core/v1` PodSpec, as of Kubernetes 1.34."""
+"""Fields of `core/v1` PodSpec, as of Kubernetes 1.36."""
 
 _ATTACHED: Final = _words(
     "awsElasticBlockStore azureDisk azureFile cinder gcePersistentDisk iscsi portworxVolume rbd vsphereVolume"
@@ -79,6 +79,12 @@ def refused_name(node_name: str | None) -> Iterator[UnsupportedConstraint]:
     if node_name:
         words = "pods that name their node cannot wait for their gang; use nodeSelector"
         yield UnsupportedConstraint("spec.nodeName", words)
+
+
+def refused_group(group: bytes) -> Iterator[UnsupportedConstraint]:
+    """A group that kube-scheduler starts together by itself, whatever has been decided for the gang."""
+    if group:
+        yield UnsupportedConstraint("spec.schedulingGroup", "pods are started together by their gang; remove it")
 
 
 def unknown_fields(spec: Mapping[str, Any]) -> Iterator[UnsupportedConstraint]:

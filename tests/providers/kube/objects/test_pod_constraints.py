@@ -215,6 +215,7 @@ def test_equal_pods_share_their_constraints() -> None:
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims[0]"),
         ({"schedulingGates": [{"name": "muster.dev/placement"}, {"name": "a/b"}]}, "spec.schedulingGates[1]"),
         ({"nodeName": "n1"}, "spec.nodeName"),
+        ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
         ({"overhead": {"cpu": "1"}}, "spec.overhead"),
         ({"placementHint": "x"}, "spec.placementHint"),
         (mounted({"emptyDir": {}}, {"awsElasticBlockStore": {}}), "spec.volumes[1].awsElasticBlockStore"),
