@@ -1,12 +1,14 @@
 """Kubernetes events for what people wait for: admitted, evicted, adopted, refused; one for each change of state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from agent.failures import SetAside
+from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.refused_writes import RefusedWrite
 from agent.sync import Sync
-from agent.watch import Watcher
+from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
@@ -44,40 +46,37 @@ WARNINGS = frozenset(
 
 
 class Announcer(Watcher):
-    """Turns writes of gangs and claims into events on jobs and claims; tells why a machine is not adopted."""
+    """Turns writes of gangs and claims into events on both and on jobs; tells why a machine is not adopted."""
 
     def __init__(self, say: Callable[[Announce], None]) -> None:
         self._say = say
         self._refused: Mapping[str, Refusal] = {}
         self._told: dict[tuple[str, str], DecisionFailure] = {}
+        self._once_done = OnceDone()
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
-        """Announce a change of state or reason before it is written."""
-        if isinstance(action, OpenGang):
-            if _runs_already(mirror, action.gang):
-                self._say(Announce(action.gang.job, "Stopped", NOT_ADMITTED, "Warning"))
-        elif isinstance(action, SaveGang):
-            before = mirror.gangs.current.get(f"{action.gang.namespace}/{action.gang.workload}")
-            if before is None or (before.state, before.reason) != (action.gang.state, action.gang.reason):
-                self._say(about_gang(action.gang))
-        elif isinstance(action, SaveClaim):
-            held = mirror.claims.current.get(action.claim.name)
-            if held is not None and held.disruption != action.claim.disruption and action.claim.disruption:
-                self._say(about_claim(action.claim))
-        elif isinstance(action, OpenClaims):
-            for claim in action.claims:
-                if claim.adopts:
-                    self._say(about_adoption(claim))
+        """Compare what is about to be written with what stands there."""
+        if told := tuple(_told_of(action, mirror)):
+            self._once_done.keep(action, lambda: self._say_all(told))
+
+    def ended(self, event: Done | Failed, now_s: float) -> None:
+        """Announce the changes that have been written."""
+        self._once_done.ended(event)
+
+    def _say_all(self, told: Iterable[Announce]) -> None:
+        for it in told:
+            self._say(it)
 
     def stumbled(self, found: SetAside, snapshot: Snapshot) -> None:
         """Announce that nothing can be decided about a subject, once for each failure of another kind."""
         if found.times == 1 or self._told.get((found.decider, found.subject)) != found.failure:
             self._told[found.decider, found.subject] = found.failure
-            self._say(about_failure(found, snapshot))
+            self._say_all(about_failure(found, snapshot))
 
     def write_refused(self, write: RefusedWrite, snapshot: Snapshot) -> None:
         """Announce that the API keeps refusing a write."""
-        self._say(Announce(_ref_of(write.subject, snapshot), "WriteRefused", write.refusal.message, "Warning"))
+        refs = _refs_of(write.subject, snapshot)
+        self._say_all(Announce(ref, "WriteRefused", write.refusal.message, "Warning") for ref in refs)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Announce adoptions that are refused, each time for another reason."""
@@ -111,6 +110,44 @@ class RevisionAnnouncer(Watcher):
 NOT_ADMITTED = "No matching Workload: it runs without having been admitted, so it is suspended and queued anew"
 
 
+def _told_of(action: Action, mirror: Mirror) -> Iterator[Announce]:
+    """The events that a write is worth."""
+    if isinstance(action, OpenGang):
+        if _runs_already(mirror, action.gang):
+            yield Announce(action.gang.job, "Stopped", NOT_ADMITTED, "Warning")
+    elif isinstance(action, SaveGang):
+        if gang_changes(action.gang, mirror):
+            told = about_gang(action.gang)
+            yield from (replace(told, about=ref) for ref in _refs_of_gang(action.gang))
+    elif isinstance(action, SaveClaim):
+        if told_to_go(action.claim, mirror):
+            yield about_claim(action.claim)
+    elif isinstance(action, OpenClaims):
+        yield from (about_adoption(claim) for claim in action.claims if claim.adopts)
+
+
+def gang_changes(gang: Gang, mirror: Mirror) -> bool:
+    """Whether a gang comes into another state, or stays in it for another reason."""
+    before = mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}")
+    return before is None or (before.state, before.reason) != (gang.state, gang.reason)
+
+
+def told_to_go(claim: Claim, mirror: Mirror) -> bool:
+    """Whether a machine is told to go, or now for another reason; another deadline is no news."""
+    held = mirror.claims.current.get(claim.name)
+    return held is not None and _why_it_goes(claim) not in (None, _why_it_goes(held))
+
+
+def _why_it_goes(claim: Claim) -> tuple[str, str] | None:
+    return (claim.disruption.reason, claim.disruption.message) if claim.disruption else None
+
+
+def _refs_of_gang(gang: Gang) -> tuple[JobRef, ...]:
+    """A gang's job, and its Workload as soon as that is known: whoever describes either finds the events."""
+    workload = JobRef(API_VERSION, "Workload", gang.namespace, gang.workload, gang.workload_uid)
+    return (gang.job, workload) if gang.workload_uid else (gang.job,)
+
+
 def _runs_already(mirror: Mirror, gang: Gang) -> bool:
     """Whether the job of a gang that is only now opened has pods: somebody started it, or deleted its Workload."""
     jobs = (table.current.get(gang.uid) for table in mirror.works.values())
@@ -124,25 +161,27 @@ def about_gang(gang: Gang) -> Announce:
     return Announce(gang.job, reason, message, "Warning" if gang.reason in WARNINGS else "Normal")
 
 
-def about_failure(found: SetAside, snapshot: Snapshot) -> Announce:
-    """The event on what nothing can be decided about; on the FleetSync where that is no object of the cluster."""
+def about_failure(found: SetAside, snapshot: Snapshot) -> Iterator[Announce]:
+    """The events on what nothing can be decided about; on the FleetSync where that is no object of the cluster."""
     message = f"{found.words}; it is set aside and tried again, everything else goes on"
-    return Announce(_ref_of(found.subject, snapshot), "DecisionFailed", message, "Warning")
+    return (Announce(ref, "DecisionFailed", message, "Warning") for ref in _refs_of(found.subject, snapshot))
 
 
-def _ref_of(subject: str, snapshot: Snapshot) -> JobRef:
-    """The object that a subject names; the FleetSync where that is none of the cluster."""
+def _refs_of(subject: str, snapshot: Snapshot) -> tuple[JobRef, ...]:
+    """The objects that a subject names; the FleetSync where that is none of the cluster."""
     kind, _, name = subject.partition("/")
-    gang, job = snapshot.gangs.get(name), snapshot.jobs.get(name)
-    claim, node = snapshot.claims.get(name), snapshot.nodes.get(name)
+    gang = snapshot.gangs.get(name) if kind == "gang" else None
+    if gang is not None:
+        return _refs_of_gang(gang)
+    job, claim, node = snapshot.jobs.get(name), snapshot.claims.get(name), snapshot.nodes.get(name)
     refs = {
-        "gang": gang.job if gang else job.ref if job else None,
+        "gang": job.ref if job else None,
         "claim": JobRef(API_VERSION, "NodeClaim", "", name, claim.uid) if claim else None,
         "node": JobRef("v1", "Node", "", name, node.uid) if node else None,
         "pool": JobRef(API_VERSION, "NodePool", "", name, ""),
         "queue": JobRef(API_VERSION, "Queue", "", name, ""),
     }
-    return refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
+    return (refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, ""),)
 
 
 def about_claim(claim: Claim) -> Announce:

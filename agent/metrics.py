@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
-from agent.watch import Watcher
+from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.nodeclaims.garbage_collection import orphaned
 from fleet.quota.admission_fair_sharing import usage_order_values
@@ -24,6 +24,7 @@ class Metrics(Watcher):
     """Counts what the brain does and shows how the fleet stands."""
 
     def __init__(self) -> None:
+        self._once_done = OnceDone()
         self.registry = CollectorRegistry()
         self._shown_at_s = 0.0
         self._standing = LatestPicture()
@@ -96,19 +97,21 @@ class Metrics(Watcher):
         self._deliveries.labels(sender or "unknown", str(status)).inc()
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
-        """Count admissions and evictions as they are decided."""
+        """Look whether a gang is admitted or evicted by what is about to be written."""
         if not isinstance(action, SaveGang):
             return
         gang = action.gang
         before = mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}")
         state = before.state if before else None
         if gang.state is GangState.ADMITTED and state is not GangState.ADMITTED:
-            self.wait_s.labels(gang.queue).observe(max(0.0, now_s - gang.created_at_s))
+            waited_s = max(0.0, now_s - gang.created_at_s)
+            self._once_done.keep(action, lambda: self.wait_s.labels(gang.queue).observe(waited_s))
         if gang.state is GangState.EVICTING and state is not GangState.EVICTING:
-            self.evictions.labels(gang.queue, gang.reason).inc()
+            self._once_done.keep(action, lambda: self.evictions.labels(gang.queue, gang.reason).inc())
 
     def ended(self, event: Done | Failed, now_s: float) -> None:
-        """Count actions and what launches brought."""
+        """Count actions, admissions and evictions, and what launches brought."""
+        self._once_done.ended(event)
         result = "done" if isinstance(event, Done) else "failed"
         self.actions.labels(type(event.action).__name__, result).inc()
         if isinstance(event, Failed):

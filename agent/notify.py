@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import structlog
 
-from agent.announce import BAD_OUTCOMES, about_claim, about_gang
+from agent.announce import BAD_OUTCOMES, about_claim, about_gang, gang_changes, told_to_go
+from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.sync import Sync
-from agent.watch import Watcher
+from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, SaveClaim, SaveGang
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -70,17 +71,21 @@ class Notifier(Watcher):
     _sinks: tuple[NotificationSink, ...] = ()
     _told: dict[tuple[str, str, str], float] = field(default_factory=dict)
     _outcome: tuple[str, str] = ("", "")
+    _once_done: OnceDone = field(default_factory=OnceDone)
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """A gang or a machine is about to change."""
-        if isinstance(action, SaveGang):
-            before = mirror.gangs.current.get(f"{action.gang.namespace}/{action.gang.workload}")
-            if before is None or (before.state, before.reason) != (action.gang.state, action.gang.reason):
-                self._tell(self._news(about_gang(action.gang)), now_s)
-        elif isinstance(action, SaveClaim):
-            held = mirror.claims.current.get(action.claim.name)
-            if action.claim.disruption and held is not None and held.disruption != action.claim.disruption:
-                self._tell(self._news(about_claim(action.claim)), now_s)
+        if isinstance(action, SaveGang) and gang_changes(action.gang, mirror):
+            news = self._news(about_gang(action.gang))
+        elif isinstance(action, SaveClaim) and told_to_go(action.claim, mirror):
+            news = self._news(about_claim(action.claim))
+        else:
+            return
+        self._once_done.keep(action, lambda: self._tell(news, now_s))
+
+    def ended(self, event: Done | Failed, now_s: float) -> None:
+        """Tells what has changed."""
+        self._once_done.ended(event)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Takes the sinks of the policy in force, and tells what became of a revision."""

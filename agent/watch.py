@@ -1,5 +1,7 @@
 """Watchers: whoever is told what the brain does and may not change it (journal, metrics, announcements, books)."""
 
+from collections.abc import Callable
+
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
@@ -26,3 +28,23 @@ class Watcher:
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
+
+
+class OnceDone:
+    """Keeps what there is to say of an action until that is through: of one that has failed nothing is said.
+
+    It is decided anew and then said once, where an announcement before the write came again with every try.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[Action, Callable[[], None]]] = {}
+
+    def keep(self, action: Action, say: Callable[[], None]) -> None:
+        """Say it when the action is done."""
+        self._waiting[id(action)] = action, say
+
+    def ended(self, event: Done | Failed) -> None:
+        """Say what was kept for the action, or drop it."""
+        _, say = self._waiting.pop(id(event.action), (None, None))
+        if say is not None and isinstance(event, Done):
+            say()

@@ -275,6 +275,8 @@ class Gang:
     sla_waiting_s: float | None = None
     """Seconds it may wait until capacity is reserved for it (Volcano's `sla-waiting-time`)."""
     priority_boost: int = 0
+    workload_uid: str = ""
+    """uid of the Workload object; empty until that is made."""
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
 

@@ -1,6 +1,7 @@
 """What people hear of adoptions: of one that is under way, and why another is refused."""
 
 from agent.announce import Announcer
+from agent.inbox import Done
 from agent.mirror import Mirror
 from fleet.actions import Announce, OpenClaims
 from fleet.nodeclaims import adoption
@@ -15,8 +16,9 @@ def test_an_adoption_is_announced_and_a_refused_one_once_for_each_reason() -> No
     world = World(small_fleet())
     stranger(world)
     [opened] = adoption.decide(world.fleet, world.snapshot())
-    announcer.acting(opened, Mirror("default"), NOW)
-    announcer.acting(OpenClaims((world.machine("m0"),)), Mirror("default"), NOW)
+    for action in (opened, OpenClaims((world.machine("m0"),))):
+        announcer.acting(action, Mirror("default"), NOW)
+        announcer.ended(Done(action), NOW)
     announcer.turned(world.fleet, world.snapshot())
     assert [(str(it.about.kind), it.about.name, it.reason, it.type) for it in said] == [
         ("NodeClaim", "adopted-i-1", "Adopted", "Normal")

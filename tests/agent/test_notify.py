@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent import notify
+from agent.inbox import Done
 from agent.mirror import Mirror
 from agent.notify import Notifier, post_json
 from agent.sync import Sync
@@ -132,7 +133,9 @@ class Telling:
         """Where the next news went."""
         self.now_s += 1000.0
         self.posted.clear()
-        self.notifier.acting(SaveGang(gang("g", state=GangState.ADMITTED)), Mirror("c"), self.now_s)
+        action = SaveGang(gang("g", state=GangState.ADMITTED))
+        self.notifier.acting(action, Mirror("c"), self.now_s)
+        self.notifier.ended(Done(action), self.now_s)
         return list(self.posted)
 
 

@@ -75,6 +75,27 @@ def test_events_tell_the_story_of_a_job() -> None:
     assert "is being terminated" in evicted["message"]
 
 
+def test_nothing_is_told_twice_of_one_fact_and_the_workload_tells_it_too() -> None:
+    """The drain of a deleted node moved its deadline, and was announced anew; a refused write is a second try."""
+    scene = Scene(simple(limits={"nodes": 1}))
+    scene.sim.api_faults.conflicts = 6
+    scene.runs(gpu_job("g"))
+    (node,) = scene.nodes_of("g")
+    scene.sim.store.delete(scene.sim.store.resource("Node"), node)
+    scene.sim.advance(15)
+    events = [e for e in scene.sim.objects("Event") if e["source"].get("component") == "muster"]
+    assert {(e["involvedObject"]["kind"], e["reason"]): e["count"] for e in events if e["count"] > 1} == {}
+    gang = scene.sim.gang("g")
+    workload = scene.sim.object("Workload", gang.workload if gang else "", "t")
+    assert workload is not None
+    of_kind = {
+        kind: {(e["reason"], e["message"]) for e in events if e["involvedObject"].get("uid") == uid}
+        for kind, uid in (("Job", gang.uid if gang else ""), ("Workload", workload["metadata"]["uid"]))
+    }
+    assert {"Admitted", "PodsReady", "Evicted"} <= {reason for reason, _ in of_kind["Workload"]}
+    assert of_kind["Workload"] == of_kind["Job"]
+
+
 def test_books_go_on_after_a_crash() -> None:
     scene = Scene(simple())
     scene.runs(gpu_job("g"))

@@ -41,6 +41,7 @@ from fleet.snapshot import (
     DecisionFailure,
     GangState,
     InterruptionHistory,
+    JobRef,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
@@ -369,11 +370,12 @@ def test_a_journal_goes_on_where_an_earlier_process_stopped(tmp_path: Path) -> N
 # -- announcements ----------------------------------------------------------------------------------------------------
 
 
-def said(*actions: Any) -> list[Announce]:
+def said(*actions: Any, known: Mirror | None = None) -> list[Announce]:
     heard: list[Announce] = []
-    announcer, known = Announcer(heard.append), mirror()
+    announcer, known = Announcer(heard.append), known or mirror()
     for action in actions:
         announcer.acting(action, known, NOW)
+        announcer.ended(Done(action), NOW)
     return heard
 
 
@@ -381,6 +383,33 @@ def test_a_change_of_state_is_announced_on_the_job() -> None:
     (event,) = said(SaveGang(GANG.moved(GangState.RESERVED, Reason.BUYING, "buying 2 machines", NOW)))
     assert (event.about, event.reason, event.type) == (GANG.job, "Buying", "Normal")
     assert event.message == "QuotaReserved: buying 2 machines"
+
+
+def test_a_change_is_announced_on_the_workload_as_well_once_that_has_been_made() -> None:
+    """Kueue's events stand there: `kubectl describe workload` looks for its uid."""
+    made = replace(GANG, workload_uid="w-1")
+    first, second = said(SaveGang(made.moved(GangState.RESERVED, Reason.BUYING, "buying 2 machines", NOW)))
+    assert first.about == GANG.job
+    assert second == replace(first, about=JobRef("muster.dev/v1alpha1", "Workload", "ns", GANG.workload, "w-1"))
+
+
+def test_a_change_that_is_not_written_is_not_announced_until_it_is() -> None:
+    """Each try of a write that met a conflict was an event: the same twice, for one fact, or for none."""
+    heard: list[Announce] = []
+    announcer, known = Announcer(heard.append), mirror()
+    for fails in (True, True, False):
+        action = SaveGang(GANG.moved(GangState.RESERVED, Reason.BUYING, "buying 2 machines", NOW))
+        announcer.acting(action, known, NOW)
+        announcer.ended(Failed(action, "Conflict") if fails else Done(action), NOW)
+    assert [it.reason for it in heard] == ["Buying"]
+
+
+def test_another_deadline_of_a_machine_that_goes_is_no_news() -> None:
+    going = CLAIM.with_disruption(NodeDisruption(Reason.DELETED, "somebody deleted node n", NOW))
+    later = CLAIM.with_disruption(NodeDisruption(Reason.DELETED, "somebody deleted node n", NOW + 1, NOW + 60))
+    known = mirror()
+    known.claims.observe(Replace({"m0": going}, "2"))
+    assert said(SaveClaim(later), known=known) == []
 
 
 def test_the_same_state_and_reason_are_not_announced_again() -> None:
@@ -432,8 +461,11 @@ def test_metrics_count_what_is_done() -> None:
     failed = SetAside("scheduling", "gang/u", DecisionFailure("KeyError", "x"), NOW, 1)
     metrics.stumbled(failed, world())
     admitted = GANG.moved(GangState.ADMITTED, Reason.ADMITTED, "", NOW)
-    metrics.acting(SaveGang(admitted), mirror(), GANG.created_at_s + 60)
-    metrics.acting(SaveGang(GANG.moved(GangState.EVICTING, Reason.PREEMPTED, "", NOW)), mirror(), NOW)
+    evicted = SaveGang(GANG.moved(GangState.EVICTING, Reason.PREEMPTED, "", NOW))
+    for action, at_s in ((SaveGang(admitted), GANG.created_at_s + 60), (evicted, NOW)):
+        for ended in (Failed(action, "Conflict"), Done(action)):  # a second try is not another eviction
+            metrics.acting(action, mirror(), at_s)
+            metrics.ended(ended, at_s)
     text = metrics.exposition().decode()
     for line in (
         'muster_machines_bought_total{node_pool="h100"} 1.0',

@@ -188,6 +188,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         uid=job.uid,
         namespace=meta.namespace,
         workload=meta.name,
+        workload_uid=meta.uid,
         job=JobRef(job.api_version, job.kind, meta.namespace, job.name, job.uid),
         queue=spec.queue,
         priority_class=spec.priority_class,
