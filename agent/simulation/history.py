@@ -30,7 +30,7 @@ class HistoryEvent:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, dict) and "metadata" in value:
+    if isinstance(value, dict) and "kind" in value:
         return f"{value.get('kind', '')}/{value['metadata']['name']}"
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -65,7 +65,7 @@ class AdmissionCycle:
         if self._overlaps(entry):
             if self.nominator.rules.victims_again:
                 self._recompute(entry)
-        elif entry.mode is PreemptionMode.FIT and not entry.deferred and self.nominator.rules.place_again:
+        elif entry.mode is PreemptionMode.FIT and self.nominator.rules.place_again:
             self._place_again(entry)
         entry.outcome = EntryOutcome.EVICTED if self._leaves(entry) else self._outcome(entry)
 
@@ -163,17 +163,22 @@ class AdmissionCycle:
         self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: CycleEntry) -> None:
-        """Nominates an entry again if an entry before it has taken its place: for another, with victims if need be."""
+        """Nominates an entry again if an entry before it has taken its place: for another, with victims if need be.
+
+        So is one that waits for holders who leave, where another waits for the same: they leave for that one.
+        """
         if self.ledger.placement is NO_PLACEMENT:
             return
         gone = self._lift(entry, self._taken(entry))
-        lost = fits(entry.node, entry.assignment.usage) and isinstance(
+        enough = fits(entry.node, entry.assignment.usage)
+        lost = enough and isinstance(
             self.ledger.placement.find(entry.workload, entry.assignment.given, before=entry.assignment.place),
             PlacementRefusal,
         )
         self._put_back(gone)
-        if lost:
+        if lost or (entry.deferred and not enough):
             self._renominate(entry)
+            entry.deferred = entry.deferred and entry.mode is PreemptionMode.FIT
 
     def _renominate(self, entry: CycleEntry) -> None:
         """Nominates an entry again as if all victims so far were gone, among the flavors it was nominated with."""

@@ -65,6 +65,25 @@ def test_those_of_one_kind_are_told_why_the_first_was_refused_not_for_whom_an_ea
     assert run(world) == []
 
 
+def test_one_gang_waits_for_those_who_leave_and_one_of_another_queue_does_not_wait_for_the_same() -> None:
+    """Both were told that they do; the older one went first then, and the other evicted it again, without an end."""
+    builder = (
+        FleetBuilder().pool(limits={"nodes": 0}).team().team("u", namespaces=["other"]).queue().queue("r", team="u")
+    )
+    world = World(builder.queue("r", team="u").build())
+    world.machine("m0")
+    world.runs(gang("old"), ("m0", 1))
+    left = Eviction(Reason.PREEMPTED, "x", NOW - 1)
+    world.gangs["uid-old"] = replace(world.gang("old"), state=GangState.EVICTING, eviction=left)
+    world.waits(gang("a", created_s=NOW - 100), gang("b", created_s=NOW - 90, queue="r", namespace="other"))
+    run(world)
+    assert {name: it for name, it in reasons(world).items() if name != "old"} == {
+        "a": Reason.WAITING_FOR_PREEMPTED,
+        "b": Reason.POOL_LIMIT,
+    }
+    assert run(world) == []
+
+
 # -- admission --------------------------------------------------------------------------------------------------------
 
 
