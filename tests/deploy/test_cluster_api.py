@@ -41,6 +41,11 @@ def built(folder: Path, *components: str) -> list[Manifest]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+def test_the_role_of_the_mig_component_stays_where_the_gpu_operator_is(tmp_path: Path) -> None:
+    (role,) = [it for it in built(tmp_path, "mig") if (it["kind"], it["metadata"]["name"]) == ("Role", "muster-mig")]
+    assert role["metadata"]["namespace"] == "gpu-operator"
+
+
 def policies(documents: list[Manifest]) -> Iterator[Manifest]:
     return (it for it in documents if it["kind"].startswith("MutatingAdmissionPolicy"))
 

@@ -140,7 +140,6 @@ def test_kustomize_builds_it(overlay: str) -> None:
     assert ("ConfigMap", config) in found
     if overlay != "base":
         assert found["Deployment", "muster"]["spec"]["replicas"] == 2
-        assert found["Role", "muster-mig"]["metadata"]["namespace"] == "gpu-operator"
         assert found["ConfigMap", config]["data"].keys() == {"muster.yaml", "allowed_signers"}
 
 

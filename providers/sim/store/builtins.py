@@ -79,6 +79,7 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
     "resource.k8s.io/v1": _RESOURCE_CLAIMS,
     "resource.k8s.io/v1beta2": _RESOURCE_CLAIMS,
     "resource.k8s.io/v1beta1": _RESOURCE_CLAIMS,
+    "networking.k8s.io/v1": (("networkpolicies", "NetworkPolicy", "N", "netpol", frozenset(), True),),
     "node.k8s.io/v1": (("runtimeclasses", "RuntimeClass", "C", "", frozenset(), False),),
     "jobset.x-k8s.io/v1alpha2": (("jobsets", "JobSet", "N", "", _STATUS, True),),
 }

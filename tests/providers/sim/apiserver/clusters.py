@@ -27,13 +27,16 @@ Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def kubectl_of(kubeconfig: Path, namespace: str, home: Path) -> Kubectl:
-    """Runs kubectl in one namespace; fails the test when it fails, unless told `fails=True`. Skips without kubectl."""
+    """Runs kubectl in one namespace (empty: that of the objects).
+
+    Fails the test when it fails, unless told `fails=True`. Skips without kubectl.
+    """
     if KUBECTL is None:
         pytest.skip("kubectl is not on the PATH")
 
     def run(*arguments: str, stdin: str | None = None, fails: bool = False) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(KUBECTL), f"--namespace={namespace}", *arguments],
+            [str(KUBECTL), *([f"--namespace={namespace}"] if namespace else []), *arguments],
             input=stdin,
             capture_output=True,
             text=True,
