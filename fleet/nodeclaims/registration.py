@@ -10,6 +10,7 @@ from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, 
 from fleet.mig.layouts import owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
+from fleet.nodeclaims.drift import stamp_of
 from fleet.nodeclaims.launch import own_tags
 from fleet.nodeclaims.repair import fell_silent
 from fleet.nodeclaims.termination import close, gone_words, instance_gone
@@ -22,6 +23,7 @@ from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodeTemplate
+from model.pools import pool_hashes
 
 REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
@@ -83,6 +85,10 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
 def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:
     """Returns the patch that registers a node: its pool and claim, and the labels, taints and annotations of the pool.
 
+    Of a pool that has changed since, the machine gets nothing: it was launched by the old template, which its kubelet
+    has from its start, and is replaced as drifted (Karpenter takes them from the NodeClaim, which keeps the old ones).
+    But an image of one's own is told nothing at its start, and new taints are better than none.
+
     An adopted one has started up already: nobody would take start-up taints away again. It may still carry the taint
     of an earlier leave.
     """
@@ -93,7 +99,7 @@ def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) ->
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
     }
-    template = pool.spec.template if pool else NodeTemplate()
+    template = pool.spec.template if pool and not _changed(fleet, claim) else NodeTemplate()
     held = {(taint.key, taint.effect) for taint in node.taints}
     owed_taints = (*template.taints, *template.startup_taints) if template.custom_image else ()
     owed_taints = template.taints if claim.adopts else owed_taints
@@ -116,7 +122,16 @@ def _missing_labels(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) 
     if pool is None or claim.capacity_pool.instance_type not in snapshot.catalog.types:
         return {}
     planned = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
-    return {key: value for key, value in sorted(planned.items()) if key not in node.labels}
+    of_pool = {*pool.spec.template.labels, labels.DEVICE_PLUGIN_CONFIG} if _changed(fleet, claim) else set()
+    return {key: value for key, value in sorted(planned.items()) if key not in node.labels and key not in of_pool}
+
+
+def _changed(fleet: Fleet, claim: Claim) -> bool:
+    """Returns whether the machine was told another template at its start than its pool has now."""
+    if fleet.node_pools[claim.node_pool].spec.template.custom_image:
+        return False
+    bought, now = stamp_of(claim.pool_hash), stamp_of(pool_hashes(fleet.index, fleet.node_pools)[claim.node_pool])
+    return bought is not None and now is not None and bought.version == now.version and bought.hash != now.hash
 
 
 def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:

@@ -22,6 +22,7 @@ from fleet.nodeclaims.launch import launch_token
 from fleet.snapshot import Claim, ClaimState, GangState, Launch, NodeDisruption, Pin
 from model import labels
 from model.kinds import NEVER, Taint
+from model.pools import pool_hash
 from tests.support.fleets import (
     GPU,
     NOW,
@@ -620,6 +621,7 @@ def test_what_an_image_of_ones_own_is_not_told_is_written_when_it_joins(
     }
     world = bought(LAUNCHED)
     world.fleet = small_fleet(template=template)
+    world.claims["m0"] = replace(world.claims["m0"], pool_hash=pool_hash(world.fleet.node_pools["h100"]))
     world.nodes["node-m0"] = replace(bought(READY).nodes["node-m0"], labels={}, taints=())
     [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
     assert patch.labels.items() >= {"team": "x", "kubernetes.io/role-like": "y", labels.NODE_POOL: "h100"}.items()
@@ -627,6 +629,22 @@ def test_what_an_image_of_ones_own_is_not_told_is_written_when_it_joins(
     world.nodes["node-m0"] = replace(world.nodes["node-m0"], labels={"team": "theirs"})
     [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
     assert "team" not in patch.labels
+
+
+def test_a_node_gets_nothing_of_a_template_that_came_after_it() -> None:
+    """It has the old template's labels from its kubelet; with the new ones, pods that select them would start there."""
+    world = bought(LAUNCHED)
+    joined(world)
+    taint = {"key": "new", "value": "yes", "effect": "NoSchedule"}
+    template = {"labels": {"rack": "new"}, "annotations": {"a": "new"}, "taints": [taint]}
+    world.fleet = FleetBuilder().pool(template=template).team().queue().build()
+    (patch,) = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert "rack" not in patch.labels
+    assert (patch.annotations, patch.add_taints) == ({}, ())
+    assert patch.labels[labels.NODE_CLAIM] == "m0"
+    world.claims["m0"] = replace(world.claims["m0"], pool_hash=pool_hash(world.fleet.node_pools["h100"]))
+    (patch,) = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert (patch.labels["rack"], patch.annotations) == ("new", {"a": "new"}), "what it was bought by, it gets"
 
 
 def test_a_node_gets_the_labels_it_was_planned_with_and_keeps_its_own() -> None:
