@@ -85,3 +85,8 @@ def format_amount(resource: str, amount: int) -> str:
             if amount and amount % 1024**power == 0:
                 return f"{amount // 1024**power}{suffix}"
     return str(amount)
+
+
+def plus(left: Resources, right: Resources) -> dict[str, int]:
+    """Returns the sum by resource, in order of their names."""
+    return {name: left.get(name, 0) + right.get(name, 0) for name in sorted({*left, *right})}

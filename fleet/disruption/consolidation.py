@@ -32,7 +32,6 @@ from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.replacement import coming, complete, replacement, unready
 from fleet.disruption.simulation import ROUND_S, turn_of
 from fleet.fence import concerning
-from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders
@@ -45,8 +44,6 @@ A_ROUND: Final = 300
 """A plan for so many machines is sought every `ROUND_S`; one for more takes longer, and is sought less often."""
 MOST_MERGED: Final = 1500
 """Machines that one plan may take."""
-HELD_S: Final = MOVES_WITHIN_S
-"""Machines that were bought for gangs which a PodDisruptionBudget holds since then are paid for no longer than this."""
 EPSILON_USD_H: Final = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
@@ -294,7 +291,7 @@ def _finish(context: DisruptionContext) -> list[Command]:
     """Gives back what is replaced: once all machines that were bought are ready, all that they replace may go.
 
     If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
-    instead; so they do when a PodDisruptionBudget has held the gangs for a while.
+    instead; so they do when the gangs have not come for a while, whatever holds them (`replacement.unused`).
     """
     if not context.successors:
         return []
@@ -306,23 +303,12 @@ def _finish(context: DisruptionContext) -> list[Command]:
         with concerning(claim_subject(claim.name)):
             if unready(context, [claim.name]):
                 continue
-            if (why := _given_up(context, claim, bought)) is not None:
+            if not complete(bought):
                 context.taken.update(it.name for it in bought)
-                return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
+                return [Command(tuple(bought), Reason.NOT_NEEDED, "another machine of the purchase was lost")]
             if keeps(context, claim, Reason.UNDERUTILIZED) is None:
                 ready[claim.name] = claim
     return _finished(context, ready) if ready else []
-
-
-def _given_up(context: DisruptionContext, claim: Claim, bought: Sequence[Claim]) -> str | None:
-    """Returns why what was bought for a machine is given back instead of it."""
-    if not complete(bought):
-        return "another machine of the purchase was lost"
-    since_s = max(it.ready_at_s for it in bought)
-    if context.snapshot.now_s < since_s + HELD_S or not all(map(context.is_empty, bought)):
-        return None
-    held = context.pod_budget([claim], Reason.UNDERUTILIZED)
-    return f"what it was bought for may not move: {held.message}" if held is not None else None
 
 
 def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Command]:

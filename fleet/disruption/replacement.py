@@ -52,7 +52,8 @@ def unused(context: DisruptionContext) -> Iterator[Command]:
         if _all_idle(context, bought):
             context.taken.update(claim.name for claim in bought)
             why = f"what it was bought for has stayed on {some_of(names)} for {MOVES_WITHIN_S / 60:.0f} min"
-            yield Command(bought, Reason.NOT_NEEDED, why)
+            held = context.pod_budget(staying, Reason.UNDERUTILIZED)
+            yield Command(bought, Reason.NOT_NEEDED, f"{why}: {held.message}" if held is not None else why)
 
 
 def _all_idle(context: DisruptionContext, bought: Sequence[Claim]) -> bool:

@@ -23,7 +23,7 @@ from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import NodeTemplate, Taint
-from model.quantity import Resources
+from model.quantity import Resources, plus
 
 V = TypeVar("V")
 POD_STARTS_S: Final = 5.0
@@ -432,11 +432,7 @@ def _is_ephemeral(taint: Taint) -> bool:
 @derived(1)
 def _summed(_index: Index, one: Mapping[str, Resources], other: Mapping[str, Resources]) -> Mapping[str, Resources]:
     """Returns by node what both say is taken there."""
-    return {node: _plus(one.get(node, {}), other.get(node, {})) for node in one.keys() | other.keys()}
-
-
-def _plus(left: Resources, right: Resources) -> dict[str, int]:
-    return {name: left.get(name, 0) + right.get(name, 0) for name in sorted({*left, *right})}
+    return {node: plus(one.get(node, {}), other.get(node, {})) for node in one.keys() | other.keys()}
 
 
 def _less(whole: Mapping[str, Resources], part: Mapping[str, Resources]) -> Mapping[str, Resources]:

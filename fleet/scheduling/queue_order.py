@@ -18,7 +18,7 @@ from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from model.fleet import Fleet
-from model.quantity import Resources
+from model.quantity import Resources, plus
 
 
 def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tuple[object, ...]:
@@ -172,7 +172,7 @@ def soon_free(snapshot: Snapshot, state: ClusterState, buying: Iterable[Gang]) -
     if not fresh or not leaving:
         return {}
     slots = [slot for slot in state.slots.values() if slot.node and not slot.only_for]
-    later = [replace(slot, free=_plus(slot.free, leaving.get(slot.node, {}))) for slot in slots]
+    later = [replace(slot, free=plus(slot.free, leaving.get(slot.node, {}))) for slot in slots]
     words = f"pods that end within {SOON_S:.0f} s leave room for it on machines that stand"
     return {gang.uid: Refusal(Reason.BATCHING, words) for gang in fresh if _fits(gang, later)}
 
@@ -182,12 +182,8 @@ def _left_by(pods: Iterable[Pod], now_s: float) -> Resources:
     ending = [pod for pod in pods if pod.deleting and not pod.workload and pod.deletion_at_s <= now_s + SOON_S]
     left: Resources = {PODS: len(ending)} if ending else {}
     for pod in ending:
-        left = _plus(left, pod.requests)
+        left = plus(left, pod.requests)
     return left
-
-
-def _plus(left: Resources, right: Resources) -> dict[str, int]:
-    return {name: left.get(name, 0) + right.get(name, 0) for name in {*left, *right}}
 
 
 def _fits(gang: Gang, slots: Iterable[NodeSlot]) -> bool:

@@ -59,7 +59,7 @@ from fleet.snapshot import (
 from model import labels
 from model.fleet import Fleet
 from model.kinds import CapacityType
-from model.quantity import Resources
+from model.quantity import Resources, plus
 from tests.support.fleets import (
     NOW,
     P5,
@@ -189,7 +189,7 @@ class World:
             if pod.node and not pod.daemon:
                 on_node[pod.node] = (*on_node.get(pod.node, ()), pod)
             if pod.node and not pod.workload:
-                foreign[pod.node] = _plus(foreign.get(pod.node, {}), {**pod.requests, "pods": 1})
+                foreign[pod.node] = plus(foreign.get(pod.node, {}), {**pod.requests, "pods": 1})
         return Snapshot(
             now_s=self.now_s,
             nodes=dict(self.nodes),
@@ -402,10 +402,6 @@ class World:
 
 def _key(gang: Gang) -> tuple[str, str]:
     return gang.namespace, gang.workload
-
-
-def _plus(left: Resources, right: Resources) -> dict[str, int]:
-    return {name: left.get(name, 0) + right.get(name, 0) for name in sorted({*left, *right})}
 
 
 _EFFECTS: dict[type, Callable[[World, Any], object]] = {

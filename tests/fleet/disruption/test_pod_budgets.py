@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.disruption.consolidation import HELD_S
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import CandidateNode, CandidatePod, DisruptionClass, not_disruptable
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
 from fleet.explain.verdicts import verdicts
+from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.reasons import Reason
 from fleet.snapshot import GangState, NodeDisruption, PodBudget
 from model.kinds import NEVER
@@ -304,7 +304,7 @@ def test_a_cheaper_machine_that_is_ready_waits_for_the_budget_and_not_for_ever()
     assert (said.outcome, said.obstacle) == (DisruptionOutcome.WAITS, Obstacle.POD_BUDGET)
     assert passed(under(world, budget(1))) == {"m0": "Underutilized"}
     [bought] = world.claims.keys() - {"m0"}
-    world.now_s = world.claims[bought].ready_at_s + HELD_S
+    world.now_s = world.claims[bought].ready_at_s + MOVES_WITHIN_S
     assert passed(under(world, budget(1))) == {"m0": "Underutilized"}
     assert passed(under(world, budget(0))) == {bought: "NotNeeded"}, "it is not paid for any longer"
     world.settle_down()
@@ -313,7 +313,7 @@ def test_a_cheaper_machine_that_is_ready_waits_for_the_budget_and_not_for_ever()
 
 def test_what_was_bought_and_has_work_of_its_own_is_not_given_back() -> None:
     world = under(running(), budget(0))
-    world.machine("new", kind=P5S.name, replaces=("m0",), ready_at_s=NOW - HELD_S)
+    world.machine("new", kind=P5S.name, replaces=("m0",), ready_at_s=NOW - MOVES_WITHIN_S)
     assert passed(world) == {"new": "NotNeeded"}
     world.runs(gang("h", gpu=1), ("new", 1))
     assert passed(world) == {}
