@@ -13,16 +13,15 @@ from model.kinds.base import format_duration
 
 def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float) -> Gang:
     """Returns the gang told to leave. One that has not started yet gives everything back at once."""
-    eviction = Eviction(reason, message, now_s)
+    counted = {"eviction": Eviction(reason, message, now_s), "evictions": gang.evictions + 1}
     if gang.state is GangState.RESERVED:
-        return released(gang, job, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
+        return released(gang, job, reason, message, now_s, requeue_at_s=now_s, **counted)
     return gang.moved(
         GangState.EVICTING,
         reason,
         message,
         now_s,
-        eviction=eviction,
-        evictions=gang.evictions + 1,
+        **counted,
         timeouts=gang.timeouts + (reason == Reason.PODS_READY_TIMEOUT),
         ran_before_s=gang.ran_s(now_s),
     )

@@ -96,6 +96,13 @@ def test_only_the_time_a_gang_was_admitted_counts_and_each_run_once() -> None:
     assert evicted(reserved, None, Reason.PREEMPTED, "x", NOW + 99).ran_before_s == 107
 
 
+@pytest.mark.parametrize("state", [GangState.RESERVED, GangState.ADMITTED])
+def test_an_eviction_counts_whether_the_gang_had_started_or_waited_for_its_machines(state: GangState) -> None:
+    """Else gangs that wait for machines could evict each other for ever: it is by the count that this right rests."""
+    gone = evicted(replace(gang(), state=state, evictions=2), None, Reason.PREEMPTED, "x", NOW)
+    assert (gone.evictions, gone.eviction) == (3, Eviction(Reason.PREEMPTED, "x", NOW))
+
+
 def test_without_a_queue_it_is_still_the_deactivation_that_counts() -> None:
     world = idle_machine()
     refusal = prefilter(FLEET, world.snapshot(), gang("g", queue="gone", active=False))
