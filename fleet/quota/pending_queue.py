@@ -54,6 +54,8 @@ class PendingQueue:
     _pushed: int = 0
     _overdue: bool = False
     """Whether an overdue workload was ever pushed."""
+    _nominated: bool = False
+    """Whether a workload that others were evicted for was ever pushed."""
     _waiting: dict[str, Workload] = field(default_factory=dict)
     """uid -> workload in a row; an entry of a row that is not here has left."""
     _inadmissible: dict[str, Workload] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class PendingQueue:
         self._waiting[workload.uid] = workload
         self._pushed += 1
         self._overdue |= workload.overdue
+        self._nominated |= workload.nominated
         position, shape = (order_key(workload), self._pushed), workload.shape
         local = workload.local_queue if self.usage else ""
         row = self._rows.get((local, shape))
@@ -99,6 +102,14 @@ class PendingQueue:
         if (held := self._waiting.pop(self.sticky, None)) is not None:
             return held
         return self._take("") if self._peek("") is not None else None
+
+    def pop_nominated(self) -> Workload | None:
+        """Takes out the next workload to look at if others were evicted for it already; None if they were not."""
+        if not self._nominated:
+            return None
+        self._put_all_back()
+        heads = (self._peek(local) for local in self._heads)
+        return self.pop() if any(head is not None and head.nominated for head in heads) else None
 
     def _pop_by_usage(self, usage: Callable[[Workload], float]) -> Workload | None:
         heads = [(head, local) for local in self._heads if (head := self._peek(local)) is not None]

@@ -81,6 +81,16 @@ class AdmissionScheduler(Nominator):
         found = (self.pending[name].pop() for name in sorted(self.pending) if name not in but)
         return [workload for workload in found if workload is not None]
 
+    def _nominated_heads(self, but: frozenset[str]) -> list[Workload]:
+        """Returns the heads that others were evicted for, taken out of their queues, where they go before all others.
+
+        What their victims left is theirs: another queue's head must not take it while its own queue has more of them.
+        """
+        if not self.rules.preemptors_first:
+            return []
+        found = (self.pending[name].pop_nominated() for name in sorted(self.pending) if name not in but)
+        return [workload for workload in found if workload is not None]
+
     def cycle(self) -> CycleResult:
         """Decides one head of every queue. Who is admitted is in the ledger; evictions are still to be carried out."""
         return self.decide(self.heads())
@@ -90,7 +100,7 @@ class AdmissionScheduler(Nominator):
         total = CycleResult()
         closed: frozenset[str] = frozenset()
         overdue = self._overdue()
-        while heads := [overdue.pop(0)] if overdue else self.heads(closed):
+        while heads := [overdue.pop(0)] if overdue else self._nominated_heads(closed) or self.heads(closed):
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
@@ -162,9 +172,10 @@ class AdmissionScheduler(Nominator):
         correct that afterwards (progressive filling: Ghodsi et al., "Dominant Resource Fairness", section 4.2).
         """
         pending = self.pending.get(entry.queue.name)
-        goes_on = entry.outcome is EntryOutcome.ADMITTED and not entry.workload.overdue
-        workload = pending.pop() if pending is not None and goes_on else None
-        if pending is None or workload is None:
+        if pending is None or entry.outcome is not EntryOutcome.ADMITTED or entry.workload.overdue:
+            return None
+        workload = pending.pop_nominated() if entry.workload.nominated else pending.pop()
+        if workload is None:
             return None
         found = self.nominate(workload)
         if found.mode is not PreemptionMode.FIT or found.deferred:

@@ -58,6 +58,15 @@ def test_what_a_preemptor_waits_for_is_kept_from_those_behind_it() -> None:
     assert turn.waiting["high"] is EntryOutcome.PENDING_PREEMPTION
 
 
+def test_what_victims_left_goes_to_all_of_a_queue_they_left_it_for() -> None:
+    """Not to the head of another queue while the second of this one waits behind the first."""
+    world = QuotaWorld.of(queue("a", "root", {"f": 4}), queue("b", "root"), rules=AGENT)
+    for name in ("one", "two"):
+        world.waits(name, "a", 2, nominated=True)
+    world.waits("victim", "b", 2, priority=9)
+    assert sorted(swept(world).admitted) == ["one", "two"]
+
+
 def test_nobody_else_goes_for_one_whose_victims_are_leaving() -> None:
     """Nor for another that fits once they are gone."""
     world = QuotaWorld.of(
