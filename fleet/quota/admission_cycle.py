@@ -158,7 +158,7 @@ class AdmissionCycle:
         """Nominates an entry again because some of its victims go for another entry, as if all victims were gone."""
         self._renominate(entry)
         if entry.mode is PreemptionMode.FIT:
-            entry.wait_for(self.ledger.leaving.values() if entry.leaving_gone else ())
+            entry.wait_for([*self._taken(entry), *(self.ledger.leaving.values() if entry.leaving_gone else ())])
         how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
         self.result.recomputed[entry.queue.name] = how
 
