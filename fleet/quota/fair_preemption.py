@@ -72,10 +72,10 @@ def _first(
     targets = TargetQueueOrdering.of(context, candidates)
     taken: list[Victim] = []
     retry: list[AdmittedWorkload] = []
-    entitled = Reason.RECLAIMED if context.node.owner.within(context.cells) else None
+    entitled = context.node.owner.within(context.cells)
     for queue in targets:
         waiting = targets.left[queue.name]
-        reason = Reason.PREEMPTED if queue is context.node else entitled
+        reason = _without_comparison(context.node, queue, entitled=entitled)
         if reason is not None:
             holder = waiting.pop(0)
             context.ledger.lift(holder)
@@ -94,6 +94,17 @@ def _first(
             context.ledger.put_back(holder)
             retry.append(holder)
     return taken, retry, False
+
+
+def _without_comparison(mine: QuotaNode, target: QuotaNode, *, entitled: bool) -> Reason | None:
+    """Returns why a queue loses workloads whatever the shares are; None where shares decide.
+
+    A queue that is `entitled` to what it asks for takes it back from whom borrowed it. What two queues have through one
+    team is as much the one's as the other's: each would be entitled to what the other holds, in turns.
+    """
+    if target is mine:
+        return Reason.PREEMPTED
+    return Reason.RECLAIMED if entitled and target.owner is not mine.owner else None
 
 
 def _second(

@@ -86,6 +86,31 @@ def test_a_queue_on_its_own_takes_from_itself_only() -> None:
     assert victims(made, "a", 4) == {}
 
 
+def team(*held: Held) -> QuotaWorld:
+    """Two queues through a team that has twelve, of which it uses less, and one beside it that borrows all else."""
+    specs = (
+        cohort("root", "", {"f": 12}),
+        cohort("team", "root", {"f": 12}),
+        queue("a", "team", {}, preemption=ALL, through_team=True),
+        queue("b", "team", {}, preemption=ALL, through_team=True),
+        queue("c", "root"),
+    )
+    return world(*specs, held=held)
+
+
+def test_of_one_team_neither_queue_is_entitled_to_what_the_other_holds() -> None:
+    """What the team is within of is as much the one's as the other's: shares decide, and nothing goes in turns."""
+    made = team(("big", "b", 8, 0), ("else", "c", 14, 0))
+    assert victims(made, "a", 4) == {"else": RECLAIMED}, "it borrows, and the team is within its own"
+    place = made.contest("preemptor", "a", 4, priority=5, at_s=50.0)
+    place.finds_place = lambda: made.ledger.holders["big"].out
+    assert reasons(fair_preemptions(place, BOTH)) == {"big": SHARED}
+    there = team(("small", "a", 4, 0), ("else", "c", 14, 0))
+    place = there.contest("preemptor", "b", 8, priority=5, at_s=50.0)
+    place.finds_place = lambda: there.ledger.holders["small"].out
+    assert reasons(fair_preemptions(place, BOTH)) == {}
+
+
 # -- the strategies ---------------------------------------------------------------------------------------------------
 
 
