@@ -34,7 +34,7 @@ def test_a_class_that_is_not_there_is_named_and_nothing_is_bought() -> None:
     assert gang is not None
     assert (gang.state, gang.reason, scene.bought()) == ("Pending", "RuntimeClassNotFound", 0)
     assert "RuntimeClass 'kata' does not exist" in gang.message
-    assert len(events(scene, "RuntimeClassNotFound")) == 1
+    assert len(events(scene, "RuntimeClassNotFound")) == 2, "on the job, and on its Workload"
     scene.sim.submit(runtime())
     scene.until_running("g")
     scene.settle()

@@ -37,8 +37,9 @@ def test_it_waits_with_the_fields_path_and_buys_nothing(spec: dict[str, Any], pa
     told = condition(workload(scene, "g"), "QuotaReserved")
     assert (told["status"], told["reason"]) == ("False", "UnsupportedConstraint")
     assert f"pod set 'main' asks for {path}, which is not supported: " in told["message"]
-    (event,) = events(scene, "UnsupportedConstraint")
-    assert path in event
+    told_of = events(scene, "UnsupportedConstraint")
+    assert len(told_of) == 2, "on the job, and on its Workload"
+    assert all(path in event for event in told_of)
     gang = scene.sim.gang("g")
     assert gang is not None
     assert (gang.state, gang.flavors, gang.pins, scene.bought()) == ("Pending", {}, (), 0)

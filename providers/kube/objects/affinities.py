@@ -119,6 +119,8 @@ _KEYS: Final = b"abelKeys"
 """Part of the names of the fields that look at the pod's own labels."""
 _LONGEST: Final = 256
 """Most characters of a path, or of words that quote what somebody wrote."""
+_LONG: Final = 1 << 16
+"""Bytes of fields that are read anew each time, rather than that thousands of them are kept."""
 _NO_LATE: Final[frozenset[str]] = frozenset()
 
 
@@ -137,7 +139,8 @@ def affinity_and_spread(
     if not affinity and not spread:
         return ANYWHERE
     looks = bool(late) or _KEYS in affinity or _KEYS in spread
-    return _read_together(namespace, affinity, spread, labels if looks else (), late)
+    read = _read_together if len(affinity) + len(spread) < _LONG else _read_together.__wrapped__
+    return read(namespace, affinity, spread, labels if looks else (), late)
 
 
 @lru_cache(maxsize=4096)
@@ -220,6 +223,9 @@ class _Reading:
         return tuple(self._spread(one, f"spec.topologySpreadConstraints[{n}]") for n, one in enumerate(found))
 
     def _spread(self, found: WireSpread, path: str) -> TopologySpreadConstraint:
+        self._check_topology_key(found.topology_key, path)
+        if found.max_skew < 1:
+            self._tell(f"{path}.maxSkew", "is 1 at least")
         for name, value, known in (
             ("whenUnsatisfiable", found.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway")),
             ("nodeAffinityPolicy", found.node_affinity_policy or "Honor", ("Honor", "Ignore")),
@@ -246,6 +252,7 @@ class _Reading:
 
     def _pod_term(self, term: WirePodTerm, path: str) -> PodAffinityTerm:
         """The pod's own namespace stands for none given (`core/v1`)."""
+        self._check_topology_key(term.topology_key, path)
         own = not term.namespaces and term.namespace_selector is None
         whose = term.namespace_selector
         return PodAffinityTerm(
@@ -260,6 +267,8 @@ class _Reading:
     ) -> PodSelector | None:
         """The selector with the pod's own labels merged in. One that is not there selects none, whatever the keys."""
         if found is None:
+            if alike or unlike:
+                self._tell(f"{path}.labelSelector", "is needed beside label keys; without it no pod is selected")
             return None
         self._check_known(found.keys, f"{path}.labelSelector")
         self._check_known(alike or (), f"{path}.matchLabelKeys")
@@ -279,6 +288,10 @@ class _Reading:
         except ValueError:
             self._tell(path, "is not a label selector that an API server would take")
             return None
+
+    def _check_topology_key(self, key: str, path: str) -> None:
+        if not key:
+            self._tell(f"{path}.topologyKey", "is needed: the node label whose values are the domains")
 
     def _check_known(self, keys: Iterable[str], path: str) -> None:
         for key in keys:

@@ -29,10 +29,10 @@ class WireSelector(Wire, frozen=True, forbid_unknown_fields=True):
 
 
 def pod_selector(found: WireSelector) -> PodSelector:
-    """The requirements, those of `matchLabels` first, by key. ValueError for what no API server takes."""
+    """The requirements, each once, those of `matchLabels` first, by key. ValueError for what no API server takes."""
     equal = ((key, "In", (value,)) for key, value in sorted((found.match_labels or {}).items()))
     others = ((one.key, one.operator, tuple(one.values or ())) for one in found.match_expressions or ())
-    return tuple(label_requirement(*each) for each in (*equal, *others))
+    return tuple(dict.fromkeys(label_requirement(*each) for each in (*equal, *others)))
 
 
 def with_label_keys(

@@ -27,6 +27,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 LABELS = {"app": "web", "tier": "front"}
 WEB = {"matchLabels": {"app": "web"}}
+EQUAL = {"key": "app", "operator": "In", "values": ["web"]}
 
 
 def is_in(key: str, *values: str) -> LabelSelectorRequirement:
@@ -101,7 +102,11 @@ ASKED = [
     ),
     pytest.param(near(), one_near(selector=None), id="no selector selects none"),
     pytest.param(near(labelSelector={}), one_near(selector=()), id="an empty one selects all"),
-    pytest.param(near(matchLabelKeys=["app"]), one_near(selector=None), id="keys do not make a selector of none"),
+    pytest.param(
+        near(labelSelector={**WEB, "matchExpressions": [EQUAL, EQUAL]}),
+        one_near(),
+        id="a requirement given three times",
+    ),
     pytest.param(
         near(labelSelector=WEB, matchLabelKeys=["tier", "lacking"], mismatchLabelKeys=["app"]),
         one_near(selector=(is_in("app", "web"), is_in("tier", "front"), not_in("app", "web"))),
@@ -239,6 +244,10 @@ def test_equal_pods_share_their_constraints() -> None:
             near(labelSelector={"matchLabels": {"muster.dev/workload": "w"}}),
             f"spec.affinity.podAffinity.{REQUIRED}[0].labelSelector",
         ),
+        (near(matchLabelKeys=["app"]), f"spec.affinity.podAffinity.{REQUIRED}[0].labelSelector"),
+        (near(topologyKey=""), f"spec.affinity.podAffinity.{REQUIRED}[0].topologyKey"),
+        (spread(topologyKey=""), "spec.topologySpreadConstraints[0].topologyKey"),
+        (spread(maxSkew=0), "spec.topologySpreadConstraints[0].maxSkew"),
         (spread(nodeTaintsPolicy="Perhaps"), "spec.topologySpreadConstraints[0].nodeTaintsPolicy"),
         (spread(whenUnsatisfiable="Shrug"), "spec.topologySpreadConstraints[0].whenUnsatisfiable"),
     ],

@@ -85,7 +85,7 @@ label_requirements = st.builds(
     operator=st.sampled_from(("In", "NotIn")),
     values=st.sampled_from((("x",), ("y", ""))),
 ) | st.builds(LabelSelectorRequirement, key=names, operator=st.sampled_from(("Exists", "DoesNotExist")))
-selectors = st.none() | st.lists(label_requirements, max_size=2).map(tuple)
+selectors = st.none() | st.lists(label_requirements, max_size=2).map(lambda found: tuple(dict.fromkeys(found)))
 pod_terms = st.builds(
     PodAffinityTerm,
     topology_key=names,
