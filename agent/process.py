@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -215,59 +216,18 @@ class Agent:
         return self._elector is None or self._elector.leading()
 
     def _lead(self) -> None:
-        settings = self._settings
+        """Read the cluster and the cloud, decide and act, until stopped or deposed."""
         self._turned_at_s = self._clock.monotonic()
-        worker_pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
-        writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
-        retrier = Retrier(stop=self._stopping, rng=random.Random(self._rng.random()))
-        actuator = Actuator(
-            self._transport,
-            retrier,
-            self._clock,
-            instance=socket.gethostname(),
-            layouts_at=(settings.mig.namespace, settings.mig.config_map),
-        )
-        reports = ReportWriter(
-            self._transport, writer, self._clock, settings.cluster, settings.namespace, self._leading
-        )
-        reports.known("Queue", QUEUES)
-        reports.known("NodePool", NODE_POOLS)
-        mirror, sync, failures = Mirror(settings.cluster), Sync(adopted=self._source.adopted), Failures()
-        workers = Workers(actuator, self._cloud, worker_pool, self._inbox.put, self._leading)
-        books = self._books(reports)
-        source = (settings.source.url, _reference(settings), settings.source.path)
-        publisher = Publisher(reports, sync, failures, source, self._clock)
-        sink = AsyncSink(self.metrics.news_dropped.inc)
-
-        def say(announce: Announce) -> None:
-            sink.send(actuator.perform, announce)
-
-        addresses = settings.notifications.address_folder
-        notifier = Notifier(settings.cluster, sync, lambda *news: sink.send(post_json, *news), address_folder=addresses)
-        questions = ResolutionQuestions()
-        watchers: list[Watcher] = [self.metrics, DecisionLog(sync), Announcer(say), RevisionAnnouncer(sync, say)]
-        watchers += [books, publisher, notifier, questions]
-        journal = Journal(settings.journal) if settings.journal else None
-        watchers += [journal] if journal else []
+        term = self._term()
+        mirror, sync, failures = Mirror(self._settings.cluster), Sync(adopted=self._source.adopted), Failures()
+        books, questions = self._books(term.reports), ResolutionQuestions()
         books.inform(mirror)
-
-        def acknowledge(told: Sequence[Notice]) -> None:
-            writer.submit(self._acknowledge, tuple(told))
-
-        brain = Brain(
-            mirror,
-            sync,
-            workers,
-            self._clock,
-            watchers=watchers,
-            acknowledge=acknowledge,
-            planner=PlannerThread(self._inbox.put).submit,
-            failures=failures,
-        )
-        self._brain = brain
-        sources, watching, scheduler = self._listen(
-            self._restore(reports, publisher, sync), questions, publisher.handled
-        )
+        source = (self._settings.source.url, _reference(self._settings), self._settings.source.path)
+        publisher = Publisher(term.reports, sync, failures, source, self._clock)
+        watchers = [*self._watchers(term, sync), books, publisher, questions]
+        brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
+        in_force = self._restore(term.reports, publisher, sync)
+        sources, watching, scheduler = self._listen(in_force, questions, publisher.handled)
         try:
             self._think(brain, books, publisher)
         finally:
@@ -277,12 +237,56 @@ class Agent:
                 reflector.stop(1.0)
             for thread in sources:
                 thread.poke()
-            worker_pool.shutdown(wait=True, cancel_futures=True)
-            reports.save_books(books.accounts.dump())
-            writer.shutdown(wait=True)
-            sink.close()
-            if journal:
-                journal.close()
+            term.end(books.accounts)
+
+    def _term(self) -> "_Term":
+        settings = self._settings
+        writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
+        actuator = Actuator(
+            self._transport,
+            Retrier(stop=self._stopping, rng=random.Random(self._rng.random())),
+            self._clock,
+            instance=socket.gethostname(),
+            layouts_at=(settings.mig.namespace, settings.mig.config_map),
+        )
+        reports = ReportWriter(
+            self._transport, writer, self._clock, settings.cluster, settings.namespace, self._leading
+        )
+        reports.known("Queue", QUEUES)
+        reports.known("NodePool", NODE_POOLS)
+        workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+        journal = Journal(settings.journal) if settings.journal else None
+        return _Term(workers, writer, actuator, reports, AsyncSink(self.metrics.news_dropped.inc), journal)
+
+    def _watchers(self, term: "_Term", sync: Sync) -> list[Watcher]:
+        """Those who count, log and tell."""
+
+        def say(announce: Announce) -> None:
+            term.sink.send(term.actuator.perform, announce)
+
+        folder = self._settings.notifications.address_folder
+        notifier = Notifier(
+            self._settings.cluster, sync, lambda *news: term.sink.send(post_json, *news), address_folder=folder
+        )
+        found: list[Watcher] = [self.metrics, DecisionLog(sync), Announcer(say), RevisionAnnouncer(sync, say), notifier]
+        return [*found, term.journal] if term.journal else found
+
+    def _new_brain(
+        self, term: "_Term", mirror: Mirror, sync: Sync, failures: Failures, watchers: Sequence[Watcher]
+    ) -> Brain:
+        def acknowledge(told: Sequence[Notice]) -> None:
+            term.writer.submit(self._acknowledge, tuple(told))
+
+        return Brain(
+            mirror,
+            sync,
+            Workers(term.actuator, self._cloud, term.workers, self._inbox.put, self._leading),
+            self._clock,
+            watchers=watchers,
+            acknowledge=acknowledge,
+            planner=PlannerThread(self._inbox.put).submit,
+            failures=failures,
+        )
 
     def _books(self, reports: ReportWriter) -> Bookkeeper:
         accounts = Accounts()
@@ -381,6 +385,27 @@ class Agent:
             except queue.Empty:
                 break
         return [event for event in events if event is not _WAKE]
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What acts and writes while the process leads."""
+
+    workers: ThreadPoolExecutor
+    writer: ThreadPoolExecutor
+    actuator: Actuator
+    reports: ReportWriter
+    sink: AsyncSink
+    journal: Journal | None
+
+    def end(self, accounts: Accounts) -> None:
+        """Let what is under way come to its end, begin nothing more, and keep the books."""
+        self.workers.shutdown(wait=True, cancel_futures=True)
+        self.reports.save_books(accounts.dump())
+        self.writer.shutdown(wait=True)
+        self.sink.close()
+        if self.journal:
+            self.journal.close()
 
 
 class _Wake:

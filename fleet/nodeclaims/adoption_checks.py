@@ -81,6 +81,7 @@ class _AdoptionRequest:
 
     @property
     def where(self) -> CapacityPool:
+        """Returns the capacity pool that the machine is of."""
         return capacity_pool_of(self.instance)
 
 

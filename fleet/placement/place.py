@@ -153,6 +153,7 @@ class _ZoneAttempt:
     _mark: int = -1
 
     def run(self, needs: list[Need]) -> PlacementPlan | Refusal:
+        """Places the needs in their order and takes what they get; the refusal of the first that gets nothing."""
         self._mark = self.state.mark()
         for need in needs:
             refusal = self._place(need) if need.pod_set.count else None
@@ -161,6 +162,7 @@ class _ZoneAttempt:
         return PlacementPlan(tuple(self.assignments), tuple(self.recuts), tuple(self.purchases))
 
     def undo(self) -> None:
+        """Takes everything back."""
         self.state.undo(self._mark)
         self.capacity.give_back(self.purchases)
 

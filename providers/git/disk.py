@@ -39,12 +39,14 @@ class _DiskEntry:
         self.kind = kind
 
     def children(self) -> Iterator["_DiskEntry"]:
+        """What the folder holds, itself not followed where it is a link."""
         self._handle = os.open(self.raw_name, _FOLDER_FLAGS, dir_fd=self._parent)
         with os.scandir(self._handle) as entries:
             for entry in entries:
                 yield _DiskEntry(self._handle, os.fsencode(entry.name), _kind(entry, self._handle))
 
     def read(self, max_bytes: int) -> bytes | None:
+        """The file's content; None where it is larger than that."""
         handle = os.open(self.raw_name, _FILE_FLAGS, dir_fd=self._parent)
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -53,6 +55,7 @@ class _DiskEntry:
         return content if len(content) <= max_bytes else None
 
     def close(self) -> None:
+        """Close the folder, if `children` has opened it."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -85,6 +85,7 @@ class _Walk:
     rules: int = 0
 
     def counted(self, children: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
+        """The same entries; raises RepositoryTooLarge beyond as many as are allowed."""
         for child in children:
             self.entries += 1
             if self.entries > self.limits.max_entries:
@@ -92,6 +93,7 @@ class _Walk:
             yield child
 
     def add(self, path: str, entry: FolderEntry) -> None:
+        """Keep the content of a file; raises RepositoryTooLarge beyond as much as is allowed."""
         if len(self.files) >= self.limits.max_files:
             raise RepositoryTooLarge(f"there are more than {self.limits.max_files} files")
         content = entry.read(min(self.limits.max_file_bytes, self.limits.max_bytes - self.bytes))
@@ -103,6 +105,7 @@ class _Walk:
         self.files[path] = content
 
     def ignore_file(self, entry: FolderEntry, depth: int) -> IgnoreFile:
+        """The rules of an ignore file in a folder that deep; raises RepositoryTooLarge."""
         content = entry.read(self.limits.max_file_bytes)
         if content is None:
             raise RepositoryTooLarge(f"a {IGNORE_FILE} is larger than {self.limits.max_file_bytes} bytes")

@@ -59,25 +59,30 @@ class _Reader:
     at: int = 0
 
     def raw(self, count: int) -> bytes:
+        """The next bytes, so many; SignatureRejected when there are fewer."""
         if count > len(self.data) - self.at:
             raise SignatureRejected("the signature is cut short")
         self.at += count
         return self.data[self.at - count : self.at]
 
     def number(self) -> int:
+        """The next `uint32`."""
         value: int = struct.unpack(">I", self.raw(4))[0]
         return value
 
     def string(self) -> bytes:
+        """The next `string`: its length, then its bytes."""
         return self.raw(self.number())
 
     def integer(self) -> int:
+        """The next `mpint`; SignatureRejected when it is negative."""
         raw = self.string()
         if raw[:1] >= b"\x80":
             raise SignatureRejected("the signature has a negative number")
         return int.from_bytes(raw)
 
     def end(self) -> None:
+        """SignatureRejected unless everything has been read."""
         if self.at != len(self.data):
             raise SignatureRejected("the signature has trailing bytes")
 

@@ -33,12 +33,14 @@ class _GitEntry:
         self.kind = kind
 
     def children(self) -> Iterator["_GitEntry"]:
+        """What the folder holds; raises RepositoryTooLarge for one that is not worth reading."""
         if self._repo.odb.read_header(self._oid)[1] > _MAX_TREE_BYTES:
             raise RepositoryTooLarge(f"a folder takes more than {_MAX_TREE_BYTES} bytes")
         for entry in self._repo[self._oid]:
             yield _GitEntry(self._repo, entry.id, entry.raw_name, _KINDS.get(entry.filemode, EntryKind.FILE))
 
     def read(self, max_bytes: int) -> bytes | None:
+        """The file's content; None where it is larger than that."""
         if self._repo.odb.read_header(self._oid)[1] > max_bytes:
             return None
         data: bytes = self._repo[self._oid].data

@@ -1,7 +1,7 @@
 """Problems of giving machines back, drawn at random, and a checker that knows nothing of how a plan is found."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hypothesis import strategies as st
 
@@ -160,30 +160,9 @@ _CAPACITY = {"small": {"cpu": 4, "gpu": 1}, "medium": {"cpu": 8, "gpu": 2}, "lar
 def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> ConsolidationProblem:
     """A handful of machines of three sizes, filled with blocks; some bounds on what goes and what comes."""
     domains = ("a", "b") if gangs else ("a",)
-    classes = tuple(
-        PodClass(
-            f"class-{number}",
-            {"cpu": draw(st.integers(0, 5)), "gpu": draw(st.integers(0, 2))},
-            frozenset(
-                f"{size}-{domain}" for size in draw(st.sets(st.sampled_from(_SIZES), min_size=1)) for domain in domains
-            ),
-        )
-        for number in range(draw(st.integers(1, 3)))
-    )
+    classes = _classes(draw, domains)
     prices = {size: draw(st.integers(1, 12)) * 1.0 for size in _SIZES}
-    kinds = tuple(
-        ReplacementKind(
-            f"{size}-{domain}",
-            prices[size],
-            _CAPACITY[size],
-            domain,
-            draw(st.sampled_from((None, None, None, 1))) if rules else None,
-            prices[size] * draw(st.sampled_from((1, 1, 1.5))) if rules else None,
-            draw(st.booleans()) if rules else False,
-        )
-        for size in _SIZES
-        for domain in domains
-    )
+    kinds = tuple(_kind(draw, size, domain, prices[size], rules=rules) for size in _SIZES for domain in domains)
     free: dict[str, dict[str, int]] = {}
     kind_of = {}
     for number in range(draw(st.integers(1, 7))):
@@ -194,38 +173,76 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Cons
     for number in range(draw(st.integers(0, 7))):
         places = _placed(draw, classes, free, kind_of, most=3 if gangs else 1)
         if places:
-            whole = gangs and draw(st.booleans())
-            domains_of = {kind_of[name][-1] for name in places}
-            one_domain = whole and len(domains_of) == 1 and draw(st.booleans())
-            usd = draw(st.sampled_from((None, None, 0.0, 2.0, 30.0)))
-            blocks.append(PodBlock(f"block-{number}", places, usd, whole, one_domain))
-    standing = tuple(
-        StandingMachine(
-            name,
-            kind_of[name],
-            prices[kind_of[name][:-2]],
-            left,
-            draw(st.sampled_from(("pool-a", "pool-b"))),
-            kind_of[name][-1],
-            draw(st.booleans()) if rules else False,
-            draw(st.sampled_from((True, True, True, False))) if rules else True,
-        )
-        for name, left in free.items()
-    )
+            blocks.append(_block(draw, f"block-{number}", places, kind_of, gangs=gangs))
     names = frozenset(it.name for it in kinds)
     return ConsolidationProblem(
         RESOURCES,
         classes,
-        standing,
+        tuple(_standing(draw, name, kind_of[name], prices, left, rules=rules) for name, left in free.items()),
         tuple(blocks),
         kinds,
         {"pool-a": draw(st.integers(0, 4))} if rules and draw(st.booleans()) else {},
         (Limit("usd", "usd_h", draw(st.integers(0, 20)), names),) if rules and draw(st.booleans()) else (),
-        ConsolidationRules(
-            draw(st.sampled_from((0.0, 0.1, 1.0))),
-            spot_types=draw(st.sampled_from((1, 2, 15))),
-            most_bought=draw(st.sampled_from((None, None, 1, 2))) if rules else None,
-        ),
+        _drawn_rules(draw, rules=rules),
+    )
+
+
+def _classes(draw: st.DrawFn, domains: Sequence[str]) -> tuple[PodClass, ...]:
+    """One to three classes of pods, each for machines of some sizes."""
+    return tuple(
+        PodClass(
+            f"class-{number}",
+            {"cpu": draw(st.integers(0, 5)), "gpu": draw(st.integers(0, 2))},
+            frozenset(
+                f"{size}-{domain}" for size in draw(st.sets(st.sampled_from(_SIZES), min_size=1)) for domain in domains
+            ),
+        )
+        for number in range(draw(st.integers(1, 3)))
+    )
+
+
+def _kind(draw: st.DrawFn, size: str, domain: str, price: float, *, rules: bool) -> ReplacementKind:
+    return ReplacementKind(
+        f"{size}-{domain}",
+        price,
+        _CAPACITY[size],
+        domain,
+        draw(st.sampled_from((None, None, None, 1))) if rules else None,
+        price * draw(st.sampled_from((1, 1, 1.5))) if rules else None,
+        draw(st.booleans()) if rules else False,
+    )
+
+
+def _block(
+    draw: st.DrawFn, name: str, places: dict[str, dict[str, int]], kind_of: dict[str, str], *, gangs: bool
+) -> PodBlock:
+    whole = gangs and draw(st.booleans())
+    domains = {kind_of[machine][-1] for machine in places}
+    one_domain = whole and len(domains) == 1 and draw(st.booleans())
+    usd = draw(st.sampled_from((None, None, 0.0, 2.0, 30.0)))
+    return PodBlock(name, places, usd, whole, one_domain)
+
+
+def _standing(
+    draw: st.DrawFn, name: str, kind: str, prices: dict[str, float], left: dict[str, int], *, rules: bool
+) -> StandingMachine:
+    return StandingMachine(
+        name,
+        kind,
+        prices[kind[:-2]],
+        left,
+        draw(st.sampled_from(("pool-a", "pool-b"))),
+        kind[-1],
+        draw(st.booleans()) if rules else False,
+        draw(st.sampled_from((True, True, True, False))) if rules else True,
+    )
+
+
+def _drawn_rules(draw: st.DrawFn, *, rules: bool) -> ConsolidationRules:
+    return ConsolidationRules(
+        draw(st.sampled_from((0.0, 0.1, 1.0))),
+        spot_types=draw(st.sampled_from((1, 2, 15))),
+        most_bought=draw(st.sampled_from((None, None, 1, 2))) if rules else None,
     )
 
 

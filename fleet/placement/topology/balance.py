@@ -60,6 +60,7 @@ class _Balance:
     profile: TopologyProfile
 
     def found(self, levels: list[LevelCounts]) -> BalancedDomains | None:
+        """Returns the most even spread over the fewest sibling domains; None where none holds all pods."""
         best = self._best_siblings(levels)
         if best is None:
             return None

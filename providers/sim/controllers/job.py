@@ -54,6 +54,7 @@ class _JobQueue(WorkQueue[Key]):
         self._idle: dict[Key, float] = {}
 
     def at(self, key: Key, instant_s: float | None) -> None:
+        """Look at the key at that instant, unless it is to be looked at earlier; None changes nothing."""
         if instant_s is not None and instant_s < self._timers.get(key, inf):
             super().at(key, instant_s)
 

@@ -102,6 +102,7 @@ class _Run:
 
     @property
     def ends_at(self) -> float:
+        """When the container ends by itself."""
         return self.starts_at + self.script.run_s
 
 

@@ -22,6 +22,7 @@ class _Index:
         self._buckets: dict[Hashable, dict[Key, Obj]] = {}
 
     def replace(self, key: Key, old: Obj | None, new: Obj | None) -> None:
+        """The object of this key was `old` (None: not there) and is `new` (None: gone)."""
         values = tuple(self._keying(new)) if new is not None else ()
         if old is not None:
             for value in self._keying(old):
@@ -37,6 +38,7 @@ class _Index:
             del self._buckets[value]
 
     def get(self, value: Hashable) -> list[Obj]:
+        """The objects with this value, in order of their keys."""
         bucket = self._buckets.get(value)
         return [bucket[key] for key in sorted(bucket)] if bucket else []
 

@@ -57,9 +57,11 @@ class _TenNet:
         self._left = (1 << 24) - 8
 
     def free(self) -> int:
+        """How many addresses are left."""
         return self._left
 
     def take(self) -> str:
+        """The next address."""
         self._left -= 1
         number = next(self._next)
         return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

@@ -40,14 +40,17 @@ class _Handler(WSGIRequestHandler):  # type: ignore[misc]
     protocol_version = "HTTP/1.1"
 
     def setup(self) -> None:
+        """A connection has come: it may be cut by its server."""
         super().setup()
         self.server.connections.add(self.connection)
 
     def finish(self) -> None:
+        """The connection has ended."""
         self.server.connections.discard(self.connection)
         super().finish()
 
     def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        """The caller has gone: nothing to tell of."""
         del error, environ
         self.close_connection = True
 
@@ -232,9 +235,11 @@ class _Ticker:
         account.on_agenda(self._news.set)
 
     def start(self) -> None:
+        """Begin to step the account."""
         self._thread.start()
 
     def stop(self) -> None:
+        """Step it no more; returns when the thread has ended."""
         self._stopping = True
         self._news.set()
         if self._thread.is_alive():

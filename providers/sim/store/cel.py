@@ -81,20 +81,24 @@ class _Parser:
 
     @property
     def token(self) -> str:
+        """The next token, which stays; empty at the end."""
         return self._tokens[0] if self._tokens else ""
 
     def take(self, expected: str = "") -> str:
+        """The next token, taken off; SyntaxError at the end, or where another one is expected."""
         if not self._tokens or (expected and self._tokens[0] != expected):
             raise SyntaxError(f"{expected or 'more'} is missing before {' '.join(self._tokens[:5])!r}")
         return self._tokens.pop(0)
 
     def skips(self, token: str) -> bool:
+        """Whether the next token is that one, which is then taken off."""
         if self.token == token:
             self._tokens.pop(0)
             return True
         return False
 
     def expression(self) -> Eval:
+        """A whole expression; the conditional operator binds least."""
         condition = self._either()
         if not self.skips("?"):
             return condition
