@@ -186,6 +186,8 @@ class Mirror:
             gang_pods=self.pod_index.gang_pods,
             job_pods=self.pod_index.job_pods,
             node_pods=self.pod_index.node_pods,
+            daemon_pods=self.pod_index.daemon_pods,
+            repelling_pods=self.pod_index.repelling_pods,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),
             claims=self.claims.view,

@@ -26,8 +26,6 @@ ONE_ENGINE = (
     "One engine for every pod: ordinary pods served, every constraint honoured, and the facts answered by what runs"
 )
 KEPT: dict[Key, str] = {
-    ("fleet.snapshot.constraints", "selected"): ONE_ENGINE,  # placement selects pods
-    ("fleet.snapshot.constraints", "PodHostPort.clashes"): ONE_ENGINE,  # placement keeps ports apart
     ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
     ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them

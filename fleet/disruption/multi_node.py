@@ -29,6 +29,7 @@ from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.plan import Need
+from fleet.placement.pod_filter import pod_filter
 from fleet.reasons import Reason
 from fleet.scheduling.catalog import OfferingCatalog
 from fleet.snapshot import Claim, Gang, Pin, PodSet
@@ -121,6 +122,8 @@ class MultiNodeProblem:
             return False
         if any(pods.wishes or pods.required_topology not in _PLANNED for pods in gang.pod_sets):
             return False
+        if any(pod_filter(self.state.neighbours, pods) is not None for pods in gang.pod_sets):
+            return False  # the plan knows nothing of other pods, ports and volumes; one machine at a time does
         return all(pin.node in self.state.slots for pin in gang.pins)
 
     def problem(self) -> ConsolidationProblem:

@@ -110,7 +110,7 @@ class SchedulingSimulation:
     def _take_places(self, gang: Gang, plan: PlacementPlan) -> None:
         for each in plan.assignments:
             if (slot := self.state.slots.get(each.slot.name)) is not None:
-                self.state.take(slot, gang.pod_set(each.pod_set).requests, each.count)
+                self.state.place(slot, gang.pod_set(each.pod_set), each.count)
 
     def _close(self, claim: str) -> None:
         if claim in self._of_claim:
@@ -144,7 +144,7 @@ class SchedulingSimulation:
                 for pin in seated(self.snapshot, gang).pins:
                     slot = self._of_claim.get(pin.claim) if pin.claim else self.state.slots.get(pin.node)
                     if slot is not None:
-                        self.state.take(slot, gang.pod_set(pin.pod_set).requests, -pin.count)
+                        self.state.place(slot, gang.pod_set(pin.pod_set), -pin.count)
                         lifted.add(slot.claim)
             for claim in sorted((lifted & self._closed) | set(claims)):
                 self._close(claim)

@@ -89,6 +89,18 @@ class CandidateOfferings:
             self._ranked[missing, whole] = self._rank(missing, missing if whole else 1)
         return self._ranked[missing, whole]
 
+    def all(self) -> Iterator[CandidateOffering]:
+        """Every candidate, by pool."""
+        return (candidate for _, candidates in self.pools for candidate in candidates)
+
+    def narrowed(self, to: Callable[[Offering], bool], most: int) -> "CandidateOfferings":
+        """Those among them that `to` admits, with at most so many pods on one machine."""
+        pools = tuple(
+            (pool, tuple(it._replace(fits=min(it.fits, most)) for it in candidates if to(it.offering)))
+            for pool, candidates in self.pools
+        )
+        return CandidateOfferings(pools, self.seen, self.too_short)
+
     def _rank(self, missing: int, least: int) -> RankedOfferings:
         usable: list[CandidateOffering] = []
         inflexible: set[str] = set()

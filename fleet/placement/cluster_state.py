@@ -10,6 +10,8 @@ from math import inf
 from typing import Any
 
 from fleet.offerings.offerings import Offering
+from fleet.placement.neighbours import Neighbours, PodLike
+from fleet.snapshot import PodSet
 from model.kinds import Taint
 from model.quantity import Resources
 
@@ -90,6 +92,8 @@ class _PodsPut:
     count: int
     before: object
     """What the slot was last changed by until then."""
+    pods: PodLike | None = None
+    """Whose pods these are; None = of nobody that constraints look at."""
 
 
 @dataclass(slots=True)
@@ -100,6 +104,8 @@ class ClusterState:
     """
 
     slots: dict[str, NodeSlot] = field(default_factory=dict)
+    neighbours: Neighbours = field(default_factory=Neighbours, repr=False)
+    """Which pods stand where, for those who ask it."""
     indexes: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     """What `fleet.placement.free_capacity` has counted, by class of pods; it alone reads and writes this."""
     _log: list[_PodsPut | NodeSlot] = field(default_factory=list)
@@ -108,6 +114,10 @@ class ClusterState:
     _unlogged: int = 0
     """Changes that `undo` knows nothing of."""
     _epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for slot in self.slots.values():
+            self.neighbours.add_place(slot)
 
     def touched(self, since: ChangePosition) -> list[NodeSlot] | None:
         """Slots that came, went or changed since a position, perhaps more than once; None when it is too long ago."""
@@ -129,15 +139,22 @@ class ClusterState:
         if slot.name in self.slots:
             raise ValueError(f"slot {slot.name} is there already")
         self.slots[slot.name] = slot
+        self.neighbours.add_place(slot)
         self._log.append(slot)
         self._touch(slot)
 
-    def take(self, slot: NodeSlot, requests: Resources, count: int) -> None:
-        """Puts `count` pods on a slot (undoable). A negative count takes pods off."""
+    def take(self, slot: NodeSlot, requests: Resources, count: int, pods: PodLike | None = None) -> None:
+        """Puts `count` pods on a slot (undoable). A negative count takes pods off. `pods` says whose they are."""
         _change(slot, requests, count)
-        slot.changed = taken = _PodsPut(slot, requests, count, slot.changed)
+        slot.changed = taken = _PodsPut(slot, requests, count, slot.changed, pods)
+        if pods is not None:
+            self.neighbours.put(pods, slot, count)
         self._log.append(taken)
         self._touch(slot)
+
+    def place(self, slot: NodeSlot, pod_set: PodSet, count: int) -> None:
+        """Puts `count` pods of a set on a slot (undoable). A negative count takes pods off."""
+        self.take(slot, pod_set.requests, count, pod_set)
 
     def rename(self, slot: NodeSlot, name: str) -> None:
         """Gives a slot that stays for good a name of its own, so that the next what-if may use the old one."""
@@ -177,10 +194,13 @@ class ClusterState:
             entry = self._log.pop()
             if isinstance(entry, NodeSlot):
                 del self.slots[entry.name]
+                self.neighbours.drop_place(entry)
                 self._touch(entry)
             else:
                 _change(entry.slot, entry.requests, -entry.count)
                 entry.slot.changed = entry.before
+                if entry.pods is not None:
+                    self.neighbours.put(entry.pods, entry.slot, -entry.count)
                 self._touch(entry.slot)
 
 

@@ -132,9 +132,15 @@ def assign(
     assignments = []
     parts = among.buckets() if isinstance(among, FreeCapacity) else (SlotBuckets.of(among, pod_set.requests),)
     for slot, taken in fewest_slots(parts, count):
-        state.take(slot, pod_set.requests, taken)
+        state.place(slot, pod_set, taken)
         assignments.append(NodeAssignment(pod_set.name, slot, taken))
     return assignments
+
+
+def best_first(parts: Sequence[FreeCapacity]) -> Iterator[NodeSlot]:
+    """Yields the slots for one pod: part by part, those where it costs least first. Nothing may change meanwhile."""
+    for part in parts:
+        yield from _best(part.buckets(), 1)
 
 
 def fewest_slots(parts: Sequence["SlotBuckets"], count: int) -> list[tuple[NodeSlot, int]]:

@@ -12,10 +12,12 @@ from fleet.offerings.offerings import node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
+from fleet.placement.domains import ClosedNode, Place
+from fleet.placement.neighbours import Neighbours
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
@@ -52,7 +54,9 @@ def build_cluster_state(
     machines of a capacity block have to be left; `leaving` are the claims of machines that are to be replaced.
     """
     owner = claims_by_node(snapshot)
-    state = ClusterState()
+    closed: dict[str, Place] = {}
+    slots: dict[str, NodeSlot] = {}
+    state = ClusterState(slots, neighbours=_neighbours(snapshot, slots, closed))
     by_claim: dict[str, NodeSlot] = {}
     for name in sorted(snapshot.nodes):
         node, claim = snapshot.nodes[name], owner.get(name)
@@ -64,6 +68,9 @@ def build_cluster_state(
             state.add(slot)
             if claim is not None:
                 by_claim[claim.name] = slot
+        else:
+            closed[name] = ClosedNode(name, node.labels, node.taints)
+            state.neighbours.add_place(closed[name])
     for slot in coming:
         state.add(slot)
         by_claim[slot.claim] = slot
@@ -71,8 +78,32 @@ def build_cluster_state(
         for pin in seated(snapshot, gang).pins:
             standing = by_claim.get(pin.claim) if pin.claim else state.slots.get(pin.node)
             if standing is not None:
-                state.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)
+                state.place(standing, gang.pod_set(pin.pod_set), pin.count)
     return state
+
+
+def _neighbours(snapshot: Snapshot, state: Mapping[str, NodeSlot], closed: Mapping[str, Place]) -> Neighbours:
+    """Who stands where besides gangs on usable machines, which are put there by their pins."""
+
+    def where(node: str, pod: Pod) -> Place | None:
+        if node in closed:
+            return closed[node]
+        return None if pod.workload else state.get(node)
+
+    def found(*tables: Mapping[str, tuple[Pod, ...]]) -> Iterator[tuple[Pod, Place, bool]]:
+        for table in tables:
+            for node, pods in table.items():
+                for pod in pods:
+                    if (place := where(node, pod)) is not None:
+                        yield pod, place, pod.deleting
+
+    def standing() -> Iterator[tuple[Pod, Place, bool]]:
+        return found(snapshot.node_pods, snapshot.daemon_pods)
+
+    def repelling() -> Iterator[tuple[Pod, Place, bool]]:
+        return found(snapshot.repelling_pods)
+
+    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling)
 
 
 def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:

@@ -21,7 +21,7 @@ from fleet.placement.free_capacity import SlotCost
 from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import binding_of
 from fleet.snapshot import Gang, GangState
-from fleet.snapshot.affinity import requirements_of
+from fleet.snapshot.affinity import selects_any
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -98,7 +98,7 @@ class SchedulingConstraints:
         """Whether selector and affinity admit a node with these labels."""
         if any(carried.get(key) != value for key, value in self.node_selector):
             return False
-        return not self.affinity or any(requirements_of(terms).matches(carried) for terms in self.affinity)
+        return selects_any(self.affinity, carried)
 
 
 RequestMix = Mapping[tuple[SchedulingConstraints, PodRequests], int]

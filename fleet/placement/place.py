@@ -7,15 +7,24 @@ zone, and prefer (capacity type by the pool's order, weight of the pool, expecte
 `CreateFleet` is attempted, because a shortage removes an offering and the next call finds the next best.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity, CandidateOffering, PurchaseObstacles
+from fleet.placement.buyable_capacity import (
+    DIGITS,
+    BuyableCapacity,
+    CandidateOffering,
+    CandidateOfferings,
+    PurchaseObstacles,
+)
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
+from fleet.placement.constrained import ConstrainedPods
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
+from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
@@ -76,6 +85,7 @@ def _place_within_zones(
 ) -> PlacementPlan | Refusal:
     """The best plan where only zones and hosts may be shared on what is bought: the best attempt, made once more."""
     ordered = sorted(needs, key=_hardest_first)
+    ordered.sort(key=lambda need: _looks_for_others(need.pod_set))
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
 
     def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
@@ -108,6 +118,12 @@ def _hardest_first(need: Need) -> tuple[object, ...]:
     requests = need.pod_set.requests
     gpus = sum(gpu_part(requests).values())
     return (not need.charged, -gpus, -requests.get(CPU, 0), -max(requests.values(), default=0), need.pod_set.name)
+
+
+def _looks_for_others(pod_set: PodSet) -> bool:
+    """Whether pods want company that is not of their own set: perhaps of another of the gang, which then goes first."""
+    own = dict(pod_set.labels)
+    return any(not it.means(pod_set.namespace, own, {}) for it in pod_set.constraints.affinity)
 
 
 def _zones_to_try(
@@ -176,9 +192,55 @@ class _ZoneAttempt:
 
     def _place(self, need: Need) -> Refusal | None:
         free = free_capacity(self.state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        if (rules := pod_filter(self.state.neighbours, need.pod_set)) is not None:
+            return self._place_under(rules, need, free)
         if need.pod_set.required_topology in {"", labels.ZONE}:
             return self._place_in_zone(need, free)
         return self._place_in_one_domain(need, free)
+
+    def _place_under(self, rules: PodFilter, need: Need, free: FreeCapacity) -> Refusal | None:
+        """Places pods that ask something of other pods, of ports or of volumes."""
+        buys = self.may_buy and need.charged
+        others = sorted({zone for pool in need.pools for zone in self.capacity.offerings.zones(pool)} - {self.zone})
+        zones = [self.zone, *(others if rules.spreads_over_zones and not self.zone_bound else ())] if buys else []
+
+        together = any(term.topology_key == labels.HOSTNAME for term in need.pod_set.constraints.affinity)
+
+        def choose(able: CandidateOfferings, missing: int) -> PlannedNodeClaims | Refusal:
+            return self._choose_among(able, need, missing, whole=together)
+
+        pods = ConstrainedPods(
+            self.state, self.capacity, self.gang, need, rules, choose, zones, bought_before=len(self.purchases)
+        )
+        parts = [*self._standing(free), free.among(self.gang, standing=False)]
+        label = need.pod_set.required_topology
+        if self._held_to_zone(need):
+            parts = [part.within(labels.ZONE, self.zone) for part in parts]
+        elif label:
+            return self._place_under_in_one_domain(pods, label, parts)
+        return self._taken_over(pods, pods.place(parts))
+
+    def _place_under_in_one_domain(
+        self, pods: ConstrainedPods, label: str, parts: Sequence[FreeCapacity]
+    ) -> Refusal | None:
+        """The same where all pods of the set have to share a domain of what stands."""
+        count, name = pods.need.pod_set.count, pods.need.pod_set.name
+        rooms = Counter[str]()
+        for part in parts:
+            rooms.update(part.totals(label))
+        pods.zones = ()
+        for domain in sorted((it for it in rooms if rooms[it] >= count), key=lambda it: (rooms[it], it)):
+            if pods.place([part.within(label, domain) for part in parts]) is None:
+                return self._taken_over(pods, None)
+        words = (
+            f"{count} pods of {name} need one domain of {label} that their other constraints allow; none has the room"
+        )
+        return Refusal(Reason.TOPOLOGY, words)
+
+    def _taken_over(self, pods: ConstrainedPods, refusal: Refusal | None) -> Refusal | None:
+        self.assignments += pods.assignments
+        self.purchases += pods.purchases
+        return refusal
 
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places all pods in one domain of what stands, else of all machines; one host can be bought."""
@@ -288,7 +350,11 @@ class _ZoneAttempt:
         """
         if not (self.may_buy and need.charged):
             return self._may_not_buy(need, missing)
-        candidates = self.capacity.candidates(need, self.zone)
+        return self._choose_among(self.capacity.candidates(need, self.zone), need, missing, whole=whole)
+
+    def _choose_among(
+        self, candidates: CandidateOfferings, need: Need, missing: int, *, whole: bool
+    ) -> PlannedNodeClaims | Refusal:
         ranking = candidates.ranking(missing, whole=whole)
         obstacles = PurchaseObstacles(need.pod_set, missing, self.zone, candidates.seen, set(ranking.inflexible))
         obstacles.too_short |= candidates.too_short

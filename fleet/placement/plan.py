@@ -1,7 +1,8 @@
 """A gang's needs are asked, and a plan is the answer: where every pod goes and what has to be bought or re-cut."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import NodeAssignment, NodeSlot
@@ -35,6 +36,14 @@ class Need:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", self._kind())
         object.__setattr__(self, "asks", (self.kind, tuple(sorted(self.pod_set.requests.items()))))
+
+    def of(self, pod_set: PodSet) -> "Need":
+        """Returns the need of a gang of the same shape: with the labels of its own pods."""
+        if pod_set.labels is self.pod_set.labels:
+            return self
+        own = copy(self)
+        object.__setattr__(own, "pod_set", replace(self.pod_set, labels=pod_set.labels, namespace=pod_set.namespace))
+        return own
 
     def _kind(self) -> Hashable:
         pod_set = self.pod_set

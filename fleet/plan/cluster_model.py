@@ -32,6 +32,8 @@ TERMINATION_S: Final = 60.0
 """From the order to end a machine until it is known to be terminated: that takes EC2 half a minute, and a listing."""
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
+_POD_TABLES = ("gang_pods", "job_pods", "node_pods", "repelling_pods")
+"""What a snapshot has of a `PodIndex` that counts no DaemonSets."""
 
 
 class ModelTable(Generic[V]):
@@ -112,9 +114,7 @@ class ClusterModel:
         there: dict[str, Any] = {
             "nodes": self.nodes.view,
             "foreign_use": _summed(self._index, self._daemon_use, self._pod_index.foreign_use),
-            "gang_pods": self._pod_index.gang_pods,
-            "job_pods": self._pod_index.job_pods,
-            "node_pods": self._pod_index.node_pods,
+            **{name: getattr(self._pod_index, name) for name in _POD_TABLES},
             "jobs": self.jobs.view,
             "gangs": self.gangs.view,
             "claims": self.claims.view,

@@ -44,6 +44,8 @@ class Workload:
     """Whether it has waited longer than its queue or it itself allows, so that freed capacity is reserved for it."""
     moved: bool = False
     """Whether it is overdue because it was stopped only to be moved: it comes before all others of its queue."""
+    repelled: bool = False
+    """Whether somebody does not want some of its pods near: then their labels decide where they may stand."""
     runs_s: float | None = None
     """Seconds it is expected to run at most; None = unknown."""
     busy: bool = False
@@ -76,12 +78,17 @@ class Workload:
                 self.overdue,
                 self.runs_s,
             )
-            object.__setattr__(self, "_shape", (*parts, *(_shape_of(pod_set) for pod_set in self.pod_sets)))
+            pods = (_shape_of(pod_set, by_labels=self.repelled) for pod_set in self.pod_sets)
+            object.__setattr__(self, "_shape", (*parts, *pods))
         return self._shape
 
 
-def _shape_of(pod_set: PodSet) -> Hashable:
-    """Returns a hashable key of everything in a pod set that a decision depends on."""
+def _shape_of(pod_set: PodSet, *, by_labels: bool) -> Hashable:
+    """Returns a hashable key of everything in a pod set that a decision depends on.
+
+    Labels of jobs differ, so they are part of it only where constraints look at them.
+    """
+    looked_at = by_labels or pod_set.constraints.required
     return (
         pod_set.name,
         pod_set.count,
@@ -91,6 +98,7 @@ def _shape_of(pod_set: PodSet) -> Hashable:
         pod_set.tolerations,
         (pod_set.required_topology, pod_set.preferred_topology, pod_set.any_topology, pod_set.slices, pod_set.group),
         (pod_set.min_count, pod_set.core),
+        (pod_set.namespace, pod_set.labels, pod_set.constraints) if looked_at else None,
     )
 
 

@@ -53,7 +53,7 @@ from fleet.scheduling.queue_order import (
 from fleet.scheduling.sentences import Explainer
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores, parts, together, whole
-from fleet.snapshot.lookups import holders
+from fleet.snapshot.lookups import anti_affinity_terms, holders
 from fleet.snapshot.seats import seated
 from model.fleet import Fleet
 
@@ -181,9 +181,17 @@ class AdmissionPass:
             overdue=moved or overdue(gang, binding, now),
             moved=moved,
             buys=uncut(self.snapshot, gang) is None,
+            repelled=self._repelled(pod_sets or gang.pod_sets),
             runs_s=runs_s(gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
+        )
+
+    def _repelled(self, pod_sets: Iterable[PodSet]) -> bool:
+        """Returns whether the anti-affinity of anybody means pods of these sets."""
+        terms, namespaces = anti_affinity_terms(self.snapshot), self.snapshot.namespaces
+        return bool(terms) and any(
+            term.means(pods.namespace, dict(pods.labels), namespaces) for pods in pod_sets for term in terms
         )
 
     def run(self) -> list[Action]:

@@ -9,6 +9,7 @@ from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
+from fleet.placement.pod_filter import pod_filter
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree
 from fleet.quota.workload import PodSetAssignment, Workload
@@ -46,14 +47,20 @@ class GangPlanner:
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
         if not wishing:
             return place_gang(state, self.capacity, workload.uid, needs)
+        if (tied := next((n for n in needs if pod_filter(state.neighbours, n.pod_set) is not None), None)) is not None:
+            name = tied.pod_set.name
+            message = (
+                f"pods of {name} have a topology request and constraints on other pods, ports or volumes: drop one"
+            )
+            return Refusal(Reason.TOPOLOGY, message)
         flavors = (self.flavors_of(workload, one) for one in given)
         found = self.topology(state).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
         if not isinstance(found, Refusal) and any(s.slot.closes_s <= n.until_s for s in found for n in needs):
             found = Refusal(Reason.TOPOLOGY, "it would run past the end of a capacity block it would be placed on")
         if not isinstance(found, Refusal):
-            requests = {need.pod_set.name: need.pod_set.requests for need in needs}
+            pod_sets = {need.pod_set.name: need.pod_set for need in needs}
             for assigned in found:
-                state.take(assigned.slot, requests[assigned.pod_set], assigned.count)
+                state.place(assigned.slot, pod_sets[assigned.pod_set], assigned.count)
             return PlacementPlan(tuple(found))
         if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
             return found  # the domain of a machine that is not there yet is unknown
@@ -72,7 +79,8 @@ class GangPlanner:
         key = (workload.queue, workload.shape, shape_of(given))
         if key not in self._needs:
             self._needs[key] = list(self._compute_needs(workload, given))
-        return self._needs[key]
+        pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        return [need.of(pod_sets[need.pod_set.name]) for need in self._needs[key]]
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
         """Yields what each pod set needs with the flavors and the count it was given."""

@@ -14,6 +14,7 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
 from fleet.placement.plan import Need, PlannedNodeClaims
+from fleet.placement.pod_filter import pod_filter
 from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from model import labels
@@ -28,7 +29,7 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
 
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
     """
-    gangs = {uid: placed for uid, placed in machines.placed.items() if placed.needs}
+    gangs = {uid: placed for uid, placed in machines.placed.items() if placed.needs and not _tied(machines, placed)}
     planned_claims = [planned for placed in gangs.values() for planned in placed.plan.purchases]
     if not planned_claims:
         return None
@@ -39,6 +40,11 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
         _commit(machines, gangs, found.machines)
     _write_purposes(machines, gangs, names)
     return found.tally
+
+
+def _tied(machines: ClusterBackend, placed: PlacedGang) -> bool:
+    """Returns whether pods of a gang look at other pods, ports or volumes: they stay where they were planned."""
+    return any(pod_filter(machines.state.neighbours, need.pod_set) is not None for need in placed.needs)
 
 
 def _purchase_lines(gangs: Mapping[str, PlacedGang]) -> Iterator[PurchaseLine]:
@@ -86,7 +92,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
     """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
     assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
-    requests = {(uid, it.pod_set.name): it.pod_set.requests for uid, w in gangs.items() for it in w.needs}
+    pod_sets = {(uid, it.pod_set.name): it.pod_set for uid, w in gangs.items() for it in w.needs}
     replaced: dict[str, PlacedGang] = {}
     owned: dict[str, list[SharedMachine]] = {}
     for machine in bought:
@@ -104,7 +110,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
             slot.claim = claim.name
             machines.state.add(slot)
             for member, count in machine.pods.items():
-                machines.state.take(slot, requests[member], count)
+                machines.state.place(slot, pod_sets[member], count)
                 assignments[member.gang].append(NodeAssignment(member.pod_set, slot, count))
         for planned in plan.purchases:
             machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)

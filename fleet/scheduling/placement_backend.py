@@ -14,6 +14,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner, shape_of
 from fleet.scheduling.replacement_plan import plan_replacement
 from fleet.snapshot import Claim, Gang, Pin, PodSet
+from model.quantity import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class _LastPlan:
     given: tuple[PodSetAssignment, ...]
     state: StateVersion
     plan: PlacementPlan
+
+
+_Taken = tuple[NodeSlot, Resources, int, PodSet | None]
+"""Slot, amounts for one pod, pods, and whose."""
 
 
 @dataclass(slots=True)
@@ -68,8 +73,8 @@ class ClusterBackend:
     """Name of a claim -> its slot; built when first asked for."""
     _last_plan: "_LastPlan | None" = None
     """The last plan found that does not change a MIG layout."""
-    _held: dict[str, list[tuple[NodeSlot, dict[str, int], int]]] = field(default_factory=dict)
-    """uid -> (slot, requests of one pod, pods) taken by `hold`."""
+    _held: dict[str, list[_Taken]] = field(default_factory=dict)
+    """uid -> what `hold` has taken."""
 
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
@@ -154,7 +159,7 @@ class ClusterBackend:
 
     def _take_plan(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
         """Takes a plan on the state and deducts its purchases from the limits, as finding it had done."""
-        requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
+        by_name = {pod_set.name: pod_set for pod_set in pod_sets}
         bought = {
             assignment.slot.name: assignment.slot
             for assignment in plan.assignments
@@ -165,7 +170,7 @@ class ClusterBackend:
         for purchase in plan.purchases:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, purchase.count)
         for assignment in plan.assignments:
-            self.state.take(assignment.slot, requests[assignment.pod_set], assignment.count)
+            self.state.place(assignment.slot, by_name[assignment.pod_set], assignment.count)
 
     def _put_replacement(self, holder: AdmittedWorkload) -> None:
         """Takes the places that replace lost pods, for good: plans them once more, on the state that `find` saw."""
@@ -212,11 +217,11 @@ class ClusterBackend:
 
     def shift(self, pins: Iterable[Pin], pod_sets: Iterable[PodSet], sign: int) -> None:
         """Puts pods onto the machines that pins name (`sign` 1), or takes them off (-1)."""
-        requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
+        by_name = {pod_set.name: pod_set for pod_set in pod_sets}
         for pin in pins:
             slot = self._slot(pin.claim, pin.node)
             if slot is not None:
-                self.state.take(slot, requests[pin.pod_set], sign * pin.count)
+                self.state.place(slot, by_name[pin.pod_set], sign * pin.count)
 
     def withhold(self, pins: Iterable[Pin]) -> None:
         """Closes the machines of these pins to every gang."""
@@ -240,17 +245,17 @@ class ClusterBackend:
         What victims still stand on is counted twice meanwhile.
         """
         plan = _as_plan(place)
-        requests = {pod_set.name: dict(pod_set.requests) for pod_set in workload.pod_sets}
-        taken = [
-            (slot, requests[assignment.pod_set], assignment.count)
-            for assignment in plan.assignments
-            if (slot := self.state.slots.get(assignment.slot.name)) is not None
+        by_name = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        taken: list[_Taken] = [
+            (slot, by_name[it.pod_set].requests, it.count, by_name[it.pod_set])
+            for it in plan.assignments
+            if (slot := self.state.slots.get(it.slot.name)) is not None
         ]
-        for slot, amounts, count in taken:
-            self.state.take(slot, amounts, count)
+        for slot, amounts, count, pods in taken:
+            self.state.take(slot, amounts, count, pods)
         for recut in plan.recuts:
             room = self.state.close(recut.slot.name)
-            taken += [(self.state.slots[recut.slot.name], {}, room)] if room else []
+            taken += [(self.state.slots[recut.slot.name], {}, room, None)] if room else []
         for purchase in plan.purchases:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, purchase.count)
         self._held[workload.uid] = taken
@@ -259,8 +264,8 @@ class ClusterBackend:
         """Takes back what `hold` reserved."""
         for purchase in _as_plan(place).purchases:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
-        for slot, amounts, count in reversed(self._held.pop(workload.uid)):
-            self.state.take(slot, amounts, -count)
+        for slot, amounts, count, pods in reversed(self._held.pop(workload.uid)):
+            self.state.take(slot, amounts, -count, pods)
 
 
 class PlanLost(RuntimeError):

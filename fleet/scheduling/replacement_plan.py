@@ -74,9 +74,9 @@ def _on_topology(
     found = planner.topology(state).find_replacements(asked, standing)
     if isinstance(found, Refusal):
         return found
-    requests = {pod_set.name: pod_set.requests for _, pod_set in lost}
+    by_name = {pod_set.name: pod_set for _, pod_set in lost}
     for assignment in found:
-        state.take(assignment.slot, requests[assignment.pod_set], assignment.count)
+        state.place(assignment.slot, by_name[assignment.pod_set], assignment.count)
     return PlacementPlan(tuple(found))
 
 

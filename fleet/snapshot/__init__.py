@@ -76,6 +76,10 @@ class Snapshot:
     """Job uid -> its pods that still exist, of jobs whose pods are held one by one; taken into the gang or not."""
     node_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     """Node -> active pods on it that no DaemonSet owns."""
+    daemon_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Node -> active pods on it that a DaemonSet owns."""
+    repelling_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Node -> active pods on it with required anti-affinity, which keeps others away."""
     jobs: Mapping[str, Job] = field(default_factory=dict)
     """Job uid -> job."""
     gangs: Mapping[str, Gang] = field(default_factory=dict)

@@ -1,10 +1,12 @@
 """Judges whether a pod may stand on a node by labels, affinity and taints, Muster's own among them, not by room."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Taint, Toleration
-from model.requirements import Requirements
+from model.labels import normalize
+from model.requirements import Requirement, Requirements
 
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
@@ -20,12 +22,32 @@ def selects(pod_set: PodSet, labels: Mapping[str, str]) -> bool:
     for key, value in pod_set.node_selector.items():
         if labels.get(key) != value:
             return False
-    alternatives = pod_set.required_affinity
-    return not alternatives or any(requirements_of(terms).matches(labels) for terms in alternatives)
+    return selects_any(pod_set.required_affinity, labels)
+
+
+def selects_any(alternatives: Sequence[tuple[RequirementTerm, ...]], labels: Mapping[str, str]) -> bool:
+    """Returns whether any one of the terms holds on a node with exactly these labels; without any, all nodes do.
+
+    Each requirement of a term is asked by itself, as kube-scheduler does it. Merged as Karpenter does it, `Exists` and
+    `NotIn` on one label would admit a node without the label.
+    """
+    return not alternatives or any(all(_holds(one, labels) for one in terms) for terms in alternatives)
+
+
+def _holds(term: RequirementTerm, labels: Mapping[str, str]) -> bool:
+    requirement, value = _requirement(term), labels.get(term.key)
+    if value is None:
+        value = labels.get(normalize(term.key))
+    return requirement.allows_absent if value is None else requirement.has(value)
+
+
+@lru_cache(maxsize=4096)
+def _requirement(term: RequirementTerm) -> Requirement:
+    return Requirement.of(term.operator, term.values)
 
 
 def requirements_of(terms: tuple[RequirementTerm, ...]) -> Requirements:
-    """Returns terms, all of which must hold, as requirements."""
+    """Returns terms, all of which must hold, as requirements, of which Karpenter asks whether they can meet others."""
     return Requirements.from_terms(terms)
 
 

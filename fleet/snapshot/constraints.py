@@ -36,6 +36,14 @@ class PodAffinityTerm:
     namespace_selector: PodSelector | None = None
     """Selects further namespaces by their labels; None selects none."""
 
+    def means(self, namespace: str, labels: Mapping[str, str], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """Returns whether it is about pods of a namespace with these labels. `namespaces` gives their labels."""
+        if namespace not in self.namespaces:
+            chosen = self.namespace_selector
+            if chosen is None or not selected(chosen, namespaces.get(namespace, {})):
+                return False
+        return self.selector is not None and selected(self.selector, labels)
+
 
 class PreferredPods(NamedTuple):
     """`PreferredPods` are pods that a pod would like to stand beside, or far from where the weight is negative."""

@@ -31,6 +31,8 @@ class PodSet:
     required_affinity: tuple[tuple[RequirementTerm, ...], ...] = ()
     """Required node affinity: any one of the terms must hold, each a conjunction; empty = no constraint."""
     tolerations: tuple[Toleration, ...] = ()
+    namespace: str = ""
+    """Of its pods."""
     labels: PodLabels = ()
     """Labels of its pods, which selectors of constraints look at."""
     constraints: PodConstraints = UNCONSTRAINED

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from fleet.snapshot import Claim, Gang, Instance, Node, Snapshot
+from fleet.snapshot import Claim, Gang, Instance, Node, Pod, Snapshot
+from fleet.snapshot.constraints import PodAffinityTerm
 from model import labels
 from model.index import Index, derived
 
@@ -25,6 +26,21 @@ def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
 @derived()
 def _nodes_by_instance(_index: Index, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
     return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
+
+
+def anti_affinity_terms(snapshot: Snapshot) -> Sequence[PodAffinityTerm]:
+    """Returns the required anti-affinity of all pods that stand and of all gangs: whom it means is kept away."""
+    return _anti_affinity_terms(snapshot.index, snapshot.gangs, snapshot.repelling_pods)
+
+
+@derived(steady=True)
+def _anti_affinity_terms(
+    _index: Index, gangs: Mapping[str, Gang], repelling: Mapping[str, tuple[Pod, ...]]
+) -> Sequence[PodAffinityTerm]:
+    stated = (pod_set.constraints for gang in gangs.values() for pod_set in gang.pod_sets)
+    found = {it for it in stated if it.anti_affinity}
+    found |= {pod.constraints for pods in repelling.values() for pod in pods}
+    return tuple({term: None for constraints in found for term in constraints.anti_affinity})
 
 
 def node_of(snapshot: Snapshot, claim: Claim) -> Node | None:

@@ -17,6 +17,8 @@ class PodIndex:
         self.node_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.gang_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.job_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.daemon_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.repelling_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.foreign_use: Mapping[str, Resources] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._by_gang: dict[str, dict[str, Pod]] = {}
@@ -45,17 +47,23 @@ class PodIndex:
         """Brings the views up to date; one in which nothing has changed stays the same object."""
         gang_pods: dict[str, tuple[Pod, ...]] = {}
         node_pods: dict[str, tuple[Pod, ...]] = {}
+        daemon_pods: dict[str, tuple[Pod, ...]] = {}
+        repelling: dict[str, tuple[Pod, ...]] = {}
         foreign_use: dict[str, Resources] = {}
         for gang in self._dirty_gangs:
             gang_pods[gang] = tuple(_sorted(self._by_gang, gang))
         for node in self._dirty_nodes:
             active = [pod for pod in _sorted(self._by_node, node) if pod.active]
             node_pods[node] = tuple(pod for pod in active if not pod.daemon)
+            daemon_pods[node] = tuple(pod for pod in active if pod.daemon)
+            repelling[node] = tuple(pod for pod in active if pod.constraints.anti_affinity)
             foreign_use[node] = _total([pod for pod in active if not pod.workload])
         job_pods = {uid: tuple(_sorted(self._by_job, uid)) for uid in self._dirty_jobs}
         self.gang_pods = _updated(self.gang_pods, gang_pods)
         self.job_pods = _updated(self.job_pods, job_pods)
         self.node_pods = _updated(self.node_pods, node_pods)
+        self.daemon_pods = _updated(self.daemon_pods, daemon_pods)
+        self.repelling_pods = _updated(self.repelling_pods, repelling)
         self.foreign_use = _updated(self.foreign_use, foreign_use)
         self._dirty_gangs.clear()
         self._dirty_jobs.clear()

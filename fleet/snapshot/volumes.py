@@ -29,6 +29,8 @@ class VolumeClaim:
     selector: PodSelector | None = None
     """Selects among volumes; None = any."""
     deleting: bool = False
+    lost: bool = False
+    """Whether the volume it had is gone (phase `Lost`)."""
     selected_node: str = ""
     """Node for which a provisioner was asked to make its volume."""
 

@@ -43,8 +43,23 @@ def test_the_copied_rows_are_of_every_family_and_each_is_there_once() -> None:
 
 
 def test_every_row_of_the_scheduler() -> None:
-    results = SUITE.run([shared_path("conformance/kubernetes/scheduler.jsonl")])
-    assert [text for result in results for text in wrong(result)] == []
+    """Both the simulated scheduler and the agent's placement."""
+    results = list(SUITE.run([shared_path("conformance/kubernetes/scheduler.jsonl")]))
+    simulated = [result for result in results if (result.case or {})["kind"] == "scheduler"]
+    assert [text for result in simulated for text in wrong(result)] == []
+    assert [f"{it.id}: {it.got} {it.note}" for it in results if not it.passed] == []
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in ROWS])
+def test_copied_by_the_agents_placement(case: dict[str, Any]) -> None:
+    result = ran("placement", case)
+    assert result.passed, f"{result.got} {result.note}"
+
+
+@pytest.mark.parametrize("change", [{"feasible": []}, {"why": {"x": "because"}}, {"refused": {"status": 422}}])
+def test_a_row_that_the_placement_answers_otherwise_fails(change: dict[str, Any]) -> None:
+    assert ran("placement", row("tol")).passed
+    assert not ran("placement", {**row("tol"), **change}).passed
 
 
 # -- the comparison finds what is wrong -------------------------------------------------------------------------------
@@ -95,9 +110,6 @@ def test_a_file_without_an_adapter_fails(tmp_path: Path, capsys: pytest.CaptureF
 def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kubernetes", str(COPIED)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said[:-1]] == [
-        "family",
-        *dict.fromkeys(r["id"].split("-")[0] for r in ROWS),
-        "all",
-    ]
-    assert said[-1] == f"{len(ROWS)} passed, 0 failed"
+    table = ["family", *dict.fromkeys(r["id"].split("-")[0] for r in ROWS), "all"]
+    assert [line.split()[0] for line in said[:-1]] == ["scheduler:", *table, "placement:", *table]
+    assert said[-1] == f"{2 * len(ROWS)} passed, 0 failed"

@@ -51,7 +51,7 @@ def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, Ch
         *_rooms(plan, wanted, machines),
         *_fits(plan, wanted, machines, gang),
         *_domains(plan, wanted, machines),
-        *_purchases(plan),
+        *_purchases(plan, wanted),
     ]
 
 
@@ -158,10 +158,12 @@ def _domains(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[
     return found
 
 
-def _purchases(plan: PlacementPlan) -> list[str]:
+def _purchases(plan: PlacementPlan, wanted: Mapping[str, Need]) -> list[str]:
     found = []
     zones = {lot.offering.offer.zone for lot in plan.purchases}
-    if len(zones) > 1:
+    asked = [it.pod_set.constraints for it in wanted.values()]
+    apart = any(it.topology_key == labels.ZONE for one in asked for it in (*one.spread, *one.anti_affinity))
+    if len(zones) > 1 and not apart:
         found.append(f"bought in {sorted(zones)}")
     if any(lot.count < 1 for lot in plan.purchases):
         found.append("an empty lot")

@@ -56,6 +56,7 @@ from fleet.snapshot import (
     Resolutions,
     Snapshot,
 )
+from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model import labels
 from model.fleet import Fleet
 from model.kinds import CapacityType
@@ -94,6 +95,7 @@ class World:
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
     interruptions: dict[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
+    volumes: Volumes = NO_VOLUMES
     outlook: Outlook = field(default_factory=Outlook)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
@@ -179,6 +181,8 @@ class World:
         """What a decider sees."""
         active = [pod for _, pod in sorted(self.pods.items()) if pod.active]
         on_node: dict[str, tuple[Pod, ...]] = {}
+        daemons: dict[str, tuple[Pod, ...]] = {}
+        repelling: dict[str, tuple[Pod, ...]] = {}
         foreign: dict[str, Resources] = {}
         of_gang: dict[str, tuple[Pod, ...]] = {}
         for _, pod in sorted(self.pods.items()):
@@ -186,6 +190,10 @@ class World:
                 key = f"{pod.namespace}/{pod.workload}"
                 of_gang[key] = (*of_gang.get(key, ()), pod)
         for pod in active:
+            if pod.node and pod.daemon:
+                daemons[pod.node] = (*daemons.get(pod.node, ()), pod)
+            if pod.node and pod.constraints.anti_affinity:
+                repelling[pod.node] = (*repelling.get(pod.node, ()), pod)
             if pod.node and not pod.daemon:
                 on_node[pod.node] = (*on_node.get(pod.node, ()), pod)
             if pod.node and not pod.workload:
@@ -196,6 +204,9 @@ class World:
             foreign_use=foreign,
             gang_pods=of_gang,
             node_pods=on_node,
+            daemon_pods=daemons,
+            volumes=self.volumes,
+            repelling_pods=repelling,
             jobs=dict(self.jobs),
             gangs=dict(self.gangs),
             claims=dict(self.claims),

@@ -12,6 +12,8 @@ from msgspec import Raw, Struct
 from model.quantity import Resources, canonical_resources
 
 NO_RESOURCES: Resources = {}
+_POD_LEVEL = frozenset({"cpu", "memory"})
+_HUGE_PAGES = "hugepages-"
 Container = tuple[bool, bytes]
 """(is a sidecar, JSON of its `resources`)."""
 
@@ -57,7 +59,7 @@ def pod_requests(
     """What a pod takes on a node (`k8s.io/component-helpers/resource` PodRequests).
 
     The larger of all containers with all sidecars together and, for each init container, itself with the sidecars
-    started before it; cpu and memory given for the whole pod replace that; plus the overhead of its runtime class.
+    started before it; what is given for the whole pod replaces that; plus the overhead of its runtime class.
     """
     sidecars: dict[str, int] = {}
     start: dict[str, int] = {}
@@ -72,9 +74,23 @@ def pod_requests(
     for text in containers:
         _add(total, container_requests(text))
     _raise_to(total, start)
-    total.update(container_requests(pod_level))
+    total.update(_of_whole_pod(pod_level, total))
     _add(total, resource_list(overhead))
     return {name: amount for name, amount in total.items() if amount}
+
+
+def _of_whole_pod(text: bytes, of_containers: Resources) -> Resources:
+    """Requests of the whole pod. A limit counts where no container requests any of it, and of huge pages always.
+
+    (`SetDefaults_Pod`, KEP-2837)
+    """
+    if not text:
+        return NO_RESOURCES
+    found = _requirements.decode(text)
+    limits = canonical_resources(found.limits or {}).items()
+    asked = {name: amount for name, amount in limits if name not in of_containers or name.startswith(_HUGE_PAGES)}
+    asked |= canonical_resources(found.requests or {})
+    return {name: amount for name, amount in asked.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
 
 
 def _add(into: dict[str, int], amounts: Resources) -> None:

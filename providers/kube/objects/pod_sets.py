@@ -83,6 +83,7 @@ def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
         node_selector=found.node_selector or EMPTY,
         required_affinity=tuple(_conjunction(terms) for terms in found.required_affinity or ()),
         tolerations=tolerations_of(found.tolerations),
+        namespace=intern(namespace),
         labels=_labels(tuple((found.labels or {}).items())),
         constraints=constraints_from(found, namespace),
         runtime_class=found.runtime_class_name,

@@ -109,6 +109,7 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
         node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
         required_affinity=read.required_nodes,
         tolerations=_users(spec.tolerations, additions.get(name)),
+        namespace=intern(origin.namespace),
         labels=labels,
         constraints=constraints_of(spec, read),
         runtime_class="" if origin.made else spec.runtime_class_name or "",

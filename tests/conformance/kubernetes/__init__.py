@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.conformance.cases import Case, Result, lines_of, run_case
-from tests.conformance.kubernetes import apiserver, job_controller, kubectl, scheduler
+from tests.conformance.kubernetes import apiserver, job_controller, kubectl, placement, scheduler
 
 
 class Adapter(Protocol):
@@ -52,8 +52,15 @@ class SteppedAdapter(Protocol):
 
 STEPPED: Mapping[str, SteppedAdapter] = {"apiserver": apiserver}
 """As `ADAPTERS`, for rows of steps."""
-ADAPTERS: Mapping[str, Adapter] = {"scheduler": scheduler, "kubectl": kubectl, "job_controller": job_controller}
-"""Stem of a file's name -> what runs its rows. A file that is not here fails, row by row."""
+ADAPTERS: Mapping[str, Adapter] = {
+    "scheduler": scheduler,
+    "placement": placement,
+    "kubectl": kubectl,
+    "job_controller": job_controller,
+}
+"""Kind of rows -> what runs them: the stem of their file's name. A file that is not here fails, row by row."""
+ALSO: Mapping[str, str] = {"scheduler": "placement"}
+"""Rows of a file -> who answers them as well: what the simulated scheduler finds, the agent's placement finds too."""
 
 
 class _Kubernetes:
@@ -66,12 +73,14 @@ class _Kubernetes:
                         yield from stepped.played(case)
                     else:
                         yield ran(path.stem, case)
+                        if path.stem in ALSO:
+                            yield ran(ALSO[path.stem], case)
 
     def summary(self, results: Sequence[Result]) -> list[str]:
         lines = []
         for kind, adapter in [*ADAPTERS.items(), *STEPPED.items()]:
             mine = [result for result in results if (result.case or {}).get("kind") == kind]
-            lines += adapter.table(mine) if mine else []
+            lines += [f"{kind}:", *adapter.table(mine)] if mine else []
         return lines
 
 

@@ -24,7 +24,7 @@ _PROBED = "pod affinity terms conflict"
 
 def run(case: Case) -> Obj:
     """What the scheduler finds and does, in the words of the row."""
-    world = _World()
+    world = RecordedWorld()
     world.fill(case)
     try:
         pod = world.create("Pod", case["pod"])
@@ -87,7 +87,7 @@ def _marks(result: Result) -> Counter[str]:
     return marks
 
 
-class _World:
+class RecordedWorld:
     """An API server with the controllers that the recorded one had, as far as they decide about a place."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _World:
             self.create("Node", {**node, "spec": {**node["spec"], "taints": taints}})
         for pod in case["pods"]:
             self._bound(pod)
-        self._settle_volumes()
+        self.settle_volumes()
 
     def _namespace(self, name: str, labels: Mapping[str, str]) -> None:
         resource = self.store.resource("Namespace")
@@ -143,14 +143,14 @@ class _World:
 
     def schedule(self, pod: Obj) -> Obj:
         """Ask the filters, then let the scheduler act until nothing moves."""
-        self._settle_volumes()
+        self.settle_volumes()
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         self._cluster.sync()
         found = self._scheduler.diagnosis(pod)
         for _ in range(_ROUNDS):
             before = self.store.resource_version
             self._scheduler.step(self._clock.now())
-            self._settle_volumes()
+            self.settle_volumes()
             if self.store.resource_version == before:
                 break
         pod = self.store.get(self.store.resource("Pod"), name, namespace)
@@ -166,7 +166,7 @@ class _World:
             "message": said.get("message") if refused else None,
         }
 
-    def _settle_volumes(self) -> None:
+    def settle_volumes(self) -> None:
         for _ in range(_ROUNDS):
             before = self.store.resource_version
             self._volumes.step(self._clock.now())

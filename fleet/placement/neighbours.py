@@ -1,0 +1,142 @@
+"""Neighbours are the pods that stand where, in classes of equal pods; what-ifs change and undo them like what is free.
+
+Nothing is counted before some pod asks for it, and then by the domains that it names (`fleet.placement.domains`).
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Protocol
+
+from fleet.placement.domains import DomainCounts, EqualPods, Place, add
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodLabels
+from fleet.snapshot.volumes import NO_VOLUMES, Volumes
+
+
+class PodLike(Protocol):
+    """A `PodLike` is a pod or a pod set, as far as others ask about it."""
+
+    @property
+    def namespace(self) -> str: ...  # noqa: D102
+    @property
+    def labels(self) -> PodLabels: ...  # noqa: D102
+    @property
+    def constraints(self) -> PodConstraints: ...  # noqa: D102
+
+
+Standing = Callable[[], Iterable[tuple[PodLike, Place, bool]]]
+"""Yields pods, where each stands, and whether it is being deleted."""
+
+
+def nobody() -> Iterable[tuple[PodLike, Place, bool]]:
+    """Nobody stands anywhere."""
+    return ()
+
+
+class Neighbours:
+    """Counts who stands where. What stood there from the beginning is only looked through when it is asked for."""
+
+    def __init__(
+        self,
+        namespaces: Mapping[str, Mapping[str, str]] | None = None,
+        volumes: Volumes = NO_VOLUMES,
+        standing: Standing = nobody,
+        repelling: Standing = nobody,
+        closed: Iterable[Place] = (),
+    ) -> None:
+        """`standing` are all pods of the beginning, `repelling` those of them with required anti-affinity."""
+        self.volumes = volumes
+        self._namespaces = namespaces or {}
+        self._beginning = {True: repelling, False: standing}
+        self._where: dict[EqualPods, dict[Place, int]] = {}
+        self._kinds: dict[Hashable, EqualPods] = {}
+        self._known: dict[tuple[str, int, int, bool], tuple[PodLike, EqualPods]] = {}
+        self._counts: dict[Hashable, DomainCounts] = {}
+        self._places: dict[Place, None] = dict.fromkeys(closed)
+        self._repelling: dict[EqualPods, None] = {}
+        self._mounting: dict[EqualPods, None] = {}
+
+    # -- what changes -------------------------------------------------------------------------------------------------
+
+    def put(self, pods: PodLike, place: Place, count: int, *, leaving: bool = False) -> None:
+        """Puts so many pods on a place, or takes them off (less than 0)."""
+        self._put(self.kind_of(pods, leaving=leaving), place, count)
+
+    def _put(self, kind: EqualPods, place: Place, count: int) -> None:
+        where = self._where.get(kind)
+        if where is None:
+            where = self._where[kind] = {}
+            if kind.constraints.anti_affinity:
+                self._repelling[kind] = None
+            if kind.constraints.claims or kind.constraints.ephemeral:
+                self._mounting[kind] = None
+        add(where, place, count)
+        for counts in self._counts.values():
+            counts.note(kind, place, count)
+
+    def add_place(self, place: Place) -> None:
+        """Notes a place that has come."""
+        self._places[place] = None
+        for counts in self._counts.values():
+            counts.note_place(place, 1)
+
+    def drop_place(self, place: Place) -> None:
+        """Notes that a place is gone."""
+        del self._places[place]
+        for counts in self._counts.values():
+            counts.note_place(place, -1)
+
+    def kind_of(self, pods: PodLike, *, leaving: bool = False) -> EqualPods:
+        """Returns the class of a pod, or of the pods of a set."""
+        asked = pods.namespace, id(pods.labels), id(pods.constraints), leaving
+        known = self._known.get(asked)
+        if known is None:  # to compare what they ask is dear; the pod is kept, so that an identity is not taken over
+            same = pods.namespace, pods.labels, pods.constraints, leaving
+            if same not in self._kinds:
+                self._kinds[same] = EqualPods(pods.namespace, dict(pods.labels), pods.constraints, leaving)
+            known = self._known[asked] = pods, self._kinds[same]
+        return known[1]
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+
+    def counts(
+        self,
+        asked: Hashable,
+        key: str,
+        means: Callable[[EqualPods], bool],
+        includes: Callable[[Place], bool] | None = None,
+    ) -> DomainCounts:
+        """Returns the pods in each domain of a label; `asked` is equal for those that mean the same."""
+        found = self._counts.get((asked, key))
+        if found is None:
+            self._begin(repelling=False)
+            found = DomainCounts(key, means, includes)
+            for place in self._places:
+                found.note_place(place, 1)
+            for kind, where in self._where.items():
+                for place, count in where.items():
+                    found.note(kind, place, count)
+            self._counts[asked, key] = found
+        return found
+
+    def mounting(self, place: Place) -> Iterable[EqualPods]:
+        """Yields the classes of pods on a place that mount volumes."""
+        self._begin(repelling=False)
+        return (kind for kind in self._mounting if place in self._where[kind])
+
+    def repelling(self) -> Iterable[EqualPods]:
+        """Yields the classes of pods with required anti-affinity, wherever they stand or stood."""
+        self._begin(repelling=True)
+        return tuple(self._repelling)
+
+    def _begin(self, *, repelling: bool) -> None:
+        """Looks through who stood there from the beginning; those who repel others are few and asked for first."""
+        known: Any = self._beginning.pop(True, None)
+        for pods, place, leaving in known() if known else ():
+            self.put(pods, place, 1, leaving=leaving)
+        if not repelling and (everybody := self._beginning.pop(False, None)) is not None:
+            for pods, place, leaving in everybody():
+                if not pods.constraints.anti_affinity:
+                    self.put(pods, place, 1, leaving=leaving)
+
+    def means(self, term: PodAffinityTerm, kind: EqualPods) -> bool:
+        """Returns whether a term is about pods of this class."""
+        return term.means(kind.namespace, kind.labels, self._namespaces)

@@ -1,0 +1,145 @@
+"""Jobs whose pods ask something of other pods, of ports and of volumes run where kube-scheduler lets them.
+
+The simulated scheduler, written apart and held to the recorded worlds, binds every pod: where a place was wrong it
+would stay pending, on machines that are paid for.
+"""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from agent.demo.jobs import Manifest
+from tests.agent.scenes import A, B, Scene, files, gpu_job, pool, queue, simple, team
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def asking(name: str, pods: int, gpus: int = 1, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    """A job of so many pods with the label `app: x`."""
+    manifest = gpu_job(name, pods=pods, gpus=gpus)
+    template = manifest["spec"]["template"]
+    template.setdefault("metadata", {}).setdefault("labels", {}).update(labels or {"app": "x"})
+    template["spec"] |= spec
+    return manifest
+
+
+def term(key: str, app: str = "x") -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+
+
+def apart(key: str = HOST, app: str = "x") -> dict[str, Any]:
+    return {"podAntiAffinity": {REQUIRED: [term(key, app)]}}
+
+
+def together(key: str = ZONE, app: str = "x") -> dict[str, Any]:
+    return {"podAffinity": {REQUIRED: [term(key, app)]}}
+
+
+def spread(key: str = ZONE, skew: int = 1) -> list[dict[str, Any]]:
+    return [{**term(key), "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule"}]
+
+
+def zones(scene: Scene, name: str) -> Counter[str]:
+    """Zone -> pods of a job."""
+    gang = scene.sim.gang(name)
+    assert gang is not None
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in scene.sim.objects("Node")}
+    return Counter(nodes[pin.node] for pin in gang.pins for _ in range(pin.count))
+
+
+def test_two_pods_that_keep_apart_run_on_two_machines() -> None:
+    """One machine would hold both; a real scheduler refuses the second there, and the gang would time out."""
+    scene = Scene(simple())
+    scene.runs(asking("g", 2, affinity=apart()))
+    assert (len(scene.nodes_of("g")), scene.bought()) == (2, 2)
+    scene.settle()
+
+
+def test_pods_are_spread_over_the_zones_in_which_machines_are_bought() -> None:
+    scene = Scene(simple())
+    scene.runs(asking("g", 6, topologySpreadConstraints=spread()))
+    assert (zones(scene, "g"), scene.bought()) == ({A: 3, B: 3}, 2)
+    scene.settle()
+
+
+def test_a_job_follows_another_into_its_zone() -> None:
+    scene = Scene(simple())
+    scene.runs(asking("leader", 1, 8, labels={"app": "leader"}, nodeSelector={ZONE: B}))
+    scene.runs(asking("g", 1, 8, affinity=together(ZONE, "leader")))
+    assert zones(scene, "g") == {B: 1}
+
+
+def test_who_runs_keeps_others_away_that_ask_nothing() -> None:
+    scene = Scene(simple())
+    scene.runs(asking("first", 1, affinity=apart(app="y")))
+    scene.runs(asking("second", 1, labels={"app": "y"}))
+    assert scene.nodes_of("first").isdisjoint(scene.nodes_of("second"))
+    assert scene.bought() == 2
+
+
+def test_a_host_port_is_taken_once_a_machine() -> None:
+    scene = Scene(simple())
+    made = asking("g", 2)
+    made["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    scene.runs(made)
+    assert len(scene.nodes_of("g")) == 2
+
+
+@pytest.mark.parametrize("volume_zone", [A, B])
+def test_a_volume_says_in_which_zone_its_job_runs(volume_zone: str) -> None:
+    scene = Scene(simple())
+    reach = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [volume_zone]}]}
+    scene.sim.submit(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "pv"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteMany"],
+                "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [reach]}},
+            },
+        }
+    )
+    scene.sim.submit(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "t"},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "",
+                "volumeName": "pv",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+    )
+    mount = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    scene.runs(asking("g", 2, 8, volumes=mount))
+    assert zones(scene, "g") == {volume_zone: 2}
+
+
+def test_a_claim_that_is_missing_is_told_and_nothing_is_bought() -> None:
+    scene = Scene(simple())
+    mount = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    scene.sim.submit(asking("g", 1, volumes=mount))
+    scene.sim.advance(120)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, scene.bought()) == ("Pending", 0)
+    assert 'persistentvolumeclaim "data" not found' in gang.message
+
+
+def test_when_a_machine_drifts_its_gang_moves_where_its_constraints_allow() -> None:
+    """Replacements keep pods apart as the first machines did."""
+    scene = Scene(files(pool(), team(), queue()))
+    scene.runs(asking("g", 2, affinity=apart()))
+    drifted = pool(template={"labels": {"made": "anew"}})
+    scene.sim.push(files(drifted, team(), queue()))
+    scene.sim.advance(1800)
+    assert scene.state("g") == "Admitted"
+    assert len(scene.nodes_of("g")) == 2
+    scene.settle()
