@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity, CandidateOfferings
@@ -83,18 +84,20 @@ class ConstrainedPods:
         if not keys:
             yield lambda _slot: True
             return
-        rooms: dict[tuple[object, ...], int] = {}
-        names: dict[tuple[object, ...], str] = {}
-        for slot in _each(parts):
-            if self.rules.obstacle(slot) is None:
-                where = tuple(domain_of(slot, key) for key in keys)
-                rooms[where] = rooms.get(where, 0) + slot.room_for(self.need.pod_set.requests)
-                names.setdefault(where, slot.name)
-        count = self.need.pod_set.count
-        order = sorted(rooms, key=lambda it: (rooms[it] < count, abs(rooms[it] - count), names[it]))
+        rooms, count = self._rooms(parts, keys), self.need.pod_set.count
+        order = sorted(rooms, key=lambda it: (rooms[it] < count, abs(rooms[it] - count)))  # sorting is stable
         for where in order[:_STARTS]:
             yield partial(_is_in, keys, where)
         yield lambda slot: not slot.node and slot.name.startswith("new/")
+
+    def _rooms(self, parts: Sequence[FreeCapacity], keys: Sequence[str]) -> dict[tuple[object, ...], int]:
+        """The domains that are open, in order of their first slot's name, with the pods that fit there."""
+        rooms: dict[tuple[object, ...], int] = {}
+        for slot in sorted(_each(parts), key=attrgetter("name")):
+            if self.rules.obstacle(slot) is None:
+                where = tuple(domain_of(slot, key) for key in keys)
+                rooms[where] = rooms.get(where, 0) + slot.room_for(self.need.pod_set.requests)
+        return rooms
 
     def _assign(self, slots: Callable[[], Iterable[NodeSlot]], missing: int, usable: Usable) -> int:
         """Assigns pods to the best slots that the filter allows; returns how many are left."""

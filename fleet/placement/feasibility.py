@@ -47,12 +47,15 @@ def no_place(
     state: ClusterState, need: Need, rules: PodFilter, missing: int, for_sale: Iterable[NodeSlot] = ()
 ) -> Refusal:
     """Returns the refusal of pods for which no machine is left: reasons with counts, and those of machines to buy."""
-    told: Counter[str] = Counter()
     standing = [slot for slot in state.slots.values() if slot.node]
-    for slot in standing:
-        told.update(it.words for it in obstacles(need, rules, slot)[:1])
-    reasons = ", ".join(f"{count} {words}" for words, count in sorted(told.items(), key=lambda it: (-it[1], it[0])))
+    reasons = _counted(it.words for slot in standing for it in obstacles(need, rules, slot)[:1])
     words = f"{missing} pods of {need.pod_set.name} have no place: 0/{len(standing)} nodes are available"
     refused = dict.fromkeys(found.words for site in for_sale if (found := rules.obstacle(site)) is not None)
     more = f"; a machine to buy would not do: {', '.join(refused)}" if refused else ""
     return Refusal(Reason.NO_OFFER, f"{words}: {reasons}{more}" if reasons else words + more)
+
+
+def _counted(words: Iterable[str]) -> str:
+    """Each of the words with its number, the most frequent first."""
+    told = sorted(Counter(words).items(), key=lambda it: (-it[1], it[0]))
+    return ", ".join(f"{count} {word}" for word, count in told)

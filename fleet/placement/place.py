@@ -200,10 +200,7 @@ class _ZoneAttempt:
 
     def _place_under(self, rules: PodFilter, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods that ask something of other pods, of ports or of volumes."""
-        buys = self.may_buy and need.charged
-        others = sorted({zone for pool in need.pools for zone in self.capacity.offerings.zones(pool)} - {self.zone})
-        zones = [self.zone, *(others if rules.spreads_over_zones and not self.zone_bound else ())] if buys else []
-
+        zones = self._zones_under(rules, need) if self.may_buy and need.charged else []
         together = any(term.topology_key == labels.HOSTNAME for term in need.pod_set.constraints.affinity)
 
         def choose(able: CandidateOfferings, missing: int) -> PlannedNodeClaims | Refusal:
@@ -219,6 +216,13 @@ class _ZoneAttempt:
         elif label:
             return self._place_under_in_one_domain(pods, label, parts)
         return self._taken_over(pods, pods.place(parts))
+
+    def _zones_under(self, rules: PodFilter, need: Need) -> list[str]:
+        """The zones that such pods may be bought for in: one, unless they have to stand in several."""
+        if self.zone_bound or not rules.spreads_over_zones:
+            return [self.zone]
+        sold = {zone for pool in need.pools for zone in self.capacity.offerings.zones(pool)}
+        return [self.zone, *sorted(sold - {self.zone})]
 
     def _place_under_in_one_domain(
         self, pods: ConstrainedPods, label: str, parts: Sequence[FreeCapacity]
