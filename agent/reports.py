@@ -14,7 +14,7 @@ from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
 from fleet.plan.sections import summary
 from fleet.plan.withdrawals import UncountedGang
-from fleet.quota.build_tree import charged_tree
+from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, tree_charged_with
 from fleet.quota.tree import QuotaTree
 from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
@@ -40,16 +40,23 @@ from providers.kube.objects.instants import format_instant
 _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 
-def queue_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> list[QueueReport]:
+def queue_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequence[QueueReport]:
     """One report a queue: gangs by state and use of the flavors it may take, against its team's guarantee."""
-    tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
+    reports = _queue_reports(snapshot.index, fleet, current_quota_specs(fleet, snapshot), snapshot.gangs)
+    if not failures:
+        return reports
+    failed = {it.name: _told_of(failures, queue_subject(it.name)) for it in reports}
+    return [replace(it, findings=(*it.findings, *failed.get(it.name, ()))) for it in reports]
+
+
+@derived(1)
+def _queue_reports(_index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Mapping[str, Gang]) -> Sequence[QueueReport]:
+    tree = tree_charged_with(fleet, specs, gangs.values())
     by_queue: dict[str, list[Gang]] = {name: [] for name in fleet.queues}
-    for gang in snapshot.gangs.values():
+    for gang in gangs.values():
         if gang.queue in by_queue:
             by_queue[gang.queue].append(gang)
-    reports = [_queue(fleet, tree, name, gangs) for name, gangs in sorted(by_queue.items())]
-    failed = {it.name: _told_of(failures, queue_subject(it.name)) for it in reports} if failures else {}
-    return [replace(it, findings=(*it.findings, *failed.get(it.name, ()))) for it in reports]
+    return [_queue(fleet, tree, name, held) for name, held in sorted(by_queue.items())]
 
 
 def _queue(fleet: Fleet, tree: QuotaTree, name: str, gangs: list[Gang]) -> QueueReport:

@@ -28,7 +28,8 @@ class Index:
 
     def kept(self, view: object) -> dict[Any, Any]:
         """What is kept of one view; its decorator alone writes it."""
-        return self._kept.setdefault(view, {})
+        found = self._kept.get(view)
+        return self._kept.setdefault(view, {}) if found is None else found
 
 
 def derived(

@@ -67,7 +67,11 @@ def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
 
 def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
     """Returns the tree with what these gangs hold charged to it."""
-    specs = current_quota_specs(fleet, snapshot)
+    return tree_charged_with(fleet, current_quota_specs(fleet, snapshot), gangs)
+
+
+def tree_charged_with(fleet: Fleet, specs: QuotaSpecs, gangs: Iterable[Gang]) -> QuotaTree:
+    """Returns the tree of these specs with what the gangs hold charged to it."""
     tree = specs.tree()
     for gang in gangs:
         binding = binding_of(fleet, gang.namespace, gang.queue)

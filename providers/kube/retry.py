@@ -47,6 +47,18 @@ class Retrier:
         its caller takes `AlreadyExists` for its own earlier try, a replace when it re-reads after `Conflict`. Anything
         else is repeated only after errors that prove the server did nothing.
         """
+        try:
+            return action()  # most often that is all, and preparing for more takes longer than a write to a fake
+        except KubeError as error:
+            first = error
+
+        def again() -> T:
+            nonlocal first
+            if (refused := first) is not None:
+                first = None
+                raise refused
+            return action()
+
         retrying = Retrying(
             retry=retry_if_exception(can_repeat if idempotent else proves_nothing_happened),
             wait=self._wait_s,
@@ -54,7 +66,7 @@ class Retrier:
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(action)
+        return retrying(again)
 
     def _wait_s(self, state: RetryCallState) -> float:
         """Full jitter (AWS architecture blog, 2015), and no sooner than the server asks for."""

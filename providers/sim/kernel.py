@@ -132,9 +132,8 @@ class Kernel:
         return self._store.resource_version + (0 if self._moves is None else self._moves())
 
     def _round(self, now: float, on_error: Callable[[str, Exception], None] | None) -> bool:
-        stepped = False
+        stepped, version = False, self._version
         for slot in self._slots:
-            version = self._version
             if slot.due(now, version):
                 try:
                     slot.step(now, version)
@@ -143,7 +142,7 @@ class Kernel:
                         raise
                     on_error(slot.controller.name, error)
                     slot.wake = now + _RETRY_S
-                stepped = True
+                stepped, version = True, self._version
         return stepped
 
 

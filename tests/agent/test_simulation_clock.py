@@ -49,3 +49,21 @@ def test_what_an_agent_wrote_whose_clock_was_an_hour_ahead_is_not_waited_for_an_
     scene.sim.advance(5)
     assert scene.sim.claims()[first].launched_at_s <= scene.sim.now_s
     scene.until_running("g", 600)
+
+
+@pytest.mark.parametrize("skew_s", [-600.0, 0.0, 600.0])
+@pytest.mark.parametrize("step_s", [-600.0, -90.0, 90.0])
+def test_a_machine_that_never_boots_is_given_back_in_time_whatever_the_clock_says(skew_s: float, step_s: float) -> None:
+    """Ten minutes behind, and set back once more, the agent kept one for 21 minutes instead of 15."""
+    scene = scene_with()
+    clock = scene.sim.seats[0].agent_clock
+    clock.offset_s += skew_s
+    scene.sim.advance(60)
+    scene.sim.market.faults.never_boots = 1
+    scene.sim.submit(gpu_job("g"))
+    scene.until(lambda: bool(scene.sim.machines()), 60)
+    [first] = scene.sim.machines()
+    scene.sim.advance(6)
+    clock.offset_s += step_s
+    scene.until(lambda: first.id not in {it.id for it in scene.sim.machines()}, 15 * 60 + 60)
+    assert scene.sim.now_s - first.launched_at_s > 14 * 60

@@ -31,6 +31,7 @@ class Vm:
     billed_until_s: float | None = None
     reason: str = ""
     _machine: SimulatedMachine | None = field(default=None, repr=False)
+    _instance: Instance | None = field(default=None, repr=False)
 
     @property
     def alive(self) -> bool:
@@ -38,8 +39,8 @@ class Vm:
         return self.state in {"pending", "running"}
 
     def changed(self) -> None:
-        """Forget the view of the state before."""
-        self._machine = None
+        """Forget the views of the state before."""
+        self._machine = self._instance = None
 
     def as_machine(self) -> SimulatedMachine:
         """As node registration sees it; the same object until something changes."""
@@ -58,7 +59,13 @@ class Vm:
         return self._machine
 
     def as_instance(self) -> Instance:
-        """As the agent sees it; EC2 tells nothing of the network of a machine that is gone."""
+        """As the agent sees it; the same object until something changes."""
+        if self._instance is None:
+            self._instance = self._told()
+        return self._instance
+
+    def _told(self) -> Instance:
+        """EC2 tells nothing of the network of a machine that is gone."""
         details = self.spec.details if self.alive else {"image_id": self.spec.details.get("image_id", "")}
         groups = cast("tuple[str, ...]", details.get("security_groups", ()))
         return Instance(
