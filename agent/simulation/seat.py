@@ -92,6 +92,11 @@ class AgentSeat:
         """Whether an agent here decides, and is not suspended."""
         return self.process is not None and self.clock.now() >= self._suspended_until_s
 
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether no declarations are in force for the agent here."""
+        return self.process is None or self.process.brain.sync.fleet is None
+
     def leading(self) -> bool:
         """Whether this process may act at this instant."""
         return self._elector is None or self._elector.leading()

@@ -198,8 +198,12 @@ class Simulation:
 
     @property
     def able(self) -> bool:
-        """Whether an agent runs and nothing keeps it from working."""
-        return self.hindrances == 0 and any(seat.acts and seat.leading() for seat in self.seats)
+        """Whether an agent runs and nothing keeps it from working, as having started while git does not answer does."""
+        if self.hindrances:
+            return False
+        return any(
+            seat.acts and seat.leading() and not (self.commits.trouble and seat.knows_nothing) for seat in self.seats
+        )
 
     def relist(self, tables: frozenset[str]) -> None:
         """The watches of these tables have fallen behind (410): what there is is listed anew."""

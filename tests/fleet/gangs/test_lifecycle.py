@@ -198,7 +198,7 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ),
     ("machine not ready yet", lambda: holding(RESERVED), claim(ready_at_s=0.0), ()),
     ("node not ready", lambda: holding(RESERVED), node(ready=False), ()),
-    ("cordoned", lambda: holding(RESERVED), node(unschedulable=True), ()),
+    ("cordoned", lambda: holding(RESERVED), node(unschedulable=True), (SaveGang, PENDING, "MachineLost")),
     ("still being cut", lambda: holding(RESERVED), claim(recut_at_s=NOW), ()),
     (
         "its cut was never asked for",
