@@ -47,16 +47,17 @@ class Retrier:
         its caller takes `AlreadyExists` for its own earlier try, a replace when it re-reads after `Conflict`. Anything
         else is repeated only after errors that prove the server did nothing.
         """
+        refused: KubeError | None = None
         try:
             return action()  # most often that is all, and preparing for more takes longer than a write to a fake
         except KubeError as error:
-            first = error
+            refused = error
 
         def again() -> T:
-            nonlocal first
-            if (refused := first) is not None:
-                first = None
-                raise refused
+            nonlocal refused
+            first, refused = refused, None
+            if first is not None:
+                raise first
             return action()
 
         retrying = Retrying(
