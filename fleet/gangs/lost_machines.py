@@ -85,10 +85,14 @@ def lost_claim(snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] 
         return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
     if awaits_recut(gang, claim) and claim_subject(name) not in snapshot.busy:
         return Reason.MACHINE_LOST, f"machine {name} is not being cut to the MIG layout planned for the gang"
-    node = snapshot.nodes.get(claim.node)
-    if node is not None and node.unschedulable and claim.ready_at_s and claim.recut_at_s <= claim.ready_at_s:
-        return Reason.MACHINE_LOST, f"node {node.name} was cordoned before it was used"
-    return None
+    return _cordoned(snapshot.nodes.get(claim.node), claim)
+
+
+def _cordoned(node: Node | None, claim: Claim) -> tuple[Reason, str] | None:
+    """Returns that somebody has cordoned a machine that is ready; whoever cuts one anew may cordon it as well."""
+    if node is None or not node.unschedulable or not claim.ready_at_s > claim.recut_at_s:
+        return None
+    return Reason.MACHINE_LOST, f"node {node.name} was cordoned before it was used"
 
 
 def awaits_recut(gang: Gang, claim: Claim) -> bool:

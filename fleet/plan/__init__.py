@@ -243,10 +243,14 @@ def _consequences(fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None)
 def _unsettled(head: Consequences) -> Iterator[str]:
     if head.given_up_after_s is not None:
         yield f"it does not come to rest; shown are the first {format_duration(round(head.given_up_after_s))}"
+    yield from _expiring(head)
+    yield from (f"nothing can be decided about {words}" for words in head.undecided)
+
+
+def _expiring(head: Consequences) -> Iterator[str]:
     for pool, age_s in sorted(head.expire_again.items()):
         never = " does not come to rest" if pool in _never_at_rest(head) else " goes on"
         yield f"node pool {pool}{never}: what is bought expires as well after {format_duration(round(age_s))}"
-    yield from (f"nothing can be decided about {words}" for words in head.undecided)
 
 
 def _never_at_rest(seen: Consequences) -> frozenset[str]:
