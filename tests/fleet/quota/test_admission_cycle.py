@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.quota.admission_cycle import resources_to_reserve
+from fleet.quota.admission_cycle import AdmissionCycle, resources_to_reserve
 from fleet.quota.entries import EntryOutcome
 from fleet.quota.specs import AdmissionRules, CandidatePolicy, QueuePreemption
 from fleet.quota.tree import charge
@@ -436,3 +436,18 @@ def test_what_is_not_there_is_an_error() -> None:
         world.waits("w", "nowhere", 1)
     with pytest.raises(KeyError):
         world.scheduler.vacate("nobody")
+
+
+def test_nobody_is_evicted_in_the_cycle_that_admits_it() -> None:
+    """Even where the order of entries lets one go first that another may evict: it has to be saved before it leaves."""
+    world = QuotaWorld.of(queue("a", "root", {"f": 4}, preemption=RECLAIM), queue("b", "root"))
+    world.waits("entitled", "a", 4)
+    world.waits("borrows", "b", 2)
+    cycle = AdmissionCycle(world.scheduler)
+    for name in ("b", "a"):
+        [head] = world.scheduler.pending[name].in_order()
+        cycle.process(entry := world.scheduler.nominate(head))
+    assert [victim.holder.workload.name for victim in entry.victims] == ["borrows"]
+    assert [holder.workload.name for holder in cycle.result.admitted] == ["borrows"]
+    assert cycle.result.evictions == []
+    assert entry.outcome is EntryOutcome.PENDING_PREEMPTION
