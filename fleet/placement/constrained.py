@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from fleet.offerings.offerings import Offering
@@ -19,9 +20,12 @@ from fleet.placement.feasibility import no_place
 from fleet.placement.free_capacity import FreeCapacity, best_first
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.placement.pod_filter import PodFilter
+from fleet.placement.pod_score import PodScore
 from fleet.reasons import Refusal
 from model.labels import ZONE
 
+_COMPARED = 256
+"""Slots that are compared for pods that prefer some."""
 _STARTS = 32
 """Domains tried for pods that want to be among themselves."""
 Chooser = Callable[[CandidateOfferings, int], PlannedNodeClaims | Refusal]
@@ -43,6 +47,8 @@ class ConstrainedPods:
     choose: Chooser
     zones: Sequence[str]
     """Zones in which machines may be bought, best first; none = nothing may be bought."""
+    score: PodScore | None = None
+    """What the pods prefer; None = nothing."""
     bought_before: int = 0
     """Purchases of the plan so far: slots are named after them."""
     taken: dict[NodeSlot, int] = field(default_factory=dict)
@@ -66,6 +72,11 @@ class ConstrainedPods:
     def assignments(self) -> list[NodeAssignment]:
         """Returns where the pods have been put."""
         return [NodeAssignment(self.need.pod_set.name, slot, count) for slot, count in self.taken.items()]
+
+    @property
+    def worth(self) -> int:
+        """Returns how much the pods like where they have been put."""
+        return 0 if self.score is None else sum(self.score.worth(slot) * count for slot, count in self.taken.items())
 
     def _undo(self, mark: int) -> None:
         self.state.undo(mark)
@@ -102,11 +113,19 @@ class ConstrainedPods:
     def _assign(self, slots: Callable[[], Iterable[NodeSlot]], missing: int, usable: Usable) -> int:
         """Assigns pods to the best slots that the filter allows; returns how many are left."""
         while missing:
-            slot = next((it for it in slots() if usable(it) and self._takes_one(it)), None)
+            slot = self._preferred(it for it in slots() if usable(it) and self._takes_one(it))
             if slot is None:
                 break
-            missing -= self._fill(slot, missing)
+            missing -= self._fill(slot, missing if self.score is None else 1)
         return missing
+
+    def _preferred(self, slots: Iterator[NodeSlot]) -> NodeSlot | None:
+        """The first of the slots; where pods prefer some, the one they like best of those that are otherwise alike."""
+        first = next(slots, None)
+        if first is None or self.score is None:
+            return first
+        alike = takewhile(lambda it: (bool(it.node), it.only_for) == (bool(first.node), first.only_for), slots)
+        return self.score.best([first, *islice(alike, _COMPARED - 1)])
 
     def _takes_one(self, slot: NodeSlot) -> bool:
         return slot.room_for(self.need.pod_set.requests) > 0 and self.rules.obstacle(slot) is None
@@ -142,7 +161,10 @@ class ConstrainedPods:
                 key = self._site_of(candidate.offering)
                 if key not in found:
                     found[key] = planned_slot(candidate.offering, f"site/{len(found)}", self.gang)
-        return found
+        if self.score is None or not found:
+            return found
+        liked = dict(zip(found, self.score.of(list(found.values())), strict=True))
+        return {key: found[key] for key in sorted(found, key=lambda it: -liked[it])}  # sorting is stable
 
     def _site_of(self, offering: Offering) -> SiteKey:
         return tuple(offering.labels.get(key) for key in self.rules.keys_beyond_hosts)

@@ -25,6 +25,7 @@ from fleet.placement.constrained import ConstrainedPods
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import PodFilter, pod_filter
+from fleet.placement.pod_score import PodScore, pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
@@ -166,6 +167,8 @@ class _ZoneAttempt:
     purchases: list[PlannedNodeClaims] = field(default_factory=list)
     worst_capacity_rank: int = 0
     worst_pool_rank: int = 0
+    liked: int = 0
+    """How much pods that prefer some places like theirs."""
     _mark: int = -1
 
     def run(self, needs: list[Need]) -> PlacementPlan | Refusal:
@@ -186,20 +189,22 @@ class _ZoneAttempt:
         """The place of the plan among those of other zones: the lowest is the best."""
         cost = sum(self.capacity.expected_usd_h(bought.offering.offer) * bought.count for bought in self.purchases)
         cost = round(cost, DIGITS)
-        return (bool(self.purchases), self.worst_capacity_rank, self.worst_pool_rank, cost, len(self.recuts))
+        ranks = self.worst_capacity_rank, self.worst_pool_rank
+        return (bool(self.purchases), *ranks, cost, len(self.recuts), -self.liked)
 
     # -- one pod set, step by step ------------------------------------------------------------------------------------
 
     def _place(self, need: Need) -> Refusal | None:
         free = free_capacity(self.state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
-        if (rules := pod_filter(self.state.neighbours, need.pod_set)) is not None:
-            return self._place_under(rules, need, free)
+        rules, score = pod_filter(self.state.neighbours, need.pod_set), pod_score(self.state.neighbours, need.pod_set)
+        if rules is not None or (score is not None and not self.capacity.recuts):
+            return self._place_under(rules or PodFilter(need.pod_set, ()), score, need, free)
         if need.pod_set.required_topology in {"", labels.ZONE}:
             return self._place_in_zone(need, free)
         return self._place_in_one_domain(need, free)
 
-    def _place_under(self, rules: PodFilter, need: Need, free: FreeCapacity) -> Refusal | None:
-        """Places pods that ask something of other pods, of ports or of volumes."""
+    def _place_under(self, rules: PodFilter, score: PodScore | None, need: Need, free: FreeCapacity) -> Refusal | None:
+        """Places pods that ask something of other pods, of ports or of volumes, or prefer some places."""
         zones = self._zones_under(rules, need) if self.may_buy and need.charged else []
         together = any(term.topology_key == labels.HOSTNAME for term in need.pod_set.constraints.affinity)
 
@@ -207,7 +212,7 @@ class _ZoneAttempt:
             return self._choose_among(able, need, missing, whole=together)
 
         pods = ConstrainedPods(
-            self.state, self.capacity, self.gang, need, rules, choose, zones, bought_before=len(self.purchases)
+            self.state, self.capacity, self.gang, need, rules, choose, zones, score, len(self.purchases)
         )
         parts = [*self._standing(free), free.among(self.gang, standing=False)]
         label = need.pod_set.required_topology
@@ -244,6 +249,7 @@ class _ZoneAttempt:
     def _taken_over(self, pods: ConstrainedPods, refusal: Refusal | None) -> Refusal | None:
         self.assignments += pods.assignments
         self.purchases += pods.purchases
+        self.liked += pods.worth
         return refusal
 
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:

@@ -9,6 +9,7 @@ from fleet.quota.specs import FlavorResource
 from fleet.quota.tree import Cell, QuotaTree
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
+from fleet.snapshot.constraints import UNCONSTRAINED
 from model.quantity import Resources, format_amount
 
 NEVER_CREATED_S = float("-inf")
@@ -88,7 +89,7 @@ def _shape_of(pod_set: PodSet, *, by_labels: bool) -> Hashable:
 
     Labels of jobs differ, so they are part of it only where constraints look at them.
     """
-    looked_at = by_labels or pod_set.constraints.required
+    looked_at = by_labels or pod_set.constraints != UNCONSTRAINED
     return (
         pod_set.name,
         pod_set.count,

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Refusal
 from fleet.snapshot import Pod, PodSet
-from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodHostPort, TopologySpreadConstraint
+from fleet.snapshot.constraints import (
+    PodAffinityTerm,
+    PodConstraints,
+    PodHostPort,
+    PreferredNodes,
+    PreferredPods,
+    TopologySpreadConstraint,
+)
 from fleet.snapshot.volumes import PersistentVolume, StorageClass, VolumeClaim, Volumes
 from model import labels
 from model.kinds import RequirementTerm
@@ -186,6 +193,39 @@ def test_a_machine_is_bought_in_the_zone_of_the_company() -> None:
 def test_what_stands_is_used_before_anything_is_bought() -> None:
     plan = rig(world(("m0", A))).plan(pods(apart(), count=2))
     assert (where(plan), bought(plan)) == ([("m0", 1), ("new", 1)], [(P5S.name, A, "on-demand", 1)])
+
+
+# -- preferences ------------------------------------------------------------------------------------------------------
+
+
+def test_pods_stand_where_they_would_like_to_of_what_is_free() -> None:
+    wish = PodConstraints(preferred_nodes=(PreferredNodes(1, zone_is(B)[0]),))
+    assert where(standing_rig(("m0", A), ("m1", B)).plan(pods(wish))) == [("m1", 2)]
+    assert where(standing_rig(("m0", A), ("m1", A)).plan(pods(wish, count=1))) == [("m0", 1)]
+
+
+def test_pods_stand_beside_or_far_from_others_as_they_like() -> None:
+    def wish(weight: int) -> PodConstraints:
+        return PodConstraints(preferred_pods=(PreferredPods(weight, term(HOST, "leader")),))
+
+    leader = {"m1": {"labels": (("app", "leader"),)}}
+    assert where(standing_rig(("m0", A), ("m1", B), foreign=leader).plan(pods(wish(10)))) == [("m1", 2)]
+    assert where(standing_rig(("m0", A), ("m1", B), foreign=leader).plan(pods(wish(-10)))) == [("m0", 2)]
+
+
+def test_pods_that_like_to_be_spread_are_where_there_is_room() -> None:
+    plan = standing_rig(("m0", A), ("m1", B)).plan(pods(spread(HOST, hard=False), count=4))
+    assert where(plan) == [("m0", 2), ("m1", 2)]
+
+
+def test_of_purchases_of_equal_cost_the_one_that_pods_like_is_made() -> None:
+    wish = PodConstraints(preferred_nodes=(PreferredNodes(1, zone_is(B)[0]),))
+    assert bought(rig(world(instanceTypes=[P5.name])).plan(pods(wish))) == [(P5.name, B, "on-demand", 1)]
+
+
+def test_a_preference_buys_nothing_where_there_is_room() -> None:
+    wish = PodConstraints(preferred_nodes=(PreferredNodes(100, zone_is(B)[0]),), spread=spread(HOST, hard=False).spread)
+    assert bought(rig(world(("m0", A))).plan(pods(wish, count=4))) == []
 
 
 # -- volumes ----------------------------------------------------------------------------------------------------------
