@@ -75,10 +75,15 @@ def build_cluster_state(
         state.add(slot)
         by_claim[slot.claim] = slot
     for gang in held_by:
+        pod_sets = {pods.name: pods for pods in gang.pod_sets}
         for pin in seated(snapshot, gang).pins:
             standing = by_claim.get(pin.claim) if pin.claim else state.slots.get(pin.node)
-            if standing is not None:
-                state.place(standing, gang.pod_set(pin.pod_set), pin.count)
+            if standing is None:
+                continue
+            if pin.pod_set in pod_sets:
+                state.place(standing, pod_sets[pin.pod_set], pin.count)
+            else:  # somebody has edited the Workload: nobody knows what stands there, so that nothing else goes there
+                state.close(standing.name)
     return state
 
 

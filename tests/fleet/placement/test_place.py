@@ -1,7 +1,7 @@
 """A place for every pod or nothing: order of preference, bounds, zones, topology, refusals."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -557,3 +557,14 @@ def test_other_groups_span_zones(strategy: str) -> None:
     ours = rig(world)
     plan = ours.plan(pod_set(count=1, gpu=8, node_selector={ZONE: A, labels.NODE_POOL: "more"}), flavor="all")
     assert {lot.offering.offer.zone for lot in plan.purchases} == {A}
+
+
+def test_a_machine_with_pods_of_a_set_that_its_gang_does_not_have_takes_nothing_more() -> None:
+    """Somebody has edited the Workload. Nobody knows what stands there, and nobody else is stopped by it."""
+    world = World(FleetBuilder().pool(limits={"nodes": 0}).team().queue().build())
+    world.machine("m0")
+    world.machine("m1")
+    sick = world.runs(gang("sick", count=1, gpu=1), ("m0", 1))
+    world.gangs[sick.uid] = replace(sick, pins=tuple(replace(pin, pod_set="gone") for pin in sick.pins))
+    plan = rig(world, may_buy=False).plan(pod_set(gpu=1))
+    assert [it.slot.claim for it in plan.assignments] == ["m1"]
