@@ -100,8 +100,10 @@ def test_one_sick_gang_stops_nobody_else(where: str, seed: int, monkeypatch: pyt
         shown = condition(scene, "FleetSync", scene.sim.cluster_name)
         assert shown is not None
         assert decider in shown["message"]
-        (event,) = warnings(scene)
-        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", sick)
+        told_of = {(it["type"], it["involvedObject"]["kind"], it["involvedObject"]["name"]) for it in warnings(scene)}
+        workload = ("Warning", "Workload", gang.workload if gang is not None else "")  # once its uid is known
+        assert told_of - {workload} == {("Warning", "Job", sick)}
+        assert len(warnings(scene)) == len(told_of)
     scene.until_running(sick, 300)
     scene.sim.advance(5)
     gang = scene.sim.gang(sick)

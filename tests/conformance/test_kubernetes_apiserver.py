@@ -1,5 +1,6 @@
 """What the real API server and kubectl answered: the rows that are copied here, and all where they lie beside it."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_another_status_or_reason_fails_and_another_message_is_counted() -> None
 
 
 def test_a_message_that_the_product_reads_must_hold() -> None:
-    case = next(it for it in CASES if it["id"] == "eviction-unhealthy-policy")
+    case = deepcopy(next(it for it in CASES if it["id"] == "eviction-unhealthy-policy"))
     (refused,) = [it for it in case["steps"] if it.get("status") == 429]
     refused["got"] = {**refused["got"], "message": "Cannot evict pod today"}
     assert [result.passed for result in apiserver.played(case)].count(False) == 1

@@ -80,7 +80,8 @@ class _Kubernetes:
         lines = []
         for kind, adapter in [*ADAPTERS.items(), *STEPPED.items()]:
             mine = [result for result in results if (result.case or {}).get("kind") == kind]
-            lines += [f"{kind}:", *adapter.table(mine)] if mine else []
+            lines += [f"{kind}:"] * (bool(mine) and kind in {*ALSO, *ALSO.values()})
+            lines += adapter.table(mine) if mine else []
         return lines
 
 

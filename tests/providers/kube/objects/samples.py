@@ -43,6 +43,7 @@ PENDING = Gang(
     priority=100,
     pod_sets=(
         PodSet(
+            namespace="research",
             name="main",
             count=2,
             requests={"cpu": 90_000, "memory": 1024**4, "nvidia.com/gpu": 8},
@@ -74,18 +75,26 @@ ADMITTED = replace(
 LAYERED = replace(
     PENDING,
     pod_sets=(
-        PodSet("leader", 1, {"cpu": 4_000}, required_topology="example.com/block", group="ring"),
+        PodSet("leader", 1, {"cpu": 4_000}, namespace="research", required_topology="example.com/block", group="ring"),
         PodSet(
             "workers",
             16,
             {"nvidia.com/gpu": 8},
+            namespace="research",
             preferred_topology="example.com/block",
             slices=(Slice("example.com/rack", 8), Slice("kubernetes.io/hostname", 2)),
             group="ring",
             min_count=8,
             core=12,
         ),
-        PodSet("loaders", 4, {"cpu": 8_000}, any_topology=True, slices=(Slice("kubernetes.io/hostname", 2),)),
+        PodSet(
+            "loaders",
+            4,
+            {"cpu": 8_000},
+            namespace="research",
+            any_topology=True,
+            slices=(Slice("kubernetes.io/hostname", 2),),
+        ),
     ),
 )
 BACKING_OFF = replace(

@@ -1,5 +1,6 @@
 """Sample values and hypothesis strategies for what is written to the cluster and read back."""
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -166,6 +167,9 @@ pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.
 failures = st.none() | st.builds(DecisionFailure, error=st.sampled_from(("KeyError", "ValueError")), cause=words)
 
 
+unlike_pod_sets = st.lists(pod_sets, max_size=3, unique_by=lambda it: it.name)
+
+
 @st.composite
 def gangs(draw: st.DrawFn) -> Gang:
     """Any gang, its live fields at their defaults."""
@@ -179,7 +183,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         queue=draw(names),
         priority_class=draw(names | st.just("")),
         priority=draw(st.integers(-2_000_000_000, 2_000_000_000)),
-        pod_sets=tuple(draw(st.lists(pod_sets, max_size=3, unique_by=lambda it: it.name))),
+        pod_sets=tuple(replace(it, namespace=namespace) for it in draw(unlike_pod_sets)),
         created_at_s=draw(instants),
         state=draw(st.sampled_from(GangState)),
         reason=draw(reasons),
