@@ -1,0 +1,161 @@
+"""A row as what the agent reads: the declarations of a repository, and the cluster as it stands.
+
+The two dialects (`kai`, `volcano`) fill a `RowCluster` in; `snapshot_of` makes of it what an observer would see. Every
+group is a group of pods held one by one, whose controller makes lost pods anew.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fleet.gangs.lifecycle import new_gang
+from fleet.snapshot import Gang, GangState, GroupMember, Hold, Job, Node, Pin, Pod, PodSet, Snapshot, Terms
+from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints
+from fleet.snapshot.elastic_parts import core_of
+from fleet.snapshot.works import group_job
+from model.fleet import Fleet
+from tests.support.fleets import NOW
+
+ROW_POD: Final = "row/pod"
+"""Label that keeps the name a pod has in its row, whatever its controller calls it when it makes it anew."""
+RAN_S: Final = 3600.0
+LONG_S: Final = 10 * 365 * 86_400.0
+GRACE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RowPod:
+    """A pod of a group: the role it has, where it runs (empty = it waits), and what it asks beside amounts."""
+
+    name: str
+    shape: PodSet
+    node: str = ""
+    leaving_s: float | None = None
+    """Seconds until it is gone, for one that was told to go."""
+    returns: bool = True
+    """Whether its controller makes it anew once it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A group of pods: its queue, its class, and how many of its pods start together."""
+
+    name: str
+    namespace: str
+    queue: str
+    priority_class: str
+    order: int
+    """Place by age, the oldest first."""
+    pods: Sequence[RowPod]
+    together: int
+    roles: Mapping[str, int] = field(default_factory=dict)
+    broken_for_s: float = 0.0
+    """For how long it has had fewer pods than it needs."""
+
+    @property
+    def uid(self) -> str:
+        """Returns the uid of the job behind the group."""
+        return f"uid-{self.namespace}-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowCluster:
+    """All that a row says."""
+
+    fleet: Fleet
+    nodes: Sequence[Node]
+    groups: Sequence[RowGroup]
+    flavor: str
+
+
+def snapshot_of(row: RowCluster) -> Snapshot:
+    """Returns the cluster of a row as the agent would observe it."""
+    jobs: dict[str, Job] = {}
+    gangs: dict[str, Gang] = {}
+    pods: dict[str, tuple[Pod, ...]] = {}
+    bare = Snapshot(NOW, nodes={node.name: node for node in row.nodes})
+    for group in row.groups:
+        seen = [_pod(group, pod) for pod in group.pods if pod.leaving_s is None or pod.returns]
+        foreign = [_pod(group, pod) for pod in group.pods if pod.leaving_s is not None and not pod.returns]
+        if foreign:
+            pods[f"{group.uid}-leaving"] = tuple(replace(pod, job_uid="", member=None) for pod in foreign)
+        if not seen:
+            continue
+        job = _job(group, seen)
+        jobs[group.uid] = job
+        gangs[group.uid] = _gang(row, group, job, new_gang(row.fleet, bare, job))
+        pods[group.uid] = tuple(_taken_in(pod, gangs[group.uid]) for pod in seen)
+    return replace(bare, jobs=jobs, gangs=gangs, job_pods=pods)
+
+
+def _job(group: RowGroup, pods: Sequence[Pod]) -> Job:
+    terms = Terms(group.namespace, group.name, group.together, group.roles)
+    alive = [replace(pod, deleting=False) for pod in pods]
+    found = group_job(group.uid, alive, terms)
+    ref = replace(found.ref, api_version="apps/v1", kind="ReplicaSet")
+    runs = any(pod.node and not pod.deleting for pod in pods)
+    return replace(found, ref=ref, queue=group.queue, suspended=not runs, hold=Hold.PODS)
+
+
+def _pod(group: RowGroup, pod: RowPod) -> Pod:
+    name = pod.name.rpartition("/")[2]
+    waits, leaves = not pod.node, pod.leaving_s is not None
+    created_s = NOW - RAN_S - 600 + group.order
+    return Pod(
+        f"uid-{group.namespace}-{name}", group.namespace, name, pod.node, "Pending" if waits else "Running",
+        pod.shape.requests, "", pod.shape.name,
+        gated=waits, ready=not waits, deleting=leaves, started_at_s=0.0 if waits else NOW - RAN_S,
+        deletion_grace_s=GRACE_S, deletion_at_s=NOW + pod.leaving_s if pod.leaving_s is not None else 0.0,
+        job_uid=group.uid, labels=(*pod.shape.labels, (ROW_POD, pod.name)), constraints=pod.shape.constraints,
+        member=GroupMember(group.name, 0, pod.shape, group.queue, created_s, group.priority_class),
+    )  # fmt: skip
+
+
+def _taken_in(pod: Pod, gang: Gang) -> Pod:
+    return replace(pod, workload=gang.workload) if pod.node and not pod.deleting else pod
+
+
+def _gang(row: RowCluster, group: RowGroup, job: Job, gang: Gang) -> Gang:
+    """Returns the gang as it waits or, with any pod that runs, as it was admitted with the pods it has."""
+    counts: dict[tuple[str, str], int] = {}
+    for pod in group.pods:
+        if pod.node and pod.leaving_s is None:
+            counts[pod.shape.name, pod.node] = counts.get((pod.shape.name, pod.node), 0) + 1
+    if not counts:
+        return gang
+    pins = tuple(sorted(Pin(name, node, "", count) for (name, node), count in counts.items()))
+    sets = tuple(_held(pods, pins) for pods in job.pod_sets)
+    whole = sum(pin.count for pin in pins) >= sum(pods.count for pods in sets)
+    admitted_s = NOW - RAN_S + group.order
+    return replace(
+        gang,
+        state=GangState.ADMITTED,
+        reason="PodsReady" if whole else "NotReady",
+        flavors={pods.name: (row.flavor,) for pods in sets},
+        pod_sets=sets,
+        pins=pins,
+        quota_reserved_at_s=admitted_s,
+        admitted_at_s=admitted_s,
+        since_s=admitted_s,
+        pods_ready=whole,
+        not_ready_since_s=0.0 if whole else NOW - group.broken_for_s,
+    )
+
+
+def _held(pods: PodSet, pins: Sequence[Pin]) -> PodSet:
+    """Returns a set with as many pods as were let in: those that run, and its core at least."""
+    running = sum(pin.count for pin in pins if pin.pod_set == pods.name)
+    return replace(pods, count=max(running, core_of(pods).count))
+
+
+def shape(
+    name: str,
+    requests: Mapping[str, int],
+    *,
+    namespace: str,
+    constraints: PodConstraints = UNCONSTRAINED,
+    **more: object,
+) -> PodSet:
+    """Returns what one pod asks, under the name of its role."""
+    asked = {resource: amount for resource, amount in requests.items() if amount}
+    return PodSet(name, 1, asked, namespace=namespace, constraints=constraints, **more)  # type: ignore[arg-type]

@@ -1,0 +1,272 @@
+"""Rows in KAI-Scheduler's words as a repository of Teams, Queues and PriorityClasses, and as a cluster.
+
+A queue is a Team with its quota and a Queue of the same name; what nobody is promised belongs to a Team above all. Work
+that KAI calls non-preemptible waits in a Queue of its own, whose gangs are protected for as long as they run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fleet.snapshot import Node, PodSet
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
+from model.fleet import Fleet
+from model.kinds import RequirementTerm
+from model.quantity import canonical_amount
+from model.upstream.selectors import LabelSelectorRequirement
+from tests.conformance.cases import Case
+from tests.conformance.gangs.kai import milli_cpu
+from tests.conformance.gangs_agent.cluster import LONG_S, RowCluster, RowGroup, RowPod, shape
+from tests.conformance.gangs_agent.declined import RowDeclined, decline_if, known_words
+from tests.support.fleets import FleetBuilder, plain_node
+
+GPU: Final = "nvidia.com/gpu"
+HOSTNAME: Final = "kubernetes.io/hostname"
+FLAVOR: Final = "machines"
+MARK: Final = {"muster.dev/flavor": FLAVOR}
+EVERYTHING: Final = "everything"
+MEGABYTE: Final = 1_000_000
+RESOURCES: Final = (("gpu", GPU, 1), ("cpu", "cpu", 1), ("memory", "memory", MEGABYTE))
+HERE: Final = {"Running", "Bound", "Binding", "Allocated"}
+EVICTING: Final = {"reclaim", "preempt", "consolidation"}
+
+
+def translate(case: Case) -> RowCluster:
+    """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
+    known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
+                "tags", "topologies")  # fmt: skip
+    known_words("run", case["run"], "actions", "mode", "rounds_after_match_stable", "rounds_until_match")
+    nodes = [_node(node) for node in case["nodes"]]
+    groups = [_group(case, group) for group in case["podgroups"]]
+    return RowCluster(_fleet(case, nodes), nodes, groups, FLAVOR)
+
+
+# -- declarations -----------------------------------------------------------------------------------------------------
+
+
+def _fleet(case: Case, nodes: Sequence[Node]) -> Fleet:
+    builder, topology = FleetBuilder(), _topology(case)
+    if topology:
+        builder.topology(topology["name"], *topology["levels"])
+    builder.flavor(FLAVOR, nodeLabels=MARK, **({"topology": topology["name"]} if topology else {}))
+    totals = {name: sum(node.allocatable.get(name, 0) for node in nodes) for _, name, _ in RESOURCES}
+    promised = [_quota(case, queue, totals) for queue in case["queues"] if not queue.get("parent")]
+    rest = {name: _less(totals[name], [quota.get(name, 0) for quota in promised]) for name in _counted(case)}
+    builder.team(EVERYTHING, {FLAVOR: rest} if rest else {}, namespaces=[])
+    for queue in case["queues"]:
+        _declare(builder, case, queue, totals)
+    for value in sorted({int(group["priority"]) for group in case["podgroups"]}):
+        builder.priority(f"priority-{value}", value, preempts=bool(EVICTING & set(case["run"]["actions"])))
+    return builder.build()
+
+
+def _topology(case: Case) -> Mapping[str, Any] | None:
+    found = case.get("topologies") or []
+    decline_if(len(found) > 1, "more than one topology")
+    return found[0] if found else None
+
+
+def _counted(case: Case) -> list[str]:
+    """Returns the resources that any queue bounds or is promised; the others nobody counts."""
+    return [
+        name
+        for key, name, _ in RESOURCES
+        if any(float((queue.get(key) or {}).get(word, -1)) >= 0 for queue in case["queues"] for word in ("quota", "limit"))
+    ]  # fmt: skip
+
+
+def _quota(case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> dict[str, int]:
+    """Returns what a queue is promised, with all below it; one with unlimited quota is promised every machine."""
+    found = {}
+    for key, name, unit in RESOURCES:
+        if name in _counted(case):
+            said = float((queue.get(key) or {}).get("quota", -1))
+            children = [_quota(case, other, totals)[name] for other in case["queues"] if other.get("parent") == queue["name"]]
+            found[name] = round(said * unit) if said >= 0 else (sum(children) if children else totals[name])
+    return found  # fmt: skip
+
+
+def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> None:
+    known_words("queues", queue, "name", "parent", "gpu", "cpu", "memory")
+    name, promised = queue["name"], _quota(case, queue, totals)
+    below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == name]
+    own = {cell: _less(amount, [child[cell] for child in below]) for cell, amount in promised.items()}
+    quota: dict[str, Any] = {"guaranteed": own}
+    most = {cell: max(0, limit - promised[cell]) for cell, limit in _limits(queue).items()}
+    if most:
+        quota["borrowingLimit"] = most
+    weight = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
+    builder.team(name, {FLAVOR: quota} if own else {}, namespaces=[namespace_of(name)], parent=queue.get("parent") or EVERYTHING,
+                 weight=weight if weight > 0 else 1.0 if weight < 0 else 1e-6)  # fmt: skip
+    if not below:
+        words = {"team": name, "flavors": (FLAVOR,), "fairness": "DominantShare", "preemption": _policy(case)}
+        builder.queue(name, **words)
+        builder.queue(_kept(name), protectedRunTime="Never", **words)
+
+
+def _limits(queue: Mapping[str, Any]) -> dict[str, int]:
+    said = {name: float((queue.get(key) or {}).get("limit", -1)) * unit for key, name, unit in RESOURCES}
+    return {name: round(limit) for name, limit in said.items() if limit >= 0}
+
+
+def _less(amount: int, others: Sequence[int]) -> int:
+    return max(0, amount - sum(others))
+
+
+def _policy(case: Case) -> dict[str, str]:
+    """Returns whom gangs may evict, by the actions that are on."""
+    actions = case["run"]["actions"]
+    return {
+        "withinQueue": "LowerPriority" if "preempt" in actions else "Never",
+        "reclaim": "Any" if "reclaim" in actions else "Never",
+    }
+
+
+def _kept(queue: str) -> str:
+    return f"{queue}-kept"
+
+
+def namespace_of(queue: str) -> str:
+    """Returns the namespace in which the work of a queue is: a namespace belongs to one team."""
+    return f"ns-{queue}"
+
+
+# -- machines ---------------------------------------------------------------------------------------------------------
+
+
+def _node(node: Mapping[str, Any]) -> Node:
+    known_words("nodes", node, "name", "gpus", "cpu", "memory", "gpu_memory_mib", "labels", "max_pods",
+                "mig_instances", "mig_strategy", "schedulable_whole_gpus")  # fmt: skip
+    room = {
+        "cpu": int(node["cpu"]),
+        "memory": int(canonical_amount("memory", node["memory"])),
+        "pods": int(node.get("max_pods") or 110),
+        GPU: int(node.get("schedulable_whole_gpus", node["gpus"])),
+        **{profile: int(count) for profile, count in (node.get("mig_instances") or {}).items()},
+    }
+    return plain_node(node["name"], room, {"kai.scheduler/type": node["name"], **MARK, **(node.get("labels") or {})})
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
+    known_words("podgroups", group, "name", "namespace", "queue", "priority", "preemptible", "creation_order",
+                "min_member", "sub_groups", "topology_constraint", "stale_seconds", "staleness_grace_s",
+                "being_deleted", "age_minutes")  # fmt: skip
+    decline_if(group.get("stale_seconds"), "podgroups.stale_seconds")
+    mine = [pod for pod in case["pods"] if pod["podgroup"] == group["name"]]
+    done = sum(pod["state"] == "Succeeded" for pod in mine)
+    roles = _roles(group)
+    together = sum(roles.values()) if roles else int(group.get("min_member", 1))
+    names: dict[str, str] = {}
+    pods = [_pod(case, group, pod, names) for pod in mine if pod["state"] not in {"Succeeded", "Failed"}]
+    least = {names_of: roles[sub] for names_of, sub in _subs(names).items() if sub in roles}
+    decline_if(len(least) < len(roles) or len(set(_subs(names).values())) < len(names) and roles, "sub_groups of unlike pods")
+    return RowGroup(
+        group["name"],
+        namespace_of(group["queue"]),
+        group["queue"] if group["preemptible"] else _kept(group["queue"]),
+        f"priority-{int(group['priority'])}",
+        int(group["creation_order"]),
+        pods,
+        max(0, together - done),
+        least,
+    )  # fmt: skip
+
+
+def _roles(group: Mapping[str, Any]) -> dict[str, int]:
+    """Returns sub-group -> fewest pods of it, where all sub-groups are needed."""
+    tree = group.get("sub_groups")
+    if not tree:
+        return {}
+    found = _leaves(tree)
+    return {entry["name"]: int(entry["min_member"]) for entry in found}
+
+
+def _leaves(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    parts = [*(tree.get("pod_sets") or ()), *(tree.get("groups") or ())]
+    least = tree.get("min_sub_group")
+    decline_if(least is not None and int(least) < len(parts), "sub_groups.min_sub_group")
+    decline_if(tree.get("topology_constraint"), "sub_groups.topology_constraint of a group of sub-groups")
+    found = list(tree.get("pod_sets") or ())
+    for below in tree.get("groups") or ():
+        found += _leaves(below)
+    return found
+
+
+def _subs(names: Mapping[str, str]) -> dict[str, str]:
+    """Returns role -> the sub-group it is of."""
+    return {role: key.partition("|")[0] for key, role in names.items()}
+
+
+def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str]) -> RowPod:
+    known_words("pods", pod, "name", "podgroup", "state", "node", "sub_group", "requests", "pod_labels",
+                "node_affinity_names", "pod_affinity_topology_key", "pod_anti_affinity_topology_key")  # fmt: skip
+    known_words("pods.requests", pod["requests"], "cpu", "memory", "gpu", "mig")
+    asked = pod["requests"]
+    requests = {
+        "cpu": milli_cpu(asked.get("cpu") or 0),
+        "memory": int(canonical_amount("memory", asked.get("memory") or 0)),
+        GPU: int(asked.get("gpu") or 0),
+        **{profile: int(count) for profile, count in (asked.get("mig") or {}).items()},
+    }
+    wishes = _wishes(group, pod.get("sub_group") or "")
+    hosts = tuple(pod.get("node_affinity_names") or ())
+    key = f"{pod.get('sub_group') or ''}|{sorted(requests.items())}|{hosts}|{pod.get('pod_labels')}"
+    role = names.setdefault(key, f"set-{len(names)}")
+    made = shape(
+        role,
+        requests,
+        namespace=namespace_of(group["queue"]),
+        constraints=_neighbours(pod, namespace_of(group["queue"])),
+        required_affinity=((RequirementTerm(key=HOSTNAME, operator="In", values=hosts),),) if hosts else (),
+        labels=tuple(sorted((pod.get("pod_labels") or {}).items())),
+        **wishes,
+    )
+    return RowPod(pod["name"], made, **_place(case, group, pod))
+
+
+def _place(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    state = pod["state"]
+    if state == "Pending":
+        return {}
+    if state in HERE:
+        return {"node": pod["node"]}
+    if state in {"Releasing", "StuckInReleasing"}:
+        stays = state == "StuckInReleasing"
+        returns = case["run"]["mode"] == "rounds" and not group.get("being_deleted") and not stays
+        return {"node": pod["node"], "leaving_s": LONG_S if stays else 5.0, "returns": returns}
+    raise RowDeclined(f"pods.state {state}")
+
+
+def _wishes(group: Mapping[str, Any], sub: str) -> dict[str, Any]:
+    """Returns the level of the topology that the pods of a sub-group share, and the sets that share one domain."""
+    whole = group.get("topology_constraint") or {}
+    tree = group.get("sub_groups")
+    own = next((it.get("topology_constraint") or {} for it in _leaves(tree) if it["name"] == sub), {}) if tree else {}
+    decline_if(whole and own, "topology_constraint of a group and of its sub-groups")
+    asked = own or whole
+    if not asked:
+        return {}
+    needed, liked = asked.get("required_level") or "", asked.get("preferred_level") or ""
+    decline_if(needed and liked, "topology_constraint with a required and a preferred level")
+    return {"required_topology": needed, "preferred_topology": liked, "group": "whole" if whole and tree else ""}
+
+
+def _neighbours(pod: Mapping[str, Any], namespace: str) -> PodConstraints:
+    """Returns affinity to pods with the pod's own labels."""
+    chosen = tuple(
+        LabelSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in sorted((pod.get("pod_labels") or {}).items())
+    )
+
+    def terms(key: str) -> tuple[PodAffinityTerm, ...]:
+        return (PodAffinityTerm(key, chosen, frozenset({namespace})),) if key else ()
+
+    return PodConstraints(
+        affinity=terms(pod.get("pod_affinity_topology_key") or ""),
+        anti_affinity=terms(pod.get("pod_anti_affinity_topology_key") or ""),
+    )
+
+
+__all__ = ["PodSet", "translate"]
