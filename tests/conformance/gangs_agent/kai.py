@@ -87,15 +87,15 @@ def _quota(case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> d
 
 def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> None:
     known_words("queues", queue, "name", "parent", "gpu", "cpu", "memory")
-    name, promised = queue["name"], _quota(case, queue, totals)
-    below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == name]
+    name, promised = named(queue["name"]), _quota(case, queue, totals)
+    below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == queue["name"]]
     own = {cell: _less(amount, [child[cell] for child in below]) for cell, amount in promised.items()}
     quota: dict[str, Any] = {"guaranteed": own}
     most = {cell: max(0, limit - promised[cell]) for cell, limit in _limits(queue).items()}
     if most:
         quota["borrowingLimit"] = most
     weight = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
-    builder.team(name, {FLAVOR: quota} if own else {}, namespaces=[namespace_of(name)], parent=queue.get("parent") or EVERYTHING,
+    builder.team(name, {FLAVOR: quota} if own else {}, namespaces=[namespace_of(name)], parent=named(queue.get("parent") or EVERYTHING),
                  weight=weight if weight > 0 else 1.0 if weight < 0 else 1e-6)  # fmt: skip
     if not below:
         words = {"team": name, "flavors": (FLAVOR,), "fairness": "DominantShare", "preemption": _policy(case)}
@@ -127,7 +127,12 @@ def _kept(queue: str) -> str:
 
 def namespace_of(queue: str) -> str:
     """Returns the namespace in which the work of a queue is: a namespace belongs to one team."""
-    return f"ns-{queue}"
+    return f"ns-{named(queue)}"
+
+
+def named(name: str) -> str:
+    """Returns a name as Kubernetes takes it."""
+    return name.lower().replace("_", "-")
 
 
 # -- machines ---------------------------------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
     return RowGroup(
         group["name"],
         namespace_of(group["queue"]),
-        group["queue"] if group["preemptible"] else _kept(group["queue"]),
+        named(group["queue"]) if group["preemptible"] else _kept(named(group["queue"])),
         f"priority-{int(group['priority'])}",
         int(group["creation_order"]),
         pods,
