@@ -1,7 +1,7 @@
 """Rows in KAI-Scheduler's words as a repository of Teams, Queues and PriorityClasses, and as a cluster.
 
-A queue is a Team with its quota and a Queue of the same name; what nobody is promised belongs to a Team above all. Work
-that KAI calls non-preemptible waits in a Queue of its own, whose gangs are protected for as long as they run.
+A queue is a Team with its quota and a Queue of the same name; what nobody is promised belongs to a Team above all. That
+work of some classes is never evicted, and stays within the quota, no declaration can say: it is work like any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,8 @@ FLAVOR: Final = "machines"
 MARK: Final = {"muster.dev/flavor": FLAVOR}
 EVERYTHING: Final = "everything"
 MEGABYTE: Final = 1_000_000
-RESOURCES: Final = (("gpu", GPU, 1), ("cpu", "cpu", 1), ("memory", "memory", MEGABYTE))
+UNITS: Final = {GPU: ("gpu", 1.0), "cpu": ("cpu", 1.0), "memory": ("memory", float(MEGABYTE))}
+"""Resource -> under which word a queue speaks of it, and in what unit."""
 HERE: Final = {"Running", "Bound", "Binding", "Allocated"}
 EVICTING: Final = {"reclaim", "preempt", "consolidation"}
 
@@ -48,9 +49,10 @@ def _fleet(case: Case, nodes: Sequence[Node]) -> Fleet:
     if topology:
         builder.topology(topology["name"], *topology["levels"])
     builder.flavor(FLAVOR, nodeLabels=MARK, **({"topology": topology["name"]} if topology else {}))
-    totals = {name: sum(node.allocatable.get(name, 0) for node in nodes) for _, name, _ in RESOURCES}
+    names = sorted({name for node in nodes for name in node.allocatable} - {"pods"})
+    totals = {name: sum(node.allocatable.get(name, 0) for node in nodes) for name in names}
     promised = [_quota(case, queue, totals) for queue in case["queues"] if not queue.get("parent")]
-    rest = {name: _less(totals[name], [quota.get(name, 0) for quota in promised]) for name in _counted(case)}
+    rest = {name: _less(totals[name], [quota.get(name, 0) for quota in promised]) for name in totals}
     builder.team(EVERYTHING, {FLAVOR: rest} if rest else {}, namespaces=[])
     for queue in case["queues"]:
         _declare(builder, case, queue, totals)
@@ -65,24 +67,25 @@ def _topology(case: Case) -> Mapping[str, Any] | None:
     return found[0] if found else None
 
 
-def _counted(case: Case) -> list[str]:
-    """Returns the resources that any queue bounds or is promised; the others nobody counts."""
-    return [
-        name
-        for key, name, _ in RESOURCES
-        if any(float((queue.get(key) or {}).get(word, -1)) >= 0 for queue in case["queues"] for word in ("quota", "limit"))
-    ]  # fmt: skip
-
-
 def _quota(case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> dict[str, int]:
-    """Returns what a queue is promised, with all below it; one with unlimited quota is promised every machine."""
+    """Returns what a queue is promised, with all below it; one with unlimited quota is promised every machine.
+
+    A quota of GPUs is one of each MIG profile too, which upstream counts as so many GPUs as it has slices.
+    """
+    below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == queue["name"]]
     found = {}
-    for key, name, unit in RESOURCES:
-        if name in _counted(case):
-            said = float((queue.get(key) or {}).get("quota", -1))
-            children = [_quota(case, other, totals)[name] for other in case["queues"] if other.get("parent") == queue["name"]]
-            found[name] = round(said * unit) if said >= 0 else (sum(children) if children else totals[name])
-    return found  # fmt: skip
+    for name, total in totals.items():
+        said = _said(queue, name, "quota")
+        found[name] = said if said is not None else (sum(child[name] for child in below) if below else total)
+    return found
+
+
+def _said(queue: Mapping[str, Any], resource: str, word: str) -> int | None:
+    """Returns what a queue says of a resource (`quota`, `limit`); None = unlimited."""
+    key, unit = UNITS.get(resource, ("gpu", 1.0))
+    said = float((queue.get(key) or {}).get(word, -1))
+    per = int(resource.partition("mig-")[2].partition("g.")[0]) if "mig-" in resource else 1
+    return round(said * unit) // per if said >= 0 else None
 
 
 def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> None:
@@ -91,7 +94,8 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
     below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == queue["name"]]
     own = {cell: _less(amount, [child[cell] for child in below]) for cell, amount in promised.items()}
     quota: dict[str, Any] = {"guaranteed": own}
-    most = {cell: max(0, limit - promised[cell]) for cell, limit in _limits(queue).items()}
+    limits = {cell: _said(queue, cell, "limit") for cell in promised}
+    most = {cell: max(0, limit - promised[cell]) for cell, limit in limits.items() if limit is not None}
     if most:
         quota["borrowingLimit"] = most
     weight = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
@@ -100,12 +104,6 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
     if not below:
         words = {"team": name, "flavors": (FLAVOR,), "fairness": "DominantShare", "preemption": _policy(case)}
         builder.queue(name, **words)
-        builder.queue(_kept(name), protectedRunTime="Never", **words)
-
-
-def _limits(queue: Mapping[str, Any]) -> dict[str, int]:
-    said = {name: float((queue.get(key) or {}).get("limit", -1)) * unit for key, name, unit in RESOURCES}
-    return {name: round(limit) for name, limit in said.items() if limit >= 0}
 
 
 def _less(amount: int, others: Sequence[int]) -> int:
@@ -119,10 +117,6 @@ def _policy(case: Case) -> dict[str, str]:
         "withinQueue": "LowerPriority" if "preempt" in actions else "Never",
         "reclaim": "Any" if "reclaim" in actions else "Never",
     }
-
-
-def _kept(queue: str) -> str:
-    return f"{queue}-kept"
 
 
 def namespace_of(queue: str) -> str:
@@ -170,7 +164,7 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
     return RowGroup(
         group["name"],
         namespace_of(group["queue"]),
-        named(group["queue"]) if group["preemptible"] else _kept(named(group["queue"])),
+        named(group["queue"]),
         f"priority-{int(group['priority'])}",
         int(group["creation_order"]),
         pods,

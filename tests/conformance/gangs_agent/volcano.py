@@ -1,17 +1,271 @@
-"""Rows in Volcano's words as Volcano's own queues, which the agent reads, and as a cluster."""
+"""Rows in Volcano's words as Volcano's own queues, which the agent reads, and as a cluster.
 
-from collections.abc import Mapping
+Plugins have no switch in a repository: what a plugin alone would bring to bear (priorities, shares) is declared where
+the plugin is on. HyperNodes become node labels, one a tier.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Node
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredNodes, PreferredPods
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_resources
+from model.upstream import VolcanoQueue
+from model.upstream.selectors import LabelSelectorRequirement
 from tests.conformance.cases import Case
-from tests.conformance.gangs_agent.cluster import RowCluster
-from tests.conformance.gangs_agent.declined import RowDeclined
+from tests.conformance.gangs.volcano import Plugins
+from tests.conformance.gangs_agent.cluster import RowCluster, RowGroup, RowPod, shape
+from tests.conformance.gangs_agent.declined import RowDeclined, decline_if, known_words
+from tests.support.fleets import FleetBuilder, plain_node
+
+TIER: Final = "hypernode.row/tier-"
+NO_TIER: Final = "hypernode.row/none"
+TASK: Final = "volcano.sh/task-spec"
+REQUIRED: Final = "RequiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "PreferredDuringSchedulingIgnoredDuringExecution"
+EVICTING: Final = {"reclaim", "preempt", "gangreclaim", "gangpreempt"}
+STARTING: Final = EVICTING | {"allocate", "backfill"}
+PLUGINS: Final = frozenset({
+    "gang", "priority", "conformance", "predicates", "proportion", "capacity", "drf", "nodeorder", "binpack",
+    "network-topology-aware", "resource-strategy-fit",
+})  # fmt: skip
+ALLOCATED: Final = "volcano.sh/job-allocated-hypernode"
+"""What the scheduler notes of a group that runs; where its pods are says the same."""
 
 
 def translate(case: Case) -> RowCluster:
     """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
-    raise RowDeclined("volcano is not translated yet")
+    known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
+                "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes")  # fmt: skip
+    plugins = Plugins(case["run"])
+    for name in plugins.in_order:
+        decline_if(name not in PLUGINS, f"plugin {name}")
+    decline_if(plugins.on("drf", "hierarchy"), "plugin drf with a hierarchy by annotations")
+    decline_if(not STARTING & set(case["run"]["actions"]), "run.actions: only the gate before the queue (enqueue)")
+    decline_if("podgroup_phase" in case["expect"], "expect.podgroup_phase")
+    nodes = [_node(case, node) for node in case["nodes"]]
+    groups = [_group(case, group, place, plugins) for place, group in enumerate(case["podgroups"])]
+    known = {node.name for node in nodes}
+    decline_if(any(pod.node and pod.node not in known for group in groups for pod in group.pods), "pods.node unknown")
+    return RowCluster(_fleet(case, groups, plugins), nodes, groups, ANY_MACHINE)
+
+
+# -- declarations -----------------------------------------------------------------------------------------------------
+
+
+def _fleet(case: Case, groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
+    builder = FleetBuilder()
+    for name in sorted({group.priority_class for group in groups}):
+        _, value, meek = name.split("_")
+        builder.priority(name, int(value), preempts=not meek)
+    queues = [_queue(queue, plugins) for queue in case["queues"] if queue["name"] != "root"]
+    return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
+
+
+def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
+    known_words("queues", queue, "name", "weight", "state", "parent", "capability", "deserved", "guarantee",
+                "priority", "reclaimable")  # fmt: skip
+    decline_if(queue.get("state", "Open") != "Open", f"queues.state {queue.get('state')}")
+    spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": queue.get("parent") or "root"}
+    spec["priority"] = int(queue.get("priority") or 0)
+    spec["reclaimable"] = queue.get("reclaimable") is not False
+    if "capacity" in plugins:
+        spec["deserved"] = queue.get("deserved") or {}
+    if "capacity" in plugins or "proportion" in plugins:
+        spec["capability"] = queue.get("capability") or {}
+        spec["guarantee"] = {"resource": queue.get("guarantee") or {}}
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": queue["name"]}}
+    return VolcanoQueue.model_validate({**body, "spec": spec})
+
+
+# -- machines ---------------------------------------------------------------------------------------------------------
+
+
+def _node(case: Case, node: Mapping[str, Any]) -> Node:
+    known_words("nodes", node, "name", "allocatable", "labels")
+    room = {"pods": 110, **canonical_resources(node["allocatable"])}
+    return plain_node(node["name"], room, {**(node.get("labels") or {}), **_tiers(case).get(node["name"], {})})
+
+
+def _tiers(case: Case) -> dict[str, dict[str, str]]:
+    """Returns node -> a label for each tier; where no hypernode of a tier has it, the one below stands for it."""
+    tiers = {int(tier): names for tier, names in (case.get("hypernodes_by_tier") or {}).items()}
+    members = case.get("hypernode_nodes") or {}
+    found: dict[str, dict[str, str]] = {node["name"]: {} for node in case["nodes"]}
+    below = {name: f"node.{name}" for name in found}
+    for tier in sorted(tiers):
+        for name in _listed(tiers[tier]):
+            below.update({node: name for node in _listed(members.get(name) or ()) if node in below})
+        for node, carried in found.items():
+            carried[f"{TIER}{tier}"] = below[node]
+    if tiers:
+        for carried in found.values():
+            carried[f"{TIER}{max(tiers) + 1}"] = "all"
+    return found
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _within(case: Case, wish: Mapping[str, Any] | None, plugins: Plugins) -> dict[str, Any]:
+    """Returns the label whose value pods share, or would like to."""
+    if not wish or "network-topology-aware" not in plugins:
+        return {}
+    tiers = sorted(int(tier) for tier in case.get("hypernodes_by_tier") or {})
+    if wish.get("mode") != "hard":
+        return {"preferred_topology": f"{TIER}{tiers[0]}"} if tiers else {}
+    named = {entry.get("tier_name"): int(entry["tier"]) for entry in case.get("hypernodes") or ()}
+    name, top = wish.get("highest_tier_name"), max(tiers, default=0) + 1
+    most = named.get(name, -1) if name else int(wish.get("highest_tier_allowed", top))
+    allowed = [tier for tier in (*tiers, top) if tier <= most]
+    return {"required_topology": f"{TIER}{allowed[-1]}" if allowed else NO_TIER}
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -> RowGroup:
+    known_words("podgroups", group, "namespace", "name", "queue", "min_member", "min_task_member", "phase", "priority",
+                "priority_class", "priority_class_unregistered", "min_resources", "network_topology",
+                "sub_group_policy", "annotations")  # fmt: skip
+    known_words("podgroups.annotations", group.get("annotations") or {}, ALLOCATED)
+    decline_if((group.get("priority_class") or "").startswith("system-"), "podgroups.priority_class system-critical")
+    decline_if(group["namespace"] == "kube-system", "podgroups.namespace kube-system")
+    mine = [
+        pod
+        for pod in case["pods"]
+        if pod["podgroup"] == group["name"] and pod["id"].split("/")[0] == group["namespace"]
+    ]
+    names: dict[str, str] = {}
+    pods = [_pod(case, group, pod, names, plugins) for pod in mine]
+    minima = _minima(group, names)
+    together = int(group.get("min_member") or 0)
+    evicts = bool(EVICTING & set(case["run"]["actions"]))
+    meek = not evicts or any(pod.get("preemption_policy") == "Never" for pod in mine)
+    value = int(group.get("priority") or 0) if "priority" in plugins else 0
+    return RowGroup(
+        group["name"],
+        group["namespace"],
+        group["queue"],
+        f"p_{value}_{'meek' if meek else ''}",
+        place,
+        pods,
+        max(together, sum(minima.values())) if group.get("sub_group_policy") else together,
+        minima,
+    )
+
+
+def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int]:
+    """Returns role -> fewest pods: of the tasks, or of each sub-group where all of them are needed."""
+    parts = {role: key.partition("|")[0] for key, role in names.items()}
+    decline_if(len(set(parts.values())) < len(parts) and _splits(group), "tasks or sub-groups of unlike pods")
+    if policies := group.get("sub_group_policy"):
+        decline_if(len(policies) > 1, "sub_group_policy: more than one")
+        size, least = int(policies[0].get("size") or 1), policies[0].get("min_sub_groups")
+        decline_if(least is not None and 0 < int(least) < len(parts), "sub_group_policy.min_sub_groups: k of n")
+        return {role: size for role in parts if least}
+    minima = {task: int(count) for task, count in (group.get("min_task_member") or {}).items()}
+    if int(group.get("min_member") or 0) < sum(minima.values()):
+        return {}
+    return {role: minima[task] for role, task in parts.items() if task in minima}
+
+
+def _splits(group: Mapping[str, Any]) -> bool:
+    return bool(group.get("sub_group_policy") or group.get("min_task_member"))
+
+
+def _pod(
+    case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str], plugins: Plugins
+) -> RowPod:
+    known_words("pods", pod, "id", "podgroup", "phase", "node", "role", "requests", "preemptable_label",
+                "node_selector", "affinity", "labels", "annotations", "preemption_policy")  # fmt: skip
+    decline_if(str(pod.get("preemptable_label", "true")) == "false", "pods.preemptable_label false")
+    decline_if(pod["phase"] not in {"Pending", "Running", "Bound"}, f"pods.phase {pod['phase']}")
+    requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
+    constraints, affinity = _constraints(group["namespace"], pod), pod.get("affinity") or {}
+    selector = dict(pod.get("node_selector") or {})
+    part = _part(group, pod)
+    key = f"{part}|{sorted(requests.items())}|{selector}|{affinity}|{pod.get('labels') if affinity else ''}"
+    role = names.setdefault(key, f"set-{len(names)}")
+    made = shape(
+        role,
+        requests,
+        namespace=group["namespace"],
+        constraints=constraints,
+        node_selector=selector,
+        required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
+        labels=tuple(sorted((pod.get("labels") or {}).items())),
+        **_topology_of(case, group, plugins),
+    )
+    return RowPod(pod["id"], made, pod.get("node") or "" if pod["phase"] != "Pending" else "")
+
+
+def _part(group: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
+    """Returns the sub-group or task that a pod is of."""
+    if policies := group.get("sub_group_policy"):
+        return "/".join(_label(pod, key) for key in policies[0].get("match_label_keys") or ())
+    return _label(pod, TASK) if group.get("min_task_member") else ""
+
+
+def _label(pod: Mapping[str, Any], key: str) -> str:
+    noted = {**(pod.get("annotations") or {}), **(pod.get("labels") or {})}
+    return str((pod.get("role") if key == TASK else None) or noted.get(key) or "")
+
+
+def _topology_of(case: Case, group: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+    whole = _within(case, group.get("network_topology"), plugins)
+    policies = group.get("sub_group_policy") or [{}]
+    own = _within(case, policies[0].get("network_topology"), plugins)
+    hard = {name for wish in (whole, own) for name in wish if name == "required_topology"}
+    decline_if(whole.get("required_topology") and own.get("required_topology") and hard, "topology of two levels, both hard")
+    if own.get("required_topology") or not whole:
+        return own
+    return {**whole, "group": "whole"}
+
+
+def _constraints(namespace: str, pod: Mapping[str, Any]) -> PodConstraints:
+    affinity = pod.get("affinity") or {}
+    beside, apart, nodes = (affinity.get(f"{kind}") or {} for kind in ("PodAffinity", "PodAntiAffinity", "NodeAffinity"))
+    liked = [(1, wish) for wish in beside.get(PREFERRED) or ()] + [(-1, wish) for wish in apart.get(PREFERRED) or ()]
+    return PodConstraints(
+        affinity=tuple(_term(namespace, wish) for wish in beside.get(REQUIRED) or ()),
+        anti_affinity=tuple(_term(namespace, wish) for wish in apart.get(REQUIRED) or ()),
+        preferred_nodes=tuple(
+            PreferredNodes(int(wish["Weight"]), _terms(wish["Preference"])) for wish in nodes.get(PREFERRED) or ()
+        ),
+        preferred_pods=tuple(
+            PreferredPods(sign * int(wish["Weight"]), _term(namespace, wish["PodAffinityTerm"])) for sign, wish in liked
+        ),
+    )
+
+
+def _term(namespace: str, wish: Mapping[str, Any]) -> PodAffinityTerm:
+    selector = wish.get("LabelSelector") or {}
+    chosen = [
+        LabelSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in sorted((selector.get("MatchLabels") or {}).items())
+    ]
+    chosen += [
+        LabelSelectorRequirement(key=term["Key"], operator=term["Operator"], values=tuple(term.get("Values") or ()))
+        for term in selector.get("MatchExpressions") or ()
+    ]
+    return PodAffinityTerm(wish["TopologyKey"], tuple(chosen), frozenset({namespace}))
+
+
+def _node_terms(required: Mapping[str, Any]) -> tuple[tuple[RequirementTerm, ...], ...]:
+    return tuple(_terms(terms) for terms in required.get("NodeSelectorTerms") or ())
+
+
+def _terms(terms: Mapping[str, Any]) -> tuple[RequirementTerm, ...]:
+    return tuple(
+        RequirementTerm(key=term["Key"], operator=term["Operator"], values=tuple(term.get("Values") or ()))
+        for term in terms.get("MatchExpressions") or ()
+    )
+
+
+__all__ = ["RowDeclined", "translate"]
