@@ -51,6 +51,8 @@ class RowGroup:
     roles: Mapping[str, int] = field(default_factory=dict)
     broken_for_s: float = 0.0
     """For how long it has had fewer pods than it needs."""
+    priority: int = 0
+    """Value of its class."""
 
     @property
     def uid(self) -> str:

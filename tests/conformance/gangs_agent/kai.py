@@ -199,9 +199,9 @@ def _subs(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str]) -> RowPod:
+    known_words("pods.requests", pod["requests"], "cpu", "memory", "gpu", "mig")
     known_words("pods", pod, "name", "podgroup", "state", "node", "sub_group", "requests", "pod_labels",
                 "node_affinity_names", "pod_affinity_topology_key", "pod_anti_affinity_topology_key")  # fmt: skip
-    known_words("pods.requests", pod["requests"], "cpu", "memory", "gpu", "mig")
     asked = pod["requests"]
     requests = {
         "cpu": milli_cpu(asked.get("cpu") or 0),

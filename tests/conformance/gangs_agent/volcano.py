@@ -23,6 +23,8 @@ from tests.conformance.gangs_agent.declined import RowDeclined, decline_if, know
 from tests.support.fleets import FleetBuilder, plain_node
 
 TIER: Final = "hypernode.row/tier-"
+MEEK: Final = "-never"
+"""Ends the names of classes that evict nobody."""
 NO_TIER: Final = "hypernode.row/none"
 TASK: Final = "volcano.sh/task-spec"
 REQUIRED: Final = "RequiredDuringSchedulingIgnoredDuringExecution"
@@ -59,9 +61,8 @@ def translate(case: Case) -> RowCluster:
 
 def _fleet(case: Case, groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
     builder = FleetBuilder()
-    for name in sorted({group.priority_class for group in groups}):
-        _, value, meek = name.split("_")
-        builder.priority(name, int(value), preempts=not meek)
+    for name, value in sorted({(group.priority_class, group.priority) for group in groups}):
+        builder.priority(name, value, preempts=not name.endswith(MEEK))
     queues = [_queue(queue, plugins) for queue in case["queues"] if queue["name"] != "root"]
     return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
 
@@ -152,11 +153,12 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
         group["name"],
         group["namespace"],
         group["queue"],
-        f"p_{value}_{'meek' if meek else ''}",
+        f"class-{value}{MEEK if meek else ''}".replace("--", "-minus-"),
         place,
         pods,
         max(together, sum(minima.values())) if group.get("sub_group_policy") else together,
         minima,
+        priority=value,
     )
 
 
