@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fleet.gangs.lifecycle import new_gang
-from fleet.snapshot import Gang, GangState, GroupMember, Hold, Job, Node, Pin, Pod, PodSet, Snapshot, Terms
+from fleet.snapshot import ANY_NUMBER, Gang, GangState, GroupMember, Hold, Job, Node, Pin, Pod, PodSet, Snapshot, Terms
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints
 from fleet.snapshot.elastic_parts import core_of
 from fleet.snapshot.works import group_job
@@ -18,6 +18,8 @@ from tests.support.fleets import NOW
 
 ROW_POD: Final = "row/pod"
 """Label that keeps the name a pod has in its row, whatever its controller calls it when it makes it anew."""
+LOST: Final = "lost"
+"""Node that is gone: where the pods of a gang were that has fewer than it needs."""
 RAN_S: Final = 3600.0
 LONG_S: Final = 10 * 365 * 86_400.0
 GRACE_S: Final = 10.0
@@ -83,11 +85,21 @@ def snapshot_of(row: RowCluster) -> Snapshot:
             pods[f"{group.uid}-leaving"] = tuple(replace(pod, job_uid="", member=None) for pod in foreign)
         if not seen:
             continue
+        seen = _one_alone(seen)
         job = _job(group, seen)
         jobs[group.uid] = job
         gangs[group.uid] = _gang(row, group, job, new_gang(row.fleet, bare, job))
         pods[group.uid] = tuple(_taken_in(pod, gangs[group.uid]) for pod in seen)
     return replace(bare, jobs=jobs, gangs=gangs, job_pods=pods)
+
+
+def _one_alone(pods: list[Pod]) -> list[Pod]:
+    """Returns pods of one role only without the name of the group of roles that shares a domain."""
+    if len({pod.pod_set for pod in pods}) > 1:
+        return pods
+    shapes = [replace(pod.member.shape, group="") for pod in pods if pod.member is not None]
+    members = [replace(pod.member, shape=form) for pod, form in zip(pods, shapes, strict=True) if pod.member]
+    return [replace(pod, member=member) for pod, member in zip(pods, members, strict=True)]
 
 
 def _job(group: RowGroup, pods: Sequence[Pod]) -> Job:
@@ -96,7 +108,8 @@ def _job(group: RowGroup, pods: Sequence[Pod]) -> Job:
     found = group_job(group.uid, alive, terms)
     ref = replace(found.ref, api_version="apps/v1", kind="ReplicaSet")
     runs = any(pod.node and not pod.deleting for pod in pods)
-    return replace(found, ref=ref, queue=group.queue, suspended=not runs, hold=Hold.PODS)
+    restarts = {pods.name: ANY_NUMBER for pods in found.pod_sets}
+    return replace(found, ref=ref, queue=group.queue, suspended=not runs, hold=Hold.PODS, restarts=restarts)
 
 
 def _pod(group: RowGroup, pod: RowPod) -> Pod:
@@ -127,7 +140,9 @@ def _gang(row: RowCluster, group: RowGroup, job: Job, gang: Gang) -> Gang:
         return gang
     pins = tuple(sorted(Pin(name, node, "", count) for (name, node), count in counts.items()))
     sets = tuple(_held(pods, pins) for pods in job.pod_sets)
-    whole = sum(pin.count for pin in pins) >= sum(pods.count for pods in sets)
+    missing = [Pin(pods.name, LOST, "", pods.count - _running(pods, pins)) for pods in sets]
+    whole = not any(pin.count for pin in missing)
+    pins = tuple(sorted((*pins, *(pin for pin in missing if pin.count))))
     admitted_s = NOW - RAN_S + group.order
     return replace(
         gang,
@@ -146,8 +161,11 @@ def _gang(row: RowCluster, group: RowGroup, job: Job, gang: Gang) -> Gang:
 
 def _held(pods: PodSet, pins: Sequence[Pin]) -> PodSet:
     """Returns a set with as many pods as were let in: those that run, and its core at least."""
-    running = sum(pin.count for pin in pins if pin.pod_set == pods.name)
-    return replace(pods, count=max(running, core_of(pods).count))
+    return replace(pods, count=max(_running(pods, pins), core_of(pods).count))
+
+
+def _running(pods: PodSet, pins: Sequence[Pin]) -> int:
+    return sum(pin.count for pin in pins if pin.pod_set == pods.name)
 
 
 def shape(

@@ -19,6 +19,7 @@ from model.upstream.selectors import LabelSelectorRequirement
 from tests.conformance.cases import Case
 from tests.conformance.gangs.volcano import Plugins
 from tests.conformance.gangs_agent.cluster import RowCluster, RowGroup, RowPod, shape
+from tests.conformance.gangs_agent.kai import FLAVOR, MARK, named
 from tests.conformance.gangs_agent.declined import RowDeclined, decline_if, known_words
 from tests.support.fleets import FleetBuilder, plain_node
 
@@ -53,25 +54,40 @@ def translate(case: Case) -> RowCluster:
     groups = [_group(case, group, place, plugins) for place, group in enumerate(case["podgroups"])]
     known = {node.name for node in nodes}
     decline_if(any(pod.node and pod.node not in known for group in groups for pod in group.pods), "pods.node unknown")
-    return RowCluster(_fleet(case, groups, plugins), nodes, groups, ANY_MACHINE)
+    flavor = FLAVOR if case.get("hypernodes_by_tier") else ANY_MACHINE
+    return RowCluster(_fleet(case, groups, plugins), nodes, groups, flavor)
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------
 
 
 def _fleet(case: Case, groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
+    """Returns Volcano's queues as they are; with hypernodes, Queues of ours, whose flavor may have a topology."""
     builder = FleetBuilder()
     for name, value in sorted({(group.priority_class, group.priority) for group in groups}):
         builder.priority(name, value, preempts=not name.endswith(MEEK))
     queues = [_queue(queue, plugins) for queue in case["queues"] if queue["name"] != "root"]
-    return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
+    if not case.get("hypernodes_by_tier"):
+        return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
+    builder.topology("hypernodes", *_levels(case)).flavor(FLAVOR, nodeLabels=MARK, topology="hypernodes")
+    builder.team("root", {}, namespaces=sorted({group.namespace for group in groups}))
+    for queue in queues:
+        spec = queue.spec
+        decline_if(spec.capability or spec.deserved or spec.guarantee.resource, "amounts of a queue beside hypernodes")
+        builder.queue(queue.name, team="root", flavors=(FLAVOR,))
+    return builder.build()
+
+
+def _levels(case: Case) -> list[str]:
+    tiers = sorted((int(tier) for tier in case["hypernodes_by_tier"]), reverse=True)
+    return [f"{TIER}{tier}" for tier in (tiers[0] + 1, *tiers)]
 
 
 def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
     known_words("queues", queue, "name", "weight", "state", "parent", "capability", "deserved", "guarantee",
                 "priority", "reclaimable")  # fmt: skip
     decline_if(queue.get("state", "Open") != "Open", f"queues.state {queue.get('state')}")
-    spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": queue.get("parent") or "root"}
+    spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": named(queue.get("parent") or "root")}
     spec["priority"] = int(queue.get("priority") or 0)
     spec["reclaimable"] = queue.get("reclaimable") is not False
     if "capacity" in plugins:
@@ -79,7 +95,7 @@ def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
     if "capacity" in plugins or "proportion" in plugins:
         spec["capability"] = queue.get("capability") or {}
         spec["guarantee"] = {"resource": queue.get("guarantee") or {}}
-    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": queue["name"]}}
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": named(queue["name"])}}
     return VolcanoQueue.model_validate({**body, "spec": spec})
 
 
@@ -89,7 +105,7 @@ def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
 def _node(case: Case, node: Mapping[str, Any]) -> Node:
     known_words("nodes", node, "name", "allocatable", "labels")
     room = {"pods": 110, **canonical_resources(node["allocatable"])}
-    return plain_node(node["name"], room, {**(node.get("labels") or {}), **_tiers(case).get(node["name"], {})})
+    return plain_node(node["name"], room, {**MARK, **(node.get("labels") or {}), **_tiers(case).get(node["name"], {})})
 
 
 def _tiers(case: Case) -> dict[str, dict[str, str]]:
@@ -152,7 +168,7 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
     return RowGroup(
         group["name"],
         group["namespace"],
-        group["queue"],
+        named(group["queue"]),
         f"class-{value}{MEEK if meek else ''}".replace("--", "-minus-"),
         place,
         pods,
