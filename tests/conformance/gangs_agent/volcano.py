@@ -13,7 +13,7 @@ from fleet.snapshot import Node
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredNodes, PreferredPods
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
-from model.quantity import canonical_resources
+from model.quantity import canonical_resources, plus
 from model.upstream import VolcanoQueue
 from model.upstream.selectors import LabelSelectorRequirement
 from tests.conformance.cases import Case
@@ -55,13 +55,13 @@ def translate(case: Case) -> RowCluster:
     known = {node.name for node in nodes}
     decline_if(any(pod.node and pod.node not in known for group in groups for pod in group.pods), "pods.node unknown")
     flavor = FLAVOR if case.get("hypernodes_by_tier") else ANY_MACHINE
-    return RowCluster(_fleet(case, groups, plugins), nodes, groups, flavor)
+    return RowCluster(_fleet(case, nodes, groups, plugins), nodes, groups, flavor)
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------
 
 
-def _fleet(case: Case, groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
+def _fleet(case: Case, nodes: Sequence[Node], groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
     """Returns Volcano's queues as they are; with hypernodes, Queues of ours, whose flavor may have a topology."""
     builder = FleetBuilder()
     for name, value in sorted({(group.priority_class, group.priority) for group in groups}):
@@ -70,7 +70,10 @@ def _fleet(case: Case, groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
     if not case.get("hypernodes_by_tier"):
         return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
     builder.topology("hypernodes", *_levels(case)).flavor(FLAVOR, nodeLabels=MARK, topology="hypernodes")
-    builder.team("root", {}, namespaces=sorted({group.namespace for group in groups}))
+    totals: dict[str, int] = {}
+    for node in nodes:
+        totals = plus(totals, node.allocatable)
+    builder.team("root", {FLAVOR: totals}, namespaces=sorted({group.namespace for group in groups}))
     for queue in queues:
         spec = queue.spec
         decline_if(spec.capability or spec.deserved or spec.guarantee.resource, "amounts of a queue beside hypernodes")
