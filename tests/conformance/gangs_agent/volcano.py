@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fleet.quota.volcano import ANY_MACHINE
-from fleet.snapshot import Node
+from fleet.snapshot import Node, Slice
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredNodes, PreferredPods
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
@@ -239,14 +239,16 @@ def _label(pod: Mapping[str, Any], key: str) -> str:
 
 
 def _topology_of(case: Case, group: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+    """Returns the domain of the whole group and, where sub-groups have to stay closer together, slices within it."""
     whole = _within(case, group.get("network_topology"), plugins)
-    policies = group.get("sub_group_policy") or [{}]
-    own = _within(case, policies[0].get("network_topology"), plugins)
-    hard = {name for wish in (whole, own) for name in wish if name == "required_topology"}
-    decline_if(whole.get("required_topology") and own.get("required_topology") and hard, "topology of two levels, both hard")
-    if own.get("required_topology") or not whole:
-        return own
-    return {**whole, "group": "whole"}
+    policy = (group.get("sub_group_policy") or [{}])[0]
+    own = _within(case, policy.get("network_topology"), plugins)
+    closer = own.get("required_topology")
+    if not whole.get("required_topology") or not closer:
+        return own if closer or not whole else {**whole, "group": "whole"}
+    if closer == whole["required_topology"]:
+        return {**whole, "group": "whole"}
+    return {**whole, "group": "whole", "slices": (Slice(closer, int(policy.get("size") or 1)),)}
 
 
 def _constraints(namespace: str, pod: Mapping[str, Any]) -> PodConstraints:
