@@ -7,7 +7,7 @@ work of some classes is never evicted, and stays within the quota, no declaratio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fleet.snapshot import Node, PodSet
+from fleet.snapshot import Node
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
@@ -159,8 +159,9 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
     together = sum(roles.values()) if roles else int(group.get("min_member", 1))
     names: dict[str, str] = {}
     pods = [_pod(case, group, pod, names) for pod in mine if pod["state"] not in {"Succeeded", "Failed"}]
-    least = {names_of: roles[sub] for names_of, sub in _subs(names).items() if sub in roles}
-    decline_if(len(least) < len(roles) or len(set(_subs(names).values())) < len(names) and roles, "sub_groups of unlike pods")
+    subs = _subs(names)
+    least = {role: roles[sub] for role, sub in subs.items() if sub in roles}
+    decline_if(len(least) < len(roles) or (roles and len({*subs.values()}) < len(subs)), "sub_groups of unlike pods")
     return RowGroup(
         group["name"],
         namespace_of(group["queue"]),
@@ -266,6 +267,3 @@ def _neighbours(pod: Mapping[str, Any], namespace: str) -> PodConstraints:
         affinity=terms(pod.get("pod_affinity_topology_key") or ""),
         anti_affinity=terms(pod.get("pod_anti_affinity_topology_key") or ""),
     )
-
-
-__all__ = ["PodSet", "translate"]

@@ -17,10 +17,10 @@ from model.quantity import canonical_resources, plus
 from model.upstream import VolcanoQueue
 from model.upstream.selectors import LabelSelectorRequirement
 from tests.conformance.cases import Case
-from tests.conformance.gangs.volcano import Plugins
+from tests.conformance.gangs.volcano import TOP_TIER_NAME, Plugins
 from tests.conformance.gangs_agent.cluster import RowCluster, RowGroup, RowPod, shape
+from tests.conformance.gangs_agent.declined import decline_if, known_words
 from tests.conformance.gangs_agent.kai import FLAVOR, MARK, named
-from tests.conformance.gangs_agent.declined import RowDeclined, decline_if, known_words
 from tests.support.fleets import FleetBuilder, plain_node
 
 TIER: Final = "hypernode.row/tier-"
@@ -28,6 +28,7 @@ MEEK: Final = "-never"
 """Ends the names of classes that evict nobody."""
 NO_TIER: Final = "hypernode.row/none"
 TASK: Final = "volcano.sh/task-spec"
+KINDS: Final = ("PodAffinity", "PodAntiAffinity", "NodeAffinity")
 REQUIRED: Final = "RequiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "PreferredDuringSchedulingIgnoredDuringExecution"
 EVICTING: Final = {"reclaim", "preempt", "gangreclaim", "gangpreempt"}
@@ -90,7 +91,8 @@ def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
     known_words("queues", queue, "name", "weight", "state", "parent", "capability", "deserved", "guarantee",
                 "priority", "reclaimable")  # fmt: skip
     decline_if(queue.get("state", "Open") != "Open", f"queues.state {queue.get('state')}")
-    spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": named(queue.get("parent") or "root")}
+    above = named(queue.get("parent") or "root")
+    spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": above}
     spec["priority"] = int(queue.get("priority") or 0)
     spec["reclaimable"] = queue.get("reclaimable") is not False
     if "capacity" in plugins:
@@ -139,9 +141,10 @@ def _within(case: Case, wish: Mapping[str, Any] | None, plugins: Plugins) -> dic
     tiers = sorted(int(tier) for tier in case.get("hypernodes_by_tier") or {})
     if wish.get("mode") != "hard":
         return {"preferred_topology": f"{TIER}{tiers[0]}"} if tiers else {}
-    named = {entry.get("tier_name"): int(entry["tier"]) for entry in case.get("hypernodes") or ()}
+    named_tiers = {entry.get("tier_name"): int(entry["tier"]) for entry in case.get("hypernodes") or ()}
     name, top = wish.get("highest_tier_name"), max(tiers, default=0) + 1
-    most = named.get(name, -1) if name else int(wish.get("highest_tier_allowed", top))
+    named_tiers[TOP_TIER_NAME] = top
+    most = named_tiers.get(name, -1) if name else int(wish.get("highest_tier_allowed", top))
     allowed = [tier for tier in (*tiers, top) if tier <= most]
     return {"required_topology": f"{TIER}{allowed[-1]}" if allowed else NO_TIER}
 
@@ -253,7 +256,7 @@ def _topology_of(case: Case, group: Mapping[str, Any], plugins: Plugins) -> dict
 
 def _constraints(namespace: str, pod: Mapping[str, Any]) -> PodConstraints:
     affinity = pod.get("affinity") or {}
-    beside, apart, nodes = (affinity.get(f"{kind}") or {} for kind in ("PodAffinity", "PodAntiAffinity", "NodeAffinity"))
+    beside, apart, nodes = (affinity.get(kind) or {} for kind in KINDS)
     liked = [(1, wish) for wish in beside.get(PREFERRED) or ()] + [(-1, wish) for wish in apart.get(PREFERRED) or ()]
     return PodConstraints(
         affinity=tuple(_term(namespace, wish) for wish in beside.get(REQUIRED) or ()),
@@ -289,6 +292,3 @@ def _terms(terms: Mapping[str, Any]) -> tuple[RequirementTerm, ...]:
         RequirementTerm(key=term["Key"], operator=term["Operator"], values=tuple(term.get("Values") or ()))
         for term in terms.get("MatchExpressions") or ()
     )
-
-
-__all__ = ["RowDeclined", "translate"]
