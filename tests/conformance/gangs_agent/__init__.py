@@ -18,7 +18,7 @@ from tests.conformance.gangs.safety import violations
 from tests.conformance.gangs_agent import kai, volcano
 from tests.conformance.gangs_agent.cluster import RowCluster, snapshot_of
 from tests.conformance.gangs_agent.declined import RowDeclined, decline_if
-from tests.conformance.gangs_agent.reading import evictions, play, round_of, settled
+from tests.conformance.gangs_agent.reading import evictions, play, round_of, settled, thrown_out
 
 DIALECTS: Mapping[str, Callable[[Case], RowCluster]] = {"kai": kai.translate, "volcano": volcano.translate}
 DECLINED = "declined: "
@@ -79,7 +79,7 @@ def _scenario(case: Case) -> tuple[dict[str, Any], str]:
     outcome = compare(case, played.after, [played], {})
     evicted = [entry.pod for entry in played.decision.evicted]
     economic = is_economic(case, evicted) if outcome.same else None
-    restless = _restless(case, row, first)
+    restless = [*thrown_out(first), *_restless(case, row, first)]
     scores = {"safety": not unsafe, "outcome": outcome.same, "economy": economic, "stability": not restless}
     failed = [f"{it.subject}: {it.error!r}" for it in first.failed[:1]]
     notes = [*unsafe, outcome.why, "" if economic is not False else f"evicts {evicted}", *restless, *failed]

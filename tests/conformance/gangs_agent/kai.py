@@ -98,12 +98,22 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
     most = {cell: max(0, limit - promised[cell]) for cell, limit in limits.items() if limit is not None}
     if most:
         quota["borrowingLimit"] = most
-    weight = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
-    builder.team(name, {FLAVOR: quota} if own else {}, namespaces=[namespace_of(name)], parent=named(queue.get("parent") or EVERYTHING),
-                 weight=weight if weight > 0 else 1.0 if weight < 0 else 1e-6)  # fmt: skip
+    builder.team(
+        name,
+        {FLAVOR: quota} if own else {},
+        namespaces=[namespace_of(name)],
+        parent=named(queue.get("parent") or EVERYTHING),
+        weight=_weight(queue),
+    )
     if not below:
         words = {"team": name, "flavors": (FLAVOR,), "fairness": "DominantShare", "preemption": _policy(case)}
         builder.queue(name, **words)
+
+
+def _weight(queue: Mapping[str, Any]) -> float:
+    """Returns its share of what nobody is promised; a share of none is the smallest that can be declared."""
+    said = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
+    return 1.0 if said < 0 else max(said, 1e-6)
 
 
 def _less(amount: int, others: Sequence[int]) -> int:

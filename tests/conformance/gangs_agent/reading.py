@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from fleet.actions import EvictPod, SaveGang
+from fleet.actions import EvictPod, ReleasePod, SaveGang
 from fleet.plan.simulated_run import SimulatedRun, simulate
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from model.fleet import Fleet
@@ -40,9 +40,21 @@ def round_of(case: Case, run: SimulatedRun) -> SceneRound:
             after[name] = PodNow("Pipelined", node)
         elif name in evicted and not node:
             after[name] = PodNow("Releasing", was.node)
-    gone = tuple(evicted[name] for name in sorted(evicted) if after[name].state == "Releasing")
+    gone = tuple(evicted[name] for name in sorted(evicted) if name not in moved or case["semantics"] == "volcano")
     waits = tuple(sorted(name for name, now in after.items() if now.state == "Pending"))
     return SceneRound(before, after, Decision(bound, nominated, moved, gone, (), waits))
+
+
+def thrown_out(run: SimulatedRun) -> list[str]:
+    """Returns the pods that the run itself had started, and that were told to go again."""
+    started, found = set[str](), []
+    for timed in run.actions:
+        action = timed.action
+        if isinstance(action, ReleasePod):
+            started.add(_row_name(action.pod))
+        elif isinstance(action, EvictPod) and _row_name(action.pod) in started:
+            found.append(f"{_row_name(action.pod)} was started and evicted again")
+    return found
 
 
 def settled(case: Case, run: SimulatedRun) -> dict[str, str]:
