@@ -106,8 +106,7 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
         weight=_weight(queue),
     )
     if not below:
-        words = {"team": name, "flavors": (FLAVOR,), "fairness": "DominantShare", "preemption": _policy(case)}
-        builder.queue(name, **words)
+        builder.queue(name, name, (FLAVOR,), fairness="DominantShare", preemption=_policy(case))
 
 
 def _weight(queue: Mapping[str, Any]) -> float:

@@ -28,7 +28,8 @@ def round_of(case: Case, run: SimulatedRun) -> SceneRound:
     places = {_row_name(pod): pod.node for pod in _pods(run.end) if pod.node and not pod.deleting}
     evicted = {entry.pod: entry for entry in evictions(case, run)}
     shaken = {before[name].node for name in evicted} | {pod.node for pod in before.values() if "Releasing" in pod.state}
-    after, bound, nominated, moved = dict(before), {}, {}, {}
+    after = dict(before)
+    bound, nominated, moved = (dict[str, SessionPlacement]() for _ in range(3))
     for name, was in before.items():
         node = places.get(name, "")
         if was.state == "Pending" and node:
