@@ -1,0 +1,100 @@
+"""The suite `gangs_agent`: the agent's own deciders answer rows of gangs, and what no declaration can say is declined."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.actions import EvictPod, ReleasePod
+from fleet.plan.simulated_run import TimedAction
+from tests.conformance import gangs_agent
+from tests.conformance.gangs_agent import DECLINED, kai
+from tests.conformance.gangs_agent.cluster import snapshot_of
+from tests.conformance.gangs_agent.reading import play, round_of, thrown_out
+from tests.support.shared import shared_path
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "gangs.json").read_text(encoding="utf-8"))[
+    "cases"
+]
+BY_ID = {case["id"]: case for case in CASES}
+DIFFERENT: Mapping[str, str] = {
+    "kai-reclaim-reclaim-014": "upstream's one action leaves what its eviction freed beyond the need; here it is used",
+    "kai-consolidation-consolidation-011": "no running gang is moved to make room",
+    "kai-integration_tests-allocate-allocate-003": "no class keeps its work within the guarantee",
+    "volcano-actions-preempt-preempt-007": "nobody leaves for a place on a node that quota does not count",
+}
+WORDLESS: Mapping[str, str] = {
+    "kai-stalegangeviction-stalegangeviction-006": "podgroups.stale_seconds",
+    "volcano-actions-reclaim-reclaim-000": "pods.preemptable_label false",
+    "volcano-actions-reclaim-reclaim-007": "pods.preemptable_label false",
+    "kai-fairshare-000": "fairshare-case/v1: numbers of an engine, no cluster",
+    "kai-can-reclaim-000": "can-reclaim-case/v1: numbers of an engine, no cluster",
+    "kai-filter-victim-000": "filter-victim-case/v1: numbers of an engine, no cluster",
+}
+ANSWERED = [case for case in CASES if case["id"] not in WORDLESS]
+
+
+@pytest.mark.parametrize("case", ANSWERED, ids=lambda case: case["id"])
+def test_the_agent_answers_as_upstream_but_for_the_rows_named(case: dict[str, Any]) -> None:
+    result = gangs_agent.run(case)
+    assert result.passed is (case["id"] not in DIFFERENT), result.note
+    assert result.got["scores"]["safety"], result.note
+    assert result.got["scores"]["stability"], result.note
+
+
+@pytest.mark.parametrize(("name", "reason"), WORDLESS.items())
+def test_what_no_declaration_can_say_is_declined_by_name(name: str, reason: str) -> None:
+    result = gangs_agent.run(BY_ID[name])
+    assert (result.passed, result.note) == (False, f"{DECLINED}{reason}")
+
+
+@pytest.mark.parametrize("where", ["queues", "nodes", "podgroups", "pods"])
+def test_an_unknown_word_is_declined_by_name(where: str) -> None:
+    case = json.loads(json.dumps(BY_ID["kai-allocate-allocateGang-000"]))
+    case[where][0]["spin"] = "up"
+    assert gangs_agent.run(case).note == f"{DECLINED}{where}.spin"
+
+
+def test_a_row_that_breaks_the_agent_fails() -> None:
+    result = gangs_agent.run({**BY_ID["kai-allocate-allocateGang-000"], "podgroups": None})
+    assert not result.passed
+    assert result.note.startswith("TypeError")
+
+
+def test_a_cluster_is_read_as_the_row_gives_it() -> None:
+    """Nothing happens in a run without deciders: every pod is where it was."""
+    case = BY_ID["kai-reclaim-reclaim-014"]
+    row = kai.translate(case)
+    run = play(row.fleet, snapshot_of(row))
+    still = round_of(case, replace(run, end=run.begin, actions=[]))
+    assert still.after == still.before
+
+
+def test_what_a_run_starts_and_evicts_again_is_told() -> None:
+    row = kai.translate(BY_ID["kai-allocate-allocateGang-000"])
+    run = play(row.fleet, snapshot_of(row))
+    assert thrown_out(run) == []
+    released = [it.action.pod for it in run.actions if isinstance(it.action, ReleasePod)]
+    gone = [TimedAction(run.end.now_s, EvictPod(pod, force_grace_s=30)) for pod in released]
+    run.actions += gone
+    assert len(thrown_out(run)) == len(released) > 0
+
+
+def test_the_table_counts_declined_rows_apart() -> None:
+    rows = [gangs_agent.run(case) for case in CASES]
+    lines = gangs_agent.SUITE.summary(rows)
+    assert f"   2 {DECLINED}pods.preemptable_label false" in lines
+    judged, passed = len(ANSWERED), len(ANSWERED) - len(DIFFERENT)
+    assert lines[-1].split()[:7] == ["all", "rows", str(len(CASES)), "judged", str(judged), "passed", str(passed)]
+
+
+@pytest.mark.parametrize(("family", "least"), [("kai-*", 78.0), ("volcano-*", 78.0)])
+def test_all_rows(family: str, least: float) -> None:
+    """Safety holds in all rows; outcomes are bounded from below by what the agent reaches."""
+    folder = shared_path("conformance/gangs")
+    rows = [row for row in gangs_agent.SUITE.run(sorted(folder.glob(f"{family}.jsonl"))) if row.got]
+    assert [row.id for row in rows if not row.got["scores"]["safety"]] == []
+    assert 100 * sum(row.got["scores"]["outcome"] for row in rows) / len(rows) >= least
