@@ -1,4 +1,4 @@
-"""The suite `gangs_agent`: the agent's own deciders answer rows of gangs, and what no declaration can say is declined."""
+"""The suite `gangs_agent`: the agent answers rows of gangs, and what no declaration can say is declined by name."""
 
 import json
 from collections.abc import Mapping

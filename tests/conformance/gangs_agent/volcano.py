@@ -189,14 +189,19 @@ def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int
     parts = {role: key.partition("|")[0] for key, role in names.items()}
     decline_if(len(set(parts.values())) < len(parts) and _splits(group), "tasks or sub-groups of unlike pods")
     if policies := group.get("sub_group_policy"):
-        decline_if(len(policies) > 1, "sub_group_policy: more than one")
-        size, least = int(policies[0].get("size") or 1), policies[0].get("min_sub_groups")
-        decline_if(least is not None and 0 < int(least) < len(parts), "sub_group_policy.min_sub_groups: k of n")
-        return {role: size for role in parts if least}
+        return {role: size for policy in policies for role, size in _needed(policy, parts).items()}
     minima = {task: int(count) for task, count in (group.get("min_task_member") or {}).items()}
     if int(group.get("min_member") or 0) < sum(minima.values()):
         return {}
     return {role: minima[task] for role, task in parts.items() if task in minima}
+
+
+def _needed(policy: Mapping[str, Any], parts: Mapping[str, str]) -> dict[str, int]:
+    """Returns role -> pods of a sub-group, for the sub-groups that a policy requires: all of them, or none."""
+    mine = [role for role, part in parts.items() if part.startswith(f"{policy['name']}:")]
+    least, size = int(policy.get("min_sub_groups") or 0), int(policy.get("size") or 1)
+    decline_if(0 < least < len(mine), "sub_group_policy.min_sub_groups: k of n")
+    return dict.fromkeys(mine, size) if least else {}
 
 
 def _splits(group: Mapping[str, Any]) -> bool:
@@ -224,16 +229,27 @@ def _pod(
         node_selector=selector,
         required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
         labels=tuple(sorted((pod.get("labels") or {}).items())),
-        **_topology_of(case, group, plugins),
+        **_topology_of(case, group, pod, plugins),
     )
     return RowPod(pod["id"], made, pod.get("node") or "" if pod["phase"] != "Pending" else "")
 
 
 def _part(group: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
     """Returns the sub-group or task that a pod is of."""
-    if policies := group.get("sub_group_policy"):
-        return "/".join(_label(pod, key) for key in policies[0].get("match_label_keys") or ())
+    if group.get("sub_group_policy"):
+        policy = _policy_of(group, pod)
+        values = "/".join(_label(pod, key) for key in policy.get("match_label_keys") or ())
+        return f"{policy['name']}:{values}" if policy else ""
     return _label(pod, TASK) if group.get("min_task_member") else ""
+
+
+def _policy_of(group: Mapping[str, Any], pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the first policy whose labels a pod has all of; an empty one where there is none."""
+    for policy in group.get("sub_group_policy") or ():
+        if all(_label(pod, key) for key in policy.get("match_label_keys") or ()):
+            found: Mapping[str, Any] = policy
+            return found
+    return {}
 
 
 def _label(pod: Mapping[str, Any], key: str) -> str:
@@ -241,10 +257,10 @@ def _label(pod: Mapping[str, Any], key: str) -> str:
     return str((pod.get("role") if key == TASK else None) or noted.get(key) or "")
 
 
-def _topology_of(case: Case, group: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+def _topology_of(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
     """Returns the domain of the whole group and, where sub-groups have to stay closer together, slices within it."""
     whole = _within(case, group.get("network_topology"), plugins)
-    policy = (group.get("sub_group_policy") or [{}])[0]
+    policy = _policy_of(group, pod)
     own = _within(case, policy.get("network_topology"), plugins)
     closer = own.get("required_topology")
     if not whole.get("required_topology") or not closer:
