@@ -21,13 +21,13 @@ CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "gang
 ]
 BY_ID = {case["id"]: case for case in CASES}
 DIFFERENT: Mapping[str, str] = {
+    "kai-stalegangeviction-stalegangeviction-006": "a gang that was short of pods leaves, and is tried again later",
     "kai-reclaim-reclaim-014": "upstream's one action leaves what its eviction freed beyond the need; here it is used",
     "kai-consolidation-consolidation-011": "no running gang is moved to make room",
     "kai-integration_tests-allocate-allocate-003": "no class keeps its work within the guarantee",
     "volcano-actions-preempt-preempt-007": "nobody leaves for a place on a node that quota does not count",
 }
 WORDLESS: Mapping[str, str] = {
-    "kai-stalegangeviction-stalegangeviction-006": "podgroups.stale_seconds",
     "volcano-actions-reclaim-reclaim-000": "pods.preemptable_label false",
     "volcano-actions-reclaim-reclaim-007": "pods.preemptable_label false",
     "kai-fairshare-000": "fairshare-case/v1: numbers of an engine, no cluster",

@@ -109,7 +109,11 @@ def _job(group: RowGroup, pods: Sequence[Pod]) -> Job:
     ref = replace(found.ref, api_version="apps/v1", kind="ReplicaSet")
     runs = any(pod.node and not pod.deleting for pod in pods)
     restarts = {pods.name: ANY_NUMBER for pods in found.pod_sets}
-    return replace(found, ref=ref, queue=group.queue, suspended=not runs, hold=Hold.PODS, restarts=restarts)
+    sets = found.pod_sets
+    if len(sets) == 1 and sets[0].count < group.together:  # pods that it needs are not there at all
+        sets = (replace(sets[0], count=group.together, core=None),)
+    facts = {"ref": ref, "queue": group.queue, "suspended": not runs, "hold": Hold.PODS, "restarts": restarts}
+    return replace(found, pod_sets=sets, **facts)  # type: ignore[arg-type]
 
 
 def _pod(group: RowGroup, pod: RowPod) -> Pod:

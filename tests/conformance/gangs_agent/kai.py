@@ -14,7 +14,7 @@ from model.kinds import RequirementTerm
 from model.quantity import canonical_amount
 from model.upstream.selectors import LabelSelectorRequirement
 from tests.conformance.cases import Case
-from tests.conformance.gangs.kai import milli_cpu
+from tests.conformance.gangs.kai import GRACE_S, milli_cpu
 from tests.conformance.gangs_agent.cluster import LONG_S, RowCluster, RowGroup, RowPod, shape
 from tests.conformance.gangs_agent.declined import RowDeclined, decline_if, known_words
 from tests.support.fleets import FleetBuilder, plain_node
@@ -106,7 +106,17 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
         weight=_weight(queue),
     )
     if not below:
-        builder.queue(name, name, (FLAVOR,), fairness="DominantShare", preemption=_policy(case))
+        builder.queue(
+            name, name, (FLAVOR,), fairness="DominantShare", preemption=_policy(case), **_patience(case, queue)
+        )
+
+
+def _patience(case: Case, queue: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how long gangs of a queue may be short of pods, where a group of it is."""
+    short = [group for group in case["podgroups"] if group["queue"] == queue["name"] and group.get("stale_seconds")]
+    graces = {float(group.get("staleness_grace_s", GRACE_S)) for group in short}
+    decline_if(len(graces) > 1, "podgroups.staleness_grace_s: unlike ones in a queue")
+    return {"podsReady": {"recoveryTimeout": f"{int(graces.pop())}s"}} if graces else {}
 
 
 def _weight(queue: Mapping[str, Any]) -> float:
@@ -161,7 +171,6 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
     known_words("podgroups", group, "name", "namespace", "queue", "priority", "preemptible", "creation_order",
                 "min_member", "sub_groups", "topology_constraint", "stale_seconds", "staleness_grace_s",
                 "being_deleted", "age_minutes")  # fmt: skip
-    decline_if(group.get("stale_seconds"), "podgroups.stale_seconds")
     mine = [pod for pod in case["pods"] if pod["podgroup"] == group["name"]]
     done = sum(pod["state"] == "Succeeded" for pod in mine)
     roles = _roles(group)
@@ -180,6 +189,7 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
         pods,
         max(0, together - done),
         least,
+        broken_for_s=float(group.get("stale_seconds") or 0.0),
     )  # fmt: skip
 
 
