@@ -214,7 +214,9 @@ class _ZoneAttempt:
         pods = ConstrainedPods(
             self.state, self.capacity, self.gang, need, rules, choose, zones, score, len(self.purchases)
         )
-        parts = [*self._standing(free), free.among(self.gang, standing=False)]
+        parts = [*self._standing(free)]
+        if self.may_buy or not (rules.spreads_evenly and self.capacity.may_buy and need.charged):
+            parts.append(free.among(self.gang, standing=False))  # spread over what may be bought, they do not pile up
         label = need.pod_set.required_topology
         if self._held_to_zone(need):
             parts = [part.within(labels.ZONE, self.zone) for part in parts]

@@ -56,6 +56,11 @@ class PodFilter:
         return any(it.hard and it.topology_key not in _OF_HOST for it in self.pod_set.constraints.spread)
 
     @property
+    def spreads_evenly(self) -> bool:
+        """Returns whether pods have to be spread evenly over domains of whatever size."""
+        return any(it.hard for it in self.pod_set.constraints.spread)
+
+    @property
     def spreads_over_zones(self) -> bool:
         """Returns whether pods have to stand in several zones, or may have to."""
         constraints = self.pod_set.constraints

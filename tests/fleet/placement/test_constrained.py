@@ -179,6 +179,20 @@ def test_pods_spread_over_hosts_are_bought_as_many_as_the_skew_asks() -> None:
     assert bought(plan) == [(P5.name, A, "on-demand", 3)]
 
 
+@pytest.mark.parametrize(("key", "zones"), [(ZONE, [A, B, A, B]), (HOST, [A, A, A, A])])
+def test_pods_that_come_one_by_one_do_not_pile_up_on_the_first_machine_bought(key: str, zones: list[str]) -> None:
+    made = rig(world(instanceTypes=[P5.name]))
+    slots = []
+    for n in range(4):
+        [assigned] = made.plan(pods(spread(key), count=1, name=f"s{n}")).assignments
+        slots.append(assigned.slot)
+        if assigned.slot.name.startswith("new/"):  # as a pass does with what it has decided to buy
+            made.board.rename(assigned.slot, f"claim/{n}")
+            made.board.share(assigned.slot)
+    assert [slot.labels[ZONE] for slot in slots] == zones
+    assert len(set(map(id, slots))) == (2 if key == ZONE else 4)
+
+
 def test_pods_on_one_host_are_bought_one_machine_for_all() -> None:
     assert bought(rig(world()).plan(pods(together(HOST), count=4))) == [(P5.name, A, "on-demand", 1)]
 
