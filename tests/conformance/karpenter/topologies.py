@@ -47,6 +47,7 @@ def run(case: Case) -> dict[str, Any]:
         "pods_per_domain_unordered": cluster.per_domain(key),
         "scheduled": cluster.scheduled,
         "nodes": len(cluster.nodes),
+        "cost_usd_h": cluster.cost_usd_h(),
     }
 
 
@@ -166,6 +167,16 @@ class _TopologyCluster:
             domain = node.name if key == labels.HOSTNAME else node.labels.get(key, "")
             found[domain] += sum(each.count for each in node.residents)
         return sorted(count for count in found.values() if count)
+
+    def cost_usd_h(self) -> float:
+        """What the machines bought cost."""
+        prices = {
+            (machine.name, offer.zone, offer.capacity_type): offer.price_usd_h
+            for machine in self.machines
+            for offer in machine.offerings
+        }
+        keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
+        return sum(prices[tuple(node.labels[key] for key in keys)] for node in self.fresh.values())  # type: ignore[index]
 
     def _seat(self, outcome: SchedulingResults, asks: Mapping[str, PodSpecification]) -> None:
         for name, pods in outcome.seats.items():

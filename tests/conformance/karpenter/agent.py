@@ -1,0 +1,120 @@
+"""`python -m tests.conformance.karpenter.agent PATH...`: the rows answered by what the agent runs, and how good it is.
+
+Upstream's cost is that of the reference the rows are held to elsewhere; a row says how many pods it places.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.cases import Case, files_below
+from tests.conformance.karpenter import cases_of, flexibility, pending, spreading
+from tests.conformance.karpenter.judge import misplaced
+from tests.conformance.karpenter.manifests import Declined
+from tests.conformance.karpenter.worlds import AgentWorld
+
+CENT = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamAnswer:
+    """What upstream makes of a row."""
+
+    placed: int
+    """Pods of the row that run."""
+    cost_usd_h: float
+    none_allowed: bool = False
+    """Whether more pods than these would break a rule of the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentScore:
+    """What the agent makes of it. `faults` are for people."""
+
+    id: str
+    file: str
+    legal: bool = False
+    count: bool = False
+    cost: bool = False
+    declined: str = ""
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Legal, as many pods, no dearer."""
+        return self.legal and self.count and self.cost
+
+
+Play = Callable[[Case], AgentWorld]
+RUNNERS: Mapping[str, tuple[Play, Callable[[Case], UpstreamAnswer]]] = {
+    "provision": (pending.play, lambda case: UpstreamAnswer(*pending.upstream(case))),
+    "topology": (spreading.play, lambda case: UpstreamAnswer(*spreading.upstream(case))),
+}
+"""Kind -> the row as a world that has come to rest, and what upstream makes of it."""
+
+
+def score(case: Case, file: str) -> AgentScore:
+    """One row."""
+    play, upstream = RUNNERS[case["kind"]]
+    try:
+        world = play(case)
+    except Declined as reason:
+        return AgentScore(case["id"], file, declined=str(reason))
+    except Exception as error:  # noqa: BLE001 -- whatever a row does to the agent is that row's failure
+        return AgentScore(case["id"], file, faults=[f"raised {type(error).__name__}: {str(error)[:200]}"])
+    wanted = upstream(case)
+    return _compared(case, file, world, wanted)
+
+
+def _compared(case: Case, file: str, world: AgentWorld, wanted: UpstreamAnswer) -> AgentScore:
+    own = world.places().keys() - {pod.name for pod in world.pods}
+    wrong = misplaced(world.snapshot.nodes, world.places(), world.asked, newest=world.newest)
+    wrong += flexibility.broken(case, world)
+    cost, placed = world.cost_usd_h(), len(own)
+    faults = [f"illegal: {text}" for text in wrong]
+    fits = placed == wanted.placed if wanted.none_allowed else placed >= wanted.placed
+    if not fits:
+        faults.append(f"placed {placed}, upstream {wanted.placed}: {sorted(set(world.waits().values()))[:2]}")
+    cheap = cost <= wanted.cost_usd_h + CENT or placed > wanted.placed
+    if not cheap:
+        faults.append(f"cost {cost:.6f}, upstream {wanted.cost_usd_h:.6f}: {world.bought()}")
+    return AgentScore(case["id"], file, not wrong, fits, cheap, faults=faults)
+
+
+def table(scores: Sequence[AgentScore]) -> list[str]:
+    """A line a file."""
+    columns = ("rows", "legal", "count", "cost", "good", "declined")
+    counts: dict[str, Counter[str]] = {}
+    for it in scores:
+        mine = {"rows": 1, "legal": it.legal, "count": it.count, "cost": it.cost, "good": it.good}
+        counts.setdefault(it.file, Counter()).update({**mine, "declined": bool(it.declined)})
+    total: Counter[str] = sum(counts.values(), Counter())
+    return [
+        f"{'file':<22}" + "".join(f"{name:>10}" for name in columns),
+        *(
+            f"{file:<22}" + "".join(f"{count[name]:>10}" for name in columns)
+            for file, count in [*counts.items(), ("all", total)]
+        ),
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what is wrong with each row, then the table."""
+    scores = [
+        score(case, path.stem)
+        for path in files_below(map(Path, arguments))
+        for case in cases_of(path)
+        if case["kind"] in RUNNERS
+    ]
+    for it in scores:
+        if not it.good:
+            print(f"{it.file}/{it.id}: " + (f"declined: {it.declined}" if it.declined else "; ".join(it.faults)))
+    print("\n".join(table(scores)))
+    return 0 if all(it.good for it in scores) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

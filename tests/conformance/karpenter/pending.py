@@ -1,0 +1,31 @@
+"""`provision` for the agent: pods that wait, pools and machine types; nothing stands."""
+
+from tests.conformance.cases import Case
+from tests.conformance.karpenter import provisioning
+from tests.conformance.karpenter.manifests import Declined, only, pod_manifest
+from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, types_of
+
+_WORDS = ("instance_types", "node_pools", "pods", "max_instance_types", "min_values_policy", "preference_policy")
+
+
+def play(case: Case) -> AgentWorld:
+    """The row as a world that has come to rest."""
+    given = case["given"]
+    only("row", given, _WORDS)
+    if given.get("min_values_policy", "Strict") != "Strict":
+        raise Declined(f"min_values_policy: {given['min_values_policy']}")
+    if "preference_policy" in given:
+        raise Declined(f"preference_policy: {given['preference_policy']}")
+    types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
+    world = AgentWorld(catalog_of(types))
+    pods = [pod_manifest(f"pod-{number:03}", each) for number, each in enumerate(given["pods"])]
+    world.play(given.get("node_pools") or [{}], pods)
+    return world
+
+
+def upstream(case: Case) -> tuple[int, float, bool]:
+    """Pods that run, what their machines cost (USD an hour), and whether it places fewer because of a rule."""
+    answer, expect = provisioning.run(case), case["expect"]
+    prices = answer["launch_price"]
+    placed = expect.get("scheduled", answer["scheduled"])
+    return placed, sum(prices) if isinstance(prices, list) else prices, placed < len(case["given"]["pods"])
