@@ -35,7 +35,8 @@ def _node_manifest(node: Node) -> Obj:
     room = dict(_quantities(node.allocatable))
     taints = [{"key": it.key, "value": it.value, "effect": it.effect} for it in node.taints]
     own = {key: value for key, value in node.labels.items() if key != "metadata.name"}
-    status = {"allocatable": room, "capacity": room}
+    ready = [{"type": "Ready", "status": "True" if node.ready else "False"}]
+    status = {"allocatable": room, "capacity": room, "conditions": ready}
     return {"metadata": {"name": node.name, "labels": own}, "spec": {"taints": taints}, "status": status}
 
 

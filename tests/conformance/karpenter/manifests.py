@@ -21,7 +21,7 @@ _MORE_POD_WORDS = frozenset({"zone", "preferred_zone", "cpu_m", "memory_bytes", 
 _POOL_WORDS = frozenset({"name", "requirements", "labels", "weight", "limits", "consolidation_policy", "replicas"})
 _SPREAD_WORDS = frozenset({"topology_key", "max_skew", "when_unsatisfiable", "min_domains", "match", "label_selector"})
 _MORE_SPREAD_WORDS = frozenset({"match_own_label", "node_affinity_policy", "node_taints_policy"})
-_UNLIMITED = 10**9
+_UNLIMITED = 10**15
 
 
 class Declined(Exception):
