@@ -21,7 +21,9 @@ _MORE_POD_WORDS = frozenset({"zone", "preferred_zone", "cpu_m", "memory_bytes", 
 _POOL_WORDS = frozenset({"name", "requirements", "labels", "weight", "limits", "consolidation_policy", "replicas"})
 _SPREAD_WORDS = frozenset({"topology_key", "max_skew", "when_unsatisfiable", "min_domains", "match", "label_selector"})
 _MORE_SPREAD_WORDS = frozenset({"match_own_label", "node_affinity_policy", "node_taints_policy"})
-_UNLIMITED = 10**15
+_UNLIMITED = 10**12
+_FLAVOR = "all"
+_KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
 class Declined(Exception):
@@ -113,21 +115,22 @@ def _label_value(said: str) -> str:
 
 
 def repository(pools: Iterable[Given], resources: Iterable[str]) -> dict[str, bytes]:
-    """The files of a fleet: NodePools of Karpenter, and one queue without bounds over all of them."""
+    """The files of a fleet: NodePools of Karpenter, and one queue without bounds over all of them, which counts pods."""
     manifests = [_node_pool(number, each) for number, each in enumerate(pools)]
     names = [each["metadata"]["name"] for each in manifests]
-    quota = {"guaranteed": dict.fromkeys(sorted({"cpu", "memory", "pods", *resources}), _UNLIMITED)}
-    everything = "all"
+    covered = sorted({"cpu", "memory", "pods", *resources})
+    quotas = [{"name": name, "nominalQuota": _UNLIMITED} for name in covered]
+    group = {"coveredResources": covered, "flavors": [{"name": _FLAVOR, "resources": quotas}]}
     own = [
-        _own("Flavor", everything, {"nodePools": names}),
-        _own("Team", everything, {"namespaces": [NAMESPACE], "quotas": {everything: quota}}),
-        _own("Queue", QUEUE, {"team": everything, "flavors": [everything]}),
+        _manifest("muster.dev/v1alpha1", "Flavor", _FLAVOR, {"nodePools": names}),
+        _manifest(_KUEUE, "ClusterQueue", QUEUE, {"namespaceSelector": {}, "resourceGroups": [group]}),
+        _manifest(_KUEUE, "LocalQueue", QUEUE, {"clusterQueue": QUEUE}, namespace=NAMESPACE),
     ]
     return {f"{n:03}.yaml": json.dumps(each).encode() for n, each in enumerate([*manifests, _node_class(), *own])}
 
 
-def _own(kind: str, name: str, spec: Obj) -> Obj:
-    return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+def _manifest(version: str, kind: str, name: str, spec: Obj, **more: str) -> Obj:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **more}, "spec": spec}
 
 
 def pool_name(number: int, given: Given) -> str:
@@ -148,8 +151,7 @@ def _node_pool(number: int, given: Given) -> Obj:
         spec["weight"] = given["weight"]
     if "limits" in given:
         spec["limits"] = {_LIMITS.get(key, key): _amount(key, value) for key, value in given["limits"].items()}
-    name = pool_name(number, given)
-    return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
+    return _manifest("karpenter.sh/v1", "NodePool", pool_name(number, given), spec)
 
 
 _LIMITS = {"cpu_m": "cpu", "memory_bytes": "memory"}
@@ -173,5 +175,4 @@ def _node_class() -> Obj:
         "subnetSelectorTerms": tags,
         "securityGroupSelectorTerms": tags,
     }
-    meta = {"name": "default"}
-    return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": meta, "spec": spec}
+    return _manifest("karpenter.k8s.aws/v1", "EC2NodeClass", "default", spec)

@@ -97,7 +97,7 @@ class AgentWorld:
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
     asked: dict[str, Obj] = field(default_factory=dict)
-    snapshot: Snapshot = field(default_factory=lambda: Snapshot(NOW_S))
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(NOW_S, namespaces={NAMESPACE: {}}))
     newest: frozenset[str] = frozenset()
     """The pods of the last step."""
 
