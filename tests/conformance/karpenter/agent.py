@@ -4,6 +4,7 @@ Upstream's cost is that of the reference the rows are held to elsewhere; a row s
 """
 
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.cases import Case, files_below
-from tests.conformance.karpenter import cases_of, flexibility, pending, spreading
+from tests.conformance.karpenter import cases_of, flexibility, pending, spreading, standing
 from tests.conformance.karpenter.judge import misplaced
 from tests.conformance.karpenter.manifests import Declined
 from tests.conformance.karpenter.worlds import AgentWorld
@@ -52,6 +53,7 @@ Play = Callable[[Case], AgentWorld]
 RUNNERS: Mapping[str, tuple[Play, Callable[[Case], UpstreamAnswer]]] = {
     "provision": (pending.play, lambda case: UpstreamAnswer(*pending.upstream(case))),
     "topology": (spreading.play, lambda case: UpstreamAnswer(*spreading.upstream(case))),
+    "consolidation": (standing.play, lambda case: UpstreamAnswer(*standing.upstream(case))),
 }
 """Kind -> the row as a world that has come to rest, and what upstream makes of it."""
 
@@ -64,15 +66,16 @@ def score(case: Case, file: str) -> AgentScore:
     except Declined as reason:
         return AgentScore(case["id"], file, declined=str(reason))
     except Exception as error:  # noqa: BLE001 -- whatever a row does to the agent is that row's failure
+        traceback.print_exc()
         return AgentScore(case["id"], file, faults=[f"raised {type(error).__name__}: {str(error)[:200]}"])
     wanted = upstream(case)
     return _compared(case, file, world, wanted)
 
 
 def _compared(case: Case, file: str, world: AgentWorld, wanted: UpstreamAnswer) -> AgentScore:
-    own = world.places().keys() - {pod.name for pod in world.pods}
+    own = world.places().keys() & world.asked.keys() - world.strangers
     wrong = misplaced(world.snapshot.nodes, world.places(), world.asked, newest=world.newest)
-    wrong += flexibility.broken(case, world)
+    wrong += flexibility.broken(case, world) if case["kind"] == "provision" else []
     cost, placed = world.cost_usd_h(), len(own)
     faults = [f"illegal: {text}" for text in wrong]
     fits = placed == wanted.placed if wanted.none_allowed else placed >= wanted.placed

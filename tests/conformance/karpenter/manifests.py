@@ -17,8 +17,9 @@ QUEUE = "pods"
 _NEVER_DISRUPTED: Obj = {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}
 _KUBERNETES_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _POD_WORDS = frozenset({"app", "arch", "instance_type", "labels", "name", "node_affinity", "node_selector", "spread"})
-_MORE_POD_WORDS = frozenset({"zone", "preferred_zone", "cpu_m", "memory_bytes", "requirements"})
-_POOL_WORDS = frozenset({"name", "requirements", "labels", "weight", "limits", "consolidation_policy", "replicas"})
+_MORE_POD_WORDS = frozenset({"zone", "preferred_zone", "cpu_m", "memory_bytes", "preferred_node_affinity"})
+_POOL_WORDS = frozenset({"name", "requirements", "labels", "weight", "limits", "replicas", "termination_grace_period_s"})
+_DISRUPTION_WORDS = frozenset({"consolidation_policy", "consolidate_after", "budgets"})
 _SPREAD_WORDS = frozenset({"topology_key", "max_skew", "when_unsatisfiable", "min_domains", "match", "label_selector"})
 _MORE_SPREAD_WORDS = frozenset({"match_own_label", "node_affinity_policy", "node_taints_policy"})
 _UNLIMITED = 10**12
@@ -64,12 +65,19 @@ def _extended(asked: Mapping[str, str]) -> dict[str, str]:
 
 def _node_affinity(given: Given) -> Obj:
     found: Obj = {}
-    if terms := [*_expressions(given.get("node_affinity", ())), *_expressions(given.get("requirements", ()))]:
+    if terms := list(_expressions(given.get("node_affinity", ()))):
         found["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    liked = list(given.get("preferred_node_affinity", ()))
     if zone := given.get("preferred_zone"):
-        likes = {"matchExpressions": [{"key": labels.ZONE, "operator": "In", "values": [zone]}]}
-        found["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 1, "preference": likes}]
+        liked.append({"key": labels.ZONE, "op": "In", "values": [zone]})
+    if liked:
+        found["preferredDuringSchedulingIgnoredDuringExecution"] = [_preferred(each) for each in liked]
     return found
+
+
+def _preferred(given: Given) -> Obj:
+    terms = list(_expressions([{name: value for name, value in given.items() if name != "weight"}]))
+    return {"weight": given.get("weight", 1), "preference": {"matchExpressions": terms}}
 
 
 def _expressions(given: Iterable[Given]) -> Iterator[Obj]:
@@ -114,7 +122,9 @@ def _label_value(said: str) -> str:
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
-def repository(pools: Iterable[Given], resources: Iterable[str]) -> dict[str, bytes]:
+def repository(
+    pools: Iterable[Given], resources: Iterable[str], reservations: Iterable[str] = ()
+) -> dict[str, bytes]:
     """The files of a fleet: NodePools of Karpenter, and one queue without bounds over all of them, which counts pods."""
     manifests = [_node_pool(number, each) for number, each in enumerate(pools)]
     names = [each["metadata"]["name"] for each in manifests]
@@ -126,7 +136,7 @@ def repository(pools: Iterable[Given], resources: Iterable[str]) -> dict[str, by
         _manifest(_KUEUE, "ClusterQueue", QUEUE, {"namespaceSelector": {}, "resourceGroups": [group]}),
         _manifest(_KUEUE, "LocalQueue", QUEUE, {"clusterQueue": QUEUE}, namespace=NAMESPACE),
     ]
-    return {f"{n:03}.yaml": json.dumps(each).encode() for n, each in enumerate([*manifests, _node_class(), *own])}
+    return {f"{n:03}.yaml": json.dumps(each).encode() for n, each in enumerate([*manifests, _node_class(reservations), *own])}
 
 
 def _manifest(version: str, kind: str, name: str, spec: Obj, **more: str) -> Obj:
@@ -139,19 +149,35 @@ def pool_name(number: int, given: Given) -> str:
 
 
 def _node_pool(number: int, given: Given) -> Obj:
-    only("node pool", given, _POOL_WORDS)
+    only("node pool", given, _POOL_WORDS | _DISRUPTION_WORDS)
     wanted = [_requirement(each) for each in given.get("requirements", ())]
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     template = {
         "metadata": {"labels": given.get("labels", {})},
         "spec": {"requirements": wanted, "nodeClassRef": ref, "expireAfter": "Never"},
     }
-    spec: Obj = {"template": template, "disruption": _NEVER_DISRUPTED}
+    if "termination_grace_period_s" in given:
+        template["spec"]["terminationGracePeriod"] = f"{given['termination_grace_period_s']}s"
+    spec: Obj = {"template": template, "disruption": _disruption(given)}
+    if "replicas" in given:
+        spec["replicas"] = given["replicas"]
     if "weight" in given:
         spec["weight"] = given["weight"]
     if "limits" in given:
         spec["limits"] = {_LIMITS.get(key, key): _amount(key, value) for key, value in given["limits"].items()}
     return _manifest("karpenter.sh/v1", "NodePool", pool_name(number, given), spec)
+
+
+def _disruption(given: Given) -> Obj:
+    """As the pool says; a row that says nothing of it is about other things, and nothing may be disrupted."""
+    if not _DISRUPTION_WORDS & given.keys():
+        return _NEVER_DISRUPTED
+    told = {
+        "consolidationPolicy": given.get("consolidation_policy"),
+        "consolidateAfter": given.get("consolidate_after"),
+        "budgets": given.get("budgets"),
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 _LIMITS = {"cpu_m": "cpu", "memory_bytes": "memory"}
@@ -167,12 +193,13 @@ def _requirement(given: Given) -> Obj:
     return {key: value for key, value in {**found, "minValues": given.get("minValues")}.items() if value is not None}
 
 
-def _node_class() -> Obj:
+def _node_class(reservations: Iterable[str]) -> Obj:
     tags = [{"tags": {"karpenter.sh/discovery": "c"}}]
     spec = {
         "role": "nodes",
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
         "subnetSelectorTerms": tags,
         "securityGroupSelectorTerms": tags,
+        "capacityReservationSelectorTerms": [{"id": each} for each in reservations],
     }
     return _manifest("karpenter.k8s.aws/v1", "EC2NodeClass", "default", spec)

@@ -3,7 +3,7 @@
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import provisioning
 from tests.conformance.karpenter.manifests import Declined, only, pod_manifest
-from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, types_of
+from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
 
 _WORDS = ("instance_types", "node_pools", "pods", "max_instance_types", "min_values_policy", "preference_policy")
 
@@ -16,8 +16,10 @@ def play(case: Case) -> AgentWorld:
         raise Declined(f"min_values_policy: {given['min_values_policy']}")
     if "preference_policy" in given:
         raise Declined(f"preference_policy: {given['preference_policy']}")
+    if "max_instance_types" in given:
+        raise Declined("max_instance_types: a launch of the agent names one type")
     types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
-    world = AgentWorld(catalog_of(types))
+    world = AgentWorld(catalog_of(types), shortages=shortages_of(types))
     pods = [pod_manifest(f"pod-{number:03}", each) for number, each in enumerate(given["pods"])]
     world.play(given.get("node_pools") or [{}], pods)
     return world

@@ -6,7 +6,7 @@ from model import labels
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import topologies
 from tests.conformance.karpenter.manifests import Given, Obj, listed, only, pod_manifest
-from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, types_of
+from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
 
 OWN = {"test": "test"}
 """What pods are labelled with where a row says no more."""
@@ -21,7 +21,7 @@ def play(case: Case) -> AgentWorld:
     given = case["given"]
     only("row", given, _ROW)
     types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
-    world = AgentWorld(catalog_of(types))
+    world = AgentWorld(catalog_of(types), shortages=shortages_of(types))
     for number, each in enumerate(given.get("existing_pods", ())):
         _stand(world, f"existing-{number}", each)
     for number, step in enumerate(given.get("steps", [given])):

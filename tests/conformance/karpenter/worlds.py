@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fleet.plan.simulated_run import simulate
-from fleet.snapshot import Catalog, Gang, InstanceOffer, InstanceType, Job, JobRef, Node, Pod, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Gang, InstanceOffer, InstanceType, Job, JobRef, Node, Pod, Snapshot
 from fleet.snapshot.pod_index import PodIndex
 from model import labels
 from model.fleet import Fleet
@@ -62,9 +62,18 @@ def _offers(given: Given) -> list[InstanceOffer]:
         only("offering", each, _OFFER_WORDS)
         if each["capacity_type"] == "reserved":
             raise Declined("offering: reserved")
-        if each.get("available", True):
-            offers.append(InstanceOffer(machine, each["zone"], each["capacity_type"], each["price"]))
+        offers.append(InstanceOffer(machine, each["zone"], each["capacity_type"], each["price"]))
     return offers
+
+
+def shortages_of(types: Iterable[Given]) -> dict[CapacityPool, float]:
+    """What is not available now, nor for as long as a run lasts."""
+    return {
+        CapacityPool(it["capacity_type"], each["name"], it["zone"]): NOW_S + 1e6
+        for each in types
+        for it in each["offerings"]
+        if not it.get("available", True)
+    }
 
 
 def _machine(given: Given) -> InstanceType:
@@ -81,10 +90,10 @@ def _machine(given: Given) -> InstanceType:
     return InstanceType(given["name"], capacity, left, own, gpu_count=gpus)
 
 
-def fleet_of(pools: Sequence[Given], resources: Iterable[str]) -> Fleet:
+def fleet_of(pools: Sequence[Given], resources: Iterable[str], reservations: Iterable[str] = ()) -> Fleet:
     """The declarations, read as the agent reads a repository. What it refuses declines the row."""
     try:
-        return load(repository(pools, resources))
+        return load(repository(pools, resources, reservations))
     except InvalidFleet as refused:
         raise Declined(f"loader: {str(refused)[:160]}") from refused
 
@@ -96,8 +105,11 @@ class AgentWorld:
     catalog: Catalog
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
+    shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     asked: dict[str, Obj] = field(default_factory=dict)
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(NOW_S, namespaces={NAMESPACE: {}}))
+    strangers: frozenset[str] = frozenset()
+    """Pods that stood before and belong to nobody here."""
     newest: frozenset[str] = frozenset()
     """The pods of the last step."""
 
@@ -113,6 +125,7 @@ class AgentWorld:
         asked = _pod_set(manifest)
         name = manifest["metadata"]["name"]
         self.asked[name] = manifest
+        self.strangers |= {name}
         self.pods.append(
             Pod(
                 f"uid-{name}", NAMESPACE, name, node, "Running", asked.requests,
@@ -122,11 +135,13 @@ class AgentWorld:
 
     def play(self, pools: Sequence[Given], manifests: Sequence[Obj]) -> None:
         """Let the deciders run on pods that wait, each a gang of its own, until all is at rest."""
-        resources = {name for each in manifests for name in _requests(each)}
-        fleet = fleet_of(pools, resources)
-        self.snapshot = self._asking(manifests)
         self.newest = frozenset(each["metadata"]["name"] for each in manifests)
-        run = simulate(fleet, self.snapshot, horizon_s=SETTLED_S)
+        self.settle(fleet_of(pools, resources_of(manifests)), manifests)
+
+    def settle(self, fleet: Fleet, manifests: Sequence[Obj], horizon_s: float = SETTLED_S) -> None:
+        """The same with a fleet that is read already."""
+        self.snapshot = self._asking(manifests)
+        run = simulate(fleet, self.snapshot, horizon_s=horizon_s)
         if run.failed:
             raise run.failed[0].error
         self.snapshot = run.end
@@ -135,7 +150,7 @@ class AgentWorld:
         now = self.snapshot
         gangs, jobs = dict(now.gangs), dict(now.jobs)
         for each in manifests:
-            gang, job = _gang(each, now.now_s)
+            gang, job = gang_of(each, now.now_s)
             self.asked[gang.job.name] = each
             gangs[gang.uid], jobs[gang.uid] = gang, job
         index = PodIndex()
@@ -146,7 +161,7 @@ class AgentWorld:
         tables = ("gang_pods", "job_pods", "node_pods", "daemon_pods", "repelling_pods", "foreign_use")
         there: Obj = {name: getattr(index, name) for name in tables}
         return replace(
-            now, nodes={**self.nodes, **now.nodes}, gangs=gangs, jobs=jobs, catalog=self.catalog,
+            now, shortages=self.shortages, nodes={**self.nodes, **now.nodes}, gangs=gangs, jobs=jobs, catalog=self.catalog,
             instances_at_s=now.now_s, **there,
         )  # fmt: skip
 
@@ -183,8 +198,9 @@ class AgentWorld:
         return {it.job.name: f"{it.reason}: {it.message}" for it in known if it.job.name not in running}
 
 
-def _requests(manifest: Obj) -> Iterable[str]:
-    return manifest["spec"]["containers"][0]["resources"]["requests"]
+def resources_of(manifests: Iterable[Obj]) -> set[str]:
+    """What pods ask for."""
+    return {name for each in manifests for name in each["spec"]["containers"][0]["resources"]["requests"]}
 
 
 def _pod_set(manifest: Obj) -> Any:
@@ -192,7 +208,8 @@ def _pod_set(manifest: Obj) -> Any:
     return pod_set_of("main", 1, template, {}, PodOrigin(NAMESPACE, made=True))
 
 
-def _gang(manifest: Obj, now_s: float) -> tuple[Gang, Job]:
+def gang_of(manifest: Obj, now_s: float) -> tuple[Gang, Job]:
+    """A pod that waits, as a gang of its own with its job."""
     name, asked = manifest["metadata"]["name"], _pod_set(manifest)
     ref = JobRef("batch/v1", "Job", NAMESPACE, name, f"uid-{name}")
     job = Job(ref, "1", QUEUE, "", suspended=True, pod_sets=(asked,), created_at_s=now_s)

@@ -1,0 +1,251 @@
+"""`consolidation` for the agent: machines that stand with their pods, each pod a gang of its own that is admitted there.
+
+Rows tell one round; the agent goes on until it is at rest, and what is left counts.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fleet.nodeclaims.launch import own_tags
+from fleet.offerings.offerings import Offering, Offerings
+from fleet.snapshot import (
+    CapacityPool,
+    Claim,
+    Gang,
+    GangState,
+    Instance,
+    Job,
+    Launch,
+    Node,
+    Pin,
+    Pod,
+    PodBudget,
+    Reservation,
+    Snapshot,
+)
+from model import labels
+from model.fleet import Fleet
+from model.pools import pool_hash
+from model.upstream.selectors import LabelSelector
+from providers.kube.objects.names import POD_SET, WORKLOAD
+from providers.kube.objects.pods import decode_pod
+from tests.conformance.cases import Case
+from tests.conformance.karpenter import consolidations
+from tests.conformance.karpenter.catalogs import amounts
+from tests.conformance.karpenter.manifests import NAMESPACE, Declined, Given, Obj, only, pod_manifest
+from tests.conformance.karpenter.worlds import (
+    NOW_S,
+    AgentWorld,
+    catalog_of,
+    fleet_of,
+    gang_of,
+    resources_of,
+    shortages_of,
+    types_of,
+)
+
+HOUR_S = 3600.0
+RESERVED_PRICE = 1e-7
+"""What a reserved machine costs of the list price, upstream and here."""
+_ROW = ("node_pools", "instance_types", "nodes", "feature_gates", "pending_pods", "reservations")
+_NODE = ("name", "instance_type", "capacity_type", "zone", "allocatable", "pods", "consolidatable", "initialized")
+_MORE_NODE = ("managed", "since_initialized_s", "do_not_disrupt", "termination_grace_period_s", "labels", "node_pool")
+_BESIDE = ("do_not_disrupt", "age_s", "pdb_disruptions_allowed", "owner")
+"""Words of a pod that runs, beside those of one that waits."""
+_BUDGETED = "budgeted"
+_QUIET_S = 7000.0
+
+
+def play(case: Case) -> AgentWorld:
+    """The row as a world that has come to rest."""
+    given = case["given"]
+    only("row", given, _ROW)
+    gates = {name for name, on in given.get("feature_gates", {}).items() if on}
+    only("feature gates", dict.fromkeys(gates), ("SpotToSpotConsolidation", "ReservedCapacity"))
+    types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
+    world = AgentWorld(catalog_of(types), shortages=shortages_of(types))
+    reserved = [_reservation(each, types) for each in given.get("reservations", ())]
+    pods = {each["name"]: _manifests(each) for each in given["nodes"]}
+    waiting = [pod_manifest(f"pending-{n}", each) for n, each in enumerate(given.get("pending_pods", ()))]
+    every = [it for those in pods.values() for it in those]
+    fleet = fleet_of(_pools(given), resources_of([*every, *waiting]), [it.id for it in reserved])
+    if "SpotToSpotConsolidation" in gates:
+        fleet = _spot_to_spot(fleet)
+    world.snapshot = replace(
+        world.snapshot,
+        pod_budgets=_budgets(given),
+        reservations={it.id: it for it in reserved},
+        reservations_at_s=NOW_S,
+    )
+    for each in given["nodes"]:
+        _stand(world, fleet, each, pods[each["name"]])
+    world.newest = frozenset(it["metadata"]["name"] for it in every)
+    world.settle(fleet, waiting, HOUR_S)
+    return world
+
+
+def _pools(given: Given) -> list[Given]:
+    """What is said of machines and holds for all of a pool's is said of the pool."""
+    graces = {each["termination_grace_period_s"] for each in given["nodes"] if "termination_grace_period_s" in each}
+    more = {"termination_grace_period_s": graces.pop()} if graces else {}
+    return [{**pool, **more} for pool in given["node_pools"]]
+
+
+def _spot_to_spot(fleet: Fleet) -> Fleet:
+    """The switch is one of Karpenter's process; here a pool says it."""
+    pools = {}
+    for name, pool in fleet.node_pools.items():
+        disruption = pool.spec.disruption.model_copy(update={"spot_to_spot": True})
+        pools[name] = pool.model_copy(update={"spec": pool.spec.model_copy(update={"disruption": disruption})})
+    return replace(fleet, node_pools=pools)
+
+
+def _reservation(given: Given, types: Sequence[Given]) -> Reservation:
+    only("reservation", given, ("id", "instance_type", "count"))
+    zone = next(it["offerings"][0]["zone"] for it in types if it["name"] == given["instance_type"])
+    name = "cr-" + "".join(it for it in given["id"] if it.isalnum())
+    return Reservation(name, given["instance_type"], zone, given["count"], given["count"])
+
+
+# -- pods -------------------------------------------------------------------------------------------------------------
+
+
+def _manifests(node: Given) -> list[Obj]:
+    return [_running(node["name"], number, each) for number, each in enumerate(node.get("pods", ()))]
+
+
+def _running(node: str, number: int, given: Given) -> Obj:
+    if given.get("owner") not in {None, "ReplicaSet"}:
+        raise Declined(f"pod: owner {given['owner']}")
+    own = dict(given.get("labels", {}))
+    if "pdb_disruptions_allowed" in given:
+        own[_BUDGETED] = "yes"
+    plain = {word: value for word, value in given.items() if word not in _BESIDE}
+    manifest = pod_manifest(f"{node}-{number:03}", {**plain, "labels": own})
+    if "do_not_disrupt" in given:
+        manifest["metadata"]["annotations"] = {labels.DO_NOT_DISRUPT: given["do_not_disrupt"]}
+    return manifest
+
+
+def _budgets(given: Given) -> dict[str, PodBudget]:
+    told = [pod.get("pdb_disruptions_allowed") for node in given["nodes"] for pod in node.get("pods", ())]
+    if all(it is None for it in told):
+        return {}
+    allowed = min(it for it in told if it is not None)
+    budget = PodBudget(NAMESPACE, "b", LabelSelector(match_labels={_BUDGETED: "yes"}), allowed)
+    return {budget.key: budget}
+
+
+# -- machines ---------------------------------------------------------------------------------------------------------
+
+
+def _stand(world: AgentWorld, fleet: Fleet, given: Given, manifests: Sequence[Obj]) -> None:
+    """One machine with its pods."""
+    only("node", given, {*_NODE, *_MORE_NODE})
+    if not given.get("initialized", True):
+        raise Declined("node: initialized false")
+    if not given.get("consolidatable", True):
+        raise Declined("node: consolidatable false")
+    room = {"memory": 1 << 50, **amounts(given["allocatable"])}
+    if not given.get("managed", True):
+        world.stand(given["name"], {labels.ZONE: given["zone"], **given.get("labels", {})}, room)
+        return
+    offering = _offering(world, fleet, given)
+    claim = _claim(given, offering, room, empty=not manifests)
+    now, node = world.snapshot, _node(given, claim, offering, room)
+    admitted = [_admitted(each, claim) for each in manifests]
+    world.snapshot = replace(
+        now,
+        nodes={**now.nodes, node.name: node},
+        claims={**now.claims, claim.name: claim},
+        instances={**now.instances, claim.instance_id: _instance(claim)},
+        gangs={**now.gangs, **{gang.uid: gang for gang, _, _ in admitted}},
+        jobs={**now.jobs, **{job.ref.uid: job for _, job, _ in admitted}},
+    )
+    for (_, _, pod), manifest in zip(admitted, manifests, strict=True):
+        world.pods.append(pod)
+        world.asked[manifest["metadata"]["name"]] = manifest
+
+
+def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
+    pool = fleet.node_pools[given.get("node_pool", next(iter(fleet.node_pools)))]
+    wanted = (given["instance_type"], given["zone"], given["capacity_type"])
+    for it in Offerings(fleet, world.catalog).of(pool):
+        if (it.offer.instance_type.name, it.offer.zone, it.offer.capacity_type) == wanted:
+            return it
+    raise Declined("node: its pool does not sell it")
+
+
+def _claim(given: Given, it: Offering, room: Mapping[str, int], *, empty: bool) -> Claim:
+    name, at_s = given["name"], NOW_S - _QUIET_S
+    quiet_s = given.get("since_initialized_s", _QUIET_S)
+    return Claim(
+        name, f"uid-{name}", it.pool.name, pool_hash(it.pool), it.offer.pool_key, it.offer.price_usd_h,
+        Launch(f"group-{name}", 0, 1), at_s, resources=dict(room), instance_id=f"i-{name}", node=name,
+        launched_at_s=at_s, registered_at_s=at_s, ready_at_s=at_s, emptied_at_s=NOW_S - quiet_s,
+    )  # fmt: skip
+
+
+def _node(given: Given, claim: Claim, it: Offering, room: Mapping[str, int]) -> Node:
+    carried = {**it.labels, labels.HOSTNAME: claim.node, labels.NODE_CLAIM: claim.name, **given.get("labels", {})}
+    return Node(
+        claim.node, f"uid-{claim.node}", f"aws:///{it.offer.zone}/{claim.instance_id}", carried, it.taints, dict(room),
+        ready=True, unschedulable=False, created_at_s=claim.launched_at_s, ready_changed_at_s=claim.launched_at_s,
+        has_finalizer=True, do_not_disrupt=given.get("do_not_disrupt", ""),
+    )  # fmt: skip
+
+
+def _instance(claim: Claim) -> Instance:
+    where = claim.capacity_pool
+    return Instance(
+        claim.instance_id, where.instance_type, where.zone, where.capacity_type, "running", claim.launched_at_s,
+        own_tags(claim, "default"),
+    )  # fmt: skip
+
+
+def _admitted(manifest: Obj, claim: Claim) -> tuple[Gang, Job, Pod]:
+    """A pod on the machine, its gang, and its job, which loses nothing when it is stopped."""
+    at_s = NOW_S - _QUIET_S
+    waiting, job = gang_of(manifest, at_s)
+    gang = replace(
+        waiting, state=GangState.ADMITTED, reason="PodsReady", flavors={"main": ("all",)},
+        pins=(Pin("main", claim.node, claim.name, 1),), quota_reserved_at_s=at_s, admitted_at_s=at_s, pods_ready=True,
+    )  # fmt: skip
+    meta = manifest["metadata"]
+    marked = {**meta["labels"], WORKLOAD: gang.workload, POD_SET: "main"}
+    spec = {**manifest["spec"], "nodeName": claim.node}
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    pod = {"metadata": {**meta, "uid": f"uid-{meta['name']}", "labels": marked}, "spec": spec, "status": ready}
+    running = replace(job, suspended=False, ready_pods=1, active_pods=1)
+    return gang, running, decode_pod(json.dumps(pod).encode())
+
+
+# -- upstream ---------------------------------------------------------------------------------------------------------
+
+
+def upstream(case: Case) -> tuple[int, float, bool]:
+    """Pods that run after the round, and what the machines that are left cost (USD an hour)."""
+    given, answer = case["given"], consolidations.run(case)
+    types = {it["name"]: it for it in types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])}
+    left = [it for it in given["nodes"] if it.get("managed", True) and it["name"] not in answer["terminated"]]
+    kept = sum(_price(types[it["instance_type"]], it["zone"], it["capacity_type"]) for it in left)
+    new = sum(_bought(types[name], answer["launch_capacity_type"]) for name in answer["launched"])
+    return sum(len(it.get("pods", ())) for it in given["nodes"]), kept + new, False
+
+
+def _price(machine: Given, zone: str, capacity_type: str) -> float:
+    found = (it["price"] for it in machine["offerings"] if (it["zone"], it["capacity_type"]) == (zone, capacity_type))
+    return float(next(found))
+
+
+def _bought(machine: Given, capacity_type: Any) -> float:
+    prices = [it["price"] for it in machine["offerings"] if it.get("available", True)]
+    return min(prices) * (RESERVED_PRICE if capacity_type == "reserved" else 1.0)
+
+
+def terminated(world: AgentWorld, case: Case) -> Iterator[str]:
+    """The machines of the row that are gone."""
+    left = {it.name for it in world.snapshot.claims.values() if not it.deleting}
+    return (it["name"] for it in case["given"]["nodes"] if it.get("managed", True) and it["name"] not in left)
