@@ -41,6 +41,8 @@ class AgentScore:
     count: bool = False
     cost: bool = False
     declined: str = ""
+    otherwise: str = ""
+    """What differs from upstream where that is no fault in itself."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -84,7 +86,8 @@ def _compared(case: Case, file: str, world: AgentWorld, wanted: UpstreamAnswer) 
     cheap = cost <= wanted.cost_usd_h + CENT or placed > wanted.placed
     if not cheap:
         faults.append(f"cost {cost:.6f}, upstream {wanted.cost_usd_h:.6f}: {world.bought()}")
-    return AgentScore(case["id"], file, not wrong, fits, cheap, faults=faults)
+    differs = standing.otherwise(case, world) if case["kind"] == "consolidation" else ""
+    return AgentScore(case["id"], file, not wrong, fits, cheap, faults=faults, otherwise=differs)
 
 
 def table(scores: Sequence[AgentScore]) -> list[str]:
@@ -113,7 +116,9 @@ def main(arguments: Sequence[str]) -> int:
         if case["kind"] in RUNNERS
     ]
     for it in scores:
-        if not it.good:
+        if it.good and it.otherwise:
+            print(f"{it.file}/{it.id}: good, but otherwise: {it.otherwise}")
+        elif not it.good:
             print(f"{it.file}/{it.id}: " + (f"declined: {it.declined}" if it.declined else "; ".join(it.faults)))
     print("\n".join(table(scores)))
     return 0 if all(it.good for it in scores) else 1

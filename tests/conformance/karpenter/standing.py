@@ -4,7 +4,7 @@ Rows tell one round; the agent goes on until it is at rest, and what is left cou
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,12 +49,14 @@ from tests.conformance.karpenter.worlds import (
 HOUR_S = 3600.0
 RESERVED_PRICE = 1e-7
 """What a reserved machine costs of the list price, upstream and here."""
-_ROW = ("node_pools", "instance_types", "nodes", "feature_gates", "pending_pods", "reservations")
+_ROW = ("node_pools", "instance_types", "nodes", "feature_gates", "pending_pods", "reservations", "preference_policy")
 _NODE = ("name", "instance_type", "capacity_type", "zone", "allocatable", "pods", "consolidatable", "initialized")
-_MORE_NODE = ("managed", "since_initialized_s", "do_not_disrupt", "termination_grace_period_s", "labels", "node_pool")
+_MORE_NODE = ("managed", "age_s", "since_initialized_s", "do_not_disrupt", "termination_grace_period_s", "labels", "node_pool")
 _BESIDE = ("do_not_disrupt", "age_s", "pdb_disruptions_allowed", "owner")
 """Words of a pod that runs, beside those of one that waits."""
 _BUDGETED = "budgeted"
+_POLICIES = frozenset({None, "Ignore"})
+"""What the agent does with preferences: it never pays for them."""
 _QUIET_S = 7000.0
 
 
@@ -64,6 +66,8 @@ def play(case: Case) -> AgentWorld:
     only("row", given, _ROW)
     gates = {name for name, on in given.get("feature_gates", {}).items() if on}
     only("feature gates", dict.fromkeys(gates), ("SpotToSpotConsolidation", "ReservedCapacity"))
+    if given.get("preference_policy") not in _POLICIES:
+        raise Declined(f"preference_policy: {given['preference_policy']}")
     types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
     world = AgentWorld(catalog_of(types), shortages=shortages_of(types))
     reserved = [_reservation(each, types) for each in given.get("reservations", ())]
@@ -153,7 +157,7 @@ def _stand(world: AgentWorld, fleet: Fleet, given: Given, manifests: Sequence[Ob
         world.stand(given["name"], {labels.ZONE: given["zone"], **given.get("labels", {})}, room)
         return
     offering = _offering(world, fleet, given)
-    claim = _claim(given, offering, room, empty=not manifests)
+    claim = _claim(given, offering, room)
     now, node = world.snapshot, _node(given, claim, offering, room)
     admitted = [_admitted(each, claim) for each in manifests]
     world.snapshot = replace(
@@ -178,8 +182,8 @@ def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
     raise Declined("node: its pool does not sell it")
 
 
-def _claim(given: Given, it: Offering, room: Mapping[str, int], *, empty: bool) -> Claim:
-    name, at_s = given["name"], NOW_S - _QUIET_S
+def _claim(given: Given, it: Offering, room: Mapping[str, int]) -> Claim:
+    name, at_s = given["name"], NOW_S - given.get("age_s", _QUIET_S)
     quiet_s = given.get("since_initialized_s", _QUIET_S)
     return Claim(
         name, f"uid-{name}", it.pool.name, pool_hash(it.pool), it.offer.pool_key, it.offer.price_usd_h,
@@ -207,7 +211,7 @@ def _instance(claim: Claim) -> Instance:
 
 def _admitted(manifest: Obj, claim: Claim) -> tuple[Gang, Job, Pod]:
     """A pod on the machine, its gang, and its job, which loses nothing when it is stopped."""
-    at_s = NOW_S - _QUIET_S
+    at_s = claim.ready_at_s
     waiting, job = gang_of(manifest, at_s)
     gang = replace(
         waiting, state=GangState.ADMITTED, reason="PodsReady", flavors={"main": ("all",)},
@@ -245,7 +249,9 @@ def _bought(machine: Given, capacity_type: Any) -> float:
     return min(prices) * (RESERVED_PRICE if capacity_type == "reserved" else 1.0)
 
 
-def terminated(world: AgentWorld, case: Case) -> Iterator[str]:
-    """The machines of the row that are gone."""
+def otherwise(case: Case, world: AgentWorld) -> str:
+    """Which machines go here and stay upstream, or the other way round; empty where the same go."""
+    theirs = set(consolidations.run(case)["terminated"])
     left = {it.name for it in world.snapshot.claims.values() if not it.deleting}
-    return (it["name"] for it in case["given"]["nodes"] if it.get("managed", True) and it["name"] not in left)
+    ours = {it["name"] for it in case["given"]["nodes"] if it.get("managed", True)} - left
+    return "" if ours == theirs else f"gone {sorted(ours)[:5]}, upstream {sorted(theirs)[:5]}"
