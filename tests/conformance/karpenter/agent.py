@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.cases import Case, files_below
-from tests.conformance.karpenter import cases_of, flexibility, pending, spreading, standing
+from tests.conformance.karpenter import cases_of, flexibility, pending, scarcity, spreading, standing
 from tests.conformance.karpenter.judge import misplaced
 from tests.conformance.karpenter.manifests import Declined
 from tests.conformance.karpenter.worlds import AgentWorld
@@ -55,6 +55,7 @@ Play = Callable[[Case], AgentWorld]
 RUNNERS: Mapping[str, tuple[Play, Callable[[Case], UpstreamAnswer]]] = {
     "provision": (pending.play, lambda case: UpstreamAnswer(*pending.upstream(case))),
     "topology": (spreading.play, lambda case: UpstreamAnswer(*spreading.upstream(case))),
+    "launch": (scarcity.play, lambda case: UpstreamAnswer(*scarcity.upstream(case))),
     "consolidation": (standing.play, lambda case: UpstreamAnswer(*standing.upstream(case))),
 }
 """Kind -> the row as a world that has come to rest, and what upstream makes of it."""

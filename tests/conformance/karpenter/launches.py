@@ -75,7 +75,7 @@ def market(names: tuple[str, ...] = SOLD) -> tuple[MachineType, ...]:
     return tuple(out)
 
 
-def _short(given: Given) -> Pools:
+def short_pools(given: Given) -> Pools:
     """Pools without capacity: a list, or in words."""
     told = given.get("ice_pools", ())
     if not isinstance(told, str):
@@ -126,7 +126,7 @@ def _attempts(given: Given, case: Case) -> dict[str, Any]:
         came: list[Override] = []
         scheduled = 0
         for claim in solve(pods, templates).claims:
-            machine, known = _launched(_options(claim, templates[0].machines), _asked(claim), _short(given), known)
+            machine, known = _launched(_options(claim, templates[0].machines), _asked(claim), short_pools(given), known)
             if machine is not None:
                 came.append(machine)
                 scheduled += len(claim.pods)
@@ -134,6 +134,8 @@ def _attempts(given: Given, case: Case) -> dict[str, Any]:
             f"attempt_{number}_scheduled": scheduled,
             f"attempt_{number}_nodes": len(came),
             f"attempt_{number}": _machine(came, case["expect"].get(f"attempt_{number}", {})),
+            "scheduled": scheduled,
+            "cost_usd_h": sum(each.offer.price_usd_h for each in came),
         }
         if came:
             break
@@ -176,11 +178,11 @@ def _machine(came: list[Override], asked: Given) -> dict[str, Any]:
 def _calls(given: Given, case: Case) -> dict[str, Any]:
     """The same launch again and again, each with what the ones before have taught."""
     name = given["launch"].split(",")[0]
-    zones = sorted({zone for _, _, zone in _short(given)})
+    zones = sorted({zone for _, _, zone in short_pools(given)})
     known, told = Shortages(), {}
     wanted = Wanted(Requirements({labels.ZONE: Requirement.one_of(*zones)}))
     for call in case["expect"]:
-        came, known = _launched(known.spare(market((name,)), 0.0, {}), wanted, _short(given), known)
+        came, known = _launched(known.spare(market((name,)), 0.0, {}), wanted, short_pools(given), known)
         offers = [(name, offer) for offer in market((name,))[0].offerings if offer.zone in zones]
         offers.sort(key=lambda each: (each[1].capacity_type != "spot", each[1].zone))
         gone = [each for each in offers if known.cover(*each, 0.0)]
@@ -286,6 +288,8 @@ def _packed(given: Given, case: Case) -> dict[str, Any]:
         "instance_type": types[0] if len(types) == 1 else types,
         "overrides": len(launches[0]),
         "cheapest_first": all(each == sorted(each) for each in prices),
+        "scheduled": sum(len(claim.pods) for claim in claims),
+        "cost_usd_h": sum(each[0] for each in prices),
     }
 
 
