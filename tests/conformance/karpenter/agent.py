@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.cases import Case, files_below
-from tests.conformance.karpenter import cases_of, flexibility, pending, scarcity, spreading, standing
+from tests.conformance.karpenter import cases_of, drifting, flexibility, pending, scarcity, spreading, standing
 from tests.conformance.karpenter.judge import misplaced
 from tests.conformance.karpenter.manifests import Declined
 from tests.conformance.karpenter.worlds import AgentWorld
@@ -56,9 +56,17 @@ RUNNERS: Mapping[str, tuple[Play, Callable[[Case], UpstreamAnswer]]] = {
     "provision": (pending.play, lambda case: UpstreamAnswer(*pending.upstream(case))),
     "topology": (spreading.play, lambda case: UpstreamAnswer(*spreading.upstream(case))),
     "launch": (scarcity.play, lambda case: UpstreamAnswer(*scarcity.upstream(case))),
+    "drift": (drifting.play, lambda case: UpstreamAnswer(*drifting.upstream(case))),
     "consolidation": (standing.play, lambda case: UpstreamAnswer(*standing.upstream(case))),
 }
 """Kind -> the row as a world that has come to rest, and what upstream makes of it."""
+
+
+OTHERWISE: Mapping[str, Callable[[Case, AgentWorld], str]] = {
+    "consolidation": standing.otherwise,
+    "drift": drifting.otherwise,
+}
+"""Kind -> what differs from upstream and is no fault in itself."""
 
 
 def score(case: Case, file: str) -> AgentScore:
@@ -87,7 +95,7 @@ def _compared(case: Case, file: str, world: AgentWorld, wanted: UpstreamAnswer) 
     cheap = cost <= wanted.cost_usd_h + CENT or placed > wanted.placed
     if not cheap:
         faults.append(f"cost {cost:.6f}, upstream {wanted.cost_usd_h:.6f}: {world.bought()}")
-    differs = standing.otherwise(case, world) if case["kind"] == "consolidation" else ""
+    differs = OTHERWISE[case["kind"]](case, world) if case["kind"] in OTHERWISE else ""
     return AgentScore(case["id"], file, not wrong, fits, cheap, faults=faults, otherwise=differs)
 
 

@@ -110,7 +110,7 @@ def _flags(given: Given) -> dict[str, Any]:
 # -- a round ----------------------------------------------------------------------------------------------------------
 
 
-def _machine_type(cpu_m: int) -> Given:
+def machine_type(cpu_m: int) -> Given:
     return {
         "name": "largest",
         "arch": "amd64",
@@ -156,14 +156,14 @@ def _decided(given: Given, nodes: Any, more: Given) -> DisruptionRound:
     budgets = [each if isinstance(each, dict) else {"nodes": each} for each in told]
     usual = {"consolidate_after": "Never", "budgets": budgets, **more}
     pools = [{**each, **usual} for each in given.get("node_pools", [{"name": "default"}])]
-    kinds = catalogs.machines([_machine_type(given.get("largest_type_cpu_m", 64000))], given.get("folder"))
-    scene = ground({"node_pools": pools, "nodes": [_node(each) for each in nodes]}, kinds)
+    kinds = catalogs.machines([machine_type(given.get("largest_type_cpu_m", 64000))], given.get("folder"))
+    scene = ground({"node_pools": pools, "nodes": [standing_node(each) for each in nodes]}, kinds)
     found = decide(scene)
     assert not found.moves or found.reason is Reason.DRIFTED
     return found
 
 
-def _node(given: Given) -> Given:
+def standing_node(given: Given) -> Given:
     pods = given.get("pods", [{"cpu_m": cpu_m} for cpu_m in given.get("pods_cpu_m", ())])
     if isinstance(pods, int):
         pods = [{}] * pods

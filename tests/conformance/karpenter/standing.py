@@ -51,24 +51,29 @@ RESERVED_PRICE = 1e-7
 """What a reserved machine costs of the list price, upstream and here."""
 _ROW = ("node_pools", "instance_types", "nodes", "feature_gates", "pending_pods", "reservations", "preference_policy")
 _NODE = ("name", "instance_type", "capacity_type", "zone", "allocatable", "pods", "consolidatable", "initialized")
-_MORE_NODE = ("managed", "age_s", "since_initialized_s", "do_not_disrupt", "termination_grace_period_s", "labels", "node_pool")
+_MORE_NODE = ("managed", "age_s", "drifted", "since_initialized_s", "do_not_disrupt", "termination_grace_period_s", "labels", "node_pool")
 _BESIDE = ("do_not_disrupt", "age_s", "pdb_disruptions_allowed", "owner")
 """Words of a pod that runs, beside those of one that waits."""
 _BUDGETED = "budgeted"
 _POLICIES = frozenset({None, "Ignore"})
 """What the agent does with preferences: it never pays for them."""
 _QUIET_S = 7000.0
+_OF_BEFORE = "-before"
+"""What makes a hash that of another template."""
 
 
 def play(case: Case) -> AgentWorld:
     """The row as a world that has come to rest."""
-    given = case["given"]
+    return settled(case["given"], types_of(case["given"]["instance_types"], case["folder"]))
+
+
+def settled(given: Given, types: Sequence[Given]) -> AgentWorld:
+    """Machines of these types that stand, when all is at rest."""
     only("row", given, _ROW)
     gates = {name for name, on in given.get("feature_gates", {}).items() if on}
     only("feature gates", dict.fromkeys(gates), ("SpotToSpotConsolidation", "ReservedCapacity"))
     if given.get("preference_policy") not in _POLICIES:
         raise Declined(f"preference_policy: {given['preference_policy']}")
-    types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
     world = AgentWorld(catalog_of(types), shortages=shortages_of(types))
     reserved = [_reservation(each, types) for each in given.get("reservations", ())]
     pods = {each["name"]: _manifests(each) for each in given["nodes"]}
@@ -186,7 +191,7 @@ def _claim(given: Given, it: Offering, room: Mapping[str, int]) -> Claim:
     name, at_s = given["name"], NOW_S - given.get("age_s", _QUIET_S)
     quiet_s = given.get("since_initialized_s", _QUIET_S)
     return Claim(
-        name, f"uid-{name}", it.pool.name, pool_hash(it.pool), it.offer.pool_key, it.offer.price_usd_h,
+        name, f"uid-{name}", it.pool.name, f"{pool_hash(it.pool)}{_OF_BEFORE * bool(given.get('drifted'))}", it.offer.pool_key, it.offer.price_usd_h,
         Launch(f"group-{name}", 0, 1), at_s, resources=dict(room), instance_id=f"i-{name}", node=name,
         launched_at_s=at_s, registered_at_s=at_s, ready_at_s=at_s, emptied_at_s=NOW_S - quiet_s,
     )  # fmt: skip
