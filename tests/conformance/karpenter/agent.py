@@ -1,15 +1,12 @@
-"""`python -m tests.conformance.karpenter.agent PATH...`: the rows answered by what the agent runs, and how good it is.
+"""The rows answered by what the agent runs, and how good it is: `python -m tests.conformance.karpenter PATH...`.
 
 Upstream's cost is that of the reference the rows are held to elsewhere; a row says how many pods it places.
 """
 
-import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.conformance.cases import Case, files_below
 from tests.conformance.karpenter import cases_of, drifting, flexibility, pending, scarcity, spreading, standing
@@ -77,7 +74,6 @@ def score(case: Case, file: str) -> AgentScore:
     except Declined as reason:
         return AgentScore(case["id"], file, declined=str(reason))
     except Exception as error:  # noqa: BLE001 -- whatever a row does to the agent is that row's failure
-        traceback.print_exc()
         return AgentScore(case["id"], file, faults=[f"raised {type(error).__name__}: {str(error)[:200]}"])
     wanted = upstream(case)
     return _compared(case, file, world, wanted)
@@ -116,22 +112,18 @@ def table(scores: Sequence[AgentScore]) -> list[str]:
     ]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print what is wrong with each row, then the table."""
+def report(paths: Sequence[str]) -> tuple[list[str], bool]:
+    """A line a row that is not as good as upstream, or otherwise; then the table; and whether all rows are good."""
     scores = [
         score(case, path.stem)
-        for path in files_below(map(Path, arguments))
+        for path in files_below(map(Path, paths))
         for case in cases_of(path)
         if case["kind"] in RUNNERS
     ]
-    for it in scores:
-        if it.good and it.otherwise:
-            print(f"{it.file}/{it.id}: good, but otherwise: {it.otherwise}")
-        elif not it.good:
-            print(f"{it.file}/{it.id}: " + (f"declined: {it.declined}" if it.declined else "; ".join(it.faults)))
-    print("\n".join(table(scores)))
-    return 0 if all(it.good for it in scores) else 1
+    return [*filter(None, map(_line, scores)), *table(scores)], all(it.good for it in scores)
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _line(it: AgentScore) -> str:
+    if it.good:
+        return f"{it.file}/{it.id}: good, but otherwise: {it.otherwise}" if it.otherwise else ""
+    return f"{it.file}/{it.id}: " + (f"declined: {it.declined}" if it.declined else "; ".join(it.faults))

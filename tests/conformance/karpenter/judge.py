@@ -7,7 +7,9 @@ from tests.conformance.karpenter.manifests import NAMESPACE, Obj
 from tests.conformance.kubernetes.scheduler import RecordedWorld
 
 
-def misplaced(nodes: Mapping[str, Node], places: Mapping[str, str], asked: Mapping[str, Obj], *, newest: Collection[str]) -> list[str]:
+def misplaced(
+    nodes: Mapping[str, Node], places: Mapping[str, str], asked: Mapping[str, Obj], *, newest: Collection[str]
+) -> list[str]:
     """The pods of `newest` that kube-scheduler would not put where they are, were they to come last."""
     manifests = [_node_manifest(node) for node in nodes.values()]
     found, known = [], set[str]()

@@ -17,8 +17,12 @@ QUEUE = "pods"
 _NEVER_DISRUPTED: Obj = {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}
 _KUBERNETES_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _POD_WORDS = frozenset({"app", "arch", "instance_type", "labels", "name", "node_affinity", "node_selector", "spread"})
-_MORE_POD_WORDS = frozenset({"zone", "preferred_zone", "cpu_m", "memory_bytes", "preferred_node_affinity"})
-_POOL_WORDS = frozenset({"name", "requirements", "labels", "weight", "limits", "replicas", "termination_grace_period_s"})
+_MORE_POD_WORDS = frozenset(
+    {"zone", "preferred_zone", "cpu_m", "memory_bytes", "preferred_node_affinity", "affinity", "anti_affinity"}
+)
+_POOL_WORDS = frozenset(
+    {"name", "requirements", "labels", "weight", "limits", "replicas", "termination_grace_period_s"}
+)
 _DISRUPTION_WORDS = frozenset({"consolidation_policy", "consolidate_after", "budgets"})
 _SPREAD_WORDS = frozenset({"topology_key", "max_skew", "when_unsatisfiable", "min_domains", "match", "label_selector"})
 _MORE_SPREAD_WORDS = frozenset({"match_own_label", "node_affinity_policy", "node_taints_policy"})
@@ -44,6 +48,7 @@ def pod_manifest(name: str, given: Given) -> Obj:
     """One pending pod. A word with a slash, or one that Kubernetes knows as a resource, is an amount it asks for."""
     resources = {word for word in given if "/" in word or word in {"ephemeral-storage", "hugepages-2Mi"}}
     only("pod", given, _POD_WORDS | _MORE_POD_WORDS | resources)
+    own_affinity = {word: listed(given.get(word)) for word in ("affinity", "anti_affinity")}
     own = {**({"app": given["app"]} if "app" in given else {}), **given.get("labels", {})}
     chosen = {labels.ZONE: given.get("zone"), labels.INSTANCE_TYPE: given.get("instance_type")}
     chosen |= {labels.ARCH: given.get("arch"), **given.get("node_selector", {})}
@@ -53,7 +58,11 @@ def pod_manifest(name: str, given: Given) -> Obj:
     spec = {
         "containers": [container],
         "nodeSelector": {key: value for key, value in chosen.items() if value},
-        "affinity": {"nodeAffinity": _node_affinity(given)},
+        "affinity": {
+            "nodeAffinity": _node_affinity(given),
+            "podAffinity": _peers(own_affinity["affinity"]),
+            "podAntiAffinity": _peers(own_affinity["anti_affinity"]),
+        },
         "topologySpreadConstraints": [spread_manifest(each, own) for each in listed(given.get("spread"))],
     }
     return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": own}, "spec": spec}
@@ -78,6 +87,14 @@ def _node_affinity(given: Given) -> Obj:
 def _preferred(given: Given) -> Obj:
     terms = list(_expressions([{name: value for name, value in given.items() if name != "weight"}]))
     return {"weight": given.get("weight", 1), "preference": {"matchExpressions": terms}}
+
+
+def _peers(given: Iterable[Given]) -> Obj:
+    terms = []
+    for each in given:
+        only("pod affinity", each, {"topology_key", "match"})
+        terms.append({"topologyKey": each["topology_key"], "labelSelector": {"matchLabels": each.get("match", {})}})
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms} if terms else {}
 
 
 def _expressions(given: Iterable[Given]) -> Iterator[Obj]:
@@ -122,10 +139,8 @@ def _label_value(said: str) -> str:
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
-def repository(
-    pools: Iterable[Given], resources: Iterable[str], reservations: Iterable[str] = ()
-) -> dict[str, bytes]:
-    """The files of a fleet: NodePools of Karpenter, and one queue without bounds over all of them, which counts pods."""
+def repository(pools: Iterable[Given], resources: Iterable[str], reservations: Iterable[str] = ()) -> dict[str, bytes]:
+    """The files of a fleet: NodePools of Karpenter, and one queue over all of them that counts pods and has no bounds."""
     manifests = [_node_pool(number, each) for number, each in enumerate(pools)]
     names = [each["metadata"]["name"] for each in manifests]
     covered = sorted({"cpu", "memory", "pods", *resources})
@@ -136,7 +151,8 @@ def repository(
         _manifest(_KUEUE, "ClusterQueue", QUEUE, {"namespaceSelector": {}, "resourceGroups": [group]}),
         _manifest(_KUEUE, "LocalQueue", QUEUE, {"clusterQueue": QUEUE}, namespace=NAMESPACE),
     ]
-    return {f"{n:03}.yaml": json.dumps(each).encode() for n, each in enumerate([*manifests, _node_class(reservations), *own])}
+    every = [*manifests, _node_class(reservations), *own]
+    return {f"{number:03}.yaml": json.dumps(each).encode() for number, each in enumerate(every)}
 
 
 def _manifest(version: str, kind: str, name: str, spec: Obj, **more: str) -> Obj:

@@ -1,4 +1,4 @@
-"""`consolidation` for the agent: machines that stand with their pods, each pod a gang of its own that is admitted there.
+"""`consolidation` for the agent: machines that stand with their pods, each an admitted gang of its own.
 
 Rows tell one round; the agent goes on until it is at rest, and what is left counts.
 """
@@ -11,7 +11,6 @@ from typing import Any
 from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.snapshot import (
-    CapacityPool,
     Claim,
     Gang,
     GangState,
@@ -23,7 +22,6 @@ from fleet.snapshot import (
     Pod,
     PodBudget,
     Reservation,
-    Snapshot,
 )
 from model import labels
 from model.fleet import Fleet
@@ -51,7 +49,16 @@ RESERVED_PRICE = 1e-7
 """What a reserved machine costs of the list price, upstream and here."""
 _ROW = ("node_pools", "instance_types", "nodes", "feature_gates", "pending_pods", "reservations", "preference_policy")
 _NODE = ("name", "instance_type", "capacity_type", "zone", "allocatable", "pods", "consolidatable", "initialized")
-_MORE_NODE = ("managed", "age_s", "drifted", "since_initialized_s", "do_not_disrupt", "termination_grace_period_s", "labels", "node_pool")
+_MORE_NODE = (
+    "managed",
+    "age_s",
+    "drifted",
+    "since_initialized_s",
+    "do_not_disrupt",
+    "termination_grace_period_s",
+    "labels",
+    "node_pool",
+)
 _BESIDE = ("do_not_disrupt", "age_s", "pdb_disruptions_allowed", "owner")
 """Words of a pod that runs, beside those of one that waits."""
 _BUDGETED = "budgeted"
@@ -189,9 +196,10 @@ def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
 
 def _claim(given: Given, it: Offering, room: Mapping[str, int]) -> Claim:
     name, at_s = given["name"], NOW_S - given.get("age_s", _QUIET_S)
+    born_with = pool_hash(it.pool) + (_OF_BEFORE if given.get("drifted") else "")
     quiet_s = given.get("since_initialized_s", _QUIET_S)
     return Claim(
-        name, f"uid-{name}", it.pool.name, f"{pool_hash(it.pool)}{_OF_BEFORE * bool(given.get('drifted'))}", it.offer.pool_key, it.offer.price_usd_h,
+        name, f"uid-{name}", it.pool.name, born_with, it.offer.pool_key, it.offer.price_usd_h,
         Launch(f"group-{name}", 0, 1), at_s, resources=dict(room), instance_id=f"i-{name}", node=name,
         launched_at_s=at_s, registered_at_s=at_s, ready_at_s=at_s, emptied_at_s=NOW_S - quiet_s,
     )  # fmt: skip

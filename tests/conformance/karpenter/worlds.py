@@ -128,9 +128,16 @@ class AgentWorld:
         self.strangers |= {name}
         self.pods.append(
             Pod(
-                f"uid-{name}", NAMESPACE, name, node, "Running", asked.requests,
-                ready=True, labels=asked.labels, constraints=asked.constraints,
-            )  # fmt: skip
+                f"uid-{name}",
+                NAMESPACE,
+                name,
+                node,
+                "Running",
+                asked.requests,
+                ready=True,
+                labels=asked.labels,
+                constraints=asked.constraints,
+            )
         )
 
     def play(self, pools: Sequence[Given], manifests: Sequence[Obj]) -> None:
@@ -160,16 +167,15 @@ class AgentWorld:
         index.settle()
         tables = ("gang_pods", "job_pods", "node_pods", "daemon_pods", "repelling_pods", "foreign_use")
         there: Obj = {name: getattr(index, name) for name in tables}
-        return replace(
-            now, shortages=self.shortages, nodes={**self.nodes, **now.nodes}, gangs=gangs, jobs=jobs, catalog=self.catalog,
-            instances_at_s=now.now_s, **there,
-        )  # fmt: skip
+        there |= {"nodes": {**self.nodes, **now.nodes}, "gangs": gangs, "jobs": jobs, "catalog": self.catalog}
+        return replace(now, shortages=self.shortages, instances_at_s=now.now_s, **there)
 
     def delete(self, names: Iterable[str]) -> None:
         """Pods that are deleted, with what made them."""
         gone = {f"uid-{name}" for name in names}
         lost = {it.workload for uid, it in self.snapshot.gangs.items() if uid in gone}
-        keep = {node: tuple(p for p in pods if p.workload not in lost) for node, pods in self.snapshot.node_pods.items()}
+        stood = self.snapshot.node_pods.items()
+        keep = {node: tuple(pod for pod in pods if pod.workload not in lost) for node, pods in stood}
         of_gangs = {key: pods for key, pods in self.snapshot.gang_pods.items() if key.partition("/")[2] not in lost}
         gangs = {uid: it for uid, it in self.snapshot.gangs.items() if uid not in gone}
         jobs = {uid: it for uid, it in self.snapshot.jobs.items() if uid not in gone}
