@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.karpenter PATH...`: the rows about pods and machines, answered by the agent's deciders."""
+"""`python -m tests.conformance.karpenter PATH...`: rows about pods and machines, answered by the agent's deciders."""
 
 import sys
 
@@ -6,5 +6,5 @@ from tests.conformance.karpenter.agent import report
 
 if __name__ == "__main__":
     lines, good = report(sys.argv[1:])
-    print("\n".join(lines))
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.exit(0 if good else 1)

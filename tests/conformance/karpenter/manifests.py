@@ -140,7 +140,7 @@ def _label_value(said: str) -> str:
 
 
 def repository(pools: Iterable[Given], resources: Iterable[str], reservations: Iterable[str] = ()) -> dict[str, bytes]:
-    """The files of a fleet: NodePools of Karpenter, and one queue over all of them that counts pods and has no bounds."""
+    """The files of a fleet: NodePools of Karpenter, and one queue over all of them that counts pods, without bounds."""
     manifests = [_node_pool(number, each) for number, each in enumerate(pools)]
     names = [each["metadata"]["name"] for each in manifests]
     covered = sorted({"cpu", "memory", "pods", *resources})
