@@ -61,6 +61,7 @@ RUNNERS: Mapping[str, tuple[Play, Callable[[Case], UpstreamAnswer]]] = {
 
 OTHERWISE: Mapping[str, Callable[[Case, AgentWorld], str]] = {
     "consolidation": standing.otherwise,
+    "topology": spreading.otherwise,
     "drift": drifting.otherwise,
 }
 """Kind -> what differs from upstream and is no fault in itself."""

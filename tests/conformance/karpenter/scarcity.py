@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.snapshot import CapacityPool, Catalog, InstanceOffer
 from model import labels
+from model.kinds import CapacityType
 from providers.aws.catalog import package_catalog
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import launches
@@ -15,6 +16,7 @@ from tests.conformance.karpenter.manifests import Declined, Given, only, pod_man
 from tests.conformance.karpenter.worlds import NOW_S, AgentWorld
 
 _ROW = ("ice_pools", "pods", "allowed_types", "node_pool_requirements", "instance_types")
+_CAPACITY_TYPES: tuple[CapacityType, ...] = ("on-demand", "spot")
 _ON_DEMAND = {"key": labels.CAPACITY_TYPE, "op": "In", "values": ["on-demand"]}
 
 
@@ -52,7 +54,7 @@ def _market(names: tuple[str, ...]) -> Catalog:
         InstanceOffer(whole.types[name], zone, capacity_type, prices[name, capacity_type].price_usd_h)
         for name in sorted(names)
         for zone in launches.ZONES
-        for capacity_type in ("on-demand", "spot")
+        for capacity_type in _CAPACITY_TYPES
         if (name, capacity_type) in prices
     ]
     return Catalog(launches.REGION, {name: whole.types[name] for name in names}, tuple(offers), NOW_S, "rows")

@@ -1,5 +1,6 @@
 """`topology` for the agent: pods under spread constraints, in one pass or in several on the same cluster."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from model import labels
@@ -94,4 +95,15 @@ def _deletes(case: Case) -> bool:
 
 
 def _deleted(case: Case, answer: Given) -> int:
-    return sum(answer["scheduled"]) - sum(case["expect"]["pods_per_domain_unordered"])
+    return int(sum(answer["scheduled"]) - sum(case["expect"]["pods_per_domain_unordered"]))
+
+
+def otherwise(case: Case, world: AgentWorld) -> str:
+    """How many pods stand in each domain, where that is not as upstream."""
+    expected = case["expect"].get("pods_per_domain_unordered")
+    if expected is None:
+        return ""
+    given, nodes = case["given"], world.snapshot.nodes
+    key = listed(given["spread"])[0]["topology_key"] if "spread" in given else _key(given)
+    found = sorted(Counter(nodes[node].labels.get(key, "") for node in world.places().values()).values())
+    return "" if found == sorted(expected) else f"pods per domain {found}, upstream {sorted(expected)}"

@@ -258,7 +258,7 @@ def _price(machine: Given, zone: str, capacity_type: str) -> float:
 
 
 def _bought(machine: Given, capacity_type: Any) -> float:
-    prices = [it["price"] for it in machine["offerings"] if it.get("available", True)]
+    prices = [float(it["price"]) for it in machine["offerings"] if it.get("available", True)]
     return min(prices) * (RESERVED_PRICE if capacity_type == "reserved" else 1.0)
 
 

@@ -175,8 +175,8 @@ class _TopologyCluster:
             for machine in self.machines
             for offer in machine.offerings
         }
-        keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
-        return sum(prices[tuple(node.labels[key] for key in keys)] for node in self.fresh.values())  # type: ignore[index]
+        found = (node.labels for node in self.fresh.values())
+        return sum(prices[it[labels.INSTANCE_TYPE], it[labels.ZONE], it[labels.CAPACITY_TYPE]] for it in found)
 
     def _seat(self, outcome: SchedulingResults, asks: Mapping[str, PodSpecification]) -> None:
         for name, pods in outcome.seats.items():

@@ -1,0 +1,101 @@
+"""The rows about pods and machines, answered by the deciders that the agent runs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleet.snapshot import Node
+from tests.conformance.cases import Case
+from tests.conformance.karpenter import cases_of, pending
+from tests.conformance.karpenter.agent import RUNNERS, AgentScore, score, table
+from tests.conformance.karpenter.flexibility import broken
+from tests.conformance.karpenter.judge import misplaced
+from tests.conformance.karpenter.manifests import pod_manifest
+from tests.support.shared import shared_path
+
+FILES = ("topology", "instance_selection", "consolidation", "drift", "launch_and_ice")
+NOT_YET = {
+    "zone-skewed-recovers": "pods with constraints are bought for one by one",
+    "minvalues-instance-type": "joint purchase",
+    "minvalues-lt": "joint purchase",
+    "minvalues-max-of-in-notin": "joint purchase",
+    "minvalues-max-of-exists-in": "joint purchase",
+    "minvalues-two-keys": "joint purchase",
+    "spot-to-spot-order-then-truncate-minvalues-16": "minValues are counted zone by zone",
+    "spot-to-spot-order-then-truncate-minvalues-10": "minValues are counted zone by zone",
+    "delete-onto-unmanaged-node": "a flavor of pools has no nodes of others",
+    "pod-do-not-disrupt-duration-expired": "a duration lasts for ever",
+    "disrupt-next-if-first-unschedulable": "nothing moves onto a machine that has drifted",
+    "efa-1-plus-2-one-node": "a NodePool of Karpenter has no EFA",
+}
+"""Rows that are not answered as well as upstream, and why."""
+POD = {"labels": {"app": "a"}, "anti_affinity": [{"topology_key": "kubernetes.io/hostname", "match": {"app": "a"}}]}
+
+
+def small(**given: Any) -> Case:
+    """A row with one machine type of 2 CPU."""
+    offer = {"capacity_type": "on-demand", "zone": "z", "price": 1.0, "available": True}
+    room = {"cpu_m": 2000, "memory_bytes": 1 << 30, "pods": 5}
+    machine = {"name": "t", "arch": "amd64", "os": ["linux"], "capacity": room, "offerings": [offer]}
+    told = {"instance_types": [machine], "pods": [{"cpu_m": 500}], **given}
+    return {"id": "small", "kind": "provision", "given": told, "expect": {}, "folder": None}
+
+
+def test_every_row_is_answered_as_well_as_upstream_or_known_not_to_be() -> None:
+    """Declined rows are counted apart: their words have no meaning for pods and machines that are at rest."""
+    scores: list[AgentScore] = []
+    for name in FILES:
+        cases = cases_of(shared_path(f"conformance/karpenter/{name}.json"))
+        scores += [score(case, name) for case in cases if case["kind"] in RUNNERS]
+    worse = {it.id: it.faults for it in scores if not it.good and not it.declined}
+    assert worse.keys() == NOT_YET.keys(), worse
+    assert table(scores)[-1].split()[1:] == ["151", "104", "108", "103", "97", "42"]
+
+
+def test_a_pod_is_bought_for_and_runs() -> None:
+    found = score(small(), "here")
+    assert (found.good, found.faults, found.declined) == (True, [], "")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"colour": "red"}, "row: colour"),
+        ({"pods": [{"cpu_m": 1, "mood": 3}]}, "pod: mood"),
+        ({"pods": [{"spread": {"topology_key": "k", "max_skew": 1, "twist": 1}}]}, "spread: twist"),
+        ({"pods": [{"node_affinity": [{"key": "k", "op": "Gte", "values": ["1"]}]}]}, "node affinity: operator Gte"),
+        ({"node_pools": [{"shape": "round"}]}, "node pool: shape"),
+    ],
+)
+def test_a_word_that_is_not_known_declines_the_row_by_its_name(given: dict[str, Any], reason: str) -> None:
+    found = score(small(**given), "here")
+    assert (found.good, found.declined) == (False, reason)
+
+
+def test_a_machine_with_fewer_kinds_than_its_pool_wants_shows() -> None:
+    wanted = [{"key": "node.kubernetes.io/instance-type", "op": "Exists", "minValues": 2}]
+    world = pending.play(small())
+    assert broken(small(), world) == []
+    told = broken(small(node_pools=[{"requirements": wanted}]), world)
+    assert told == ["t:on-demand:z: 1 of 2 values of node.kubernetes.io/instance-type"]
+
+
+def node(name: str, pods: int = 5) -> Node:
+    """A node with room for so many pods."""
+    own = {"kubernetes.io/hostname": name}
+    room = {"cpu": 4000, "memory": 1 << 30, "pods": pods}
+    return Node(name, name, "", own, (), room, ready=True, unschedulable=False, created_at_s=0.0)
+
+
+def test_the_judge_accepts_what_kube_scheduler_would_do_and_nothing_else() -> None:
+    nodes = {"n": node("n"), "m": node("m")}
+    asked = {name: pod_manifest(name, POD) for name in ("a", "b")}
+    apart, together = {"a": "n", "b": "m"}, {"a": "n", "b": "n"}
+    assert misplaced(nodes, apart, asked, newest=asked.keys()) == []
+    [first, *_] = misplaced(nodes, together, asked, newest=asked.keys())
+    assert first == "a on n: node(s) didn't match pod anti-affinity rules"
+    tainted = {"n": replace(nodes["n"], ready=False), "m": nodes["m"]}
+    assert misplaced(tainted, apart, asked, newest=["a"]) == ["a on n: node(s) had untolerated taint(s)"]
+    full = {"n": node("n", pods=0), "m": nodes["m"]}
+    assert misplaced(full, apart, asked, newest=["a"]) == ["a on n: Too many pods"]
