@@ -65,6 +65,7 @@ _BUDGETED = "budgeted"
 _POLICIES = frozenset({None, "Ignore"})
 """What the agent does with preferences: it never pays for them."""
 _QUIET_S = 7000.0
+_CHECKPOINT_S = 1.0
 _OF_BEFORE = "-before"
 """What makes a hash that of another template."""
 
@@ -223,19 +224,29 @@ def _instance(claim: Claim) -> Instance:
 
 
 def _admitted(manifest: Obj, claim: Claim) -> tuple[Gang, Job, Pod]:
-    """A pod on the machine, its gang, and its job, which loses nothing when it is stopped."""
+    """A pod on the machine, its gang, and its job.
+
+    Rows are about pods that lose nothing when they move; here a job says so by how often it writes a checkpoint.
+    """
     at_s = claim.ready_at_s
     waiting, job = gang_of(manifest, at_s)
     gang = replace(
-        waiting, state=GangState.ADMITTED, reason="PodsReady", flavors={"main": ("all",)},
-        pins=(Pin("main", claim.node, claim.name, 1),), quota_reserved_at_s=at_s, admitted_at_s=at_s, pods_ready=True,
-    )  # fmt: skip
+        waiting,
+        state=GangState.ADMITTED,
+        reason="PodsReady",
+        flavors={"main": ("all",)},
+        checkpoint_interval_s=_CHECKPOINT_S,
+        pins=(Pin("main", claim.node, claim.name, 1),),
+        quota_reserved_at_s=at_s,
+        admitted_at_s=at_s,
+        pods_ready=True,
+    )
     meta = manifest["metadata"]
     marked = {**meta["labels"], WORKLOAD: gang.workload, POD_SET: "main"}
     spec = {**manifest["spec"], "nodeName": claim.node}
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     pod = {"metadata": {**meta, "uid": f"uid-{meta['name']}", "labels": marked}, "spec": spec, "status": ready}
-    running = replace(job, suspended=False, ready_pods=1, active_pods=1)
+    running = replace(job, suspended=False, ready_pods=1, active_pods=1, checkpoint_interval_s=_CHECKPOINT_S)
     return gang, running, decode_pod(json.dumps(pod).encode())
 
 
