@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from providers.clock import Clock
+from providers.sim.controllers.apps.deployment import DeploymentController
+from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
 from providers.sim.controllers.garbage import GarbageCollector
@@ -93,6 +95,8 @@ def assemble(
         DevicePlugin(cluster, hardware, health, chosen.device_plugin),
         JobSetController(cluster),
         JobController(cluster),
+        DeploymentController(cluster),
+        ReplicaSetController(cluster),
         GarbageCollector(store),
         VolumeController(cluster),
         Scheduler(cluster),

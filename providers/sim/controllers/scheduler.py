@@ -8,6 +8,7 @@ Left out: preemption, and everything that only prefers.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.filters.bound_pods import BoundPod
 from providers.sim.controllers.filters.cycle import (
     SHARED,
@@ -59,6 +60,7 @@ class Scheduler:
     def __init__(self, cluster: Cluster, *, scheduler_name: str = "default-scheduler") -> None:
         self._cluster = cluster
         self._scheduler_name = scheduler_name
+        self._events = EventLog(cluster, scheduler_name)
         self._state = SchedulingState(cluster)
         self._waiting: dict[Key, PendingPod] = {}
         self._parked: dict[Key, PendingPod] = {}
@@ -122,6 +124,7 @@ class Scheduler:
             self._unpark(key)
             if new is None:
                 self._arrivals.pop(key, None)
+                self._events.forget((old or {})["metadata"]["uid"])
         elif old is None or old["spec"] != new["spec"] or labels_of(old) != labels_of(new):
             self._enqueue(new)
 
@@ -309,6 +312,7 @@ class Scheduler:
         return self.diagnosis(pod).message(preempts=pod["spec"].get("preemptionPolicy") != "Never")
 
     def _say(self, pod: Obj, message: str, now: float) -> None:
+        self._events.warning(pod, "FailedScheduling", message, now)
         status = status_of(pod)
         if _says(status, message):
             return
