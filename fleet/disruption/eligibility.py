@@ -15,6 +15,7 @@ from typing import Final
 from fleet.actions import gang_subject
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
+from fleet.quota.queue_binding import why_non_preemptible
 from fleet.reasons import Reason
 from fleet.scheduling.prefilter import readmission_refusal
 from fleet.snapshot import Claim, Gang, GangState, Pod
@@ -101,6 +102,8 @@ def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]
     for gang in gangs:
         if gang.do_not_disrupt:
             yield f"{gang.name} says do-not-disrupt"
+        elif words := why_non_preemptible(context.fleet, gang):
+            yield f"{gang.name} is {words}"
         elif gang.state is not GangState.ADMITTED:
             yield f"{gang.name} is {gang.state}"
         elif gang.replacing_since_s:

@@ -12,8 +12,8 @@ from typing import TypeVar
 from fleet.quota.fair_preemption import fair_preemptions
 from fleet.quota.flavor_assigner import FlavorAssigner, PreemptionOracle
 from fleet.quota.ledger import NO_PLACEMENT, AdmittedWorkload, PlacementRefusal, QuotaLedger, SecondPassWorkload
-from fleet.quota.preemption import PreemptionContext, Victim, classical_preemptions
-from fleet.quota.specs import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
+from fleet.quota.preemption import PreemptionContext, Victim, classical_preemptions, satisfies_policy
+from fleet.quota.specs import AdmissionRules, CandidatePolicy, QuotaFlavorSpec, QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, borrow_height
 from fleet.quota.workload import (
     FlavorAssignment,
@@ -117,6 +117,7 @@ class AssignmentSearch:
             declared_only=self.rules.count_declared_only or self.queue.declared_only,
             own_usage=replaced.usage if replaced else {},
             only=only,
+            guarantee_left=partial(self.ledger.guarantee_left, self.node) if workload.non_preemptible else None,
         )
 
     def _replaced(self, workload: Workload) -> AdmittedWorkload | None:
@@ -189,8 +190,20 @@ class AssignmentSearch:
             if victims := self._search(context):
                 return victims
             if self.ledger.placement is NO_PLACEMENT:
-                break  # holders of other cells could only help with a place
-        return []
+                return []  # others could only help with a place
+        if not self._others_stand_there(workload, assignment.usage):
+            return []
+        context = self._context(workload, assignment.usage, frozenset())
+        context.finds_place, context.whoever = finds_place, True
+        return self._search(context)
+
+    def _others_stand_there(self, workload: Workload, usage: Mapping[Cell, int]) -> bool:
+        """Returns whether its own queue may have somebody evicted who uses none of these cells, but takes room."""
+        policy = self.queue.preemption.within_queue
+        return policy is not CandidatePolicy.NEVER and any(
+            not holder.uses_any(usage) and satisfies_policy(policy, workload, holder.workload)
+            for holder in self.ledger.staying(self.node.name)
+        )
 
     def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
         return PreemptionContext(
@@ -244,6 +257,7 @@ def _refuse(assignment: WorkloadAssignment, found: PlacementRefusal, mode: Preem
             refusal = found.refusal
             pods.refusals.append(FlavorRefusal(refusal.reason, refusal.message, retry_at_s=refusal.retry_at_s))
             pods.no_place = mode is PreemptionMode.NO_FIT
+            pods.at_best = min(pods.at_best, mode)
             for choice in (pods.choices or {}).values():
                 choice.mode = min(choice.mode, mode)
 

@@ -31,6 +31,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import tolerates
 from model.kinds import RequirementTerm
+from model.quantity import format_amount
 from model.requirements import Requirements
 
 PreemptionOracle = Callable[[Cell, int], GranularMode]
@@ -56,6 +57,8 @@ class FlavorAssigner:
     """Cell -> what the workload holds already through the workload it replaces."""
     only: Mapping[str, Mapping[str, str]] | None = None
     """Pod set -> resource -> the one flavor to look at; None = all."""
+    guarantee_left: Callable[[Cell], int] | None = None
+    """Returns what a non-preemptible workload may take of a cell; None for one that may borrow."""
     passed_over: set[tuple[str, str]] = field(default_factory=set)
     """(pod set, flavor) to skip, because no machine can be had there."""
 
@@ -232,6 +235,9 @@ class FlavorAssigner:
     def _mode_of(self, cell: Cell, amount: int, refusals: list[FlavorRefusal]) -> GranularMode:
         """Returns how an amount of a cell could be had; adds to `refusals` what is short."""
         amount -= self.own_usage.get(cell, 0)
+        if self.guarantee_left is not None and amount > (left := self.guarantee_left(cell)):
+            refusals.append(self._beyond_guarantee(cell, amount, left))
+            return GranularMode(PreemptionMode.NO_FIT, 0)
         most = self.node.potential[cell]
         if amount > most:
             refusals.append(FlavorRefusal(Reason.EXCEEDS_MAX_QUOTA, "", cell, amount, most))
@@ -246,6 +252,17 @@ class FlavorAssigner:
         if amount <= own or below_root or self._may_preempt_while_borrowing():
             return self.oracle(cell, amount)
         return GranularMode(PreemptionMode.NO_FIT, 0)
+
+    def _beyond_guarantee(self, cell: Cell, amount: int, left: int) -> FlavorRefusal:
+        """Returns the refusal of a non-preemptible workload that would use more than is guaranteed."""
+        flavor, resource = self.tree.cells[cell]
+        asked, free = format_amount(resource, amount), format_amount(resource, max(0, left))
+        words = (
+            f"asks {asked} {resource} of {flavor}; it is non-preemptible and stays within the guarantee of "
+            f"{self.node.owner.name}, of which such work has {free} left"
+        )
+        never = amount > self.node.owner.nominal[cell]
+        return FlavorRefusal(Reason.EXCEEDS_MAX_QUOTA if never else Reason.WAITING_FOR_QUOTA, words)
 
     def _may_preempt_while_borrowing(self) -> bool:
         preemption = self.queue.preemption

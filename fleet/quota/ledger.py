@@ -4,6 +4,7 @@ Machines are behind one protocol, so that the engine runs with them and without.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -29,8 +30,8 @@ class AdmittedWorkload:
     """Whether it was evicted and has not left yet."""
     place: object = None
     """Where its pods stand; opaque here, known to the placement backend."""
-    protected: bool = False
-    """Whether it may not be chosen as a victim now."""
+    protected: str = ""
+    """Why it may not be chosen as a victim now; empty where it may."""
     unsettled: bool = False
     """Whether its last decision is still being saved: a preemptor that wants it to leave waits for that."""
     out: bool = False
@@ -133,6 +134,8 @@ class QuotaLedger:
     """uid -> holder that was told to leave and still holds its quota and place."""
     leaving_gone: bool = False
     """Whether leaving holders count as gone in the present what-if; see `count_leaving`."""
+    kept: Counter[tuple[str, Cell]] = field(default_factory=Counter)
+    """(name of the node with the quota, cell) -> what non-preemptible workloads use of it."""
     _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
     _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
     """Queue -> holders that are not leaving, in eviction order: kept sorted, because sorting them for each search costs
@@ -193,13 +196,33 @@ class QuotaLedger:
         """Takes the usage and the pods of a holder away for now."""
         holder.out = True
         release(holder.queue, holder.usage)
+        if holder.workload.non_preemptible:
+            self._keep(holder, -1)
         self.placement.lift(holder)
 
     def put_back(self, holder: AdmittedWorkload) -> None:
         """Undoes `lift`."""
         holder.out = False
         charge(holder.queue, holder.usage)
+        if holder.workload.non_preemptible:
+            self._keep(holder, 1)
         self.placement.put(holder)
+
+    def _keep(self, holder: AdmittedWorkload, sign: int) -> None:
+        owner = holder.queue.owner.name
+        for cell, amount in holder.usage.items():
+            self.kept[owner, cell] += sign * amount
+
+    def guarantee_left(self, queue: QuotaNode, cell: Cell) -> int:
+        """Returns what a non-preemptible workload of a queue may take: the guarantee less what others like it use."""
+        owner = queue.owner
+        return owner.nominal[cell] - self.kept[owner.name, cell]
+
+    def beyond_guarantee(self, workload: Workload, queue: QuotaNode, usage: Mapping[Cell, int]) -> bool:
+        """Returns whether a workload may take no more than its queue is guaranteed, and would."""
+        if not workload.non_preemptible:
+            return False
+        return any(amount > self.guarantee_left(queue, cell) for cell, amount in usage.items())
 
     def move(self, holder: AdmittedWorkload, place: object) -> None:
         """Moves the pods of a holder to another place."""

@@ -44,6 +44,8 @@ class PreemptionContext:
     """Whether its pods would have a place as the ledger stands."""
     local_usage: Mapping[str, float] = field(default_factory=dict)
     """Local queue -> decayed usage, where that orders victims of the own queue."""
+    whoever: bool = False
+    """Whether holders of the own queue may have to go that use no contested cell: for what no quota counts."""
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Returns whether quota and a place are there, as the ledger stands."""
@@ -92,7 +94,7 @@ def candidates_in(
     for holder in ledger.leaving_of(queue.name) if leaving else ledger.staying(queue.name):
         if holder.workload.priority > preemptor.priority and policy is not CandidatePolicy.ANY:
             return  # nor may any that follow
-        if holder.out or holder.protected or not holder.uses_any(context.cells):
+        if holder.out or holder.protected or not (context.whoever or holder.uses_any(context.cells)):
             continue
         if satisfies_policy(policy, preemptor, holder.workload):
             yield holder
@@ -115,7 +117,7 @@ def why_kept(queue: QuotaQueueSpec, node: QuotaNode, preemptor: Workload, holder
     if not satisfies_policy(policy, preemptor, holder.workload):
         newer = ", or newer" if policy is CandidatePolicy.LOWER_OR_NEWER else ""
         return f"priority {holder.workload.priority} is not below {preemptor.priority}{newer}"
-    return "it has not run for its protected time yet" if holder.protected else ""
+    return holder.protected
 
 
 def fill_back(
@@ -260,13 +262,26 @@ def _candidates(
             if kind is _CandidateClass.PRIORITY and borrowing and never_borrowing:
                 queues = [source for source in queues if source.same_team]  # noqa: PLW2901 -- spares a scan in vain
             of_team = {source.queue.name for source in queues if source.same_team}
-            holders: Iterable[AdmittedWorkload] = _merged(context, queues, spent, leaving=leaving)
+            holders = _by_rank(context, queues, spent, leaving=leaving)
             if kind is _CandidateClass.SAME and context.local_usage:
                 holders = context.ordered(holders)
             for holder in holders:
                 reason = _reason(context, holder, kind, same_team=holder.queue.name in of_team)
                 if not (borrowing and kind is _CandidateClass.PRIORITY and reason is Reason.RECLAIMED):
                     yield kind, Victim(holder, reason)
+
+
+def _by_rank(
+    context: PreemptionContext, queues: list[_CandidateQueue], spent: set[str], *, leaving: bool
+) -> Iterable[AdmittedWorkload]:
+    """Returns the candidates of several queues: those of a lower rank first (Volcano's `priority` of queues)."""
+    ranks = {source.queue.rank for source in queues}
+    if len(ranks) < 2:
+        return _merged(context, queues, spent, leaving=leaving)
+    return chain.from_iterable(
+        _merged(context, [source for source in queues if source.queue.rank == rank], spent, leaving=leaving)
+        for rank in sorted(ranks)
+    )
 
 
 def _merged(

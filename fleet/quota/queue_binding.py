@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fleet.snapshot import Gang, Job, Snapshot
+from fleet.snapshot import Gang, GangState, Job, Snapshot
+from fleet.snapshot.elastic_parts import PREEMPTABLE
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import PriorityClass, Team
@@ -70,7 +71,8 @@ def _bindings(_index: Index, fleet: Fleet) -> Mapping[tuple[str, str], QueueBind
         bindings[local.metadata.namespace, local.name] = _behind(behind, local.spec.stop_policy)
     parents = {queue.parent for queue in fleet.volcano_queues.values()}
     for name in fleet.volcano_queues.keys() - parents - {ROOT}:
-        bindings["", name] = QueueBinding(name, namespaces=LabelSelector())
+        stop_policy = fleet.volcano_queues[name].stop_policy
+        bindings["", name] = QueueBinding(name, stop_policy, namespaces=LabelSelector())
     for queue in fleet.queues.values():
         spec = queue.spec
         bindings["", queue.name] = QueueBinding(
@@ -121,6 +123,36 @@ def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
         return Priority()
     name = job.pod_priority_class
     return Priority(snapshot.pod_priorities.get(name, 0), name not in snapshot.meek_pod_priorities)
+
+
+def why_non_preemptible(fleet: Fleet, gang: Gang) -> str:
+    """Returns why nobody may have a gang evicted, or its machine, as words; empty where it may be.
+
+    Its PriorityClass says so, or, below a queue of Volcano, the label `volcano.sh/preemptable` of its pods.
+    """
+    declared = class_of(fleet, gang.priority_class)
+    if declared is not None and not declared.spec.preemptible:
+        return f"non-preemptible (priority class {declared.name})"
+    if gang.queue in fleet.volcano_queues and any((PREEMPTABLE, "false") in pods.labels for pods in gang.pod_sets):
+        return f"non-preemptible (label {PREEMPTABLE})"
+    return ""
+
+
+def why_protected(fleet: Fleet, gang: Gang, binding: QueueBinding, now_s: float) -> str:
+    """Returns why a gang may not be evicted for others: it is non-preemptible, or has run too shortly; empty = it may.
+
+    How long it runs undisturbed is `protectedRunTime` of its queue.
+    """
+    if words := why_non_preemptible(fleet, gang):
+        return f"it is {words}"
+    young = gang.state is GangState.ADMITTED and now_s - gang.admitted_at_s < binding.protected_run_s
+    return "it has not run for its protected time yet" if young else ""
+
+
+def within_guarantee(fleet: Fleet, gang: Gang) -> bool:
+    """Returns whether a gang may use no more than what is guaranteed: its PriorityClass is not preemptible."""
+    declared = class_of(fleet, gang.priority_class)
+    return declared is not None and not declared.spec.preemptible
 
 
 def boosted_priority(fleet: Fleet, gang: Gang) -> int:

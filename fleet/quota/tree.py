@@ -30,6 +30,8 @@ class QuotaNode:
     is_queue: bool
     through_team: bool = False
     reclaimable: bool = True
+    rank: int = 0
+    """Of a queue: heads of a higher rank go first, and its workloads leave last."""
     children: list["QuotaNode"] = field(default_factory=list)
     height: int = 0
     """The longest path down to a leaf; 0 for a queue."""
@@ -113,7 +115,7 @@ class QuotaTree:
         self._add_cohorts(_named_or_given(cohorts, queues))
         for queue in queues:
             node = self._below(queue.cohort, queue.name, queue.weight, is_queue=True)
-            node.through_team, node.reclaimable = queue.through_team, queue.reclaimable
+            node.through_team, node.reclaimable, node.rank = queue.through_team, queue.reclaimable, queue.rank
             self.queues[queue.name] = node
         self._seal({spec.name: spec.quotas for spec in cohorts}, {spec.name: spec.quotas for spec in queues})
 

@@ -51,6 +51,8 @@ class Workload:
     """Seconds it is expected to run at most; None = unknown."""
     busy: bool = False
     """Whether its last decision is still being saved: it stays at the head, and nothing new is decided."""
+    non_preemptible: bool = False
+    """Whether it is never evicted for others and, in return, takes no more than its queue is guaranteed."""
     nominated: bool = False
     """Whether others were evicted for it already, and it waits for them to leave."""
     lost_work_s: float = 0.0
@@ -76,6 +78,7 @@ class Workload:
                 self.may_evict,
                 self.buys,
                 self.busy,
+                self.non_preemptible,
                 self.overdue,
                 self.runs_s,
             )
@@ -198,6 +201,8 @@ class PodSetFlavors:
     choices: dict[str, FlavorAssignment] | None = None
     refusals: list[FlavorRefusal] = field(default_factory=list)
     """Why flavors were refused, in the order they were tried."""
+    at_best: PreemptionMode = PreemptionMode.FIT
+    """How its pods could have a place at best, whatever their resources are had by."""
     no_place: bool = False
     """Whether its pods could not be placed even if no workload had any pods running."""
 
@@ -206,7 +211,7 @@ class PodSetFlavors:
         """Returns the worst mode of its resources."""
         if self.choices is None or self.no_place:
             return PreemptionMode.NO_FIT
-        worst = PreemptionMode.FIT
+        worst = self.at_best
         for choice in self.choices.values():
             worst = min(worst, choice.mode)
         return worst

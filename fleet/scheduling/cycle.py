@@ -24,14 +24,19 @@ from fleet.nodeclaims.drift import drifted_claims
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
-from fleet.placement.plan import PlacementPlan
 from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_ledger
 from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, pod_set_assignments, usages
 from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.preemption import Victim
-from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
+from fleet.quota.queue_binding import (
+    QueueBinding,
+    binding_of,
+    boosted_priority,
+    why_protected,
+    within_guarantee,
+)
 from fleet.quota.scheduler import SETS_ASIDE, AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
@@ -50,7 +55,7 @@ from fleet.scheduling.queue_order import (
     runs_s,
     soon_free,
 )
-from fleet.scheduling.sentences import Explainer
+from fleet.scheduling.sentences import Explainer, progress
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores, parts, together, whole
 from fleet.snapshot.lookups import anti_affinity_terms, holders
@@ -145,7 +150,7 @@ class AdmissionPass:
             gang.quota_reserved_at_s,
             ends_at_s(gang, self.snapshot.now_s),
             leaving=bool(gang.leaving) or _leaves(gang, self.snapshot.now_s),
-            protected=self._protected(gang, binding),
+            protected=why_protected(self.fleet, gang, binding, self.snapshot.now_s),
             unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
         if gang.uid in self.backend.lost_pods:
@@ -158,11 +163,6 @@ class AdmissionPass:
         if key not in self.bindings:
             self.bindings[key] = binding_of(self.fleet, *key)
         return self.bindings[key]
-
-    def _protected(self, gang: Gang, binding: QueueBinding) -> bool:
-        """Returns whether a running gang may not be evicted yet (`protectedRunTime` of its queue)."""
-        ran_s = self.snapshot.now_s - gang.admitted_at_s
-        return gang.state is GangState.ADMITTED and ran_s < binding.protected_run_s
 
     def _workload(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
         """Returns a gang as the quota engine knows it; of a waiting one only the core has to start."""
@@ -183,6 +183,7 @@ class AdmissionPass:
             buys=uncut(self.snapshot, gang) is None,
             repelled=self._repelled(pod_sets or gang.pod_sets),
             runs_s=runs_s(gang),
+            non_preemptible=within_guarantee(self.fleet, gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
@@ -318,7 +319,7 @@ class AdmissionPass:
         busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.backend.lost_pods
         if binding is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, binding):
             for more in joining(self.snapshot, gang, binding):
-                self.scheduler.submit(more)
+                self.scheduler.submit(replace(more, non_preemptible=within_guarantee(self.fleet, gang)))
 
     def _admit_surplus(self, gang: Gang, holder: AdmittedWorkload) -> None:
         """Adds an admitted pod beyond the core to its gang."""
@@ -419,23 +420,3 @@ def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """Returns the gang's pod sets with the counts it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
     return tuple(replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
-
-
-def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
-    """Returns the state of a gang that was given this plan, with the reason and the sentence for it."""
-    if plan.ready:
-        machines = len({assignment.slot.name for assignment in plan.assignments})
-        return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
-    parts = [
-        f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
-        for count, offer in ((purchase.count, purchase.offering.offer) for purchase in plan.purchases)
-    ]
-    if plan.recuts:
-        parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
-    if not parts:
-        awaited = len({assignment.slot.claim for assignment in plan.assignments if not assignment.slot.node})
-        message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
-        return GangState.RESERVED, Reason.BUYING, message
-    if plan.purchases:
-        return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
-    return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"

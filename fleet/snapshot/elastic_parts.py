@@ -11,6 +11,9 @@ PRIORITY: Final = -(2**40)
 """Of surplus: below every class and boost."""
 
 
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+"""Volcano's label of pods that says whether they may be evicted for others; pods that may not belong to the core first.
+"""
 _PART: Final = "+"
 """Between a gang's uid and what names a part of it; in no uid."""
 

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from operator import itemgetter
 from types import MappingProxyType
 
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
-from fleet.snapshot.elastic_parts import Minimum, core_sizes
+from fleet.snapshot.elastic_parts import PREEMPTABLE, Minimum, core_sizes
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import GroupMember, Pod, Terms
 from fleet.snapshot.surroundings import RuntimeClass
@@ -173,12 +174,12 @@ def _roles(members: Sequence[GroupMember], terms: Terms | None) -> tuple[PodSet,
     counts = Counter(member.shape.name for member in members)
     shapes = {member.shape.name: member.shape for member in reversed(members)}
     labels = _common_labels(members)
-    names = sorted(shapes)
+    names = sorted(shapes, key=lambda name: ((PREEMPTABLE, "false") not in labels[name], name))
     minima = [Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names]
     core = core_sizes(minima, terms.together if terms else None)
     return tuple(
         replace(shapes[name], count=counts[name], core=some, labels=labels[name])
-        for name, some in zip(names, core, strict=True)
+        for name, some in sorted(zip(names, core, strict=True), key=itemgetter(0))
     )
 
 

@@ -141,6 +141,9 @@ class PriorityClassSpec(Spec):
     """Higher goes first. The class named `default` is that of gangs that name none."""
     preempts: Bool = True
     """Whether its gangs may evict others."""
+    preemptible: Bool = True
+    """Whether its gangs may be evicted for others, moved or consolidated. Those of `false` stay within what their team
+    is guaranteed."""
     description: str = ""
     """When to use it."""
 

@@ -1,6 +1,6 @@
 """`Queue` of Volcano (`scheduling.volcano.sh/v1beta1`): capacity shared by weight or by what each queue deserves.
 
-The state of a queue (Open, Closed) stands in its `status` and is not declared.
+The state of a queue (Open, Closed) stands in its `status` and is not declared; an annotation closes one.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,8 @@ from model.upstream.base import ClusterScopedMeta, Subdomain, UpstreamKind
 ROOT = "root"
 """The queue above all others; it need not be declared."""
 
+STOP_POLICY = "muster.dev/stop-policy"
+"""Annotation of a queue that is closed: `Hold` (nothing starts) or `HoldAndDrain` (what runs stops, too)."""
 _HIERARCHY = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
 
 
@@ -78,6 +80,18 @@ class VolcanoQueue(UpstreamKind):
                 reason = "a hierarchy by annotations is not supported"
                 raise unsupported(("metadata", "annotations", key), reason, "name the queue above in spec.parent")
         return self
+
+    @model_validator(mode="after")
+    def _known_stop_policy(self) -> Self:
+        said = self.metadata.annotations.get(STOP_POLICY, "None")
+        if said not in {"None", "Hold", "HoldAndDrain"}:
+            raise misplaced(("metadata", "annotations", STOP_POLICY), f"is {said!r}: None, Hold or HoldAndDrain")
+        return self
+
+    @property
+    def stop_policy(self) -> str:
+        """Whether the queue is closed: `None`, `Hold` or `HoldAndDrain`."""
+        return self.metadata.annotations.get(STOP_POLICY, "None")
 
     @property
     def parent(self) -> str | None:

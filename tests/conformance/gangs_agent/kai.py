@@ -27,6 +27,8 @@ EVERYTHING: Final = "everything"
 MEGABYTE: Final = 1_000_000
 UNITS: Final = {GPU: ("gpu", 1.0), "cpu": ("cpu", 1.0), "memory": ("memory", float(MEGABYTE))}
 """Resource -> under which word a queue speaks of it, and in what unit."""
+STAYS: Final = "-stays"
+"""Ends the names of classes whose work is never evicted."""
 HERE: Final = {"Running", "Bound", "Binding", "Allocated"}
 EVICTING: Final = {"reclaim", "preempt", "consolidation"}
 
@@ -56,8 +58,10 @@ def _fleet(case: Case, nodes: Sequence[Node]) -> Fleet:
     builder.team(EVERYTHING, {FLAVOR: rest} if rest else {}, namespaces=[])
     for queue in case["queues"]:
         _declare(builder, case, queue, totals)
-    for value in sorted({int(group["priority"]) for group in case["podgroups"]}):
-        builder.priority(f"priority-{value}", value, preempts=bool(EVICTING & set(case["run"]["actions"])))
+    preempts = bool(EVICTING & set(case["run"]["actions"]))
+    for group in case["podgroups"]:
+        preemptible = group.get("preemptible", True)
+        builder.priority(_class(group), int(group["priority"]), preempts=preempts, preemptible=preemptible)
     return builder.build()
 
 
@@ -109,6 +113,10 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
         builder.queue(
             name, name, (FLAVOR,), fairness="DominantShare", preemption=_policy(case), **_patience(case, queue)
         )
+
+
+def _class(group: Mapping[str, Any]) -> str:
+    return f"priority-{int(group['priority'])}{'' if group.get('preemptible', True) else STAYS}"
 
 
 def _patience(case: Case, queue: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +192,7 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
         group["name"],
         namespace_of(group["queue"]),
         named(group["queue"]),
-        f"priority-{int(group['priority'])}",
+        _class(group),
         int(group["creation_order"]),
         pods,
         max(0, together - done),

@@ -11,11 +11,13 @@ from typing import Any, Final
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Node, Slice
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredNodes, PreferredPods
+from fleet.snapshot.elastic_parts import PREEMPTABLE
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_resources, plus
 from model.upstream import VolcanoQueue
 from model.upstream.selectors import LabelSelectorRequirement
+from model.upstream.volcano import STOP_POLICY
 from tests.conformance.cases import Case
 from tests.conformance.gangs.volcano import TOP_TIER_NAME, Plugins
 from tests.conformance.gangs_agent.cluster import RowCluster, RowGroup, RowPod, shape
@@ -27,6 +29,9 @@ TIER: Final = "hypernode.row/tier-"
 MEEK: Final = "-never"
 """Ends the names of classes that evict nobody."""
 NO_TIER: Final = "hypernode.row/none"
+SHARD: Final = "row/shard"
+"""Label of the nodes that the scheduler of the row has to itself; with hard sharding the others are cordoned."""
+IN_SHARD: Final = PreferredNodes(1, (RequirementTerm(key=SHARD, operator="Exists"),))
 TASK: Final = "volcano.sh/task-spec"
 KINDS: Final = ("PodAffinity", "PodAntiAffinity", "NodeAffinity")
 REQUIRED: Final = "RequiredDuringSchedulingIgnoredDuringExecution"
@@ -44,7 +49,8 @@ ALLOCATED: Final = "volcano.sh/job-allocated-hypernode"
 def translate(case: Case) -> RowCluster:
     """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
     known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
-                "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes")  # fmt: skip
+                "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes",
+                "nodes_in_shard", "sharding_mode")  # fmt: skip
     plugins = Plugins(case["run"])
     for name in plugins.in_order:
         decline_if(name not in PLUGINS, f"plugin {name}")
@@ -90,7 +96,6 @@ def _levels(case: Case) -> list[str]:
 def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
     known_words("queues", queue, "name", "weight", "state", "parent", "capability", "deserved", "guarantee",
                 "priority", "reclaimable")  # fmt: skip
-    decline_if(queue.get("state", "Open") != "Open", f"queues.state {queue.get('state')}")
     above = named(queue.get("parent") or "root")
     spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": above}
     spec["priority"] = int(queue.get("priority") or 0)
@@ -100,7 +105,9 @@ def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
     if "capacity" in plugins or "proportion" in plugins:
         spec["capability"] = queue.get("capability") or {}
         spec["guarantee"] = {"resource": queue.get("guarantee") or {}}
-    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": named(queue["name"])}}
+    stopped = {STOP_POLICY: "Hold"} if queue.get("state", "Open") != "Open" else {}
+    metadata = {"name": named(queue["name"]), "annotations": stopped}
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": metadata}
     return VolcanoQueue.model_validate({**body, "spec": spec})
 
 
@@ -110,7 +117,10 @@ def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
 def _node(case: Case, node: Mapping[str, Any]) -> Node:
     known_words("nodes", node, "name", "allocatable", "labels")
     room = {"pods": 110, **canonical_resources(node["allocatable"])}
-    return plain_node(node["name"], room, {**MARK, **(node.get("labels") or {}), **_tiers(case).get(node["name"], {})})
+    shard = {SHARD: "mine"} if node["name"] in (case.get("nodes_in_shard") or ()) else {}
+    labels = {**MARK, **(node.get("labels") or {}), **_tiers(case).get(node["name"], {}), **shard}
+    made = plain_node(node["name"], room, labels)
+    return replace(made, unschedulable=case.get("sharding_mode") == "hard" and not shard)
 
 
 def _tiers(case: Case) -> dict[str, dict[str, str]]:
@@ -187,12 +197,14 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
 def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int]:
     """Returns role -> fewest pods: of the tasks, or of each sub-group where all of them are needed."""
     parts = {role: key.partition("|")[0] for key, role in names.items()}
-    decline_if(len(set(parts.values())) < len(parts) and _splits(group), "tasks or sub-groups of unlike pods")
+    unlike = len(set(parts.values())) < len(parts)
     if policies := group.get("sub_group_policy"):
+        decline_if(unlike, "sub-groups of unlike pods")
         return {role: size for policy in policies for role, size in _needed(policy, parts).items()}
     minima = {task: int(count) for task, count in (group.get("min_task_member") or {}).items()}
     if int(group.get("min_member") or 0) < sum(minima.values()):
         return {}
+    decline_if(unlike and minima, "tasks of unlike pods")
     return {role: minima[task] for role, task in parts.items() if task in minima}
 
 
@@ -204,22 +216,20 @@ def _needed(policy: Mapping[str, Any], parts: Mapping[str, str]) -> dict[str, in
     return dict.fromkeys(mine, size) if least else {}
 
 
-def _splits(group: Mapping[str, Any]) -> bool:
-    return bool(group.get("sub_group_policy") or group.get("min_task_member"))
-
-
 def _pod(
     case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str], plugins: Plugins
 ) -> RowPod:
     known_words("pods", pod, "id", "podgroup", "phase", "node", "role", "requests", "preemptable_label",
                 "node_selector", "affinity", "labels", "annotations", "preemption_policy")  # fmt: skip
-    decline_if(str(pod.get("preemptable_label", "true")) == "false", "pods.preemptable_label false")
     decline_if(pod["phase"] not in {"Pending", "Running", "Bound"}, f"pods.phase {pod['phase']}")
     requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
     constraints, affinity = _constraints(group["namespace"], pod), pod.get("affinity") or {}
+    if case.get("sharding_mode") == "soft":
+        constraints = replace(constraints, preferred_nodes=(*constraints.preferred_nodes, IN_SHARD))
+    stays = {PREEMPTABLE: "false"} if str(pod.get("preemptable_label", "true")).lower() == "false" else {}
     selector = dict(pod.get("node_selector") or {})
     part = _part(group, pod)
-    key = f"{part}|{sorted(requests.items())}|{selector}|{affinity}|{pod.get('labels') if affinity else ''}"
+    key = f"{part}|{sorted(requests.items())}|{selector}|{affinity}|{pod.get('labels') if affinity else ''}|{stays}"
     role = names.setdefault(key, f"set-{len(names)}")
     made = shape(
         role,
@@ -228,7 +238,7 @@ def _pod(
         constraints=constraints,
         node_selector=selector,
         required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
-        labels=tuple(sorted((pod.get("labels") or {}).items())),
+        labels=tuple(sorted({**(pod.get("labels") or {}), **stays}.items())),
         **_topology_of(case, group, pod, plugins),
     )
     return RowPod(pod["id"], made, pod.get("node") or "" if pod["phase"] != "Pending" else "")

@@ -7,7 +7,9 @@ import pytest
 
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim, gang_subject
+from fleet.disruption.context import DisruptionContext
 from fleet.disruption.drift import staged
+from fleet.disruption.eligibility import immovable
 from fleet.disruption.outcomes import Obstacle
 from fleet.nodeclaims import fixed as fixed_pools
 from fleet.snapshot import GangState, InstanceOffer
@@ -232,6 +234,17 @@ def test_a_gang_that_may_not_move_keeps_its_machine() -> None:
     world = fixed_pool(2, 2)
     world.runs(replace(gang("g"), do_not_disrupt=True), ("m0", 1))
     assert of_fixed(world) == (["m1"], [])
+
+
+@pytest.mark.parametrize(("preemptible", "kept"), [(True, []), (False, ["m0"])])
+def test_non_preemptible_work_keeps_its_machine(*, preemptible: bool, kept: list[str]) -> None:
+    world = busy(**CHANGED)
+    classes = FleetBuilder().priority("stays", 9, preemptible=preemptible).build().priority_classes
+    world.fleet = replace(world.fleet, priority_classes=classes)
+    world.gangs = {uid: replace(it, priority_class="stays") for uid, it in world.gangs.items()}
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    blocked = [claim.name for claim in world.claims.values() if immovable(context, claim) is not None]
+    assert blocked == kept
 
 
 def test_a_machine_that_has_a_successor_does_not_count_twice() -> None:
