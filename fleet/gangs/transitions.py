@@ -1,4 +1,4 @@
-"""How a gang changes state when it gives capacity back: evicted, released into its queue, or retired.
+"""How a gang changes state: admitted with a plan, or giving capacity back: evicted, released into its queue, retired.
 
 A gang is retired when its user deactivates it, or when a limit of its own was reached.
 """
@@ -6,6 +6,7 @@ A gang is retired when its user deactivates it, or when a limit of its own was r
 from typing import Final
 
 from fleet.actions import SaveGang
+from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Eviction, Gang, GangState, Job
 from model.kinds.base import format_duration
@@ -93,3 +94,23 @@ def deactivated(gang: Gang) -> Refusal | None:
         f"activate it with kubectl -n {gang.namespace} patch workloads.muster.dev {gang.workload} {patch}"
     )
     return Refusal(Reason.DEACTIVATED, message)
+
+
+def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
+    """Returns the state of a gang that was given this plan, with the reason and the sentence for it."""
+    if plan.ready:
+        machines = len({assignment.slot.name for assignment in plan.assignments})
+        return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
+    parts = [
+        f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
+        for count, offer in ((purchase.count, purchase.offering.offer) for purchase in plan.purchases)
+    ]
+    if plan.recuts:
+        parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
+    if not parts:
+        awaited = len({assignment.slot.claim for assignment in plan.assignments if not assignment.slot.node})
+        message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
+        return GangState.RESERVED, Reason.BUYING, message
+    if plan.purchases:
+        return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
+    return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"

@@ -18,7 +18,7 @@ from fleet.fence import together as decided_together
 from fleet.gangs.admission_checks import open_checks
 from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import pods_to_replace, refilled
-from fleet.gangs.transitions import evicted
+from fleet.gangs.transitions import evicted, progress
 from fleet.mig.layouts import cut_anew
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.placement.cluster_state import ClusterState
@@ -55,7 +55,7 @@ from fleet.scheduling.queue_order import (
     runs_s,
     soon_free,
 )
-from fleet.scheduling.sentences import Explainer, progress
+from fleet.scheduling.sentences import Explainer
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores, parts, together, whole
 from fleet.snapshot.lookups import anti_affinity_terms, holders

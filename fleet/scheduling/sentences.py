@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 
-from fleet.placement.plan import PlacementPlan
 from fleet.quota.entries import CycleEntry, EntryOutcome
 from fleet.quota.ledger import AdmittedWorkload
 from fleet.quota.preemption import why_kept
@@ -14,7 +13,7 @@ from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
 from fleet.quota.workload import FlavorRefusal, PreemptionMode, Workload
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import GangState, Snapshot
+from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.quantity import format_amount
 
@@ -137,23 +136,3 @@ def waiting_for(leaving: Iterable[str], chosen: Iterable[str]) -> Refusal:
     names = sorted({*leaving, *chosen})
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return Refusal(Reason.WAITING_FOR_PREEMPTED, f"waits until {shown} {'have' if len(names) > 1 else 'has'} left")
-
-
-def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
-    """Returns the state of a gang that was given this plan, with the reason and the sentence for it."""
-    if plan.ready:
-        machines = len({assignment.slot.name for assignment in plan.assignments})
-        return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
-    parts = [
-        f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
-        for count, offer in ((purchase.count, purchase.offering.offer) for purchase in plan.purchases)
-    ]
-    if plan.recuts:
-        parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
-    if not parts:
-        awaited = len({assignment.slot.claim for assignment in plan.assignments if not assignment.slot.node})
-        message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
-        return GangState.RESERVED, Reason.BUYING, message
-    if plan.purchases:
-        return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
-    return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"
