@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from providers.clock import Clock
 from providers.sim.controllers.apps.deployment import DeploymentController
 from providers.sim.controllers.apps.replicaset import ReplicaSetController
+from providers.sim.controllers.apps.statefulset import StatefulSetController
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
 from providers.sim.controllers.garbage import GarbageCollector
@@ -97,6 +98,7 @@ def assemble(
         JobController(cluster),
         DeploymentController(cluster),
         ReplicaSetController(cluster),
+        StatefulSetController(cluster),
         GarbageCollector(store),
         VolumeController(cluster),
         Scheduler(cluster),

@@ -1,7 +1,7 @@
 """Claims and volumes find each other: the PV controller, the controller of ephemeral volumes, and a CSI provisioner.
 
 Source: kube-controller-manager `pkg/controller/volume/persistentvolume` and `ephemeral`; external-provisioner for what
-it does with `volume.kubernetes.io/selected-node`. Left out: attaching, resizing, reclaiming.
+it does with `volume.kubernetes.io/selected-node`. Left out: attaching, resizing, recycling.
 """
 
 from typing import Literal
@@ -31,6 +31,7 @@ from providers.sim.controllers.runtime import Reconciler
 
 VolumeKey = tuple[Literal["claim", "volume", "pod"], Key]
 EBS = frozenset({"ebs.csi.aws.com", "kubernetes.io/aws-ebs"})
+_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _ZONE = "topology.kubernetes.io/zone"
 
 
@@ -50,9 +51,11 @@ class VolumeController(Reconciler[VolumeKey]):
         self._objects.classes.watch(lambda _old, _new: self._look_at_open_claims())
         self._pods.watch(self._on_pod)
 
-    def _on_claim(self, _old: Obj | None, new: Obj | None) -> None:
+    def _on_claim(self, old: Obj | None, new: Obj | None) -> None:
         if new is not None:
             self._queue.add(("claim", key_of(new)))
+        elif old is not None and old["spec"].get("volumeName"):
+            self._queue.add(("volume", ("", old["spec"]["volumeName"])))
 
     def _on_volume(self, _old: Obj | None, new: Obj | None) -> None:
         if new is not None:
@@ -103,17 +106,34 @@ class VolumeController(Reconciler[VolumeKey]):
         if held.get("uid") and claim is None:
             phase = "Released"
         if status_of(volume).get("phase") != phase:
-            self._objects.volumes.update_status(volume, {**status_of(volume), "phase": phase})
+            volume = self._objects.volumes.update_status(volume, {**status_of(volume), "phase": phase})
+        if phase == "Released" and not being_deleted(volume) and self._is_ours_to_delete(volume):
+            self._objects.volumes.delete(volume)
+
+    def _is_ours_to_delete(self, volume: Obj) -> bool:
+        spec = volume["spec"]
+        driver = (spec.get("csi") or {}).get("driver")
+        return spec.get("persistentVolumeReclaimPolicy") == "Delete" and driver in self._provisioners
 
     def _serve(self, key: Key) -> None:
         claim = self._objects.claims.get(key)
         if claim is None or is_bound(claim):
             return
+        if claim["spec"].get("storageClassName") is None and not class_of(claim):
+            claim = self._with_default_class(claim)
         volume = self._volume_for(claim)
         if volume is None:
             self._provision(claim)
         elif not volume["spec"].get("claimRef") or belongs_to(volume, claim):
             self._join(claim, volume)
+
+    def _with_default_class(self, claim: Obj) -> Obj:
+        """A claim that names no class gets the youngest of the default ones, if there is one."""
+        defaults = [held for held in self._objects.classes if annotations_of(held).get(_DEFAULT) == "true"]
+        if not defaults:
+            return claim
+        chosen = max(defaults, key=lambda held: held["metadata"]["creationTimestamp"])["metadata"]["name"]
+        return self._objects.claims.update({**claim, "spec": {**claim["spec"], "storageClassName": chosen}})
 
     def _volume_for(self, claim: Obj) -> Obj | None:
         """The volume that the claim names, that names the claim, or that serves it if no pod has to come first."""
@@ -149,8 +169,12 @@ class VolumeController(Reconciler[VolumeKey]):
         held = self._objects.classes.get(("", class_of(claim)))
         if held is None or held.get("provisioner") not in self._provisioners or claim["spec"].get("volumeName"):
             return
-        node = self._nodes.get(("", annotations_of(claim).get(SELECTED_NODE, "")))
+        chosen = annotations_of(claim).get(SELECTED_NODE)
+        node = self._nodes.get(("", chosen or ""))
         if node is None and self._objects.waits_for_pod(claim):
+            if chosen is not None:  # it has gone meanwhile: let the scheduler choose again
+                rest = {key: text for key, text in annotations_of(claim).items() if key != SELECTED_NODE}
+                self._objects.claims.update_metadata(claim, annotations=rest)
             return
         name = f"pvc-{claim['metadata']['uid']}"
         if self._objects.volumes.get(("", name)) is None:

@@ -77,35 +77,66 @@ def _defaults(**defaults: Any) -> OnCreate:
     return lambda _, obj, __: {**obj, "spec": {**defaults, **(obj.get("spec") or {})}}
 
 
-def _workload(**defaults: Any) -> OnCreate:
-    """A rule: these spec fields and the pod defaults in the template."""
-
-    def rule(resource: Resource, obj: Obj, _: Lookup) -> Obj:
-        spec = {**defaults, **(obj.get("spec") or {})}
-        template = spec.get("template") or {}
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        wanted = ((spec.get("selector") or {}).get("matchLabels")) or {}
-        faults = pod_spec_faults(template.get("spec") or {}, "spec.template.spec")
-        if not spec.get("selector"):
-            faults.append(cause("spec.selector", "Required value", "FieldValueRequired"))
-        elif any(labels.get(key) != value for key, value in wanted.items()):
-            text = "Invalid value: `selector` does not match template `labels`"
-            faults.append(cause("spec.template.metadata.labels", text))
-        if faults:
-            raise invalid(resource, obj["metadata"]["name"], *faults)
-        spec["template"] = {**template, "spec": defaulted_spec(template["spec"])}
-        return {**obj, "spec": spec}
-
-    return rule
+def _workload(resource: Resource, obj: Obj, _: Lookup) -> Obj:
+    """A new Deployment or one of its kin: its defaults, and those of pods in the template."""
+    spec = _WORKLOAD_SPECS[resource.key](obj.get("spec") or {})
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    wanted = ((spec.get("selector") or {}).get("matchLabels")) or {}
+    faults = pod_spec_faults(template.get("spec") or {}, "spec.template.spec")
+    if not spec.get("selector"):
+        faults.append(cause("spec.selector", "Required value", "FieldValueRequired"))
+    elif any(labels.get(key) != value for key, value in wanted.items()):
+        text = "Invalid value: `selector` does not match template `labels`"
+        faults.append(cause("spec.template.metadata.labels", text))
+    if faults:
+        raise invalid(resource, obj["metadata"]["name"], *faults)
+    spec["template"] = {**template, "spec": defaulted_spec(template["spec"])}
+    return {**obj, "spec": spec}
 
 
-def _templated(resource: Resource, new: Obj, _: Obj) -> Obj:
-    """A replaced workload: the template gets the defaults of pods again."""
-    spec = new.get("spec") or {}
+def _replaced_workload(resource: Resource, new: Obj, _: Obj) -> Obj:
+    """A replaced one: it gets its defaults again."""
+    spec = _WORKLOAD_SPECS[resource.key](new.get("spec") or {})
     template = spec.get("template") or {}
     if faults := pod_spec_faults(template.get("spec") or {}, "spec.template.spec"):
         raise invalid(resource, new["metadata"]["name"], *faults)
     return {**new, "spec": {**spec, "template": {**template, "spec": defaulted_spec(template["spec"])}}}
+
+
+def _deployment_spec(spec: Obj) -> Obj:
+    defaults = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
+    strategy = _rolling(spec.get("strategy"), maxSurge="25%", maxUnavailable="25%")
+    return {**defaults, **spec, "strategy": strategy}
+
+
+def _stateful_set_spec(spec: Obj) -> Obj:
+    kept = {"whenDeleted": "Retain", "whenScaled": "Retain", **(spec.get("persistentVolumeClaimRetentionPolicy") or {})}
+    defaults = {"replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10}
+    strategy = _rolling(spec.get("updateStrategy"), partition=0)
+    return {**defaults, **spec, "updateStrategy": strategy, "persistentVolumeClaimRetentionPolicy": kept}
+
+
+def _daemon_set_spec(spec: Obj) -> Obj:
+    strategy = _rolling(spec.get("updateStrategy"), maxSurge=0, maxUnavailable=1)
+    return {"revisionHistoryLimit": 10, **spec, "updateStrategy": strategy}
+
+
+def _rolling(strategy: Obj | None, **defaults: Any) -> Obj:
+    """A strategy of updates; only RollingUpdate, the default, has parameters."""
+    given = {"type": "RollingUpdate", **(strategy or {})}
+    if given["type"] != "RollingUpdate":
+        return given
+    return {**given, "rollingUpdate": {**defaults, **(given.get("rollingUpdate") or {})}}
+
+
+_WORKLOAD_SPECS: dict[str, Callable[[Obj], Obj]] = {
+    "deployments.apps": _deployment_spec,
+    "replicasets.apps": lambda spec: {"replicas": 1, **spec},
+    "statefulsets.apps": _stateful_set_spec,
+    "daemonsets.apps": _daemon_set_spec,
+}
+"""The defaults of each kind that has a template of pods and a selector."""
 
 
 def _budget(_: Resource, obj: Obj, __: Lookup) -> Obj:
@@ -149,15 +180,13 @@ def _with_string_data(obj: Obj) -> Obj:
     return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
 
 
-_APPS = ("deployments", "daemonsets", "replicasets", "statefulsets")
 _BOTH = ("spec", "status")
 _PARTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("namespaces", "nodes", "pods", "services", "persistentvolumes", "persistentvolumeclaims"), _BOTH),
-    **dict.fromkeys((f"{kind}.apps" for kind in _APPS), _BOTH),
+    **dict.fromkeys(_WORKLOAD_SPECS, _BOTH),
     **dict.fromkeys(("jobs.batch", "cronjobs.batch", "poddisruptionbudgets.policy"), _BOTH),
     "leases.coordination.k8s.io": ("spec",),
 }
-_ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 _ON_CREATE: dict[str, OnCreate] = {
     "namespaces": _namespace,
     "nodes": _node,
@@ -168,10 +197,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     POLICIES: lambda _, obj, __: defaulted_policy(obj),
     "secrets": _secret,
     "services": _defaults(type="ClusterIP", sessionAffinity="None"),
-    "deployments.apps": _workload(replicas=1, strategy=_ROLLING, revisionHistoryLimit=10, progressDeadlineSeconds=600),
-    "replicasets.apps": _workload(replicas=1),
-    "statefulsets.apps": _workload(replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10),
-    "daemonsets.apps": _workload(revisionHistoryLimit=10),
+    **dict.fromkeys(_WORKLOAD_SPECS, _workload),
     "jobs.batch": lambda resource, obj, _: jobs.created_job(resource, obj),
     "cronjobs.batch": _defaults(
         concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1
@@ -188,7 +214,7 @@ _ON_UPDATE: dict[str, OnUpdate] = {
     "events": lambda _, new, __: {**_EVENT, **new},
     "events.events.k8s.io": lambda _, new, __: {**_NEW_EVENT, **new},
     "secrets": lambda _, new, __: _with_string_data(new),
-    **dict.fromkeys((f"{kind}.apps" for kind in _APPS), _templated),
+    **dict.fromkeys(_WORKLOAD_SPECS, _replaced_workload),
     "jobs.batch": jobs.updated_job,
     "jobsets.jobset.x-k8s.io": jobs.updated_jobset,
     "customresourcedefinitions.apiextensions.k8s.io": crds.admitted,

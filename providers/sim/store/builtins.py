@@ -38,6 +38,7 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
         ("endpoints", "Endpoints", "N", "ep", frozenset(), False),
     ),
     "apps/v1": (
+        ("controllerrevisions", "ControllerRevision", "N", "", frozenset(), False),
         ("deployments", "Deployment", "N", "deploy", _SCALED, True),
         ("daemonsets", "DaemonSet", "N", "ds", _STATUS, True),
         ("replicasets", "ReplicaSet", "N", "rs", _SCALED, True),

@@ -223,11 +223,15 @@ def volume_plan(claims: Sequence[Obj], node: SchedulableNode, objects: VolumeObj
 
 
 def _can_be_made(claim: Obj, node: SchedulableNode, objects: VolumeObjects) -> bool:
+    """Whether the class of a claim makes volumes there.
+
+    As in `MatchTopologySelectorTerms` of component-helpers no terms allow every node, and an empty term none.
+    """
     held = objects.classes.get(("", class_of(claim)))
     if held is None or held.get("provisioner") in (None, "", NO_PROVISIONER):
         return False
-    allowed = held.get("allowedTopologies") or ()
-    return not allowed or any(
-        all(node.labels.get(e["key"]) in e["values"] for e in term.get("matchLabelExpressions") or ())
-        for term in allowed
+    terms = [term.get("matchLabelExpressions") for term in held.get("allowedTopologies") or ()]
+    return not terms or any(
+        expressions and all(node.labels.get(each["key"]) in each["values"] for each in expressions)
+        for expressions in terms
     )

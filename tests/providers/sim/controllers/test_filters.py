@@ -205,6 +205,60 @@ def uses(*claims: str) -> list[Obj]:
 
 
 class TestVolumes:
+    @pytest.mark.parametrize(
+        ("allowed", "goes"),
+        [
+            ([], "a"),
+            ([{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}], "b"),
+            ([{}], None),  # an empty term selects no node, an empty list all of them
+            ([{"matchLabelExpressions": []}], None),
+            ([{}, {"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}], "b"),
+            ([{"matchLabelExpressions": [{"key": "absent", "values": ["b"]}]}], None),
+        ],
+    )
+    def test_where_a_class_makes_volumes(self, zones: ControllerWorld, allowed: list[Obj], goes: str | None) -> None:
+        storage_class(zones, "gp3", "ebs.csi.aws.com", "WaitForFirstConsumer", allowedTopologies=allowed)
+        claim(zones, "data", "gp3")
+        zones.pod("p", volumes=uses("data"))
+        zones.pass_s(5)
+        assert where(zones, "p") == [goes]
+
+    @pytest.mark.parametrize(("policy", "left"), [("Delete", 0), ("Retain", 1)])
+    def test_what_becomes_of_a_volume_without_its_claim(self, zones: ControllerWorld, policy: str, left: int) -> None:
+        storage_class(zones, "gp3", "ebs.csi.aws.com", "Immediate", reclaimPolicy=policy)
+        claim(zones, "data", "gp3")
+        zones.pass_s(5)
+        assert zones.the("PersistentVolumeClaim", "data")["status"]["phase"] == "Bound"
+        zones.delete("PersistentVolumeClaim", "data")
+        zones.pass_s(5)
+        assert [held["status"]["phase"] for held in zones.all("PersistentVolume")] == ["Released"] * left
+
+    def test_a_claim_that_names_no_class_gets_the_default(self, zones: ControllerWorld) -> None:
+        requests = {"requests": {"storage": "5Gi"}}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": requests}
+        zones.create("PersistentVolumeClaim", {"metadata": {"name": "data"}, "spec": spec})
+        zones.create("PersistentVolumeClaim", {"metadata": {"name": "none"}, "spec": {**spec, "storageClassName": ""}})
+        zones.pass_s(5)
+        assert "storageClassName" not in zones.the("PersistentVolumeClaim", "data")["spec"]
+        marks = {"storageclass.kubernetes.io/is-default-class": "true"}
+        kind = {"provisioner": "ebs.csi.aws.com", "volumeBindingMode": "Immediate"}
+        zones.create("StorageClass", {"metadata": {"name": "gp3", "annotations": marks}, **kind})
+        zones.pass_s(5)
+        assert zones.the("PersistentVolumeClaim", "data")["spec"]["storageClassName"] == "gp3"
+        assert zones.the("PersistentVolumeClaim", "data")["status"]["phase"] == "Bound"
+        assert zones.the("PersistentVolumeClaim", "none")["status"]["phase"] == "Pending"
+
+    def test_a_node_that_goes_before_its_volume_is_made_is_no_longer_chosen(self, zones: ControllerWorld) -> None:
+        storage_class(zones, "gp3", "ebs.csi.aws.com", "WaitForFirstConsumer")
+        claim(zones, "data", "gp3")
+        held = zones.the("PersistentVolumeClaim", "data")
+        metadata = {**held["metadata"], "annotations": {SELECTED_NODE: "gone"}}
+        resource = zones.store.resource("PersistentVolumeClaim")
+        zones.store.update(resource, {**held, "metadata": metadata}, namespace="default")
+        zones.pod("p", volumes=uses("data"))
+        zones.pass_s(5)
+        assert where(zones, "p") == ["a"]
+
     def test_a_volume_is_made_where_the_pod_goes(self, zones: ControllerWorld) -> None:
         storage_class(zones, "gp3", "ebs.csi.aws.com", "WaitForFirstConsumer")
         claim(zones, "data", "gp3")

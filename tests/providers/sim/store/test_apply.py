@@ -71,7 +71,7 @@ def test_the_same_value_is_shared_and_stays_until_the_last_owner_lets_go(store: 
     kept = apply(store, full(), "ci")
     assert kept["spec"]["replicas"] == 3
     gone = apply(store, deployment(), "autoscaler")
-    assert "replicas" not in gone["spec"]
+    assert gone["spec"]["replicas"] == 1  # nobody's any more: the default
 
 
 def test_a_field_no_longer_applied_is_removed_item_and_all(store: Store) -> None:
