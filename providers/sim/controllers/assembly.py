@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from providers.clock import Clock
+from providers.sim.controllers.apps.daemonset import DaemonSetController
 from providers.sim.controllers.apps.deployment import DeploymentController
 from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.apps.statefulset import StatefulSetController
@@ -99,6 +100,7 @@ def assemble(
         DeploymentController(cluster),
         ReplicaSetController(cluster),
         StatefulSetController(cluster),
+        DaemonSetController(cluster),
         GarbageCollector(store),
         VolumeController(cluster),
         Scheduler(cluster),

@@ -23,6 +23,11 @@ def template_in(revision: Obj) -> Obj:
     return {field: value for field, value in revision["data"]["spec"]["template"].items() if field != "$patch"}
 
 
+def hash_of(revision: Obj) -> str:
+    """The hash that its name ends with, where pods carry it."""
+    return str(revision["metadata"]["labels"][REVISION_HASH])
+
+
 def current_revision(owner: Obj, held: list[Obj], among: InformerCache, *, pods_carry_it: bool) -> Obj:
     """The revision of the template of now: a former one that becomes the last again, or a new one.
 
