@@ -195,7 +195,7 @@ def _clock_freezes(sim: Simulation, event: HistoryEvent) -> Effect:
 
 def _suspend(sim: Simulation, event: HistoryEvent) -> Effect | None:
     """The process of the agent that leads stands still for a while (SIGSTOP), and goes on as if nothing had been."""
-    leading = next((seat for seat in sim.seats if seat.process is not None), None)
+    leading = next((seat for seat in sim.seats if seat.acts and seat.leading()), None)
     if leading is None:
         return None
     leading.suspend(sim.now_s + event.args["for_s"], in_flight=event.args["in_flight"])

@@ -27,8 +27,8 @@ Operation = Callable[[Simulation, HistoryEvent], Effect | None]
 
 
 def picked(candidates: Sequence[T], pick: float) -> T | None:
-    """The candidate that a pick means."""
-    return candidates[int(pick * len(candidates))] if candidates else None
+    """The candidate that a pick means; 1.0, to which a drawn pick may have been rounded, means the last."""
+    return candidates[min(int(pick * len(candidates)), len(candidates) - 1)] if candidates else None
 
 
 def name_of(obj: Obj) -> str:

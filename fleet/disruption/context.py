@@ -15,6 +15,7 @@ from fleet.offerings.reservations import reservation_of, terminates_s
 from fleet.placement.inventory import comes_too_late
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
+from fleet.scheduling.prefilter import readmission_refusal
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, holders, machines_held
 from fleet.snapshot.outlook import NOTHING
@@ -85,7 +86,13 @@ class DisruptionContext:
             return True
         gangs = [gang for uid in claim.gangs if (gang := self.snapshot.gangs.get(uid)) is not None]
         moving = [gang for gang in gangs if gang.state in {GangState.PENDING, GangState.EVICTING}]
-        return not all(comes_too_late(self.snapshot, claim, gang) for gang in moving)
+        return any(not self._stays_away(claim, gang) for gang in moving)
+
+    def _stays_away(self, claim: Claim, gang: Gang) -> bool:
+        """Returns whether a gang that was to move to a machine will not: it was free to for long, or may not start."""
+        if comes_too_late(self.snapshot, claim, gang):
+            return True
+        return gang.state is GangState.PENDING and readmission_refusal(self.fleet, self.snapshot, gang) is not None
 
     def pool_of(self, claim: Claim) -> NodePool | None:
         """Returns the machine's pool; None when it was removed."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.actions import Action, EvictPod, Marks, ReleasePod, StopJob, pod_subject
+from fleet.gangs.lost_machines import closed_to
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
@@ -56,7 +57,7 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     if not waiting:
         return
     tolerations = flavor_tolerations(fleet, gang)
-    free = _free_places(snapshot, gang, (pod for pod in pods if not pod.gated))
+    free = _free_places(fleet, snapshot, gang, (pod for pod in pods if not pod.gated))
     for pod in waiting:
         nodes = free.get(pod.pod_set)
         if not nodes or pod.deleting:
@@ -74,15 +75,16 @@ def _held(snapshot: Snapshot, gang: Gang) -> Iterator[Pod]:
     return (pod for pod in own if pod.held and pod.uid not in surplus)
 
 
-def _free_places(snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Mapping[str, list[str]]:
+def _free_places(fleet: Fleet, snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Mapping[str, list[str]]:
     """Returns pod set -> a node for every pod that its pins have place for beside those released; the first comes last.
 
-    Pins without a node have none yet: their machine is still to come. Nothing goes onto a machine that is cordoned, not
-    ready or leaving: it would be evicted again at once, and its job charged with one more failure.
+    Pins without a node have none yet: their machine is still to come. Nothing goes onto a machine that is cordoned,
+    tainted since, not ready or leaving: it would be evicted again at once, and its job charged with one more failure,
+    or never be bound.
     """
     free: Counter[tuple[str, str]] = Counter()
     for pin in seats_of(snapshot, gang):
-        if pin.node and _takes_pods(snapshot, pin):
+        if pin.node and _takes_pods(fleet, snapshot, gang, pin):
             free[pin.pod_set, pin.node] += pin.count
     free.subtract({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
     node_of_host = nodes_by_host(snapshot, gang)
@@ -93,6 +95,6 @@ def _free_places(snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Map
     return nodes
 
 
-def _takes_pods(snapshot: Snapshot, pin: Pin) -> bool:
-    node = snapshot.nodes.get(pin.node)
-    return node is not None and usable(node, snapshot.claims.get(pin.claim))
+def _takes_pods(fleet: Fleet, snapshot: Snapshot, gang: Gang, pin: Pin) -> bool:
+    node, claim = snapshot.nodes.get(pin.node), snapshot.claims.get(pin.claim)
+    return node is not None and usable(node, claim) and not closed_to(fleet, gang, node, claim)

@@ -12,7 +12,7 @@ from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures
 from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
-from fleet.gangs.lost_machines import awaits_recut, lost_claim
+from fleet.gangs.lost_machines import awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, retired, spent
@@ -163,7 +163,7 @@ def _given_back(case: _GangStep) -> SaveGang | None:
         return SaveGang(released(gang, case.job, *off, now))
     if closed := _queue_closed(case):
         return SaveGang(released(gang, case.job, *closed, now))
-    if lost := _lost_place(snapshot, gang):
+    if lost := _lost_place(case.fleet, snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
         return SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
     return None
@@ -193,14 +193,16 @@ def _turned_away(case: _GangStep, reason: Reason, message: str) -> SaveGang:
     return SaveGang(released(gang, case.job, reason, message, now, requeue_at_s=now + retry_pause_s(case.fleet, gang)))
 
 
-def _lost_place(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
+def _lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
     """Returns which machine of a gang that has not started is lost, and how; None while all may come."""
     for name in sorted({pin.claim for pin in gang.pins if pin.claim}):
-        if (lost := lost_claim(snapshot, gang, name)) is not None:
+        if (lost := lost_claim(fleet, snapshot, gang, name)) is not None:
             return lost
     for name in sorted({pin.node for pin in gang.pins if not pin.claim}):
         if name not in snapshot.nodes:
             return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
+        if (lost := lost_node(fleet, gang, snapshot.nodes[name])) is not None:
+            return lost
     return None
 
 

@@ -10,10 +10,13 @@ from statistics import median_high
 from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
+from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
+from fleet.snapshot.affinity import OWN_KEYS, is_ephemeral, tolerates
 from fleet.snapshot.lookups import claims_by_node
 from fleet.snapshot.seats import pods_of, seats_of
+from model.fleet import Fleet
 from model.index import Index, derived
 
 NODE_FAILURE_AFTER_S: Final = 60.0
@@ -33,15 +36,15 @@ class LostPlace(NamedTuple):
     """Since when, as far as that is known (epoch seconds)."""
 
 
-def lost_place(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
+def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
     """Returns why a gang that has started can use a place no longer; None while its machine is well, or on its way."""
     if pin.node:
-        return _lost_machine(snapshot, gang, job, pin)
-    lost = lost_claim(snapshot, gang, pin.claim)
+        return _lost_machine(fleet, snapshot, gang, job, pin)
+    lost = lost_claim(fleet, snapshot, gang, pin.claim)
     return None if lost is None else LostPlace(Reason.NODE_FAILURE, lost[1], snapshot.now_s)
 
 
-def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
+def _lost_machine(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
     now = snapshot.now_s
     claim, node = snapshot.claims.get(pin.claim), snapshot.nodes.get(pin.node)
     if claim is not None and claim.disruption is not None:
@@ -54,18 +57,40 @@ def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPla
     if not node.ready and now - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
         message = f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
         return LostPlace(Reason.NODE_FAILURE, message, node.ready_changed_at_s)
-    if not job.suspended and _driven_off(snapshot, gang, node):
-        return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is cordoned and a pod has left it", now)
+    if not job.suspended and (closed := closed_to(fleet, gang, node, claim)) and _driven_off(snapshot, gang, node):
+        return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} {closed} and a pod has left it", now)
     return None
 
 
+def closed_to(fleet: Fleet, gang: Gang, node: Node, claim: Claim | None) -> str:
+    """Returns why a node takes no new pod of the gang whose pins name it, though it may be well; empty where it does.
+
+    It is cordoned, or tainted since: pods were planned only where they tolerate all. What passes by itself is waited
+    for, and not told: Muster's own taints, those of a node that is not ready, start-up taints.
+    """
+    if node.unschedulable:
+        return "is cordoned"
+    if not node.taints:
+        return ""
+    pool = fleet.node_pools.get(claim.node_pool) if claim is not None else None
+    passing = OWN_KEYS | {taint.key for taint in pool.spec.template.startup_taints} if pool is not None else OWN_KEYS
+    lasting = [taint for taint in node.taints if taint.key not in passing and not is_ephemeral(taint)]
+    here = {
+        pin.pod_set for pin in gang.pins if pin.node == node.name or (claim is not None and pin.claim == claim.name)
+    }
+    for pods in gang.pod_sets:
+        tolerations = (*pods.tolerations, *tolerations_of(fleet, gang.flavors.get(pods.name, ())))
+        for taint in lasting if pods.name in here else ():
+            if not tolerates((taint,), tolerations):
+                return f"is tainted {taint.key}:{taint.effect}"
+    return ""
+
+
 def _driven_off(snapshot: Snapshot, gang: Gang, node: Node) -> bool:
-    """Returns whether a pod of the gang has left a cordoned node, or was never there: none may be put there now.
+    """Returns whether a pod of the gang has left a node that takes none now, or was never there.
 
     The pods tell it: the job's own count says for up to 20 s that all are ready (the Job controller backs off).
     """
-    if not node.unschedulable:
-        return False
     there = [pod for pod in pods_of(snapshot, gang) if pod.node == node.name]
     here = sum(not pod.deleting and pod.phase != "Failed" for pod in there)
     return here < _pods_on(seats_of(snapshot, gang), node.name) - _pods_on(gang.leaving, node.name)
@@ -75,7 +100,7 @@ def _pods_on(pins: Iterable[Pin], node: str) -> int:
     return sum(pin.count for pin in pins if pin.node == node)
 
 
-def lost_claim(snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] | None:
+def lost_claim(fleet: Fleet, snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] | None:
     """Returns why a machine that the gang waits for will not come, or not with the MIG layout it needs."""
     claim = snapshot.claims.get(name)
     if claim is None:
@@ -85,14 +110,15 @@ def lost_claim(snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] 
         return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
     if awaits_recut(gang, claim) and claim_subject(name) not in snapshot.busy:
         return Reason.MACHINE_LOST, f"machine {name} is not being cut to the MIG layout planned for the gang"
-    return _cordoned(snapshot.nodes.get(claim.node), claim)
-
-
-def _cordoned(node: Node | None, claim: Claim) -> tuple[Reason, str] | None:
-    """Returns that somebody has cordoned a machine that is ready; whoever cuts one anew may cordon it as well."""
-    if node is None or not node.unschedulable or not claim.ready_at_s > claim.recut_at_s:
+    if not claim.ready_at_s > claim.recut_at_s:  # whoever cuts a machine anew may cordon it meanwhile
         return None
-    return Reason.MACHINE_LOST, f"node {node.name} was cordoned before it was used"
+    return lost_node(fleet, gang, snapshot.nodes.get(claim.node), claim)
+
+
+def lost_node(fleet: Fleet, gang: Gang, node: Node | None, claim: Claim | None = None) -> tuple[Reason, str] | None:
+    """Returns that somebody has cordoned or tainted a node that a gang waits to use; None where nobody has."""
+    closed = closed_to(fleet, gang, node, claim) if node is not None else ""
+    return (Reason.MACHINE_LOST, f"node {node.name} {closed}, and was not used yet") if node and closed else None
 
 
 def awaits_recut(gang: Gang, claim: Claim) -> bool:

@@ -29,6 +29,7 @@ from fleet.placement.plan import PlacementPlan
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.elastic_parts import core_of, together
 from fleet.snapshot.lookups import holders
 from fleet.snapshot.seats import active_pods, pods_of, seats_of, strays_of
@@ -70,7 +71,7 @@ def _place(pin: Pin) -> tuple[str, str, str]:
 
 def must_go(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
     """Returns why an admitted gang leaves as a whole; None where it lost nothing, or what it lost may be replaced."""
-    lost = _lost(snapshot, gang, job)
+    lost = _lost(fleet, snapshot, gang, job)
     if not lost:
         return None
     why = _as_a_whole(fleet, snapshot, gang, job, lost)
@@ -80,8 +81,8 @@ def must_go(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Rea
     return first.reason, f"{first.message}{why}"
 
 
-def _lost(snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, LostPlace]:
-    found = ((pin, lost_place(snapshot, gang, job, pin)) for pin in seats_of(snapshot, gang))
+def _lost(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, LostPlace]:
+    found = ((pin, lost_place(fleet, snapshot, gang, job, pin)) for pin in seats_of(snapshot, gang))
     return {pin: loss for pin, loss in found if loss is not None}
 
 
@@ -149,7 +150,7 @@ def _to_replace(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> PodsToReplace |
     job = snapshot.jobs.get(gang.uid)
     if job is None or job.deleting or job.result:
         return None
-    lost = _lost(snapshot, gang, job)
+    lost = _lost(fleet, snapshot, gang, job)
     if not lost:
         return _waiting(snapshot, gang) if any(not pin.node for pin in gang.pins) else None
     return _vacancy(snapshot, gang, lost) if _as_a_whole(fleet, snapshot, gang, job, lost) is None else None
@@ -159,7 +160,7 @@ def _to_replace(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> PodsToReplace |
 def _unsettled(
     _index: Index, gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]
 ) -> Sequence[Gang]:
-    """Returns the admitted gangs that have a pin whose machine is unwell, leaving or still to come."""
+    """Returns the admitted gangs that have a pin whose machine is unwell, leaving, still to come, or repels them."""
     sick = {name for name, node in nodes.items() if not node.ready or node.unschedulable}
     well = nodes.keys() - sick
     leaving = {claim.node for claim in claims.values() if claim.disruption is not None or claim.deleting}
@@ -168,9 +169,20 @@ def _unsettled(
         for gang in gangs
         if gang.state is GangState.ADMITTED
         and any(
-            pin.node not in well or pin.node in leaving or (pin.claim and pin.claim not in claims) for pin in gang.pins
+            pin.node not in well
+            or pin.node in leaving
+            or (pin.claim and pin.claim not in claims)
+            or _repels(nodes[pin.node], gang, pin)
+            for pin in gang.pins
         )
     ]
+
+
+def _repels(node: Node, gang: Gang, pin: Pin) -> bool:
+    """Returns whether pods of a pin may not tolerate its node, going by what they tolerate without their flavor."""
+    return bool(node.taints) and not any(
+        pods.name == pin.pod_set and tolerates(node.taints, pods.tolerations) for pods in gang.pod_sets
+    )
 
 
 def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, LostPlace]) -> PodsToReplace:

@@ -18,7 +18,7 @@ from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, Snapshot
-from fleet.snapshot.affinity import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
+from fleet.snapshot.affinity import DISRUPTED, UNREGISTERED, is_ephemeral
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
 from model import labels
 from model.fleet import Fleet
@@ -141,6 +141,6 @@ def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
     pool = fleet.node_pools.get(claim.node_pool)
     startup = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
     for taint in node.taints:
-        if taint.key in startup | EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX):
+        if taint.key in startup or is_ephemeral(taint):
             return f"taint {taint.key} is still there"
     return owed(claim, node)

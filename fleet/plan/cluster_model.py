@@ -16,13 +16,13 @@ from fleet.mig.layouts import gpu_part, with_gpus
 from fleet.nodeclaims.termination import instance_gone
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
-from fleet.snapshot.affinity import EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
+from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import POD_GROUP, has_started
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
-from model.kinds import NodeTemplate, Taint
+from model.kinds import NodeTemplate
 from model.quantity import Resources, plus
 
 V = TypeVar("V")
@@ -227,7 +227,7 @@ class ClusterModel:
         template = self._born.get(name) or self._template(claim.node_pool)
         passing = {taint.key for taint in template.startup_taints}
         if known is not None:
-            kept = tuple(taint for taint in known.taints if taint.key not in passing and not _is_ephemeral(taint))
+            kept = tuple(taint for taint in known.taints if taint.key not in passing and not is_ephemeral(taint))
             has = {**known.allocatable, **claim.resources}
             self.put_node(known.name, replace(known, ready=True, allocatable=has, taints=kept))
         else:
@@ -422,11 +422,6 @@ def _node_name(claim: Claim, machine: Instance) -> str:
     What the node will be called in truth is not known.
     """
     return f"node-{machine.launched_at_s:014.3f}-{machine.id if machine.id.startswith('i-0000') else claim.name}"
-
-
-def _is_ephemeral(taint: Taint) -> bool:
-    """Returns whether a taint goes by itself once a node is up."""
-    return taint.key in EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX)
 
 
 @derived(1)

@@ -84,3 +84,8 @@ EPHEMERAL_KEYS = frozenset(
 
 
 EPHEMERAL_PREFIX = "readiness.k8s.io/"
+
+
+def is_ephemeral(taint: Taint) -> bool:
+    """Returns whether a taint goes by itself once a node is up."""
+    return taint.key in EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX)

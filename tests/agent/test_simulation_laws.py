@@ -2,6 +2,7 @@
 
 import json
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from agent.simulation.checker import LOOK_S, Checker
 from agent.simulation.command import main
 from agent.simulation.drawing import drawn_change, drawn_fleet, drawn_mistake, loaded, sold, text_of
 from agent.simulation.laws.facts import Facts
+from agent.simulation.laws.machines import replaced_by_more, replaced_twice, replacements
 from agent.simulation.laws.quota import excess
 from agent.simulation.play import play
 from agent.simulation.profiles import drawn_history
@@ -150,6 +152,22 @@ def test_quota_is_reckoned_with_lending_and_borrowing() -> None:
     assert excess(tree(), {"u": {cell: 24}, "t": {cell: 8}}, "t", {cell}), "the whole tree has 24"
     assert excess(tree(lendingLimit={gpu: 8}), {"u": {cell: 17}}, "u", {cell}), "what is not lent cannot be borrowed"
     assert not excess(tree(lendingLimit={gpu: 8}), {"u": {cell: 16}, "t": {cell: 8}}, "t", {cell})
+
+
+def bought(group: str, *replaces: str, usd_h: float = 2.0, size: int = 1) -> dict[str, Any]:
+    return {"replaces": list(replaces), "usdPerHour": usd_h, "launch": {"group": group, "size": size}}
+
+
+def test_machines_that_go_together_are_replaced_by_one_launch_of_about_their_price() -> None:
+    """Found by `--profile two-agents --seed 10260` and `--profile clocks --seed 20032`, in which the law was wrong."""
+    ((olds, specs),) = replacements([bought("g", "a", "b"), bought("g", "a", "b"), bought("h", "b", "c"), {}])
+    assert olds == ["a", "b", "c"]
+    assert replaced_by_more(olds, specs, dict.fromkeys("abc", 0.5)) == "", "no more machines than before"
+    assert replaced_twice([bought("g", "a", "b", size=2), bought("h", "a", "b")]) == "", "one of g never came"
+    assert "2 launches" in replaced_twice([bought("g", "a"), bought("h", "a")])
+    three = [bought("g", "big", "small", size=3)] * 3
+    assert replaced_by_more(["big", "small"], three, {"big": 4.0, "small": 1.0}) == "", "of little more in all"
+    assert "3 machines at 6.00" in replaced_by_more(["big", "small"], three, {"big": 2.0, "small": 1.0})
 
 
 def test_what_fails_in_a_history_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

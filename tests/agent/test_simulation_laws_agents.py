@@ -51,6 +51,22 @@ def test_a_leader_that_wakes_after_another_was_elected_does_no_harm(in_flight: b
     assert world.facts.violations == []
 
 
+def test_a_leader_that_wakes_too_late_leaves_the_books_as_they_are() -> None:
+    """Found by `--profile two-agents --seed 20454`: it billed machines that had gone, and its books stayed."""
+    world = TwoAgents()
+    job = gpu_job("a")
+    world.sim.submit(job)
+    assert world.sim.advance_until(lambda: world.sim.running("a"), 600)
+    (leader,) = world.leaders
+    leader.suspend(world.sim.now_s + 400, in_flight=False)
+    world.sim.delete(job)
+    assert world.sim.advance_until(lambda: not world.sim.machines(), 390)
+    books: list[str] = []
+    world.sim.on_write(lambda write: books.append(write.agent) if "muster-books" in write.subject else None)
+    world.sim.advance(600)
+    assert leader.name not in books
+
+
 def test_a_killed_leader_is_followed_by_the_other() -> None:
     world = TwoAgents()
     (leader,) = world.leaders

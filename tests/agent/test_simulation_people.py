@@ -70,6 +70,19 @@ def test_a_machine_is_drained_before_it_is_terminated(act: Callable[[Scene, str]
     assert "is gone" not in told
 
 
+def test_a_node_that_somebody_taints_before_its_gang_starts_takes_none_of_it() -> None:
+    """Found by `--profile humans --seed 10129`: the pod was let go onto it and never bound, the gang stayed in part."""
+    scene = Scene(fleet())
+    scene.sim.submit(hardy(gpu_job("g", pods=3)))
+    scene.until(lambda: bool(scene.sim.objects("Node")), 600)
+    store, node = scene.sim.store, scene.sim.objects("Node")[0]
+    taints = [*node["spec"].get("taints", ()), {"key": "maintenance", "effect": "NoSchedule"}]
+    store.patch(store.resource("Node"), node["metadata"]["name"], {"spec": {"taints": taints}}, PatchType.MERGE)
+    scene.until(lambda: scene.sim.running("g"), 900)
+    assert node["metadata"]["name"] not in scene.nodes_of("g")
+    assert scene.bought() == 4, "one more, as nothing of it can stand there"
+
+
 def test_a_machine_that_nobody_uses_is_deleted_by_its_node() -> None:
     scene = Scene(fleet())
     scene.runs(hardy(gpu_job("g")))

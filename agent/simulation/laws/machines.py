@@ -1,6 +1,8 @@
 """Laws of machines: limits, one machine a claim, none unclaimed, none idle, one replacement each."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from agent.simulation.laws.facts import Durations, Facts, Law, Obj, is_ready
 from agent.simulation.writes import AgentWrite
@@ -11,6 +13,11 @@ from providers.sim.store import StoreEvent
 
 UNCLAIMED_S = 120.0
 IDLE_MARGIN_S = 900.0
+JOINS_MARGIN_S = 780.0
+"""A machine that took so long to join never will."""
+RETRY_MARGIN_S = 300.0
+"""A machine that does not join is given up after a quarter of an hour; those that stand for the same gang are kept
+while it pauses and another one boots."""
 LOOK_MARGIN_S = 90.0
 """Ticks, listings and the turn of others under the same budget."""
 SPOT_MARGIN = 1.5
@@ -27,16 +34,20 @@ class PoolLimits(Law):
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        self._known: frozenset[str] = frozenset()
+        """Ids of the machines that ran after the last launch: limits that are lowered later take none of them away."""
 
     def acted(self, write: AgentWrite) -> None:
-        """Look at every pool right after each launch."""
+        """Look at every pool that has more machines right after a launch."""
         if write.verb != "launch":
             return
         pools = defaultdict[str, list[Instance]](list)
         for machine in self._facts.machines():
             pools[machine.tags.get(labels.NODE_POOL, "")].append(machine)
+        known, self._known = self._known, frozenset(it.id for machines in pools.values() for it in machines)
         for name, machines in pools.items():
-            self._check(name, machines)
+            if not known.issuperset(it.id for it in machines):
+                self._check(name, machines)
 
     def _check(self, name: str, machines: list[Instance]) -> None:
         limits = [pool.spec.limits for pool in self._facts.recent_pools(name, 120.0)]
@@ -128,6 +139,8 @@ class NothingIdle(Law):
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._idle = Durations(facts)
+        self._late_s: dict[str, float] = {}
+        """Pool -> when one of its machines was last seen that did not join (lived seconds)."""
 
     def looked(self) -> None:
         """Time those that hold no pod, anew from when they become nodes."""
@@ -139,10 +152,17 @@ class NothingIdle(Law):
                 idle[f"{machine.id} {'joined' if node is not None and is_ready(node) else 'joins'}"] = machine
         self._idle.keep(idle)
         for subject, machine in idle.items():
+            if subject.endswith("joins") and self._idle.of(subject) > JOINS_MARGIN_S:
+                self._late_s[machine.tags.get(labels.NODE_POOL, "")] = self._facts.lived_s
+        for subject, machine in idle.items():
             pool = machine.tags.get(labels.NODE_POOL, "")
             quiet_s, lasted_s = self._quiet_s(pool), self._idle.of(subject)
-            if quiet_s is not None and lasted_s > quiet_s + IDLE_MARGIN_S + LOOK_MARGIN_S:
+            if quiet_s is not None and lasted_s > quiet_s + self._margin_s(pool):
                 self._facts.broken(self.name, machine.id, f"of {pool} has held no pod for {lasted_s:.0f} s")
+
+    def _margin_s(self, pool: str) -> float:
+        late = self._facts.lived_s - self._late_s.get(pool, -inf) < RETRY_MARGIN_S
+        return IDLE_MARGIN_S + LOOK_MARGIN_S + (RETRY_MARGIN_S if late else 0.0)
 
     def _quiet_s(self, pool: str) -> float | None:
         """The longest quiet time declared of late; None where idle machines stay by declaration."""
@@ -153,29 +173,56 @@ class NothingIdle(Law):
 
 
 class OneReplacement(Law):
-    """A machine that is to go is replaced once: by one launch, and by no more machines than cost what it costs."""
+    """Machines that go together are replaced once: by one launch, and by no more machines than cost what they cost."""
 
     name = "one replacement"
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        self._prices: dict[str, float] = {}
+        """Of all claims there have been, in USD an hour."""
 
     def looked(self) -> None:
-        """Count what stands in place of each machine."""
+        """Count what stands in place of those that go together."""
         alive = {machine.id for machine in self._facts.machines()}
-        prices = {}
-        replacing = defaultdict[str, list[Obj]](list)
+        standing = []
         for (_, name), claim in self._facts.tables["NodeClaim"].items():
-            prices[name] = float(claim["spec"]["usdPerHour"])
+            self._prices[name] = float(claim["spec"]["usdPerHour"])
             if (claim.get("status") or {}).get("instanceId", "") in alive:
-                for old in claim["spec"].get("replaces") or ():
-                    replacing[old].append(claim["spec"])
-        for old, specs in replacing.items():
-            groups = {(spec.get("launch") or {}).get("group", "") for spec in specs}
-            if len(groups) > 1:
-                self._facts.broken(self.name, old, f"is replaced by {len(groups)} launches at once")
-            share = sum(1 / len(spec["replaces"]) for spec in specs)
-            usd_h = sum(float(spec["usdPerHour"]) / len(spec["replaces"]) for spec in specs)
-            if old in prices and share > 1.01 and usd_h > prices[old] * MORE:
-                words = f"of {prices[old]:.2f} USD/h is replaced by {len(specs)} machines at {usd_h:.2f} USD/h"
-                self._facts.broken(self.name, old, words)
+                standing.append(claim["spec"])
+        for olds, specs in replacements(standing):
+            if (words := replaced_twice(specs)) or (words := replaced_by_more(olds, specs, self._prices)):
+                self._facts.broken(self.name, olds[0], words)
+
+
+def replacements(specs: Iterable[Obj]) -> list[tuple[list[str], list[Obj]]]:
+    """Names of claims that go together, as one machine was bought for them, with all that was bought in their place."""
+    found: list[tuple[list[str], list[Obj]]] = []
+    for spec in specs:
+        if not spec.get("replaces"):
+            continue
+        tied = [it for it in found if not set(it[0]).isdisjoint(spec["replaces"])]
+        olds = sorted({*spec["replaces"], *(old for it in tied for old in it[0])})
+        found = [it for it in found if it not in tied]
+        found.append((olds, [*(one for it in tied for one in it[1]), spec]))
+    return found
+
+
+def replaced_twice(specs: Sequence[Obj]) -> str:
+    """Whether several launches stand in the same place, each of them whole; empty where not.
+
+    What is left of a launch that lost a machine may be of use beside the next one.
+    """
+    launches = [spec.get("launch") or {} for spec in specs]
+    standing = Counter(launch.get("group", "") for launch in launches)
+    whole = {it.get("group", "") for it in launches if standing[it.get("group", "")] >= int(it.get("size", 1))}
+    return f"is replaced by {len(whole)} launches at once" if len(whole) > 1 else ""
+
+
+def replaced_by_more(olds: Sequence[str], specs: Sequence[Obj], prices: Mapping[str, float]) -> str:
+    """Whether machines are replaced by more of them, which cost much more in all; empty where not."""
+    if len(specs) <= len(olds) or not prices.keys() >= set(olds):
+        return ""
+    old_usd_h, usd_h = sum(prices[old] for old in olds), sum(float(spec["usdPerHour"]) for spec in specs)
+    words = f"{len(olds)} at {old_usd_h:.2f} USD/h are replaced by {len(specs)} machines at {usd_h:.2f} USD/h"
+    return words if usd_h > old_usd_h * MORE else ""

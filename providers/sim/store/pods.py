@@ -43,7 +43,8 @@ def _container(container: Obj) -> Obj:
     }
     if container.get("ports"):
         result["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
-    resources = result["resources"]
+    resources = {field: given for field, given in result["resources"].items() if given}  # Go keeps no empty map
+    result["resources"] = resources
     if resources.get("limits"):
         result["resources"] = {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}}
     return result

@@ -120,6 +120,18 @@ def test_a_replacement_waits_for_its_gang_so_long_and_no_longer(state: GangState
     assert slot.only_for == (frozenset({"uid-g"}) if waits else frozenset())
 
 
+def test_a_replacement_does_not_wait_for_a_gang_that_may_not_start() -> None:
+    """Found by `--profile humans --seed 20137`: the old machine expired, and the gang's queue was stopped."""
+    world = standing(1)
+    world.machine("new", replaces=("m0",), gang="uid-g", ready_at_s=NOW - 7200, emptied_at_s=NOW - 7200)
+    world.waits(gang("g", gpu=8))
+    world.gangs["uid-g"] = replace(world.gang("g"), since_s=NOW)
+    del world.claims["m0"], world.nodes["node-m0"]
+    assert "new" not in told(world.disrupted())
+    world.fleet = FleetBuilder().pool(disruption=OPEN, **CHANGED).team().queue(**HELD).build()
+    assert told(world.disrupted())["new"] == "Empty"
+
+
 def bought_long_ago(**pool: Any) -> World:
     """A drifted machine with a gang, and the one bought in its place that has been ready for hours."""
     world = standing(1)

@@ -23,7 +23,7 @@ from fleet.snapshot import (
     Snapshot,
 )
 from fleet.snapshot.works import group_uid
-from model.kinds import PodsReady
+from model.kinds import PodsReady, Taint
 from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set, small_fleet
 from tests.support.world import World
 
@@ -120,13 +120,14 @@ def test_a_pod_too_many_is_not_let_go_and_ended_at_once() -> None:
     ("node", "claim"),
     [
         ({"unschedulable": True}, {}),
+        ({"taints": (Taint(key="hands-off", effect="NoSchedule"),)}, {}),
         ({"ready": False}, {}),
         ({"deleting": True}, {}),
         ({}, {"disruption": NodeDisruption("Drifted", "x", NOW)}),
         ({}, {"recut_at_s": NOW, "ready_at_s": NOW - 1}),
         (None, {}),
     ],
-    ids=["cordoned", "not ready", "deleted", "leaving", "being cut", "gone"],
+    ids=["cordoned", "tainted", "not ready", "deleted", "leaving", "being cut", "gone"],
 )
 def test_nobody_is_let_go_onto_a_machine_that_takes_no_pods(node: dict[str, Any] | None, claim: dict[str, Any]) -> None:
     found = seen(ADMITTED, [pod("a"), pod("b")])

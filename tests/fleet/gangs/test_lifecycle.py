@@ -9,7 +9,8 @@ import pytest
 from fleet.actions import Action, CloseGang, OpenGang, ReleasePod, SaveGang, StartJob, StopJob, gang_subject
 from fleet.gangs import lifecycle
 from fleet.snapshot import Eviction, Gang, GangState, JobRef, JobResult, NodeDisruption, Pin
-from model.kinds import NEVER
+from fleet.snapshot.affinity import DISRUPTED
+from model.kinds import NEVER, Taint
 from tests.support.fleets import (
     NOW,
     FleetBuilder,
@@ -23,6 +24,9 @@ from tests.support.fleets import (
 from tests.support.world import World
 
 G = "uid-g"
+HANDS_OFF = Taint(key="maintenance", effect="NoSchedule")
+RATHER_NOT = Taint(key="maintenance", effect="PreferNoSchedule")
+PASSING = (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"), DISRUPTED)
 
 
 def steps(world: World) -> list[Action]:
@@ -199,6 +203,14 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("machine not ready yet", lambda: holding(RESERVED), claim(ready_at_s=0.0), ()),
     ("node not ready", lambda: holding(RESERVED), node(ready=False), ()),
     ("cordoned", lambda: holding(RESERVED), node(unschedulable=True), (SaveGang, PENDING, "MachineLost")),
+    ("tainted by hand", lambda: holding(RESERVED), node(taints=(HANDS_OFF,)), (SaveGang, PENDING, "MachineLost")),
+    (
+        "tainted by hand, not required",
+        lambda: holding(RESERVED),
+        node(taints=(RATHER_NOT,)),
+        (SaveGang, ADMITTED, "Admitted"),
+    ),
+    ("taints that pass", lambda: holding(RESERVED), node(taints=PASSING), (SaveGang, ADMITTED, "Admitted")),
     ("still being cut", lambda: holding(RESERVED), claim(recut_at_s=NOW), ()),
     (
         "its cut was never asked for",
@@ -233,6 +245,13 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("slow to start", _slow_start(1799), one_pod_less, ()),
     ("too slow to start", _slow_start(1800), one_pod_less, (SaveGang, EVICTING, "PodsReadyTimeout")),
     ("cordoned, all there", running, node(unschedulable=True), ()),
+    ("tainted by hand, all there", running, node(taints=(HANDS_OFF,)), ()),
+    (
+        "tainted by hand, and a pod has left",
+        running,
+        two(cordoned_and_left, node(unschedulable=False, taints=(HANDS_OFF,))),
+        (SaveGang, EVICTING, "NodeFailures"),
+    ),
     ("cordoned, and a pod has left", running, cordoned_and_left, (SaveGang, EVICTING, "NodeFailures")),
     (
         "cordoned, a pod has left, and the job does not say so",
