@@ -57,6 +57,7 @@ class SandboxWorld:
         for name in NAMESPACES:
             with contextlib.suppress(StoreAlreadyExists):
                 self.store.create(namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.store.create(self.store.resource("StorageClass"), dict(self.simulator.storage_class))
         self._kernel = self.simulation.in_real_time(on_error=_report)
         self._open.enter_context(self._kernel)
         self.api.kubeconfig(self.kubeconfig)

@@ -4,7 +4,7 @@ Another cloud is another entry, and a package beside `ec2`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from fleet.snapshot import Catalog, Instance
 from providers.clock import Clock
@@ -92,6 +92,8 @@ class CloudSimulator(Protocol):
     """Where simulations and the sandbox are."""
     environment: Mapping[str, str]
     """Variables by which its SDK talks to a cloud that asks for no credentials."""
+    storage_class: Mapping[str, Any]
+    """The manifest of the StorageClass that a cluster on this cloud has by default."""
 
     def in_memory(
         self, catalog: Catalog, clock: Clock, cluster: str, timings: MachineTimings | None = None

@@ -289,6 +289,53 @@ def _budget(obj: Obj, now_s: float) -> list[Any]:
     return [name, *bounds, status.get("disruptionsAllowed", 0), age(created, now_s)]
 
 
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(modes: Any) -> str:
+    return ",".join(_MODES.get(mode, mode) for mode in modes or ())
+
+
+def _claim(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", "")
+    held = [(status.get("capacity") or {}).get("storage", ""), _modes(status.get("accessModes"))]
+    kinds = [spec.get("storageClassName") or "", spec.get("volumeAttributesClassName") or "<unset>"]
+    mode = spec.get("volumeMode") or "Filesystem"
+    return [name, phase, spec.get("volumeName") or "", *held, *kinds, age(created, now_s), mode]
+
+
+def _volume(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", "")
+    claim = spec.get("claimRef") or {}
+    held = [(spec.get("capacity") or {}).get("storage", ""), _modes(spec.get("accessModes"))]
+    by = f"{claim.get('namespace') or ''}/{claim.get('name') or ''}" if claim else ""
+    kinds = [spec.get("storageClassName") or "", spec.get("volumeAttributesClassName") or "<unset>"]
+    mode, policy = spec.get("volumeMode") or "Filesystem", spec.get("persistentVolumeReclaimPolicy") or "Retain"
+    return [name, *held, policy, phase, by, *kinds, status.get("reason", ""), age(created, now_s), mode]
+
+
+def _storage_class(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    notes = obj["metadata"].get("annotations") or {}
+    shown = f"{name} (default)" if notes.get("storageclass.kubernetes.io/is-default-class") == "true" else name
+    modes = [obj.get("reclaimPolicy") or "Delete", obj.get("volumeBindingMode") or "Immediate"]
+    grows = str(bool(obj.get("allowVolumeExpansion"))).lower()
+    return [shown, obj.get("provisioner", ""), *modes, grows, age(created, now_s)]
+
+
+def _revision(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    owners = (owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller"))
+    owner = next(owners, None)
+    group = "" if owner is None else owner["apiVersion"].partition("/")[0]
+    by = "<none>" if owner is None else f"{owner['kind'].lower()}.{group}/{owner['name']}"
+    return [name, by, obj.get("revision", 0), age(created, now_s)]
+
+
 def _lease(obj: Obj, now_s: float) -> list[Any]:
     name, created = _meta(obj)
     return [name, (obj.get("spec") or {}).get("holderIdentity", ""), age(created, now_s)]
@@ -337,6 +384,22 @@ _BUILTIN: dict[str, tuple[tuple[tuple[str, str, int], ...], Cells]] = {
     "daemonsets.apps": (
         _spec(f"Name #Desired #Current #Ready #Up-to-date #Available Node_Selector Age {_TEMPLATE}"),
         _daemon,
+    ),
+    "controllerrevisions.apps": (_spec("Name Controller #Revision Age"), _revision),
+    "persistentvolumeclaims": (
+        _spec("Name Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age +VolumeMode"),
+        _claim,
+    ),
+    "persistentvolumes": (
+        _spec(
+            "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age "
+            "+VolumeMode"
+        ),
+        _volume,
+    ),
+    "storageclasses.storage.k8s.io": (
+        _spec("Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age"),
+        _storage_class,
     ),
     "poddisruptionbudgets.policy": (_spec("Name Min_Available Max_Unavailable #Allowed_Disruptions Age"), _budget),
     "leases.coordination.k8s.io": (_spec("Name Holder Age"), _lease),

@@ -20,14 +20,20 @@ from providers.sim.controllers.objects import (
 )
 from providers.sim.controllers.runtime import Reconciler
 
-_SCALES = {"ReplicaSet": ("apps", "replicas"), "StatefulSet": ("apps", "replicas"), "Job": ("batch", "parallelism")}
+_SCALES = {
+    "Deployment": ("apps", "replicas"),
+    "ReplicaSet": ("apps", "replicas"),
+    "StatefulSet": ("apps", "replicas"),
+    "Job": ("batch", "parallelism"),
+}
 
 
 class Budgets(Reconciler[Key]):
     """Counts healthy pods for each budget; keys are budgets.
 
-    How many pods are expected (for percentages and maxUnavailable) is what their controllers ask for; a pod without a
-    known controller counts as itself. Unlike upstream, a Job's parallelism counts as its scale.
+    How many pods are expected (for percentages and maxUnavailable) is what their controllers ask for, a Deployment for
+    all its ReplicaSets; a pod without a known controller counts as itself. Unlike upstream, a Job's parallelism counts
+    as its scale.
     """
 
     name = "budgets"
@@ -78,16 +84,22 @@ class Budgets(Reconciler[Key]):
     def _expected(self, pods: list[Obj]) -> int:
         scales: dict[Hashable, int] = {}
         for pod in pods:
-            owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
-            held = None
-            if owner is not None and owner["kind"] in _SCALES:
-                held = self._owners[owner["kind"]].get((pod["metadata"]["namespace"], owner["name"]))
-            if held is None or owner is None:
+            held = self._owner(pod)
+            above = None if held is None else self._owner(held)
+            held = above or held
+            if held is None:
                 scales[pod["metadata"]["uid"]] = 1
                 continue
-            scale = held["spec"].get(_SCALES[owner["kind"]][1])
-            scales[owner["uid"]] = 1 if scale is None else int(scale)
+            scale = held["spec"].get(_SCALES[held["kind"]][1])
+            scales[held["metadata"]["uid"]] = 1 if scale is None else int(scale)
         return sum(scales.values())
+
+    def _owner(self, obj: Obj) -> Obj | None:
+        """What controls an object and has a scale."""
+        owner = next((o for o in obj["metadata"].get("ownerReferences") or () if o.get("controller")), None)
+        if owner is None or owner["kind"] not in _SCALES:
+            return None
+        return self._owners[owner["kind"]].get((obj["metadata"]["namespace"], owner["name"]))
 
 
 def _covers(budget: Obj, pod: Obj) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import Catalog
 from providers.clock import Clock
@@ -21,6 +21,19 @@ class AwsSimulator:
     region: str = "us-east-1"
     environment: Mapping[str, str] = MappingProxyType(
         {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    )
+
+    storage_class: Mapping[str, Any] = MappingProxyType(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "ebs.csi.aws.com",
+            "parameters": {"type": "gp3"},
+            "reclaimPolicy": "Delete",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": True,
+        }
     )
 
     def in_memory(

@@ -62,9 +62,8 @@ class AppsController(Reconciler[Key]):
             self._events.forget(old["metadata"]["uid"])
 
     def _on_dependant(self, old: Obj | None, new: Obj | None) -> None:
-        owners = {owner for owner in (_controller(old), _controller(new)) if owner is not None}
-        for owner in owners:
-            if owner[0] == self.kind:
+        for owner in dict.fromkeys((_controller(old), _controller(new))):
+            if owner is not None and owner[0] == self.kind:
                 self._queue.add(((new or old or {})["metadata"]["namespace"], owner[1]))
         if new is not None and _controller(new) is None and not being_deleted(new):
             for candidate in self._objects:

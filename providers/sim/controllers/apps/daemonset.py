@@ -87,9 +87,8 @@ class DaemonSetController(AppsController):
         suits = {node["metadata"]["name"]: found.work.suits(node) for node in self._nodes}
         for node, suit in suits.items():
             found.look(node, suit, by_node.get(node, ()))
-        found.deletes += [
-            pod for node in by_node.keys() - suits.keys() for pod in by_node[node] if not _is_on_its_way(pod)
-        ]
+        elsewhere = [pod for node, held in by_node.items() if node not in suits for pod in held]
+        found.deletes += [pod for pod in elsewhere if not _is_on_its_way(pod)]
         wake = self._after_failures(daemon_set, found)
         if found.work.rolls and not found.deletes and not found.creates:
             found.roll(by_node, sum(should_run for should_run, _ in suits.values()))

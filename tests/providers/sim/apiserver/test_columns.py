@@ -95,6 +95,15 @@ ROWS: list[tuple[str, Obj, list[Any]]] = [
     ("pdb", {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 1}}, ["50%", "N/A", 1, "60s"]),
     ("leases", {"spec": {"holderIdentity": "me"}}, ["me", "60s"]),
     ("roles", {}, ["60s"]),
+    ("deployments", {"spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}}, "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1}}, ["2/3", 3, 1, "60s", "", "", "a=b"]),
+    ("replicasets", {"spec": {"replicas": 3}, "status": {"replicas": 2, "readyReplicas": 1}}, [3, 2, 1, "60s", "", "", "<none>"]),
+    ("statefulsets", {"spec": {"replicas": 3}, "status": {"readyReplicas": 2}}, ["2/3", "60s", "", ""]),
+    ("daemonsets", {"spec": {}, "status": {"desiredNumberScheduled": 4, "currentNumberScheduled": 3, "numberReady": 2, "updatedNumberScheduled": 1}}, [4, 3, 2, 1, 0, "<none>", "60s", "", "", "<none>"]),
+    ("controllerrevisions", {"revision": 7}, ["<none>", 7, "60s"]),
+    ("pvc", {"spec": {"storageClassName": "gp3"}, "status": {"phase": "Pending"}}, ["Pending", "", "", "", "gp3", "<unset>", "60s", "Filesystem"]),
+    ("pvc", {"spec": {"volumeName": "v", "storageClassName": "gp3"}, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce", "ReadWriteMany"]}}, ["Bound", "v", "1Gi", "RWO,RWX", "gp3", "<unset>", "60s", "Filesystem"]),
+    ("pv", {"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"], "claimRef": {"namespace": "n", "name": "c"}, "persistentVolumeReclaimPolicy": "Delete"}, "status": {"phase": "Bound"}}, ["1Gi", "RWOP", "Delete", "Bound", "n/c", "", "<unset>", "", "60s", "Filesystem"]),
+    ("sc", {"provisioner": "p.test", "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": True}, ["p.test", "Delete", "WaitForFirstConsumer", "true", "60s"]),
 ]  # fmt: skip
 
 
@@ -104,6 +113,15 @@ def test_rows(kind: str, obj: Obj, cells: list[Any]) -> None:
     found = cells_of(resource, {"metadata": meta(), **obj}, NOW_S)
     assert found[1:] == cells
     assert len(found) == len(columns_of(resource))
+
+
+def test_rows_that_name_a_relation() -> None:
+    store = Store(VirtualClock())
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "controller": True}
+    revision = {"metadata": meta(ownerReferences=[owner]), "revision": 2}
+    assert cells_of(store.resource("controllerrevisions"), revision, NOW_S)[1] == "statefulset.apps/db"
+    default = {"metadata": meta(annotations={"storageclass.kubernetes.io/is-default-class": "true"})}
+    assert cells_of(store.resource("sc"), default, NOW_S)[0] == "x (default)"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,20 @@ def test_counts(cluster: ControllerWorld, spec: Obj, pods: int, expected: tuple[
     assert cluster.condition("PodDisruptionBudget", "b", "DisruptionAllowed") == wanted
 
 
+def test_a_deployment_asks_for_all_its_replica_sets(cluster: ControllerWorld) -> None:
+    template = pod_template(labels={"app": "x"}, restartPolicy="Always")
+    spec = {"replicas": 8, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    cluster.create("Deployment", {"metadata": {"name": "d"}, "spec": spec})
+    cluster.pass_s(5)
+    update = pod_template(labels={"app": "x"}, restartPolicy="Always", nodeSelector={"gone": "yes"})
+    cluster.change("Deployment", "d", template=update)
+    cluster.pass_s(30)
+    assert len(cluster.all("ReplicaSet")) == 2
+    budget(cluster, maxUnavailable="50%")
+    cluster.pass_s(5)
+    assert numbers(cluster) == (8, 6, 4, 2)  # two of the old ones went, the new ones fit nowhere
+
+
 def test_a_job_asks_for_its_parallelism(cluster: ControllerWorld) -> None:
     budget(cluster, maxUnavailable="50%")
     cluster.job("j", completions=30, parallelism=30, template=pod_template(labels={"app": "x"}))

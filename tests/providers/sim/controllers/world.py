@@ -199,7 +199,8 @@ class ControllerWorld:
             assert len(active) <= job["spec"]["parallelism"], job["metadata"]["name"]
             if job["spec"].get("suspend"):
                 assert not active, job["metadata"]["name"]
-        uids = {o["metadata"]["uid"] for kind in ("JobSet", "Job") for o in self.all(kind)}
+        owners = ("JobSet", "Job", "ReplicaSet", "StatefulSet", "DaemonSet")
+        uids = {o["metadata"]["uid"] for kind in owners for o in self.all(kind)}
         for kind in ("Job", "Pod"):
             for obj in self.all(kind):
                 assert _owner_uid(obj) in (None, *uids) or "deletionTimestamp" in obj["metadata"], obj["metadata"][
