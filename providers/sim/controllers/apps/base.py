@@ -44,6 +44,11 @@ class AppsController(Reconciler[Key]):
         self._awake = False
         self._objects.watch(self._on_object)
 
+    def step(self, now: float) -> float | None:
+        """Reconcile the objects that are due; nothing at all as long as there has never been one."""
+        self._cluster.sync()
+        return super().step(now) if self._awake else None
+
     def _wake_up(self) -> None:
         """Begin to look at what objects of this kind own: there is one now."""
         self._own(self._pods)

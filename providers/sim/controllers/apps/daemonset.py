@@ -91,7 +91,8 @@ class DaemonSetController(AppsController):
         found.deletes += [pod for pod in elsewhere if not _is_on_its_way(pod)]
         wake = self._after_failures(daemon_set, found)
         if found.work.rolls and not found.deletes and not found.creates:
-            found.roll(by_node, sum(should_run for should_run, _ in suits.values()))
+            due = {node: held for node, held in by_node.items() if suits.get(node, (False, False))[0]}
+            found.roll(due, sum(should_run for should_run, _ in suits.values()))
         for pod in found.deletes[:_BURST]:
             self._pods.delete(pod)
             self._events.normal(daemon_set, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}", found.now)
