@@ -26,6 +26,7 @@ from fleet.nodeclaims.repair import node_failure
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, NodeDisruption, Pod, Snapshot
 from fleet.snapshot.affinity import DISRUPTED
+from fleet.snapshot.claims import SAME_INSTANT_S
 from fleet.snapshot.lookups import node_of
 from model.fleet import Fleet
 
@@ -82,7 +83,7 @@ def _emptied(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> tupl
 
     A node that is not well has no time left for its drain: its pods may never end.
     """
-    has_time = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s
+    has_time = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s + SAME_INSTANT_S
     if has_time and (failure := node_failure(fleet, snapshot, claim, node)):
         return True, [SaveClaim(claim.with_disruption(failure))]
     if all(taint.key != DISRUPTED.key for taint in node.taints):

@@ -27,6 +27,13 @@ from model.kinds import NodePool
 
 MOVES_WITHIN_S: Final = 900.0
 """For so long a machine that was bought to move gangs waits for each; then anybody may use it, and it goes if idle."""
+MOVED: Final = frozenset(
+    {
+        *(Reason.UNDERUTILIZED, Reason.DRIFTED, Reason.EXPIRED, Reason.REBALANCED, Reason.PREFERRED),
+        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED),
+    }
+)
+"""Reasons for which a gang is stopped although nothing is against its running: only its machine has to go."""
 _PREEMPTED: Final = frozenset(
     {Reason.PREEMPTED, Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING}
 )
@@ -189,8 +196,12 @@ def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
 
 
 def comes_too_late(snapshot: Snapshot, claim: Claim, gang: Gang) -> bool:
-    """Whether a gang has been free to move to a ready machine for longer than it is kept for any: it may not start."""
-    since_s = max(claim.ready_at_s, gang.since_s)
+    """Whether a gang has been free to move to a ready machine for longer than it is kept for any: it may not start.
+
+    One that lost its old place before it was moved has its turn like anybody else, and is waited for from then on.
+    """
+    lost = gang.eviction is not None and gang.eviction.reason not in MOVED
+    since_s = max(claim.ready_at_s, gang.eviction.at_s if gang.eviction and lost else gang.since_s)
     return gang.state is GangState.PENDING and bool(claim.ready_at_s) and snapshot.now_s >= since_s + MOVES_WITHIN_S
 
 

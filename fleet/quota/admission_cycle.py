@@ -102,7 +102,7 @@ class AdmissionCycle:
             return EntryOutcome.GATED
         # It cannot reclaim this later, so it is kept free for it.
         if entry.queue.preemption.reclaim is not CandidatePolicy.ANY:
-            self._keep(entry, resources_to_reserve(entry.node, entry.assignment))
+            self._keep(entry, resources_to_reserve(entry.node, entry.assignment), blocked=True)
         return EntryOutcome.NO_CANDIDATES
 
     def _carry_out(self, entry: CycleEntry) -> EntryOutcome:
@@ -233,9 +233,9 @@ class AdmissionCycle:
         self._put_back(gone)
         return enough
 
-    def _keep(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
+    def _keep(self, entry: CycleEntry, usage: Mapping[int, int], *, blocked: bool = False) -> None:
         """Holds quota and place for a waiting entry, until the end of the cycle or longer."""
-        held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place)
+        held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place, blocked)
         held.take(self.ledger)
         self.held[entry.workload.uid] = held
 

@@ -36,6 +36,8 @@ class HeldCapacity:
     node: QuotaNode
     usage: Mapping[int, int]
     place: object = None
+    blocked: bool = False
+    """Whether nobody leaves for it, and it is only kept from others: its team does not use it."""
 
     def take(self, ledger: QuotaLedger) -> None:
         """Charges the quota and holds the place: nobody else gets them from now on."""
@@ -137,10 +139,31 @@ class Nominator:
         )
         if self.rules.wait_for_leaving and self.ledger.leaving:
             self._wait_for_leaving(entry, search, resume)
+        if entry.victims and any(held.blocked for held in self.held):
+            self._beside_blocked(entry, search, resume)
         self._last[workload.uid] = _LastAssignment(entry.assignment.indexes(), self._cycle, changes)
         if self.reservations and entry.mode is not PreemptionMode.FIT:
             self._backfill(entry, search)
         return entry
+
+    def _beside_blocked(
+        self, entry: CycleEntry, search: AssignmentSearch, resume: Sequence[Mapping[str, int]] | None
+    ) -> None:
+        """Nominates an entry again with nothing charged to teams for what is kept free for their blocked heads.
+
+        Kueue keeps it free from others and chooses victims before: a team within its guarantee is no borrower because
+        of it. Where the entry would fit but for that, it waits, and nobody leaves.
+        """
+        self.ledger.count_leaving(gone=entry.leaving_gone)
+        blocked = [held for held in self.held if held.blocked]
+        for held in blocked:
+            release(held.node, held.usage)
+        assignment, victims = search.best(entry.workload, resume)
+        for held in reversed(blocked):
+            charge(held.node, held.usage)
+        entry.victims = victims
+        if assignment.mode is not PreemptionMode.FIT:
+            entry.assignment = assignment
 
     def _last_of(self, workload: Workload, changes: int) -> _LastAssignment | None:
         """Returns where a workload's search for flavors resumes; None where it starts again.

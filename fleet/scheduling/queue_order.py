@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
-from fleet.placement.inventory import MOVES_WITHIN_S
+from fleet.placement.inventory import MOVED, MOVES_WITHIN_S
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_order_values
 from fleet.quota.build_tree import current_quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
@@ -84,15 +84,6 @@ def preemption_backs_off(gang: Gang, now_s: float) -> bool:
         PREEMPTION_BACKOFF_MAX_S, PREEMPTION_BACKOFF_BASE_S * 2.0 ** min(gang.evictions - PREEMPTION_BACKOFF_AFTER, 10)
     )
     return now_s < gang.eviction.at_s + pause_s
-
-
-MOVED: Final = frozenset(
-    {
-        *(Reason.UNDERUTILIZED, Reason.DRIFTED, Reason.EXPIRED, Reason.REBALANCED, Reason.PREFERRED),
-        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED),
-    }
-)
-"""Reasons for which a gang is stopped although nothing is against its running: only its machine has to go."""
 
 
 def is_moved(gang: Gang, now_s: float) -> bool:

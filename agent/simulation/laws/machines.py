@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 
 from agent.simulation.laws.facts import Durations, Facts, Law, Obj, is_ready
 from agent.simulation.writes import AgentWrite
@@ -13,11 +12,9 @@ from providers.sim.store import StoreEvent
 
 UNCLAIMED_S = 120.0
 IDLE_MARGIN_S = 900.0
-JOINS_MARGIN_S = 780.0
-"""A machine that took so long to join never will."""
-RETRY_MARGIN_S = 300.0
-"""A machine that does not join is given up after a quarter of an hour; those that stand for the same gang are kept
-while it pauses and another one boots."""
+LATE_S = 300.0
+"""A machine that takes longer to join is late: what stands for the same gang waits for it."""
+REMEMBERED_S = 1200.0
 LOOK_MARGIN_S = 90.0
 """Ticks, listings and the turn of others under the same budget."""
 SPOT_MARGIN = 1.5
@@ -139,8 +136,8 @@ class NothingIdle(Law):
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._idle = Durations(facts)
-        self._late_s: dict[str, float] = {}
-        """Pool -> when one of its machines was last seen that did not join (lived seconds)."""
+        self._late: dict[str, tuple[float, float]] = {}
+        """Pool -> how long one of its machines was seen not to have joined, and when (lived seconds)."""
 
     def looked(self) -> None:
         """Time those that hold no pod, anew from when they become nodes."""
@@ -152,17 +149,18 @@ class NothingIdle(Law):
                 idle[f"{machine.id} {'joined' if node is not None and is_ready(node) else 'joins'}"] = machine
         self._idle.keep(idle)
         for subject, machine in idle.items():
-            if subject.endswith("joins") and self._idle.of(subject) > JOINS_MARGIN_S:
-                self._late_s[machine.tags.get(labels.NODE_POOL, "")] = self._facts.lived_s
+            if subject.endswith("joins") and (lasted_s := self._idle.of(subject)) > LATE_S:
+                pool = machine.tags.get(labels.NODE_POOL, "")
+                self._late[pool] = max(lasted_s, self._of_late_s(pool)), self._facts.lived_s
         for subject, machine in idle.items():
             pool = machine.tags.get(labels.NODE_POOL, "")
             quiet_s, lasted_s = self._quiet_s(pool), self._idle.of(subject)
-            if quiet_s is not None and lasted_s > quiet_s + self._margin_s(pool):
+            if quiet_s is not None and lasted_s > quiet_s + IDLE_MARGIN_S + LOOK_MARGIN_S + self._of_late_s(pool):
                 self._facts.broken(self.name, machine.id, f"of {pool} has held no pod for {lasted_s:.0f} s")
 
-    def _margin_s(self, pool: str) -> float:
-        late = self._facts.lived_s - self._late_s.get(pool, -inf) < RETRY_MARGIN_S
-        return IDLE_MARGIN_S + LOOK_MARGIN_S + (RETRY_MARGIN_S if late else 0.0)
+    def _of_late_s(self, pool: str) -> float:
+        lasted_s, at_s = self._late.get(pool, (0.0, 0.0))
+        return lasted_s if self._facts.lived_s - at_s < REMEMBERED_S else 0.0
 
     def _quiet_s(self, pool: str) -> float | None:
         """The longest quiet time declared of late; None where idle machines stay by declaration."""

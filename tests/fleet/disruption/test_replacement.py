@@ -10,7 +10,7 @@ from fleet.actions import OpenClaims
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.drift import DriftMethod
 from fleet.placement.inventory import MOVES_WITHIN_S, build_cluster_state
-from fleet.snapshot import GangState, Launch, NodeDisruption
+from fleet.snapshot import Eviction, GangState, Launch, NodeDisruption
 from model.kinds import NEVER
 from tests.support.disruption import CHANGED, OPEN, at_rest, opened, standing, told, within
 from tests.support.fleets import NOW, P5, P5S, B, FleetBuilder, capacity_pool, foreign_pod, gang
@@ -118,6 +118,18 @@ def test_a_replacement_waits_for_its_gang_so_long_and_no_longer(state: GangState
     assert ("new" in told(world.disrupted())) is not waits
     slot = build_cluster_state(world.snapshot(), ()).slots["node-new"]
     assert slot.only_for == (frozenset({"uid-g"}) if waits else frozenset())
+
+
+@pytest.mark.parametrize(("reason", "waits"), [("Drifted", True), ("NodeFailures", False)])
+def test_a_replacement_waits_for_a_gang_that_lost_its_place_from_then_on(reason: str, waits: bool) -> None:
+    """Found by `--profile faults --seed 20675`: its pods were long gone to end, and others had its quota."""
+    world = standing(1)
+    world.machine("new", replaces=("m0",), gang="uid-g", ready_at_s=NOW - 7200, emptied_at_s=NOW - 7200)
+    world.waits(gang("g", gpu=8))
+    evicted = Eviction(reason, "x", NOW - MOVES_WITHIN_S)
+    world.gangs["uid-g"] = replace(world.gang("g"), since_s=NOW, eviction=evicted)
+    del world.claims["m0"], world.nodes["node-m0"]
+    assert ("new" in told(world.disrupted())) is not waits
 
 
 def test_a_replacement_does_not_wait_for_a_gang_that_may_not_start() -> None:

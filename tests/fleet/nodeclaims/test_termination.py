@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.actions import EvictPod
-from fleet.nodeclaims.termination import drain
+from fleet.actions import EvictPod, SaveClaim
+from fleet.nodeclaims.termination import drain, terminating
 from fleet.snapshot import NodeDisruption, Pod
 from model.kinds import NEVER
 from tests.support.fleets import NOW, foreign_pod, gang, gang_pod, small_fleet
@@ -71,3 +71,13 @@ def test_pods_go_in_order_of_name_and_those_under_way_are_left_alone() -> None:
     waits, steps = drain(world.snapshot(), claim, world.nodes["node-m0"])
     assert waits
     assert [it.pod.name for it in steps if isinstance(it, EvictPod)] == ["a", "c"]
+
+
+def test_a_deadline_that_was_rounded_up_is_over_when_it_is_written() -> None:
+    """Found by `--profile faults --seed 20643`: the claim was saved over and over until the microsecond had passed."""
+    world = World(small_fleet())
+    ended = NodeDisruption("NodeFailures", "x", NOW, NOW + 5e-7)
+    claim = world.machine("m0", deleting=True, disruption=ended)
+    node = world.nodes["node-m0"]
+    world.nodes["node-m0"] = replace(node, ready=False, ready_changed_at_s=NOW - 3600)
+    assert not [it for it in terminating(world.fleet, world.snapshot(), claim) if isinstance(it, SaveClaim)]

@@ -48,6 +48,25 @@ def test_a_strict_queue_ends_at_its_first_that_waits() -> None:
     assert sorted(swept(world).admitted) == ["a1", "b1", "b3"]
 
 
+def test_what_is_kept_for_a_blocked_head_makes_its_team_no_borrower() -> None:
+    """What runs within its guarantee was reclaimed by the second of another queue, which fits in the next sweep."""
+
+    def sweep_of(*waiting: str, mine: int) -> Turn:
+        strict = queue("b", "root", {"f": 4}, strict=True)
+        world = QuotaWorld.of(queue("a", "root", {"f": 4}, preemption=RECLAIM), strict, rules=AGENT)
+        world.holds("mine", "a", mine)
+        world.holds("guaranteed", "b", 4)
+        world.waits("head", "b", 4)
+        for name in waiting:
+            world.waits(name, "a", 1, priority=9, at_s=float(name[1]))
+        return swept(world)
+
+    turn = sweep_of("a1", "a2", mine=2)
+    assert (sorted(turn.admitted), turn.evicted) == (["a1"], {})
+    assert turn.waiting["head"] is turn.waiting["a2"] is EntryOutcome.NO_CANDIDATES
+    assert sorted(sweep_of("a2", mine=3).admitted) == ["a2"]
+
+
 def test_what_a_preemptor_waits_for_is_kept_from_those_behind_it() -> None:
     world = QuotaWorld.of(queue("a", "root", {"f": 4}, preemption=WITHIN), queue("b", "root"), rules=AGENT)
     world.holds("low", "a", 3)
