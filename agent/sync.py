@@ -16,11 +16,12 @@ import structlog
 from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.planning import PlanJob
 from fleet.actions import Action
-from fleet.disruption import frozen, frozen_until
+from fleet.disruption import frozen_until
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
 from fleet.plan.changes import only_freeze_windows
 from fleet.plan.guards import RevisionTally, day_with, last_day
+from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.problem import Problem

@@ -1,7 +1,9 @@
 """The vocabulary of reasons: machine-readable codes that workloads, claims and events carry (docs/reasons.md)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from model.plain_text import plain
 
@@ -57,6 +59,8 @@ class Reason(StrEnum):
     MACHINE_LOST = "MachineLost"
     FINISHED = "Finished"
     # a gang is evicted
+    MADE_ROOM = "MadeRoom"
+    """It moves elsewhere so that another gang finds a place where it stood."""
     PREEMPTED = "InClusterQueue"
     """By a gang of higher priority in its own queue (Kueue's word)."""
     RECLAIMED = "InCohortReclamation"
@@ -124,3 +128,13 @@ class Refusal:
     def __post_init__(self) -> None:
         """The message is plain here already, so that what the cluster shows of it compares equal to it."""
         object.__setattr__(self, "message", plain(self.message))
+
+
+_SHOWN: Final = 3
+"""Names in a sentence."""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Lists names in a sentence: of many the first few."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -25,6 +25,7 @@ from fleet.disruption.rebalance import Rebalance
 from fleet.disruption.replacement import unused
 from fleet.fence import Decided, concerning, together
 from fleet.reasons import Reason
+from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import Claim, NodeDisruption, Snapshot
 from model.cron import Cron, window_active, window_end
 from model.fleet import Fleet
@@ -88,14 +89,6 @@ def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         for command in unused(context):
             actions += _actions(context, command)
     return [*actions, *remembered(context)]
-
-
-def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
-    """Returns the name of the freeze window that blocks `activity` (`Sync`, `Disruption`) now; empty when none does."""
-    for window in fleet.policy.spec.freeze_windows:
-        if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
-            return window.name
-    return ""
 
 
 def frozen_until(fleet: Fleet, now_s: float, activity: str) -> tuple[str, float]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fleet.actions import Withdrawal, claim_subject, pool_subject
-from fleet.disruption.budgets import allowed, blocked_by_pod_budget, headcount, heeds
-from fleet.disruption.outcomes import Blocked
+from fleet.disruption.budgets import allowed, headcount, heeds
+from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
 from fleet.fence import claims_among, claims_set_aside, concerning
+from fleet.gangs.holding import pod_budget_refusal
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import reservation_of, terminates_s
 from fleet.placement.inventory import comes_too_late
@@ -142,7 +143,10 @@ class DisruptionContext:
         if not self.snapshot.pod_budgets or not any(heeds(reason, self._grace_s(claim)) for claim in claims):
             return None
         gangs = {gang.uid: gang for claim in claims for gang in self.gangs_on(claim)}
-        return blocked_by_pod_budget(self.snapshot, gangs, lambda: self._on_their_way(claims))
+        found = pod_budget_refusal(self.snapshot, gangs, lambda: self._on_their_way(claims))
+        if found is None:
+            return None
+        return Blocked(Obstacle.SEVERAL_POD_BUDGETS if found.contested else Obstacle.POD_BUDGET, found.words)
 
     def _on_their_way(self, claims: Sequence[Claim]) -> Mapping[str, Gang]:
         """Returns the gangs (by uid) that leave, or will when what replaces their machines is ready.

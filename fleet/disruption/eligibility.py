@@ -6,19 +6,17 @@ by then anyhow.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Final
 
-from fleet.actions import gang_subject
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
-from fleet.quota.queue_binding import why_non_preemptible
 from fleet.reasons import Reason
-from fleet.scheduling.prefilter import readmission_refusal
-from fleet.snapshot import Claim, Gang, GangState, Pod
+from fleet.scheduling.prefilter import immovable as immovable_gang
+from fleet.snapshot import Claim, Pod
 from model.kinds import NEVER, CapacityType, NodePool
 
 CONSOLIDATES: Final = frozenset({"WhenEmptyOrUnderutilized", "Balanced"})
@@ -88,32 +86,14 @@ def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
         first = next(pod for pod in pods if _bound(pod))
         alone = f"pod {first.key} belongs to no gang, nobody would find it another place"
         return Blocked(Obstacle.PODS, f"pod {first.key} says do-not-disrupt" if first.do_not_disrupt else alone)
-    words = next(_staying(context, context.gangs_on(claim)), "")
+    staying = (immovable_gang(context.fleet, context.snapshot, gang) for gang in context.gangs_on(claim))
+    words = next(filter(None, staying), "")
     return Blocked(Obstacle.GANG, words) if words else None
 
 
 def _bound(pod: Pod) -> str:
     """Returns the do-not-disrupt that a pod says; a pod of no gang counts as saying `true`."""
     return "true" if pod.do_not_disrupt or not pod.workload else ""
-
-
-def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]:
-    """Says of each gang that may not move why."""
-    for gang in gangs:
-        if gang.do_not_disrupt:
-            yield f"{gang.name} says do-not-disrupt"
-        elif words := why_non_preemptible(context.fleet, gang):
-            yield f"{gang.name} is {words}"
-        elif gang.state is not GangState.ADMITTED:
-            yield f"{gang.name} is {gang.state}"
-        elif gang.replacing_since_s:
-            yield f"{gang.name} is replacing a machine it has lost"
-        elif gang_subject(gang.uid) in context.snapshot.busy:
-            yield f"an action on {gang.name} is under way"
-        elif gang_subject(gang.uid) in context.snapshot.set_aside:
-            yield f"a decision about {gang.name} has failed lately"
-        elif (refusal := readmission_refusal(context.fleet, context.snapshot, gang)) is not None:
-            yield f"{gang.name} could not start again: {refusal.message}"
 
 
 def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) -> Blocked:

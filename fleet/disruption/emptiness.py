@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import out_of_budget, quiet, spared, undeclared
-from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason, some_of
-from fleet.reasons import Reason
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.reasons import Reason, some_of
 from fleet.snapshot import Claim
 from model.kinds import NodePool
 

@@ -4,16 +4,13 @@ A condition of a method is a function that returns None where nothing stands aga
 does: a method proposes the machines that no condition blocks, and tells of the others what the first one said.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 
-_SHOWN: Final = 3
-"""Names in a sentence."""
 Due = Mapping[str, tuple[Reason, str]]
 """Claim -> why a method wants its machine to go: the reason, and a sentence."""
 
@@ -126,12 +123,6 @@ class Blocked:
 def first(conditions: Iterable[Blocked | None]) -> Blocked:
     """Returns what the first condition that blocks says; at least the last one has to."""
     return next(it for it in conditions if it is not None)
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Lists names in a sentence: of many the first few."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def no_reason(obstacle: Obstacle, message: str, until_s: float = 0.0) -> Blocked:

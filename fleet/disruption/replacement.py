@@ -12,13 +12,13 @@ from fleet.actions import claim_subject
 from fleet.disruption.budgets import allowed
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import immovable, keeps
-from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle, some_of
+from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
 from fleet.disruption.simulation import CandidateGroup, bought_for
 from fleet.fence import concerning
 from fleet.nodeclaims.launch import write_claims
 from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.placement.plan import PlacementPlan
-from fleet.reasons import Reason, Refusal
+from fleet.reasons import Reason, Refusal, some_of
 from fleet.snapshot import Claim, ClaimState, Launch
 from model.index import Index, derived
 

@@ -8,7 +8,7 @@ have not taken they are then asked for, on the context as each of them found it.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from fleet.disruption import METHODS, frozen
+from fleet.disruption import METHODS
 from fleet.disruption.context import DisruptionContext, busy
 from fleet.disruption.outcomes import Blocked, Command, DisruptionOutcome, DisruptionVerdict, Obstacle, no_reason
 from fleet.fence import claims_set_aside
@@ -22,6 +22,7 @@ from fleet.nodeclaims.repair import (
     unwell_in_pool,
 )
 from fleet.reasons import Reason
+from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import Claim, ClaimState, Snapshot
 from model.fleet import Fleet
 from model.kinds import Repair

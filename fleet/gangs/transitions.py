@@ -12,9 +12,9 @@ from fleet.snapshot import Eviction, Gang, GangState, Job
 from model.kinds.base import format_duration
 
 
-def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float) -> Gang:
+def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float, *, room_for: str = "") -> Gang:
     """Returns the gang told to leave. One that has not started yet gives everything back at once."""
-    counted = {"eviction": Eviction(reason, message, now_s), "evictions": gang.evictions + 1}
+    counted = {"eviction": Eviction(reason, message, now_s, room_for), "evictions": gang.evictions + 1}
     if gang.state is GangState.RESERVED:
         return released(gang, job, reason, message, now_s, requeue_at_s=now_s, **counted)
     return gang.moved(

@@ -131,6 +131,9 @@ class AdmissionCycle:
             self._taken_below.setdefault(entry.node.root.name, []).append(victim.holder)
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
+        for victim in entry.victims:
+            if victim.destination is not None:
+                self._keep_for(victim)
         # Once they are gone it wants the flavor they held, not the next one.
         self.nominator.forget_progress(entry.workload)
 
@@ -238,6 +241,13 @@ class AdmissionCycle:
         held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place, blocked)
         held.take(self.ledger)
         self.held[entry.workload.uid] = held
+
+    def _keep_for(self, victim: Victim) -> None:
+        """Holds the place to which a victim moves; the quota it has already."""
+        holder = victim.holder
+        held = HeldCapacity(holder.workload, holder.queue, {}, victim.destination)
+        held.take(self.ledger)
+        self.held[holder.workload.uid] = held
 
     def close(self, *, but: frozenset[str] = frozenset()) -> list[HeldCapacity]:
         """Gives back what is held for waiting entries; returns what stays held, for the workloads in `but`."""

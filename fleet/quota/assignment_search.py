@@ -12,9 +12,9 @@ from typing import TypeVar
 from fleet.quota.fair_preemption import fair_preemptions
 from fleet.quota.flavor_assigner import FlavorAssigner, PreemptionOracle
 from fleet.quota.ledger import NO_PLACEMENT, AdmittedWorkload, PlacementRefusal, QuotaLedger, SecondPassWorkload
-from fleet.quota.preemption import PreemptionContext, Victim, classical_preemptions, satisfies_policy
+from fleet.quota.preemption import Mover, PreemptionContext, Victim, classical_preemptions, satisfies_policy
 from fleet.quota.specs import AdmissionRules, CandidatePolicy, QuotaFlavorSpec, QuotaQueueSpec
-from fleet.quota.tree import Cell, QuotaNode, borrow_height
+from fleet.quota.tree import Cell, QuotaNode, borrow_height, fits
 from fleet.quota.workload import (
     FlavorAssignment,
     FlavorRefusal,
@@ -46,6 +46,8 @@ class AssignmentSearch:
     local_usage: Mapping[str, float] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, str]] | None = None
     """Pod set -> resource -> the one flavor to look at; None = all."""
+    mover: Mover | None = None
+    """Finds who could stand elsewhere, where a workload has quota and no place; None = nobody is moved."""
     _answers: dict[tuple[Cell, int], list[Victim]] = field(default_factory=dict)
     """Victims that the oracle found for an amount of one cell, as the ledger stands."""
 
@@ -57,7 +59,7 @@ class AssignmentSearch:
         if options[-1].mode is PreemptionMode.FIT:
             return options[-1], []
         for option in options:
-            if option.mode.preempting and (victims := self.victims(workload, option)):
+            if option.mode.preempting and (victims := self._moves(workload, option) or self.victims(workload, option)):
                 return self._placed_without(victims, workload, option), victims
         full = options[0]
         if self.rules.partial_admission and any(pods.min_count is not None for pods in workload.pod_sets):
@@ -65,6 +67,15 @@ class AssignmentSearch:
             if found is not None:
                 return self._placed_without(found[1], workload, found[0]), found[1]
         return full, []
+
+    def _moves(self, workload: Workload, option: WorkloadAssignment) -> list[Victim]:
+        """Returns whom to move; nobody where it is quota that is short, or the assignment has a place."""
+        placeless = any(pods.at_best is PreemptionMode.PREEMPT for pods in option.pod_sets)
+        if self.mover is None or not self.queue.preemption.moves or not placeless:
+            return []
+        if self.ledger.leaving_gone or not fits(self.node, option.usage):
+            return []
+        return self.mover(workload, option.given)
 
     def find_place(self, second_pass: SecondPassWorkload) -> Found:
         """Returns a place for a workload that holds quota, with victims if need be, but none where it lost a node."""

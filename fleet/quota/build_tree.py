@@ -244,6 +244,7 @@ def _queue(queue: Queue, *, remembers: bool) -> QuotaQueueSpec:
             CandidatePolicy(spec.preemption.within_queue),
             CandidatePolicy(spec.preemption.reclaim),
             CandidatePolicy(spec.preemption.while_borrowing),
+            moves=spec.preemption.move_others,
         ),
         through_team=True,
         usage_ordered=remembers and spec.admission_fair_sharing is not None,

@@ -18,6 +18,7 @@ from fleet.quota.admission_fair_sharing import UsageLedger
 from fleet.quota.assignment_search import AssignmentSearch
 from fleet.quota.entries import CycleEntry, EntryOutcome
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger, SecondPassWorkload
+from fleet.quota.preemption import Mover
 from fleet.quota.specs import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
 from fleet.quota.tree import QuotaNode, charge, fits, release
 from fleet.quota.workload import PreemptionMode, Workload, WorkloadAssignment, by_resource
@@ -89,6 +90,8 @@ class Nominator:
     """Reservations made in this sweep: at most one a queue."""
     held: list[HeldCapacity] = field(default_factory=list)
     """Capacity held until the end of this sweep for workloads that wait."""
+    mover: Mover | None = None
+    """Finds who could stand elsewhere, so that a workload finds a place; None = nobody is moved."""
     _last: dict[str, _LastAssignment] = field(default_factory=dict)
     """uid -> where the search for flavors resumes."""
     _changes: dict[str, int] = field(default_factory=dict)
@@ -106,7 +109,7 @@ class Nominator:
         """Returns the search for assignments in a queue; `only` is pod set -> resource -> the one flavor to look at."""
         spec, node = self.queues[queue], self.ledger.tree.queues[queue]
         usage = self.local_usage if spec.usage_ordered else {}
-        return AssignmentSearch(self.ledger, self.rules_for(node), spec, node, self.flavors, usage, only)
+        return AssignmentSearch(self.ledger, self.rules_for(node), spec, node, self.flavors, usage, only, self.mover)
 
     def changed(self, node: QuotaNode) -> None:
         """Notes that something changed in the node's tree."""

@@ -6,7 +6,7 @@ subtree is entitled to; *priority*, in other subtrees that borrow. What dominant
 `fleet.quota.fair_preemption`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import merge
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, eviction_order
 from fleet.quota.specs import CandidatePolicy, QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, Usage, available
-from fleet.quota.workload import Workload
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason
 
 
@@ -26,6 +26,8 @@ class Victim:
 
     holder: AdmittedWorkload
     reason: Reason
+    destination: object = None
+    """The place that is kept for it, where it only moves."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,10 @@ class PreemptionContext:
         own = holder.queue is self.node
         usage = -self.local_usage.get(holder.workload.local_queue, 0.0) if own and self.local_usage else 0.0
         return (not holder.leaving, own, usage, *eviction_order(holder))
+
+
+Mover = Callable[[Workload, Sequence[PodSetAssignment]], list[Victim]]
+"""Returns holders that could stand elsewhere, each with its place there, so that a workload with quota finds one."""
 
 
 def satisfies_policy(policy: CandidatePolicy, preemptor: Workload, candidate: Workload) -> bool:

@@ -126,7 +126,7 @@ class AdmissionScheduler(Nominator):
     def _overdue(self) -> list[Workload]:
         """Takes out of every queue whom is moved and its first overdue workload: they go first, or reserve first."""
         found = [workload for name in sorted(self.pending) for workload in self.pending[name].pop_overdue()]
-        return sorted(found, key=lambda workload: (not workload.moved, order_key(workload)))
+        return sorted(found, key=lambda it: (not it.moved, not it.nominated, order_key(it)))
 
     def still_waiting(self) -> list[Workload]:
         """Returns all workloads that are still in a queue, by queue and in order."""
@@ -152,7 +152,8 @@ class AdmissionScheduler(Nominator):
             with about(entry.workload):
                 cycle.process(entry)
         stay = frozenset(e.workload.uid for e in entries if _stays_away(e)) if keep else frozenset()
-        self.held += cycle.close(but=stay)
+        moved = {v.holder.workload.uid for e in entries if e.workload.uid in stay for v in e.victims if v.destination}
+        self.held += cycle.close(but=stay | moved)
         for entry in entries:
             self._return(entry, cycle.result, parked=entry.workload.uid in stay)
         return cycle.result

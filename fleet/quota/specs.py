@@ -74,6 +74,8 @@ class QueuePreemption:
     """LOWER: a workload that itself borrows may evict others of lower priority elsewhere (not under fair sharing)."""
     while_borrowing_below: int | None = None
     """The highest priority that may be evicted that way; None = no bound but the preemptor's own."""
+    moves: bool = False
+    """Whether others may be moved where a workload has quota and no place. Kueue and Volcano know no such thing."""
 
 
 @dataclass(frozen=True, slots=True)

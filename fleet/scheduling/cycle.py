@@ -42,12 +42,15 @@ from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
+from fleet.scheduling.moves import RoomByMoving
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import may_take_more, prefilter, uncut
 from fleet.scheduling.queue_order import (
     batching_refusal,
     ends_at_s,
     is_moved,
+    made_room_for,
+    makes_room,
     open_batch,
     overdue,
     pending_in_order,
@@ -93,6 +96,8 @@ class AdmissionPass:
     actions: list[Action] = field(default_factory=list)
     tally: PurchaseTally | None = None
     """Cost of all that the pass buys, until the first `OpenClaims` has taken it along."""
+    room_made_for: frozenset[str] = frozenset()
+    """uids of gangs that others leave their places to, to start again elsewhere."""
     bindings: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
     """(namespace, queue) -> where the queue leads; None = not declared. Filled as queues are asked for."""
 
@@ -115,7 +120,9 @@ class AdmissionPass:
         waiting = [
             gang for gang in pending_in_order(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside
         ]
+        scheduler.mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
         started = cls(fleet, snapshot, specs, backend, scheduler, waiting, held)
+        started.room_made_for = made_room_for(snapshot)
         taken = usages(fleet, snapshot)
         part: Gang
         with concerning(lambda: gang_subject(whole(part.uid))):
@@ -167,7 +174,7 @@ class AdmissionPass:
     def _workload(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
         """Returns a gang as the quota engine knows it; of a waiting one only the core has to start."""
         now = self.snapshot.now_s
-        moved = gang.state is GangState.PENDING and is_moved(gang, now)
+        moved = self._goes_first(gang)
         return Workload(
             gang.uid,
             gang.name,
@@ -187,6 +194,12 @@ class AdmissionPass:
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
+
+    def _goes_first(self, gang: Gang) -> bool:
+        """Returns whether a waiting gang goes before all others: it is being moved, or others move for it."""
+        if gang.state is not GangState.PENDING:
+            return False
+        return is_moved(gang, self.snapshot.now_s) or gang.uid in self.room_made_for
 
     def _repelled(self, pod_sets: Iterable[PodSet]) -> bool:
         """Returns whether the anti-affinity of anybody means pods of these sets."""
@@ -286,8 +299,11 @@ class AdmissionPass:
         if gang.state is GangState.EVICTING:
             return
         message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
+        if victim.destination is not None:
+            message += " and starts again elsewhere, where room is kept for it"
         if part.uid == gang.uid:
-            self.changed[gang.uid] = evicted(gang, self.snapshot.jobs.get(gang.uid), victim.reason, message, now)
+            job, room_for = self.snapshot.jobs.get(gang.uid), preemptor.uid if victim.destination is not None else ""
+            self.changed[gang.uid] = evicted(gang, job, victim.reason, message, now, room_for=room_for)
         elif not part.leaving:
             self.changed[gang.uid] = dismissed(gang, part.pins, f"pods beyond its minimum leave: it {message}", now)
 
@@ -299,6 +315,9 @@ class AdmissionPass:
         for gang in self.waiting:
             with concerning(gang_subject(gang.uid)):
                 self._submit_one(gang)
+        for gang in self.snapshot.gangs.values() if self.room_made_for else ():
+            if makes_room(gang) and gang.state is GangState.EVICTING and (binding := self._binding(gang)) is not None:
+                self.scheduler.submit(replace(self._workload(gang, binding), busy=True, overdue=True, moved=True))
         for gang in growing(self.snapshot):
             if gang_subject(gang.uid) not in self.snapshot.set_aside:
                 with concerning(gang_subject(gang.uid)):
@@ -311,7 +330,13 @@ class AdmissionPass:
         if refusal is not None:
             self._wait(gang, refusal)
         elif (binding := self._binding(gang)) is not None:
-            self.scheduler.submit(replace(self._workload(gang, binding), busy=busy))
+            waits = busy or (makes_room(gang) and self._others_still_leave())
+            self.scheduler.submit(replace(self._workload(gang, binding), busy=waits))
+
+    def _others_still_leave(self) -> bool:
+        """Returns whether not all have left yet that make room: they come back after the gang that they left for."""
+        gangs = self.snapshot.gangs.values()
+        return bool(self.room_made_for) and any(makes_room(gang) and gang.state is GangState.EVICTING for gang in gangs)
 
     def _submit_surplus(self, gang: Gang) -> None:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""
@@ -405,7 +430,7 @@ def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang
 
 
 def _leaves(gang: Gang, now_s: float) -> bool:
-    return gang.state is GangState.EVICTING and not is_moved(gang, now_s)
+    return gang.state is GangState.EVICTING and (makes_room(gang) or not is_moved(gang, now_s))
 
 
 def _usage_of_all_parts(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:

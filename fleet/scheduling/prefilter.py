@@ -1,13 +1,14 @@
 """Checks what a gang must satisfy before quota is looked at: a table of rules, of which the first refusal counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fleet.actions import gang_subject
 from fleet.gangs.transitions import deactivated
-from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues
+from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import LAYOUTS, Claim, Gang, PodSet, Snapshot
+from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
+from model.cron import Cron, window_active
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import Team
@@ -59,6 +60,39 @@ def readmission_refusal(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal
         return prefilter(fleet, snapshot, gang)
     case = _Candidate(fleet, snapshot, gang, binding)
     return next((refusal for rule in (*_LASTING, _cut) if (refusal := rule(case))), None)
+
+
+def immovable(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> str:
+    """Returns why a running gang may not be stopped to be started elsewhere, as a sentence; empty where it may."""
+    if words := next(_against_moving(fleet, snapshot, gang), ""):
+        return words
+    refusal = readmission_refusal(fleet, snapshot, gang)
+    return f"{gang.name} could not start again: {refusal.message}" if refusal is not None else ""
+
+
+def _against_moving(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields what a gang itself has against being stopped now."""
+    subject = gang_subject(gang.uid)
+    if gang.do_not_disrupt:
+        yield f"{gang.name} says do-not-disrupt"
+    if words := why_non_preemptible(fleet, gang):
+        yield f"{gang.name} is {words}"
+    if gang.state is not GangState.ADMITTED:
+        yield f"{gang.name} is {gang.state}"
+    if gang.replacing_since_s:
+        yield f"{gang.name} is replacing a machine it has lost"
+    if subject in snapshot.busy:
+        yield f"an action on {gang.name} is under way"
+    if subject in snapshot.set_aside:
+        yield f"a decision about {gang.name} has failed lately"
+
+
+def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
+    """Returns the name of the freeze window that blocks `activity` (`Sync`, `Disruption`) now; empty when none does."""
+    for window in fleet.policy.spec.freeze_windows:
+        if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
+            return window.name
+    return ""
 
 
 def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding) -> bool:

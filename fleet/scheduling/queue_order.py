@@ -96,6 +96,17 @@ def is_moved(gang: Gang, now_s: float) -> bool:
     return gang.state is GangState.EVICTING or now_s < gang.since_s + MOVES_WITHIN_S
 
 
+def made_room_for(snapshot: Snapshot) -> frozenset[str]:
+    """Returns the uids of gangs that others have left their places to, while these are not back yet."""
+    found = (gang for gang in snapshot.gangs.values() if makes_room(gang) and is_moved(gang, snapshot.now_s))
+    return frozenset(gang.eviction.room_for for gang in found if gang.eviction is not None)
+
+
+def makes_room(gang: Gang) -> bool:
+    """Returns whether a gang was told to leave its place to another one, and is to come back elsewhere."""
+    return gang.eviction is not None and bool(gang.eviction.room_for)
+
+
 def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
     """Returns whether freed capacity is kept for a gang because it waits too long (Volcano's `sla-waiting-time`).
 

@@ -173,6 +173,8 @@ class Eviction:
     reason: str
     message: str
     at_s: float
+    room_for: str = ""
+    """uid of the gang that starts where it stood, if it leaves only to make room, and is to come back elsewhere."""
 
 
 class CheckState(StrEnum):

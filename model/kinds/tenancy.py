@@ -70,6 +70,8 @@ class PreemptionPolicy(Spec):
     """Taking back the team's guarantee from teams that borrow it."""
     while_borrowing: Literal["Never", "LowerPriority"] = "Never"
     """Whether a gang that itself borrows may evict gangs of lower priority elsewhere."""
+    move_others: Bool = True
+    """Whether running gangs may be moved elsewhere, so that a gang finds a place where they stood."""
 
 
 class PodsReady(Spec):

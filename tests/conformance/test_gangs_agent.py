@@ -23,7 +23,6 @@ BY_ID = {case["id"]: case for case in CASES}
 DIFFERENT: Mapping[str, str] = {
     "kai-stalegangeviction-stalegangeviction-006": "a gang that was short of pods leaves, and is tried again later",
     "kai-reclaim-reclaim-014": "upstream's one action leaves what its eviction freed beyond the need; here it is used",
-    "kai-consolidation-consolidation-011": "no running gang is moved to make room",
     "volcano-actions-reclaim-reclaim-007": "nobody leaves for a gang that would not fit then either",
 }
 WORDLESS: Mapping[str, str] = {

@@ -71,6 +71,7 @@ class _Eviction(Wire, frozen=True):
     reason: str = ""
     message: str = ""
     at: str | None = None
+    room_for: str = ""
 
 
 class _Check(Wire, frozen=True):
@@ -252,11 +253,12 @@ def _pin_object(pin: Pin) -> JsonObject:
 def _eviction_object(eviction: Eviction | None) -> Mapping[str, str] | None:
     if eviction is None:
         return None
-    return {"reason": eviction.reason, "message": plain(eviction.message), "at": format_instant(eviction.at_s)}
+    told = {"reason": eviction.reason, "message": plain(eviction.message), "at": format_instant(eviction.at_s)}
+    return {**told, "roomFor": eviction.room_for} if eviction.room_for else told
 
 
 def _eviction(found: _Eviction | None) -> Eviction | None:
-    return None if found is None else Eviction(found.reason, found.message, instant_of(found.at))
+    return None if found is None else Eviction(found.reason, found.message, instant_of(found.at), found.room_for)
 
 
 def _stamp(epoch_s: float) -> str:

@@ -137,12 +137,13 @@ def _less(amount: int, others: Sequence[int]) -> int:
     return max(0, amount - sum(others))
 
 
-def _policy(case: Case) -> dict[str, str]:
+def _policy(case: Case) -> dict[str, Any]:
     """Returns whom gangs may evict, by the actions that are on."""
     actions = case["run"]["actions"]
     return {
         "withinQueue": "LowerPriority" if "preempt" in actions else "Never",
         "reclaim": "Any" if "reclaim" in actions else "Never",
+        "moveOthers": "consolidation" in actions,
     }
 
 

@@ -198,7 +198,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         pods_ready=draw(st.booleans()),
         not_ready_since_s=draw(maybe_instants),
         replacing_since_s=draw(maybe_instants),
-        eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=words, at_s=instants)),
+        eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=words, at_s=instants, room_for=words)),
         evictions=draw(st.integers(0, 1000)),
         requeue_at_s=draw(maybe_instants),
         preempts=draw(st.booleans()),

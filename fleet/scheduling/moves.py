@@ -1,0 +1,222 @@
+"""Makes room by moving: which running gangs go elsewhere so that a waiting one, which has quota, finds a place.
+
+Nothing is stopped for good: whoever leaves has a place on machines that stand, kept for it until it is back. So this
+comes before anybody is evicted, and after buying: a gang for which machines can be had does not have others moved. A
+gang moves whole, or a pod of its surplus does. The cheapest in lost work is taken; one gang is made room for at a time.
+
+Source: KAI-Scheduler's consolidation action, which moves pods; here gangs move, under PodDisruptionBudgets and freeze
+windows, and one that was evicted before stays for a while wherever it starts (`stays_until_s`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from itertools import groupby
+from typing import Final
+
+from fleet.cost.lost_work import devices
+from fleet.gangs.holding import pod_budget_refusal
+from fleet.quota.build_tree import QuotaSpecs, pod_set_assignments
+from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger
+from fleet.quota.pending_queue import order_key
+from fleet.quota.preemption import Victim
+from fleet.quota.workload import PodSetAssignment, Workload
+from fleet.reasons import Reason
+from fleet.scheduling.placement_backend import ClusterBackend
+from fleet.scheduling.prefilter import frozen, immovable
+from fleet.scheduling.queue_order import made_room_for
+from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot.elastic_parts import whole
+from model.fleet import Fleet
+
+MOST_ALONE: Final = 16
+"""Gangs that are tried one by one: a bound in steps, so that the same input gives the same answer."""
+MOST_TOGETHER: Final = 24
+"""Gangs that are taken off together before a search ends."""
+MOST_TRIES: Final = 64
+"""Sets of gangs that are tried in a pass."""
+STAYS_S: Final = 600.0
+STAYS_MOST_S: Final = 86_400.0
+"""A gang that was evicted once stays `STAYS_S` seconds where it starts, each further time twice as long up to this."""
+
+
+def stays_until_s(gang: Gang) -> float:
+    """Returns until when a gang is not moved after it has started (epoch seconds): moves never go in circles."""
+    if not gang.evictions:
+        return gang.admitted_at_s
+    return gang.admitted_at_s + min(STAYS_MOST_S, STAYS_S * 2.0 ** min(gang.evictions - 1, 20))
+
+
+@dataclass(slots=True)
+class RoomByMoving:
+    """`RoomByMoving` finds gangs to move for one waiting gang in a pass; it leaves the ledger as it was."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    specs: QuotaSpecs
+    parts: Mapping[str, Gang]
+    """uid -> what holds capacity: a whole gang, its core, or a pod of its surplus."""
+    backend: ClusterBackend
+    ledger: QuotaLedger
+    _for: str = ""
+    """uid of the gang that room is made for in this pass; there is one at most."""
+    _movable: dict[str, bool] = field(default_factory=dict)
+    """uid of a gang -> whether it may be moved."""
+    _tries: int = 0
+
+    def __call__(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
+        """Returns whom to move, each with its new place, so that a workload finds one; empty where nobody helps."""
+        if self._for not in {"", workload.uid} or not workload.buys or not self._room_in_all(workload):
+            return []
+        found = self._search(workload, given)
+        if found:
+            self._for = workload.uid
+        return found
+
+    def _room_in_all(self, workload: Workload) -> bool:
+        """Returns whether all open machines together have room: moving makes none."""
+        asked: dict[str, int] = {}
+        for pods in workload.pod_sets:
+            for name, amount in pods.requests.items():
+                asked[name] = asked.get(name, 0) + amount * pods.count
+        slots = [slot for slot in self.backend.state.slots.values() if slot.node and not slot.only_for]
+        return all(
+            sum(max(0, slot.free.get(name, 0)) for slot in slots) >= amount for name, amount in asked.items() if amount
+        )
+
+    def _search(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
+        on_machine = self._by_machine(workload)
+        alone = {it.workload.uid: it for holders in on_machine for it in holders if self._helps_alone(workload, it)}
+        for holder in nsmallest(MOST_ALONE, alone.values(), key=_cheapest):
+            if found := self._moved(workload, given, [holder]):
+                return found
+        together: list[AdmittedWorkload] = []
+        for holders in on_machine:
+            together += [holder for holder in holders if holder not in together and self._may_move(holder)]
+            if len(together) > MOST_TOGETHER:
+                return []
+            if len(together) > 1 and (found := self._moved(workload, given, together)):
+                return self._fewest(workload, given, together, found)
+        return []
+
+    def _fewest(
+        self,
+        workload: Workload,
+        given: Sequence[PodSetAssignment],
+        together: Sequence[AdmittedWorkload],
+        found: list[Victim],
+    ) -> list[Victim]:
+        """Returns the moves without those that are not needed after all, the dearest left out first."""
+        needed = list(together)
+        for holder in sorted(together, key=_cheapest, reverse=True):
+            fewer = [other for other in needed if other is not holder]
+            if fewer and (less := self._moved(workload, given, fewer)):
+                needed, found = fewer, less
+        return found
+
+    def _moved(
+        self, workload: Workload, given: Sequence[PodSetAssignment], holders: Sequence[AdmittedWorkload]
+    ) -> list[Victim]:
+        """Returns the moves of these holders; empty where one finds no place elsewhere, or the workload none then."""
+        self._tries += 1
+        if self._tries > MOST_TRIES or not all(map(self._may_move, holders)) or not self._in_budget(holders):
+            return []
+        held: list[Workload] = []
+        places: list[object] = []
+        for holder in holders:
+            self.ledger.lift(holder)
+        found: list[Victim] = []
+        for who, what in self._in_turn(workload, given, holders):
+            place: object = self.backend.find(who, what)
+            if isinstance(place, PlacementRefusal):
+                found = []
+                break
+            self.backend.hold(who, place)
+            held.append(who)
+            places.append(place)
+        else:
+            moving = dict(zip((who.uid for who in held), places, strict=True))
+            found = [Victim(holder, Reason.MADE_ROOM, moving[holder.workload.uid]) for holder in holders]
+        for who, place in zip(reversed(held), reversed(places), strict=True):
+            self.backend.release(who, place)
+        for holder in reversed(holders):
+            self.ledger.put_back(holder)
+        return found
+
+    def _in_turn(
+        self, workload: Workload, given: Sequence[PodSetAssignment], holders: Sequence[AdmittedWorkload]
+    ) -> Iterator[tuple[Workload, Sequence[PodSetAssignment]]]:
+        """Yields who looks for a place, the waiting one first, then those that move: as they will start."""
+        yield workload, given
+        for holder in sorted(holders, key=lambda holder: order_key(holder.workload)):
+            part = self.parts[holder.workload.uid]
+            assigned = pod_set_assignments(self.specs, holder.queue.name, part)
+            yield replace(holder.workload, buys=False), assigned
+
+    def _in_budget(self, holders: Iterable[AdmittedWorkload]) -> bool:
+        gangs = {uid: self.snapshot.gangs[uid] for uid in {whole(it.workload.uid) for it in holders}}
+        if not self.snapshot.pod_budgets:
+            return True
+        leaving = {uid: it for uid, it in self.snapshot.gangs.items() if it.state is GangState.EVICTING}
+        return pod_budget_refusal(self.snapshot, gangs, lambda: leaving) is None
+
+    def _by_machine(self, workload: Workload) -> list[list[AdmittedWorkload]]:
+        """Returns the settled holders of each machine that a pod would fit on without them, least lost work first."""
+        standing: dict[str, list[AdmittedWorkload]] = {}
+        freed: dict[str, Counter[str]] = {}
+        for holder in self._settled():
+            for machine, amounts in self._takes(holder):
+                standing.setdefault(machine, []).append(holder)
+                freed.setdefault(machine, Counter()).update(amounts)
+
+        def cost(machine: str) -> tuple[float, int, str]:
+            holders = standing[machine]
+            work = sum(holder.workload.lost_work_s for holder in holders)
+            return work, sum(devices(self.parts[holder.workload.uid]) for holder in holders), machine
+
+        useful = [machine for machine, amounts in freed.items() if self._holds_a_pod(workload, machine, amounts)]
+        return [sorted(standing[machine], key=_cheapest) for machine in sorted(useful, key=cost)]
+
+    def _helps_alone(self, workload: Workload, holder: AdmittedWorkload) -> bool:
+        return any(self._holds_a_pod(workload, machine, freed) for machine, freed in self._takes(holder))
+
+    def _takes(self, holder: AdmittedWorkload) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """Yields the machines that a holder stands on, and what it takes there."""
+        part = self.parts[holder.workload.uid]
+        for machine, pins in groupby(sorted(part.pins, key=lambda pin: pin.node), key=lambda pin: pin.node):
+            taken = Counter[str]()
+            for pin in pins:
+                for name, amount in part.pod_set(pin.pod_set).requests.items():
+                    taken[name] += amount * pin.count
+            yield machine, taken
+
+    def _holds_a_pod(self, workload: Workload, machine: str, freed: Mapping[str, int]) -> bool:
+        slot = self.backend.state.slots.get(machine)
+        return slot is not None and any(
+            all(slot.free.get(name, 0) + freed.get(name, 0) >= amount for name, amount in pods.requests.items())
+            for pods in workload.pod_sets
+        )
+
+    def _settled(self) -> Iterator[AdmittedWorkload]:
+        """Yields holders that stand somewhere; none while somebody moves already, or a freeze window is open."""
+        if frozen(self.fleet, self.snapshot.now_s, "Disruption") or made_room_for(self.snapshot):
+            return
+        for uid, holder in self.ledger.holders.items():
+            part = self.parts.get(uid)
+            if part is not None and part.pins and not (holder.leaving or holder.protected or holder.unsettled):
+                yield holder
+
+    def _may_move(self, holder: AdmittedWorkload) -> bool:
+        """Returns whether a holder may be moved now; asked once each."""
+        uid = whole(holder.workload.uid)
+        if uid not in self._movable:
+            gang = self.snapshot.gangs[uid]
+            rested = self.snapshot.now_s >= stays_until_s(gang)
+            self._movable[uid] = rested and not immovable(self.fleet, self.snapshot, gang)
+        return self._movable[uid]
+
+
+def _cheapest(holder: AdmittedWorkload) -> tuple[float, int, float, str]:
+    workload = holder.workload
+    return workload.lost_work_s, workload.priority, -holder.reserved_at_s, workload.uid
