@@ -131,9 +131,7 @@ class AdmissionCycle:
             self._taken_below.setdefault(entry.node.root.name, []).append(victim.holder)
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
-        for victim in entry.victims:
-            if victim.destination is not None:
-                self._keep_for(victim)
+        self._keep_destinations(entry.victims)
         # Once they are gone it wants the flavor they held, not the next one.
         self.nominator.forget_progress(entry.workload)
 
@@ -242,12 +240,14 @@ class AdmissionCycle:
         held.take(self.ledger)
         self.held[entry.workload.uid] = held
 
-    def _keep_for(self, victim: Victim) -> None:
-        """Holds the place to which a victim moves; the quota it has already."""
-        holder = victim.holder
-        held = HeldCapacity(holder.workload, holder.queue, {}, victim.destination)
-        held.take(self.ledger)
-        self.held[holder.workload.uid] = held
+    def _keep_destinations(self, victims: Iterable[Victim]) -> None:
+        """Holds the places to which victims move; the quota they have already."""
+        for victim in victims:
+            if victim.destination is not None:
+                holder = victim.holder
+                held = HeldCapacity(holder.workload, holder.queue, {}, victim.destination)
+                held.take(self.ledger)
+                self.held[holder.workload.uid] = held
 
     def close(self, *, but: frozenset[str] = frozenset()) -> list[HeldCapacity]:
         """Gives back what is held for waiting entries; returns what stays held, for the workloads in `but`."""

@@ -202,9 +202,15 @@ class AssignmentSearch:
                 return victims
             if self.ledger.placement is NO_PLACEMENT:
                 return []  # others could only help with a place
-        if not self._others_stand_there(workload, assignment.usage):
+        return self._who_stands_there(workload, assignment.usage, finds_place)
+
+    def _who_stands_there(
+        self, workload: Workload, usage: Mapping[Cell, int], finds_place: Callable[[], bool]
+    ) -> list[Victim]:
+        """Returns holders of the own queue to evict that take room and nothing that quota counts, and others beside."""
+        if not self._others_stand_there(workload, usage):
             return []
-        context = self._context(workload, assignment.usage, frozenset())
+        context = self._context(workload, usage, frozenset())
         context.finds_place, context.whoever = finds_place, True
         return self._search(context)
 

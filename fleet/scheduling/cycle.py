@@ -315,9 +315,7 @@ class AdmissionPass:
         for gang in self.waiting:
             with concerning(gang_subject(gang.uid)):
                 self._submit_one(gang)
-        for gang in self.snapshot.gangs.values() if self.room_made_for else ():
-            if makes_room(gang) and gang.state is GangState.EVICTING and (binding := self._binding(gang)) is not None:
-                self.scheduler.submit(replace(self._workload(gang, binding), busy=True, overdue=True, moved=True))
+        self._submit_moving()
         for gang in growing(self.snapshot):
             if gang_subject(gang.uid) not in self.snapshot.set_aside:
                 with concerning(gang_subject(gang.uid)):
@@ -332,6 +330,12 @@ class AdmissionPass:
         elif (binding := self._binding(gang)) is not None:
             waits = busy or (makes_room(gang) and self._others_still_leave())
             self.scheduler.submit(replace(self._workload(gang, binding), busy=waits))
+
+    def _submit_moving(self) -> None:
+        """Lets gangs that leave to make room keep their turn, and by that the places they come back to."""
+        for gang in self.snapshot.gangs.values() if self.room_made_for else ():
+            if makes_room(gang) and gang.state is GangState.EVICTING and (binding := self._binding(gang)) is not None:
+                self.scheduler.submit(replace(self._workload(gang, binding), busy=True, overdue=True, moved=True))
 
     def _others_still_leave(self) -> bool:
         """Returns whether not all have left yet that make room: they come back after the gang that they left for."""

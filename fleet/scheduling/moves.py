@@ -122,27 +122,26 @@ class RoomByMoving:
         self._tries += 1
         if self._tries > MOST_TRIES or not all(map(self._may_move, holders)) or not self._in_budget(holders):
             return []
-        held: list[Workload] = []
-        places: list[object] = []
         for holder in holders:
             self.ledger.lift(holder)
-        found: list[Victim] = []
-        for who, what in self._in_turn(workload, given, holders):
-            place: object = self.backend.find(who, what)
-            if isinstance(place, PlacementRefusal):
-                found = []
-                break
-            self.backend.hold(who, place)
-            held.append(who)
-            places.append(place)
-        else:
-            moving = dict(zip((who.uid for who in held), places, strict=True))
-            found = [Victim(holder, Reason.MADE_ROOM, moving[holder.workload.uid]) for holder in holders]
-        for who, place in zip(reversed(held), reversed(places), strict=True):
-            self.backend.release(who, place)
+        places = self._places(self._in_turn(workload, given, holders))
         for holder in reversed(holders):
             self.ledger.put_back(holder)
-        return found
+        return [Victim(it, Reason.MADE_ROOM, places[it.workload.uid]) for it in holders] if places else []
+
+    def _places(self, in_turn: Iterable[tuple[Workload, Sequence[PodSetAssignment]]]) -> Mapping[str, object]:
+        """Returns uid -> a place for each beside those before it; empty where one finds none."""
+        held: list[tuple[Workload, object]] = []
+        place: object = None
+        for who, what in in_turn:
+            place = self.backend.find(who, what)
+            if isinstance(place, PlacementRefusal):
+                break
+            self.backend.hold(who, place)
+            held.append((who, place))
+        for who, kept in reversed(held):
+            self.backend.release(who, kept)
+        return {} if isinstance(place, PlacementRefusal) else {who.uid: kept for who, kept in held}
 
     def _in_turn(
         self, workload: Workload, given: Sequence[PodSetAssignment], holders: Sequence[AdmittedWorkload]
@@ -202,10 +201,11 @@ class RoomByMoving:
         """Yields holders that stand somewhere; none while somebody moves already, or a freeze window is open."""
         if frozen(self.fleet, self.snapshot.now_s, "Disruption") or made_room_for(self.snapshot):
             return
-        for uid, holder in self.ledger.holders.items():
-            part = self.parts.get(uid)
-            if part is not None and part.pins and not (holder.leaving or holder.protected or holder.unsettled):
-                yield holder
+        yield from (holder for uid, holder in self.ledger.holders.items() if self._stands(uid, holder))
+
+    def _stands(self, uid: str, holder: AdmittedWorkload) -> bool:
+        part = self.parts.get(uid)
+        return part is not None and bool(part.pins) and not (holder.leaving or holder.protected or holder.unsettled)
 
     def _may_move(self, holder: AdmittedWorkload) -> bool:
         """Returns whether a holder may be moved now; asked once each."""
