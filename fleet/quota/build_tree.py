@@ -3,6 +3,7 @@
 A Team is a cohort with quota of its own, and a Queue below it uses that quota as if it were the queue's.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,6 +122,14 @@ def _usage(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[F
             if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
                 usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
+
+
+def usage_of_all_parts(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:
+    """Returns what all parts of a gang take of each flavor and resource."""
+    total: Counter[FlavorResource] = Counter()
+    for part in parts(gang):
+        total.update(taken.get(part.uid, {}))
+    return total
 
 
 def pod_set_assignments(specs: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodSetAssignment, ...]:

@@ -6,7 +6,6 @@ for it. Only where others hold the quota or the machines, others are evicted. Wh
 here.
 """
 
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +25,13 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
 from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_ledger
-from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, pod_set_assignments, usages
+from fleet.quota.build_tree import (
+    QuotaSpecs,
+    current_quota_specs,
+    pod_set_assignments,
+    usage_of_all_parts,
+    usages,
+)
 from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.preemption import Victim
@@ -51,6 +56,7 @@ from fleet.scheduling.queue_order import (
     is_moved,
     made_room_for,
     makes_room,
+    making_room,
     open_batch,
     overdue,
     pending_in_order,
@@ -98,6 +104,8 @@ class AdmissionPass:
     """Cost of all that the pass buys, until the first `OpenClaims` has taken it along."""
     room_made_for: frozenset[str] = frozenset()
     """uids of gangs that others leave their places to, to start again elsewhere."""
+    still_leaving: tuple[Gang, ...] = ()
+    """Those of them that have not left yet: all come back together, after the gang that they left for."""
     bindings: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
     """(namespace, queue) -> where the queue leads; None = not declared. Filled as queues are asked for."""
 
@@ -122,13 +130,13 @@ class AdmissionPass:
         ]
         scheduler.mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
         started = cls(fleet, snapshot, specs, backend, scheduler, waiting, held)
-        started.room_made_for = made_room_for(snapshot)
+        started.room_made_for, started.still_leaving = made_room_for(snapshot), making_room(snapshot)
         taken = usages(fleet, snapshot)
         part: Gang
         with concerning(lambda: gang_subject(whole(part.uid))):
             for part in held.values():
                 started._charge_or_withhold(
-                    part, _usage_of_all_parts(part, taken) if part.uid in lost else taken.get(part.uid, {})
+                    part, usage_of_all_parts(part, taken) if part.uid in lost else taken.get(part.uid, {})
                 )
         return started
 
@@ -315,7 +323,9 @@ class AdmissionPass:
         for gang in self.waiting:
             with concerning(gang_subject(gang.uid)):
                 self._submit_one(gang)
-        self._submit_moving()
+        for gang in self.still_leaving:  # they keep their turn, and by that the places they come back to
+            if (binding := self._binding(gang)) is not None:
+                self.scheduler.submit(replace(self._workload(gang, binding), busy=True, overdue=True, moved=True))
         for gang in growing(self.snapshot):
             if gang_subject(gang.uid) not in self.snapshot.set_aside:
                 with concerning(gang_subject(gang.uid)):
@@ -328,19 +338,8 @@ class AdmissionPass:
         if refusal is not None:
             self._wait(gang, refusal)
         elif (binding := self._binding(gang)) is not None:
-            waits = busy or (makes_room(gang) and self._others_still_leave())
+            waits = busy or (makes_room(gang) and bool(self.still_leaving))
             self.scheduler.submit(replace(self._workload(gang, binding), busy=waits))
-
-    def _submit_moving(self) -> None:
-        """Lets gangs that leave to make room keep their turn, and by that the places they come back to."""
-        for gang in self.snapshot.gangs.values() if self.room_made_for else ():
-            if makes_room(gang) and gang.state is GangState.EVICTING and (binding := self._binding(gang)) is not None:
-                self.scheduler.submit(replace(self._workload(gang, binding), busy=True, overdue=True, moved=True))
-
-    def _others_still_leave(self) -> bool:
-        """Returns whether not all have left yet that make room: they come back after the gang that they left for."""
-        gangs = self.snapshot.gangs.values()
-        return bool(self.room_made_for) and any(makes_room(gang) and gang.state is GangState.EVICTING for gang in gangs)
 
     def _submit_surplus(self, gang: Gang) -> None:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""
@@ -435,14 +434,6 @@ def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang
 
 def _leaves(gang: Gang, now_s: float) -> bool:
     return gang.state is GangState.EVICTING and (makes_room(gang) or not is_moved(gang, now_s))
-
-
-def _usage_of_all_parts(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:
-    """Returns what all parts of a gang take of each flavor and resource."""
-    total: Counter[FlavorResource] = Counter()
-    for part in parts(gang):
-        total.update(taken.get(part.uid, {}))
-    return total
 
 
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:

@@ -102,6 +102,12 @@ def made_room_for(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(gang.eviction.room_for for gang in found if gang.eviction is not None)
 
 
+def making_room(snapshot: Snapshot) -> tuple[Gang, ...]:
+    """Returns the gangs that leave their places to others and have not left yet."""
+    leaving = (gang for gang in snapshot.gangs.values() if gang.state is GangState.EVICTING)
+    return tuple(gang for gang in leaving if makes_room(gang))
+
+
 def makes_room(gang: Gang) -> bool:
     """Returns whether a gang was told to leave its place to another one, and is to come back elsewhere."""
     return gang.eviction is not None and bool(gang.eviction.room_for)
