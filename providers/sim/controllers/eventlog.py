@@ -30,9 +30,9 @@ class _EventAllowance:
     left: float
     at_s: float
 
-    def takes(self, now: float) -> bool:
+    def takes(self, now: float, burst: int, refill_s: float) -> bool:
         """Whether one more is allowed at `now`; it is taken then."""
-        self.left = min(_BURST, self.left + (now - self.at_s) / _REFILL_S)
+        self.left = min(burst, self.left + (now - self.at_s) / refill_s)
         self.at_s = now
         if self.left < 1:
             return False
@@ -41,9 +41,13 @@ class _EventAllowance:
 
 
 class EventLog:
-    """Writes the events of one component. What cannot be written is lost, as upstream: events are best effort."""
+    """Writes the events of one component. What cannot be written is lost, as upstream: events are best effort.
 
-    def __init__(self, cluster: Cluster, component: str) -> None:
+    An object may cause `burst` different ones at once, and another every `refill_s` seconds.
+    """
+
+    def __init__(self, cluster: Cluster, component: str, *, burst: int = _BURST, refill_s: float = _REFILL_S) -> None:
+        self._burst, self._refill_s = burst, refill_s
         self._store = cluster.store
         self._resource = cluster.store.resource("events", "")
         self._component = component
@@ -71,7 +75,8 @@ class EventLog:
             known.count += 1
             if now - known.written_s < _QUIET_S:
                 return
-        if not self._allowances.setdefault(uid, _EventAllowance(_BURST, now)).takes(now):
+        allowance = self._allowances.setdefault(uid, _EventAllowance(self._burst, now))
+        if not allowance.takes(now, self._burst, self._refill_s):
             return
         try:
             if known is None:

@@ -49,6 +49,8 @@ from providers.sim.controllers.scheduling import (
 from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
 _SIGNATURES_KEPT = 2048
+_EVENTS, _EVENTS_REFILL_S = 5, 60.0
+"""Every node that comes makes another message for every pod that waits: its condition has the last, events a few."""
 _PODS = frozenset({"pods"})
 
 
@@ -60,7 +62,7 @@ class Scheduler:
     def __init__(self, cluster: Cluster, *, scheduler_name: str = "default-scheduler") -> None:
         self._cluster = cluster
         self._scheduler_name = scheduler_name
-        self._events = EventLog(cluster, scheduler_name)
+        self._events = EventLog(cluster, scheduler_name, burst=_EVENTS, refill_s=_EVENTS_REFILL_S)
         self._state = SchedulingState(cluster)
         self._waiting: dict[Key, PendingPod] = {}
         self._parked: dict[Key, PendingPod] = {}

@@ -75,6 +75,19 @@ def test_a_pod_that_finds_no_place_again_and_again_is_told_once(world: Controlle
     assert again[3] > 30
 
 
+def test_not_every_node_that_comes_makes_an_event(world: ControllerWorld) -> None:
+    world.pod("p", cpu="9")
+    for i in range(12):
+        world.node(f"n{i}")
+        world.pass_s(1)
+    assert len(about(world, "p")) == 5
+    world.pass_s(60)
+    world.node("last")
+    world.pass_s(1)
+    assert about(world, "p")[-1][2].startswith("0/13 nodes are available:")
+    assert len(about(world, "p")) == 6
+
+
 def test_a_pod_that_waits_for_a_node_gets_the_one_that_comes(world: ControllerWorld) -> None:
     world.pod("p", cpu="2")
     world.pass_s(30)
