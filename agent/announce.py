@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
@@ -9,11 +10,11 @@ from agent.mirror import Mirror
 from agent.refused_writes import RefusedWrite
 from agent.sync import Sync
 from agent.watch import OnceDone, Watcher
-from fleet.actions import Action, Announce, OpenClaims, OpenGang, SaveClaim, SaveGang
+from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, Hold, JobRef, Node, Snapshot
+from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, Hold, JobRef, Node, Pod, PodVerdict, Snapshot
 from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
 
@@ -45,6 +46,10 @@ WARNINGS = frozenset(
 )
 
 
+MOST_PODS_TOLD = 200
+"""Events on ordinary pods in one turn; the others are told by `muster explain`."""
+
+
 class Announcer(Watcher):
     """Turns writes of gangs and claims into events on both and on jobs; tells why a machine is not adopted."""
 
@@ -56,7 +61,9 @@ class Announcer(Watcher):
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Compare what is about to be written with what stands there."""
-        if told := tuple(_told_of(action, mirror)):
+        if isinstance(action, NominatePods):
+            self._say_all(islice(about_pods(action.verdicts, mirror), MOST_PODS_TOLD))
+        elif told := tuple(_told_of(action, mirror)):
             self._once_done.keep(action, lambda: self._say_all(told))
 
     def ended(self, event: Done | Failed, now_s: float) -> None:
@@ -161,6 +168,33 @@ def about_gang(gang: Gang) -> Announce:
     return Announce(gang.job, reason, message, "Warning" if gang.reason in WARNINGS else "Normal")
 
 
+def about_pods(verdicts: Mapping[str, PodVerdict], mirror: Mirror) -> Iterator[Announce]:
+    """The events on pods of no gang for which another machine is found, or another reason why none is (Karpenter)."""
+    before = mirror.pod_verdicts
+    for pod in mirror.pod_index.waiting_pods.values():
+        found, known = verdicts.get(pod.uid), before.get(pod.uid)
+        ref = _ref_of(pod)
+        if found is None or found.reason == Reason.BATCHING or (known is not None and _tells_same(found, known)):
+            continue
+        if found.nominated:
+            where = [f"nodeclaim/{found.claim}"] if found.claim else []
+            where += [f"node/{found.node}"] if found.node else []
+            yield Announce(ref, "Nominated", f"Pod should schedule on: {', '.join(where)}")
+        else:
+            yield Announce(ref, "FailedScheduling", f"Failed to schedule pod, {found.message}", "Warning")
+
+
+def _ref_of(pod: Pod) -> JobRef:
+    return JobRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+def _tells_same(found: PodVerdict, known: PodVerdict) -> bool:
+    """Whether the machine is the same, joined or not, or there is none for the same reason."""
+    if found.nominated or known.nominated:
+        return (found.claim or found.node) == (known.claim or known.node)
+    return found.same_as(known)
+
+
 def about_failure(found: SetAside, snapshot: Snapshot) -> Iterator[Announce]:
     """The events on what nothing can be decided about; on the FleetSync where that is no object of the cluster."""
     message = f"{found.words}; it is set aside and tried again, everything else goes on"
@@ -178,6 +212,7 @@ def _refs_of(subject: str, snapshot: Snapshot) -> tuple[JobRef, ...]:
         "gang": job.ref if job else None,
         "claim": JobRef(API_VERSION, "NodeClaim", "", name, claim.uid) if claim else None,
         "node": JobRef("v1", "Node", "", name, node.uid) if node else None,
+        "pod": next((it for pod in snapshot.waiting_pods.values() if pod.uid == name for it in [_ref_of(pod)]), None),
         "pool": JobRef(API_VERSION, "NodePool", "", name, ""),
         "queue": JobRef(API_VERSION, "Queue", "", name, ""),
     }

@@ -35,6 +35,7 @@ from fleet.actions import (
     Action,
     Consider,
     LaunchMachines,
+    NominatePods,
     PublishLayouts,
     TagMachine,
     TerminateMachines,
@@ -257,6 +258,9 @@ class Brain:
         self._tell(lambda watcher: watcher.acting(action, self.mirror, now))
         if isinstance(action, Consider):
             self.mirror.outlook = action.outlook
+            return
+        if isinstance(action, NominatePods):
+            self.mirror.pod_verdicts = action.verdicts
             return
         for subject in action.subjects:
             self._under_way[subject] = self._under_way.get(subject, 0) + 1

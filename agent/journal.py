@@ -4,6 +4,8 @@ For people and audits; nothing is ever read back from it to decide.
 """
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +20,7 @@ from fleet.actions import (
     Action,
     Consider,
     LaunchMachines,
+    NominatePods,
     OpenClaims,
     OpenGang,
     PurchaseTally,
@@ -25,7 +28,7 @@ from fleet.actions import (
     SaveGang,
     TerminateMachines,
 )
-from fleet.snapshot import Claim, Gang, Proposal
+from fleet.snapshot import Claim, Gang, PodVerdict, Proposal
 
 log = structlog.get_logger("muster")
 
@@ -85,21 +88,33 @@ class DecisionLog(Watcher):
 
 def entries(action: Action, mirror: Mirror) -> list[dict[str, Any]]:
     """The lines an action is worth: changes of state of gangs and claims."""
+    found: list[dict[str, Any]]
     match action:
         case OpenGang(gang=gang):
-            return [{"event": "queued", "gang": gang.name, "queue": gang.queue, "priority": gang.priority}]
+            found = [{"event": "queued", "gang": gang.name, "queue": gang.queue, "priority": gang.priority}]
         case SaveGang(gang=gang):
-            return _gang(gang, mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}"))
+            found = _gang(gang, mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}"))
         case OpenClaims(claims=claims, tally=tally):
-            return [*([_purchase(tally)] if tally else []), *(_claim(claim) for claim in claims)]
+            found = [*([_purchase(tally)] if tally else []), *(_claim(claim) for claim in claims)]
         case SaveClaim(claim=claim):
-            return _machine(claim, mirror.claims.current.get(claim.name))
+            found = _machine(claim, mirror.claims.current.get(claim.name))
         case Consider(outlook=outlook, withdrawn=withdrawn):
             before = set(mirror.outlook.proposals)
             fresh = [_proposal("proposed", it, it.message) for it in outlook.proposals if it not in before]
-            return [*(_proposal("withdrawn", it.proposal, it.why) for it in withdrawn), *fresh]
+            found = [*(_proposal("withdrawn", it.proposal, it.why) for it in withdrawn), *fresh]
+        case NominatePods(verdicts=verdicts):
+            found = _ordinary_pods(verdicts, mirror.pod_verdicts)
         case _:
-            return []
+            found = []
+    return found
+
+
+def _ordinary_pods(verdicts: Mapping[str, PodVerdict], before: Mapping[str, PodVerdict]) -> list[dict[str, Any]]:
+    """One line where other pods of no gang wait, or wait for something else than before."""
+    found, known = (Counter(it.nominated for it in each.values()) for each in (verdicts, before))
+    if found == known:
+        return []
+    return [{"event": "pods", "nominated": found[True], "without_machine": found[False]}]
 
 
 def _gang(gang: Gang, before: Gang | None) -> list[dict[str, Any]]:

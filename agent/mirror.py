@@ -23,6 +23,7 @@ from fleet.snapshot import (
     Pod,
     PodBudget,
     PodPriority,
+    PodVerdict,
     PublishedLayouts,
     Reservation,
     Resolutions,
@@ -87,6 +88,7 @@ class Mirror:
         self.layouts = PublishedLayouts()
         self.shortages: dict[CapacityPool, float] = {}
         self.outlook = Outlook()
+        self.pod_verdicts: Mapping[str, PodVerdict] = {}
         self.experience = DiscoveredCapacity()
         self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
@@ -188,6 +190,9 @@ class Mirror:
             node_pods=self.pod_index.node_pods,
             daemon_pods=self.pod_index.daemon_pods,
             repelling_pods=self.pod_index.repelling_pods,
+            ordinary_pods=self.pod_index.ordinary_pods,
+            waiting_pods=self.pod_index.waiting_pods,
+            pod_verdicts=self.pod_verdicts,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),
             claims=self.claims.view,

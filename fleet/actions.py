@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Node, Outlook, Pod, PodSet, Proposal
+from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Node, Outlook, Pod, PodSet, PodVerdict, Proposal
 from model.kinds import Taint, Toleration
 from model.labels import DO_NOT_DISRUPT
 
@@ -344,6 +344,19 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class NominatePods:
+    """What was found for the waiting pods of no gang: remembered and handed in with the next snapshot, and told."""
+
+    verdicts: Mapping[str, PodVerdict]
+    """uid -> what was found; all of them."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Returns nothing: kube-scheduler places such pods, nobody here does."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Withdrawal:
     """A proposal that is not carried out."""
 
@@ -383,6 +396,7 @@ Action = (
     | RemoveNode
     | PublishLayouts
     | Announce
+    | NominatePods
     | Consider
 )
 

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     TOPOLOGY = "TopologyPlacementFailed"
     WRITE_REFUSED = "WriteRefused"
     """The API keeps refusing what it needs to start; nothing is bought for it."""
+    NOT_BOUND = "NotBound"
+    """There seems to be room for a pod of no gang, and kube-scheduler does not bind it."""
     BATCHING = "Batching"
     """A single pod that gathers with others before machines are bought."""
     # a gang moves

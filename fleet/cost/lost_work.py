@@ -49,8 +49,8 @@ def lost_since_s(gang: Gang, now_s: float) -> float:
 
 
 def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
-    """Returns the cost (USD) of the machine time that an interruption now would waste."""
-    if not gang.admitted_at_s:
+    """Returns the cost (USD) of the machine time that an interruption now would waste; ordinary pods lose nothing."""
+    if not gang.admitted_at_s or gang.ordinary:
         return 0.0
     hours = max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600
     machines = {pin.claim for pin in gang.pins if pin.claim in snapshot.claims}

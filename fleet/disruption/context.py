@@ -18,7 +18,7 @@ from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.prefilter import readmission_refusal
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Snapshot
-from fleet.snapshot.lookups import claims_by_pool, holders, machines_held
+from fleet.snapshot.lookups import awaited, claims_by_pool, holders, tenants
 from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -68,7 +68,7 @@ class DisruptionContext:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
         """Returns the context of a pass in which nothing has been taken yet."""
-        held, members = machines_held(snapshot), claims_by_pool(snapshot)
+        held, members = tenants(snapshot), claims_by_pool(snapshot)
         return cls(
             fleet, snapshot, held, members, _successors(snapshot.index, snapshot.claims), outlook=snapshot.outlook
         )
@@ -109,8 +109,10 @@ class DisruptionContext:
         return CandidateGroup(tuple(claims), tuple(gangs[uid] for uid in sorted(gangs)))
 
     def is_empty(self, claim: Claim) -> bool:
-        """Returns whether no gang is on the machine, and no pod but those of DaemonSets."""
-        return not self.gangs_on(claim) and not self.snapshot.node_pods.get(claim.node)
+        """Returns whether no gang is on the machine, and no pod but those of DaemonSets, nor any expected there."""
+        if self.gangs_on(claim) or self.snapshot.node_pods.get(claim.node):
+            return False
+        return claim.name not in awaited(self.snapshot)
 
     # -- budgets --
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.offerings.offerings import Offerings, offerings_now
+from fleet.placement.buyable_capacity import sells
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_cluster_state
@@ -123,8 +124,8 @@ class Prefilter:
         wanted = []
         for gang in gangs:
             for pod_set in gang.pod_sets:
-                need = self.flavors.need(pod_set, gang.flavors[pod_set.name])
-                room = self._room(gang.flavors[pod_set.name], need)
+                need = self.flavors.need_of(gang, pod_set)
+                room = self._room(gang.flavors.get(pod_set.name, ()), need)
                 total, on_claims = room.total, dict[str, int]()
                 for slot in freed:
                     fits = slot.room_for(pod_set.requests) if need.accepts(slot) else 0
@@ -165,7 +166,7 @@ class Prefilter:
                 offering.offer.instance_type.name,
             )
             for pool in need.pools
-            if pool.spec.replicas is None
+            if sells(pool, need)
             for offering in self.flavors.offerings.of(pool)
             if (fits := planned_slot(offering, "probe").room_for(requests))
             and admits(need.pod_set, need.tolerations, offering.labels, offering.taints)

@@ -20,6 +20,8 @@ from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal, some_of
 from fleet.snapshot import Claim, ClaimState, Launch
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import FOR_PODS, Claim, ClaimState, Launch
 from model.index import Index, derived
 
 
@@ -251,10 +253,12 @@ def claims_of(
     bought: list[Claim] = []
     purpose = f"in place of {some_of(group.names)}"
     everybody, users = frozenset(gang.uid for gang in group.gangs), bought_for(plans)
+    ordinary = {gang.uid for gang in group.gangs if gang.ordinary}
     for uid, plan in sorted(plans.items()):
-        claims = write_claims(plan, uid, now_s, gang=uid, replaces=group.names, purpose=purpose).claims
+        owner = "" if uid in ordinary else uid
+        claims = write_claims(plan, uid, now_s, gang=owner, replaces=group.names, purpose=purpose).claims
         for claim, gangs in zip(claims, users[uid], strict=True):
-            others = (everybody if shared else gangs) - {uid}
+            others = {FOR_PODS if it in ordinary else it for it in (everybody if shared else gangs)} - {owner}
             bought.append(replace(claim, also_for=tuple(sorted(others))))
     lots = sorted({(claim.launch.group, claim.launch.lot) for claim in bought})
     return tuple(

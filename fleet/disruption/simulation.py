@@ -155,7 +155,7 @@ class SchedulingSimulation:
     def _over_quota(self, gangs: Sequence[Gang]) -> Refusal | None:
         """Refuses a gang whose queue has lost quota: it would not come back, and stays where it is until it ends."""
         charges = []
-        for gang in gangs:
+        for gang in (gang for gang in gangs if not gang.ordinary):
             with concerning(gang_subject(gang.uid)):
                 charges.append((gang, self._charge(gang)))
         for _, charged in charges:
@@ -192,7 +192,7 @@ class SchedulingSimulation:
     def _place(self, gang: Gang) -> PlacementPlan | Refusal:
         if not all(self.flavors.declared(given) for given in gang.flavors.values()):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
-        needs = [self.flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
+        needs = [self.flavors.need_of(gang, pod_set) for pod_set in gang.pod_sets]
         if self.capacity.closing:
             needs = [replace(need, until_s=self.snapshot.now_s) for need in needs]
         return place_gang(self.state, self.capacity, gang.uid, needs)

@@ -20,6 +20,7 @@ from fleet.placement.inventory import usable
 from fleet.reasons import some_of
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, PodBudget, Snapshot
 from fleet.snapshot.constraints import PodLabels
+from fleet.snapshot.lookups import ordinary_tenants
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
 from fleet.snapshot.works import excess, has_started
 from model.fleet import Fleet
@@ -186,6 +187,9 @@ def _short(budget: PodBudget, need: int, taken: int, gangs: Sequence[str]) -> Po
 
 def _budgeted(snapshot: Snapshot, gang: Gang) -> _BudgetedPods:
     rules = _rules(snapshot.index, snapshot.pod_budgets).get(gang.namespace)
+    if gang.ordinary:
+        _, pods = ordinary_tenants(snapshot).get(gang.uid, (gang, ()))
+        return _counted_now(rules, pods) if rules else _NONE
     key = f"{gang.namespace}/{gang.workload}"
     return _counted(snapshot.index, rules, snapshot.gang_pods, key) if rules and key in snapshot.gang_pods else _NONE
 
@@ -205,6 +209,10 @@ def _rules(_index: Index, budgets: Mapping[str, PodBudget]) -> Mapping[str, Sequ
 
 @derived_each
 def _counted(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _BudgetedPods:
+    return _counted_now(rules, pods)
+
+
+def _counted_now(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _BudgetedPods:
     counts: Counter[str] = Counter()
     known: dict[PodLabels, Sequence[_PodBudgetRule]] = {}
     for pod in (pod for pod in pods if pod.active and not pod.deleting):

@@ -5,7 +5,7 @@ Everything a launch asks for follows from its claims and their pool alone, so th
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
@@ -68,6 +68,26 @@ def write_claims(
             )
         )
     return WrittenClaims(tuple(claims), names)
+
+
+def in_halves(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Returns claims of one purchase that need not come together, in launch groups of halves of what is left.
+
+    A thousand machines of a kind are ten requests, and where the cloud has not got them all, what it has is found in a
+    few passes. Every group is of one lot.
+    """
+    lots: dict[int, list[Claim]] = {}
+    for claim in claims:
+        lots.setdefault(claim.launch.lot, []).append(claim)
+    found: list[Claim] = []
+    for lot, members in sorted(lots.items()):
+        begin = 0
+        while begin < len(members):
+            part = members[begin : begin + -(-(len(members) - begin) // 2)]
+            group = f"{part[0].launch.group}-{lot}-{begin}"
+            found += [replace(claim, launch=Launch(group, 0, len(part))) for claim in part]
+            begin += len(part)
+    return tuple(found)
 
 
 def _machines(plan: PlacementPlan) -> Iterator[tuple[int, int, PlannedNodeClaims]]:

@@ -11,14 +11,14 @@ from fleet.fence import Decided, each
 from fleet.mig.layouts import layout_name, owed
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
-from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
+from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered, starting_gang
 from fleet.nodeclaims.repair import READY, node_failure
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Snapshot
-from fleet.snapshot.affinity import RECUTTING
-from fleet.snapshot.lookups import machines_held, node_of
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Pod, Snapshot
+from fleet.snapshot.affinity import FOR_GANGS, RECUTTING
+from fleet.snapshot.lookups import awaited, machines_held, node_of
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -41,8 +41,8 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
     """Returns the claims, by name, without those that are ready and stay as they are however much time passes."""
     watched = _watched(fleet.index, fleet.node_pools)
-    held = machines_held(snapshot)
-    return _seen_unsettled(snapshot.index, snapshot.claims, snapshot.nodes, snapshot.instances, held, watched)
+    held, ordinary = machines_held(snapshot), snapshot.ordinary_pods
+    return _seen_unsettled(snapshot.index, snapshot.claims, snapshot.nodes, snapshot.instances, held, ordinary, watched)
 
 
 @derived()
@@ -59,6 +59,7 @@ def _seen_unsettled(
     nodes: Mapping[str, Node],
     instances: Mapping[str, Instance],
     held: Mapping[str, Sequence[Gang]],
+    ordinary: Mapping[str, Sequence[Pod]],
     watched: frozenset[tuple[str, str]],
 ) -> Sequence[Claim]:
     return [
@@ -67,7 +68,7 @@ def _seen_unsettled(
         if claim.disruption is not None
         or claim.state is not ClaimState.READY
         or claim.recut_at_s > claim.ready_at_s
-        or bool(claim.emptied_at_s) is (name in held)
+        or bool(claim.emptied_at_s) is (name in held or claim.node in ordinary)
         or (instance := instances.get(claim.instance_id)) is None
         or instance.gone
         or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
@@ -76,7 +77,7 @@ def _seen_unsettled(
         or node.deleting
         or not node.has_finalizer
         or any((condition, found.status) in watched for condition, found in node.conditions.items())
-        or any(taint.key == RECUTTING.key for taint in node.taints)
+        or any(taint.key in _PASSING for taint in node.taints)
     ]
 
 
@@ -113,15 +114,14 @@ def _launch(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> Iterator[
 
 def _wanted(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> bool:
     """Returns whether the gang, pool or old machine that the new one is for still waits for it."""
-    if claim.node_pool not in fleet.node_pools:
-        return False
-    if claim.capacity_pool.instance_type not in snapshot.catalog.types:
-        return False  # no longer sold
+    if claim.node_pool not in fleet.node_pools or claim.capacity_pool.instance_type not in snapshot.catalog.types:
+        return False  # no longer declared, or no longer sold
     if claim.replaces:
         return any(name in snapshot.claims for name in claim.replaces)
-    if claim.gang:
-        return any(gang.state in _WAITING for gang in machines_held(snapshot).get(claim.name, ()))
-    return fleet.node_pools[claim.node_pool].spec.replicas is not None
+    if any(gang.state in _WAITING for gang in machines_held(snapshot).get(claim.name, ())):
+        return True
+    fixed = fleet.node_pools[claim.node_pool].spec.replicas is not None
+    return not claim.gang and (fixed or claim.name in awaited(snapshot))
 
 
 _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
@@ -132,7 +132,8 @@ _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
 
 
 def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    node, held = node_of(snapshot, claim), claim.name in machines_held(snapshot)
+    node = node_of(snapshot, claim)
+    held = claim.name in machines_held(snapshot) or claim.node in snapshot.ordinary_pods
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):
@@ -148,12 +149,21 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         yield from _relabelled(snapshot, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(snapshot, claim, node)
-    elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
-        yield PatchNode(node.name, remove_taints=(RECUTTING.key,))
+    elif (over := _over(snapshot, claim, node)) and node_subject(node.name) not in snapshot.busy:
+        yield PatchNode(node.name, remove_taints=over)
     elif node.ready is not claim.node_ready:
         yield SaveClaim(replace(claim, node_ready=node.ready))
     elif held is bool(claim.emptied_at_s):
         yield SaveClaim(replace(claim, emptied_at_s=0.0 if held else snapshot.now_s))
+
+
+_PASSING = frozenset({RECUTTING.key, FOR_GANGS.key})
+
+
+def _over(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[str, ...]:
+    """Returns the taints of ours for which there is no reason any more."""
+    found = sorted({taint.key for taint in node.taints} & _PASSING)
+    return tuple(key for key in found if key != FOR_GANGS.key or not starting_gang(snapshot, claim))
 
 
 def _relabelled(snapshot: Snapshot, plain: Claim, node: Node) -> Iterator[Action]:

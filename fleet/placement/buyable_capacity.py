@@ -75,7 +75,7 @@ class CandidateOfferings:
         """The candidates for the pods of one need in a zone."""
         found, too_short, seen = [], set(), 0
         for pool in need.pools:
-            able = list(_able(need, pool, zone, offerings)) if pool.spec.replicas is None else []
+            able = list(_able(need, pool, zone, offerings)) if sells(pool, need) else []
             too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
             lasting = [offering for offering in able if offering.closes_s > need.until_s]
             seen += len(lasting)
@@ -116,6 +116,11 @@ class CandidateOfferings:
             tuple(it for it in ranked if it.offering.offer.reservation is not None),
             frozenset(inflexible),
         )
+
+
+def sells(pool: NodePool, need: Need) -> bool:
+    """Whether machines of a pool are bought on demand, and for such pods."""
+    return pool.spec.replicas is None and ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
 
 
 def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from fleet.offerings.offerings import Offerings
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
 from fleet.quota.specs import QuotaFlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
-from fleet.snapshot import PodSet
+from fleet.snapshot import Gang, PodSet
+from fleet.snapshot.affinity import FOR_GANGS
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import NodePool, Taint, Toleration
@@ -62,10 +64,27 @@ def _flavors(_index: Index, fleet: Fleet) -> Mapping[str, FlavorNodes]:
     return dict(sorted(found.items()))
 
 
+def pools_for_pods(fleet: Fleet) -> tuple[NodePool, ...]:
+    """The pools that machines are bought of for pods of no gang, heaviest first."""
+    return _pools_for_pods(fleet.index, fleet.node_pools)
+
+
+@derived()
+def _pools_for_pods(_index: Index, pools: Mapping[str, NodePool]) -> tuple[NodePool, ...]:
+    serving = (pool for pool in pools.values() if "Pods" in pool.spec.serves)
+    return tuple(sorted(serving, key=lambda pool: (-pool.spec.weight, pool.name)))
+
+
 def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ...]:
     """The tolerations that pods of a gang with these flavors are given."""
-    known = (nodes_of_flavor(fleet, flavor) for flavor in flavors)
-    return tuple(dict.fromkeys(toleration for nodes in known if nodes for toleration in nodes.tolerations))
+    known = [nodes for flavor in flavors if (nodes := nodes_of_flavor(fleet, flavor)) is not None]
+    shared = any("Pods" in pool.spec.serves for nodes in known for pool in nodes.pools)
+    found = (toleration for nodes in known for toleration in nodes.tolerations)
+    return tuple(dict.fromkeys((*found, *(_KEPT if shared else ()))))
+
+
+_KEPT: Final = (Toleration(key=FOR_GANGS.key, operator="Exists", effect="NoSchedule"),)
+"""Of gangs whose machines are kept from ordinary pods until they start."""
 
 
 @dataclass(slots=True)
@@ -94,6 +113,14 @@ class FleetFlavors:
         pools = tuple(pool for pool in first.pools if all(pool in other.pools for other in others))
         any_node = all(nodes.any_node for nodes in chosen)
         return Need(pod_set, tolerations_of(self.fleet, names), labels, pools, charged, any_node)
+
+    def ordinary(self, pod_set: PodSet) -> Need:
+        """What pods of no gang need: any node will do, and machines of the pools that serve pods may be bought."""
+        return Need(pod_set, (), {}, pools_for_pods(self.fleet), any_node=True, ordinary=True)
+
+    def need_of(self, gang: Gang, pod_set: PodSet) -> Need:
+        """What a pod set of a gang that has its flavors needs, or of ordinary pods. KeyError for unknown flavors."""
+        return self.ordinary(pod_set) if gang.ordinary else self.need(pod_set, gang.flavors[pod_set.name])
 
     def offered(self, name: str) -> frozenset[str]:
         """Every resource that some machine of the flavor has or could have."""

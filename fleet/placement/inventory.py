@@ -17,7 +17,7 @@ from fleet.placement.neighbours import Neighbours
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Pod, Snapshot
+from fleet.snapshot import FOR_PODS, Claim, ClaimState, Gang, GangState, Node, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
@@ -143,7 +143,7 @@ def _after_foreign_use(snapshot: Snapshot, node: Node, free: dict[str, int]) -> 
 
 def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
     """Whether pods of no gang, but not of a DaemonSet, stand on a node: it is not empty whatever gangs do."""
-    return any(not pod.workload for pod in snapshot.node_pods.get(node.name, ()))
+    return node.name in snapshot.ordinary_pods
 
 
 def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[NodeSlot]:
@@ -191,7 +191,12 @@ def _coming_slot(snapshot: Snapshot, claim: Claim, pool: NodePool) -> NodeSlot:
 
 
 def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
-    """The gangs that alone may use a machine: one bought to move gangs waits for those until they run on it."""
+    """The gangs that alone may use a machine: one bought to move gangs waits for those until they run on it.
+
+    One for ordinary pods as well is open to all, since nobody says of such a pod whether it is the one that has moved.
+    """
+    if FOR_PODS in claim.also_for:
+        return ANYBODY
     return frozenset(uid for uid in claim.gangs if _to_come(snapshot, claim, uid)) if claim.replaces else ANYBODY
 
 

@@ -26,6 +26,8 @@ class Need:
     """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
     any_node: bool = False
     """Slots of no pool will do as well, if the labels are there."""
+    ordinary: bool = False
+    """Whether these are pods of no gang, each by itself: nothing ties them to one zone or one GPU model."""
     until_s: float = 0.0
     """A slot that closes before this will not do (epoch seconds): the pods would not come to their end there."""
     kind: Hashable = field(init=False, repr=False, compare=False)
@@ -51,6 +53,7 @@ class Need:
             tuple(sorted(self.node_labels.items())),
             tuple(pool.name for pool in self.pools),
             self.any_node,
+            self.ordinary,
             self.until_s,
             tuple(sorted(pod_set.node_selector.items())),
             pod_set.required_affinity,

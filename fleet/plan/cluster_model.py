@@ -9,11 +9,11 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
-from fleet.nodeclaims.termination import instance_gone
+from fleet.plan.model_objects import ModelTable, less, node_name, observed_machines, summed
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
@@ -21,9 +21,8 @@ from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import POD_GROUP, has_started
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index
 from model.kinds import NodeTemplate
-from model.quantity import Resources, plus
 
 V = TypeVar("V")
 POD_STARTS_S: Final = 5.0
@@ -32,36 +31,8 @@ TERMINATION_S: Final = 60.0
 """From the order to end a machine until it is known to be terminated: that takes EC2 half a minute, and a listing."""
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
-_POD_TABLES = ("gang_pods", "job_pods", "node_pods", "repelling_pods")
+_POD_TABLES = ("gang_pods", "job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
 """What a snapshot has of a `PodIndex` that counts no DaemonSets."""
-
-
-class ModelTable(Generic[V]):
-    """The objects of one kind by key, and a view of them that is the same object until one of them changes."""
-
-    def __init__(self, objects: Mapping[str, V]) -> None:
-        self._view = objects
-        self._changed: dict[str, V] | None = None
-
-    @property
-    def view(self) -> Mapping[str, V]:
-        """Returns what there is now; later changes do not show in it."""
-        if self._changed is not None:
-            self._view, self._changed = self._changed, None
-        return self._view
-
-    def get(self, key: str) -> V | None:
-        """Returns one object; None where there is none."""
-        return (self._view if self._changed is None else self._changed).get(key)
-
-    def put(self, key: str, value: V | None) -> None:
-        """Writes one object; None removes it."""
-        if self._changed is None:
-            self._changed = dict(self._view)
-        if value is None:
-            self._changed.pop(key, None)
-        else:
-            self._changed[key] = value
 
 
 class ClusterModel:
@@ -80,9 +51,10 @@ class ClusterModel:
         self.gangs: ModelTable[Gang] = ModelTable(snapshot.gangs)
         self.claims: ModelTable[Claim] = ModelTable(snapshot.claims)
         self.jobs: ModelTable[Job] = ModelTable(snapshot.jobs)
-        self.instances: ModelTable[Instance] = ModelTable(_instances(snapshot))
+        self.instances: ModelTable[Instance] = ModelTable(observed_machines(snapshot))
         self.shortages = snapshot.shortages
         self.outlook = snapshot.outlook
+        self.pod_verdicts = snapshot.pod_verdicts
         self.bought: frozenset[str] = frozenset()
         """Claims opened in the model."""
         self.made = count(1)
@@ -98,12 +70,12 @@ class ClusterModel:
         self._node_names: dict[str, str] = {}
         for node in snapshot.nodes.values():
             self._know(node)
-        for pods in (*snapshot.gang_pods.values(), *snapshot.job_pods.values(), *snapshot.node_pods.values()):
-            for pod in pods:
-                if pod.key not in self._pods:
-                    self.put_pod(pod.key, pod)
+        tables = (*snapshot.gang_pods.values(), *snapshot.job_pods.values(), *snapshot.node_pods.values())
+        for pod in (*(pod for pods in tables for pod in pods), *snapshot.waiting_pods.values()):
+            if pod.key not in self._pods:
+                self.put_pod(pod.key, pod)
         self._pod_index.settle()
-        self._daemon_use = _less(snapshot.foreign_use, self._pod_index.foreign_use)
+        self._daemon_use = less(snapshot.foreign_use, self._pod_index.foreign_use)
         self._foresee()
 
     # -- looking at it --
@@ -113,7 +85,7 @@ class ClusterModel:
         self._pod_index.settle()
         there: dict[str, Any] = {
             "nodes": self.nodes.view,
-            "foreign_use": _summed(self._index, self._daemon_use, self._pod_index.foreign_use),
+            "foreign_use": summed(self._index, self._daemon_use, self._pod_index.foreign_use),
             **{name: getattr(self._pod_index, name) for name in _POD_TABLES},
             "jobs": self.jobs.view,
             "gangs": self.gangs.view,
@@ -121,6 +93,7 @@ class ClusterModel:
             "instances": self.instances.view,
             "shortages": self.shortages,
             "outlook": self.outlook,
+            "pod_verdicts": self.pod_verdicts,
             "never_expire": self.bought,
         }
         same = all(getattr(self._seen, name) is value for name, value in there.items())
@@ -137,6 +110,19 @@ class ClusterModel:
         """Returns the pods on a node that have not ended, without those of DaemonSets."""
         self._pod_index.settle()
         return list(self._pod_index.node_pods.get(node, ()))
+
+    @property
+    def waiting_pods(self) -> Mapping[str, Pod]:
+        """Returns the pods of no gang, by key, that have no place yet."""
+        self._pod_index.settle()
+        return self._pod_index.waiting_pods
+
+    def binds(self, key: str, node: str) -> None:
+        """Lets kube-scheduler bind a pod of no gang to a node, where it is ready after a while."""
+        pod = self._pods.get(key)
+        if pod is not None and self.nodes.get(node) is not None:
+            self.put_pod(key, replace(pod, node=node, waits_since_s=0.0))
+            self.becomes_ready(key)
 
     def pod(self, key: str) -> Pod | None:
         """Returns one pod by `namespace/name`."""
@@ -233,7 +219,7 @@ class ClusterModel:
         else:
             taints = (*template.taints, UNREGISTERED)
             kind = self._seen.catalog.types.get(machine.instance_type)
-            host = _node_name(claim, machine)
+            host = node_name(claim, machine)
             region = {labels.REGION: self._seen.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
             carried = {**(kind.labels if kind else {}), **region}
             self.put_node(
@@ -355,6 +341,8 @@ class ClusterModel:
         self.put_pod(key, None)
         gang = self._gang_of(pod)
         job = self.jobs.get(gang.uid if gang else pod.job_uid)
+        if pod.ordinary and pod.controlled:
+            self._make_again(pod)
         if job is None:
             return
         if self._made_anew(pod, gang, job):
@@ -375,8 +363,9 @@ class ClusterModel:
         name = f"{pod.name}-{next(self.made)}"
         held = bool(pod.job_uid)
         fresh = replace(
-            pod, uid=f"uid-{name}", name=name, node="", phase="Pending", gated=True, pinned_host="", ready=False,
-            deleting=False, deletion_at_s=0.0, started_at_s=0.0, workload="" if held else pod.workload,
+            pod, uid=f"uid-{name}", name=name, node="", phase="Pending", gated=not pod.ordinary, pinned_host="",
+            ready=False, deleting=False, deletion_at_s=0.0, started_at_s=0.0, workload="" if held else pod.workload,
+            waits_since_s=self.now_s if pod.ordinary else 0.0,
         )  # fmt: skip
         self.put_pod(fresh.key, fresh)
 
@@ -398,44 +387,3 @@ class ClusterModel:
         if job is not None:
             self._look_at_held(job)
         self.becomes_ready(pod.key)
-
-
-def _instances(snapshot: Snapshot) -> Mapping[str, Instance]:
-    """Returns the machines of the cloud, with those of claims that no listing shows and nobody takes for gone."""
-    claims = [it for it in snapshot.claims.values() if it.instance_id and not instance_gone(snapshot, it)]
-    unlisted = {it.instance_id: machine_of(it, it.instance_id, it.launched_at_s, {}) for it in claims}
-    return {**unlisted, **snapshot.instances}
-
-
-def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mapping[str, str]) -> Instance:
-    """Returns the running machine of a claim."""
-    where = claim.capacity_pool
-    return Instance(
-        instance_id, where.instance_type, where.zone, where.capacity_type, "running", launched_at_s, tags,
-        reservation=where.reservation,
-    )  # fmt: skip
-
-
-def _node_name(claim: Claim, machine: Instance) -> str:
-    """Returns a name for the node of a machine: in the order of launches, in which equal places are taken then.
-
-    What the node will be called in truth is not known.
-    """
-    return f"node-{machine.launched_at_s:014.3f}-{machine.id if machine.id.startswith('i-0000') else claim.name}"
-
-
-@derived(1)
-def _summed(_index: Index, one: Mapping[str, Resources], other: Mapping[str, Resources]) -> Mapping[str, Resources]:
-    """Returns by node what both say is taken there."""
-    return {node: plus(one.get(node, {}), other.get(node, {})) for node in one.keys() | other.keys()}
-
-
-def _less(whole: Mapping[str, Resources], part: Mapping[str, Resources]) -> Mapping[str, Resources]:
-    """Returns by node what is taken beside `part`; without nodes where that is nothing."""
-    found: dict[str, Resources] = {}
-    for node, use in whole.items():
-        known = part.get(node, {})
-        rest = {name: amount - known.get(name, 0) for name, amount in use.items() if amount > known.get(name, 0)}
-        if rest:
-            found[node] = rest
-    return found

@@ -14,6 +14,7 @@ from fleet.actions import (
     EvictPod,
     ForgetClaim,
     LaunchMachines,
+    NominatePods,
     OpenClaims,
     OpenGang,
     PatchNode,
@@ -29,7 +30,8 @@ from fleet.actions import (
 )
 from fleet.gangs.lost_machines import boot_s
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.plan.cluster_model import RECUT_S, TERMINATION_S, ClusterModel, machine_of
+from fleet.plan.cluster_model import RECUT_S, TERMINATION_S, ClusterModel
+from fleet.plan.model_objects import machine_of
 from fleet.snapshot import Instance, LaunchError, LaunchFailure, LaunchOutcome, Pod
 from model import labels
 
@@ -70,6 +72,15 @@ def _release_pod(model: ClusterModel, action: ReleasePod) -> None:
     if action.marks is not None:
         released = replace(released, workload=action.marks.workload, pod_set=action.marks.pod_set)
     model.released(released)
+
+
+def _nominate_pods(model: ClusterModel, action: NominatePods) -> None:
+    """kube-scheduler binds the pods that there is room for on nodes that are there."""
+    model.pod_verdicts = action.verdicts
+    for pod in list(model.waiting_pods.values()):
+        verdict = action.verdicts.get(pod.uid)
+        if verdict is not None and verdict.node:
+            model.binds(pod.key, verdict.node)
 
 
 def _evict_pod(model: ClusterModel, action: EvictPod) -> None:
@@ -183,5 +194,6 @@ _EFFECTS: Mapping[type, Callable[[ClusterModel, Any], None]] = MappingProxyType(
         PublishLayouts: _nothing,
         Announce: _nothing,
         Consider: lambda model, action: setattr(model, "outlook", action.outlook),
+        NominatePods: _nominate_pods,
     }
 )

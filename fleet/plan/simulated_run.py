@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from fleet.actions import Action, Consider
+from fleet.actions import Action, Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.disruption.expiry import expires_at_s
 from fleet.fence import DecisionFailed, told_apart
@@ -140,7 +140,7 @@ def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str,
             aside[name] = aside.get(name, frozenset()) | {it.subject for it in failed}
         for action in actions:
             carry_out(model, action)
-            if not isinstance(action, Consider):
+            if not isinstance(action, Consider | NominatePods):
                 run.actions.append(TimedAction(model.now_s, action))
                 busy.update(action.subjects)
                 acted += 1

@@ -77,7 +77,8 @@ class PurchaseLine:
     @property
     def share_gpu_model(self) -> bool:
         """Returns whether these pods have to share a GPU model that is not settled by standing on one machine."""
-        return self.need.pod_set.count > 1 and not self.one_host and bool(gpu_part(self.need.pod_set.requests))
+        alone = self.need.ordinary or self.need.pod_set.count < 2 or self.one_host
+        return not alone and bool(gpu_part(self.need.pod_set.requests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,8 @@ def _gang_ties(lines: Sequence[PurchaseLine], catalog: OfferingCatalog) -> "Gang
     """Returns which of the lines' pods have to share a zone or a GPU model."""
     gangs: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
-        gangs.setdefault(line.member.gang, []).append(number)
+        if not line.need.ordinary:
+            gangs.setdefault(line.member.gang, []).append(number)
     return GangTies(
         zone=lambda kind: catalog.offerings[kind].offer.zone,
         model=lambda kind: model_of(catalog.offerings[kind]),

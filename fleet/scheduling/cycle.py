@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fleet.actions import Action, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
+from fleet.actions import Action, NominatePods, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
 from fleet.cost.lost_work import lost_work_s
 from fleet.fence import Decided, concerning
 from fleet.fence import together as decided_together
@@ -48,6 +48,7 @@ from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
+from fleet.scheduling.ordinary_pods import OrdinaryPods, waiting_pods
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import may_take_more, prefilter, uncut
 from fleet.scheduling.queue_order import (
@@ -78,9 +79,9 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 
 
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
-    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values())
+    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or waiting_pods(fleet, snapshot)
     if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
-        return []
+        return [NominatePods({})] if snapshot.pod_verdicts else []
     return AdmissionPass.start(fleet, snapshot, may_buy=may_buy).run()
 
 
@@ -95,6 +96,8 @@ class AdmissionPass:
     scheduler: AdmissionScheduler
     waiting: list[Gang]
     """All pending gangs, in the order of their queues."""
+    ordinary: OrdinaryPods
+    """Those that belong to no gang."""
     parts: Mapping[str, Gang] = field(default_factory=dict)
     """uid -> what holds capacity: a whole gang, the core of an elastic one, or a single pod beyond the core."""
     changed: dict[str, Gang] = field(default_factory=dict)
@@ -129,7 +132,8 @@ class AdmissionPass:
             gang for gang in pending_in_order(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside
         ]
         scheduler.mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
-        started = cls(fleet, snapshot, specs, backend, scheduler, waiting, held)
+        pods = OrdinaryPods.start(fleet, snapshot, backend)
+        started = cls(fleet, snapshot, specs, backend, scheduler, waiting, pods, held)
         started.room_made_for, started.still_leaving = made_room_for(snapshot), making_room(snapshot)
         taken = usages(fleet, snapshot)
         part: Gang
@@ -219,8 +223,10 @@ class AdmissionPass:
     def run(self) -> list[Action]:
         """Replaces what running gangs have lost, then considers every waiting gang once. Returns the actions."""
         self._replace()
+        self.ordinary.nominate()
         self._submit()
         result = self.scheduler.sweep()
+        self.ordinary.buy()
         postponed = self._postpone_purchases()
         self._buy_together()
         for holder in result.admitted:
@@ -232,6 +238,8 @@ class AdmissionPass:
                     self._commit(gang, holder)
                 else:
                     self._admit_surplus(gang, holder)
+        self.actions += [action for placed in self.ordinary.claims() for action in self._prepare(placed)]
+        self.actions += self.ordinary.news()
         for victim, preemptor in result.evictions:
             with concerning(gang_subject(whole(victim.holder.workload.uid))):
                 self._evict(victim, preemptor)
@@ -263,7 +271,8 @@ class AdmissionPass:
             return
         from fleet.scheduling.joint_purchase import buy_together  # imports numpy, which most passes do not need
 
-        names = {uid: self.snapshot.gangs[whole(uid)].name for uid in self.backend.placed}
+        ours, gangs = self.ordinary.names(), self.snapshot.gangs
+        names = {uid: ours[uid] if uid in ours else gangs[whole(uid)].name for uid in self.backend.placed}
         self.tally = buy_together(self.backend, names, self.fleet.policy.spec.purchases)
 
     def _replace(self) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import PurchaseTally
-from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
@@ -104,7 +103,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
         plan = replace(
             placed.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
         )
-        claims = write_claims(plan, uid, machines.planner.now_s, gang=uid).claims
+        claims = machines.claims_of(uid, plan, ordinary=placed.ordinary).claims
         for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
             slot = planned_slot(machine.offering, f"together/{claim.name}")
             slot.claim = claim.name
@@ -115,7 +114,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
         for planned in plan.purchases:
             machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
         by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
-        replaced[uid] = PlacedGang(plan, claims, (), placed.needs, by_claim)
+        replaced[uid] = replace(placed, plan=plan, claims=claims, pins=(), bought=by_claim)
     for uid, placed in replaced.items():
         plan = replace(placed.plan, assignments=tuple(assignments[uid]))
         machines.placed[uid] = replace(placed, plan=plan, pins=plan.pins())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.gangs.replacement import PodsToReplace
-from fleet.nodeclaims.launch import write_claims
+from fleet.nodeclaims.launch import WrittenClaims, in_halves, write_claims
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
 from fleet.placement.plan import Need, PlacementPlan
@@ -28,6 +28,8 @@ class PlacedGang:
     """What the plan was found for; empty where no joint purchase may change it."""
     bought: Mapping[str, Offering] = field(default_factory=dict)
     """Name of a claim -> the offering it buys."""
+    ordinary: bool = False
+    """Whether it is for pods of no gang: the machines are nobody's, and need not come together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +188,24 @@ class ClusterBackend:
         self._pins_with_replacements[uid] = (*(pin for pin in gang.pins if pin not in vacated), *new)
         self.placed[uid] = replace(self.placed[uid], pins=tuple(new))
 
-    def _record(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "") -> None:
+    def note_pods(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...]) -> None:
+        """Records as decided what is bought for ordinary pods; the plan has been taken on the state."""
+        self._record(uid, plan, needs, ordinary=True)
+
+    def claims_of(self, uid: str, plan: PlacementPlan, purpose: str = "", *, ordinary: bool = False) -> WrittenClaims:
+        """Writes the claims of what is bought for a gang, or for ordinary pods."""
+        written = write_claims(plan, uid, self.planner.now_s, gang="" if ordinary else uid, purpose=purpose)
+        return WrittenClaims(in_halves(written.claims), written.names) if ordinary else written
+
+    def _record(
+        self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "", *, ordinary: bool = False
+    ) -> None:
         """Records a plan as decided: writes its claims and names the bought machines' slots after them."""
-        claims = write_claims(plan, uid, self.planner.now_s, gang=uid, purpose=purpose)
+        claims = self.claims_of(uid, plan, purpose, ordinary=ordinary)
         names = {f"new/{purchase}/{n}": name for (purchase, n), name in claims.names.items()}
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
         offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
-        self.placed[uid] = PlacedGang(plan, claims.claims, tuple(pins), needs, offerings)
+        self.placed[uid] = PlacedGang(plan, claims.claims, tuple(pins), needs, offerings, ordinary)
         for slot_name, claim_name in names.items():
             bought = self.state.slots[slot_name]
             self.state.rename(bought, f"claim/{claim_name}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import Claim, ClaimState, Launch, NodeDisruption
+from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, Launch, NodeDisruption
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -48,6 +48,7 @@ from fleet.snapshot.machines import (
     Resolved,
 )
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, Terms
+from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
 from fleet.snapshot.surroundings import Namespace, PodBudget, PodPriority, RuntimeClass
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
@@ -80,6 +81,12 @@ class Snapshot:
     """Node -> active pods on it that a DaemonSet owns."""
     repelling_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     """Node -> active pods on it with required anti-affinity, which keeps others away."""
+    ordinary_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Node -> active pods on it that belong to no gang and that no DaemonSet owns."""
+    waiting_pods: Mapping[str, Pod] = field(default_factory=dict)
+    """`namespace/name` -> pod of no gang that kube-scheduler has found no place for."""
+    pod_verdicts: Mapping[str, PodVerdict] = field(default_factory=dict)
+    """uid -> what the last pass found for a waiting pod; in the agent's memory only."""
     jobs: Mapping[str, Job] = field(default_factory=dict)
     """Job uid -> job."""
     gangs: Mapping[str, Gang] = field(default_factory=dict)
@@ -139,6 +146,7 @@ class Snapshot:
 
 __all__ = [
     "ANY_NUMBER",
+    "FOR_PODS",
     "LAYOUTS",
     "LIVE_FIELDS",
     "NOT_READ",
@@ -185,6 +193,7 @@ __all__ = [
     "PodBudget",
     "PodPriority",
     "PodSet",
+    "PodVerdict",
     "PriceSource",
     "Proposal",
     "PublishedLayouts",
@@ -197,5 +206,8 @@ __all__ = [
     "Snapshot",
     "Terms",
     "Volumes",
+    "WaitingPods",
     "WriteRefusal",
+    "pod_classes",
+    "pods_that_wait",
 ]

@@ -47,6 +47,10 @@ class NodeDisruption:
     deadline_s: float = NEVER
 
 
+FOR_PODS: Final = "Pods"
+"""Stands in `Claim.also_for` for pods of no gang."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A `Claim` is one machine, from the written intent to buy it until it is gone (CRD `NodeClaim`).
@@ -72,7 +76,7 @@ class Claim:
     replaces: tuple[str, ...] = ()
     """Claims that may go once this one is ready."""
     also_for: tuple[str, ...] = ()
-    """uids of the gangs on the machines it replaces, which move to this one."""
+    """uids of the gangs on the machines it replaces, which move to this one; `Pods` where pods of no gang do, too."""
     adopts: str = ""
     """Id of the running instance it takes over; nothing is bought, and the claim is `LAUNCHED` from the start."""
     resources: Resources = field(default_factory=dict)

@@ -82,6 +82,8 @@ class JobResult(StrEnum):
     FAILED = "Failed"
 
 
+ORDINARY_PODS: Final = "Pod"
+"""Kind, in `v1`, of references to pods of no gang."""
 ANY_NUMBER: Final = 1 << 31
 """Stands for an unlimited number of restarts."""
 
@@ -296,6 +298,11 @@ class Gang:
     def effective_priority(self) -> int:
         """Returns the priority that the gang is ordered and preempted by: that of its class, with its boost."""
         return self.priority + self.priority_boost
+
+    @property
+    def ordinary(self) -> bool:
+        """Returns whether these are pods of no gang, seen as one by those who move work (`tenants`)."""
+        return self.job.kind == ORDINARY_PODS
 
     @property
     def name(self) -> str:

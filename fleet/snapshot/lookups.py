@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from fleet.snapshot import Claim, Gang, Instance, Node, Pod, Snapshot
+from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapshot
 from fleet.snapshot.constraints import PodAffinityTerm
+from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
 from model.index import Index, derived
 
@@ -88,6 +89,48 @@ def holders(snapshot: Snapshot) -> Sequence[Gang]:
 @derived(steady=True)
 def _holders(_index: Index, gangs: Mapping[str, Gang]) -> Sequence[Gang]:
     return tuple(gang for _, gang in sorted(gangs.items()) if gang.holds_capacity)
+
+
+def awaited(snapshot: Snapshot) -> frozenset[str]:
+    """Returns the claims whose machines have room for ordinary pods that wait."""
+    return _awaited(snapshot.index, snapshot.waiting_pods, snapshot.pod_verdicts)
+
+
+@derived()
+def _awaited(_index: Index, waiting: Mapping[str, Pod], verdicts: Mapping[str, PodVerdict]) -> frozenset[str]:
+    found = (verdicts.get(pod.uid) for pod in waiting.values())
+    return frozenset(verdict.claim for verdict in found if verdict is not None and verdict.claim)
+
+
+def ordinary_tenants(snapshot: Snapshot) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
+    """Returns uid -> the ordinary pods of a node that are alike, as a gang that is in no queue, and the pods."""
+    return _ordinary_tenants(snapshot.index, snapshot.ordinary_pods, claims_by_node(snapshot))
+
+
+@derived(1)
+def _ordinary_tenants(
+    index: Index, pods: Mapping[str, tuple[Pod, ...]], claims: Mapping[str, Claim]
+) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
+    return tenants_of_nodes(index, pods, {node: claim.name for node, claim in claims.items()})
+
+
+def tenants(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
+    """Returns claim -> all whom it concerns that its machine goes: gangs, and ordinary pods as gangs in no queue."""
+    return _tenants(snapshot.index, machines_held(snapshot), ordinary_tenants(snapshot))
+
+
+@derived(1)
+def _tenants(
+    _index: Index, held: Mapping[str, Sequence[Gang]], ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
+) -> Mapping[str, Sequence[Gang]]:
+    if not ordinary:
+        return held
+    found = dict(held)
+    for gang, _ in ordinary.values():
+        [pin] = gang.pins
+        if pin.claim:
+            found[pin.claim] = (*found.get(pin.claim, ()), gang)
+    return found
 
 
 def machines_held(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:

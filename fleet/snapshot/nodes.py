@@ -107,7 +107,8 @@ class Pod:
     deleting: bool = False
     daemon: bool = False
     """Whether a DaemonSet owns it or it is a static mirror pod; such pods never keep a node."""
-    do_not_disrupt: bool = False
+    do_not_disrupt: str = ""
+    """Its annotation `karpenter.sh/do-not-disrupt`: `true`, or a duration from its start; empty = it may be moved."""
     started_at_s: float = 0.0
     deletion_grace_s: float = 30.0
     """Its own grace period in seconds."""
@@ -123,6 +124,14 @@ class Pod:
     """What it asks of pods beside it, of ports and of volumes."""
     tracked: bool = False
     """Whether its Job's controller has still to count its end (finalizer `batch.kubernetes.io/job-tracking`)."""
+    shape: PodSet | None = None
+    """What it asks for, as a set of one; None for pods of gangs, of plain groups and of DaemonSets."""
+    controlled: bool = False
+    """Whether some controller owns it, which makes another in its place."""
+    owner_job: str = ""
+    """uid of the job, of a kind that can be managed, that has made it."""
+    waits_since_s: float = 0.0
+    """Since when kube-scheduler has found no place for it (epoch seconds); 0 = it has not said so."""
 
     @property
     def held(self) -> bool:
@@ -133,6 +142,17 @@ class Pod:
     def active(self) -> bool:
         """Returns whether the pod has not ended, and so holds its resources."""
         return self.phase not in {"Succeeded", "Failed"}
+
+    @property
+    def ordinary(self) -> bool:
+        """Returns whether it is of no gang, no plain group and no DaemonSet, and not held for one."""
+        return self.shape is not None and not self.workload and not self.gated
+
+    @property
+    def waits(self) -> bool:
+        """Returns whether it is an ordinary pod that kube-scheduler has found no place for."""
+        unplaced = not self.node and self.phase == "Pending" and not self.deleting
+        return bool(self.waits_since_s) and unplaced and self.ordinary
 
     @property
     def key(self) -> str:

@@ -19,16 +19,21 @@ class PodIndex:
         self.job_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.daemon_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.repelling_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.ordinary_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.waiting_pods: Mapping[str, Pod] = {}
         self.foreign_use: Mapping[str, Resources] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._by_gang: dict[str, dict[str, Pod]] = {}
         self._by_job: dict[str, dict[str, Pod]] = {}
+        self._waiting: dict[str, Pod | None] = {}
         self._dirty_nodes: set[str] = set()
         self._dirty_jobs: set[str] = set()
         self._dirty_gangs: set[str] = set()
 
     def change(self, key: str, before: Pod | None, after: Pod | None) -> None:
         """Moves one pod from where it was to where it is."""
+        if (before is not None and before.waits) or (after is not None and after.waits):
+            self._waiting[key] = after if after is not None and after.waits else None
         for pod, present in ((before, False), (after, True)):
             if pod is None:
                 continue
@@ -49,6 +54,7 @@ class PodIndex:
         node_pods: dict[str, tuple[Pod, ...]] = {}
         daemon_pods: dict[str, tuple[Pod, ...]] = {}
         repelling: dict[str, tuple[Pod, ...]] = {}
+        ordinary: dict[str, tuple[Pod, ...]] = {}
         foreign_use: dict[str, Resources] = {}
         for gang in self._dirty_gangs:
             gang_pods[gang] = tuple(_sorted(self._by_gang, gang))
@@ -57,6 +63,7 @@ class PodIndex:
             node_pods[node] = tuple(pod for pod in active if not pod.daemon)
             daemon_pods[node] = tuple(pod for pod in active if pod.daemon)
             repelling[node] = tuple(pod for pod in active if pod.constraints.anti_affinity)
+            ordinary[node] = tuple(pod for pod in node_pods[node] if not pod.workload)
             foreign_use[node] = _total([pod for pod in active if not pod.workload])
         job_pods = {uid: tuple(_sorted(self._by_job, uid)) for uid in self._dirty_jobs}
         self.gang_pods = _updated(self.gang_pods, gang_pods)
@@ -64,7 +71,10 @@ class PodIndex:
         self.node_pods = _updated(self.node_pods, node_pods)
         self.daemon_pods = _updated(self.daemon_pods, daemon_pods)
         self.repelling_pods = _updated(self.repelling_pods, repelling)
+        self.ordinary_pods = _updated(self.ordinary_pods, ordinary)
         self.foreign_use = _updated(self.foreign_use, foreign_use)
+        self.waiting_pods = _updated(self.waiting_pods, self._waiting)
+        self._waiting = {}
         self._dirty_gangs.clear()
         self._dirty_jobs.clear()
         self._dirty_nodes.clear()
@@ -85,7 +95,7 @@ def _sorted(pods: dict[str, dict[str, Pod]], place: str) -> list[Pod]:
     return found
 
 
-def _updated(view: Mapping[str, V], found: Mapping[str, V]) -> Mapping[str, V]:
+def _updated(view: Mapping[str, V], found: Mapping[str, V | None]) -> Mapping[str, V]:
     """Returns `view` with the entries found and without those now empty; `view` itself if nothing changed."""
     changed = {key: value for key, value in found.items() if view.get(key, _NOTHING) != (value or _NOTHING)}
     if not changed:

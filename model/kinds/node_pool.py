@@ -150,6 +150,9 @@ class Return(Spec):
     """How long a machine of another capacity type stays at least before it is replaced, or given back for less."""
 
 
+Served = Literal["Gangs", "Pods"]
+
+
 class DisruptionSpec(Spec):
     """When nodes are given back or replaced."""
 
@@ -238,6 +241,9 @@ class NodePoolSpec(Spec):
     """When nodes are given back or replaced."""
     repair: tuple[Repair, ...] = REPAIRS
     """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""
+    serves: Annotated[tuple[Served, ...], Field(min_length=1, max_length=2)] = ("Gangs",)
+    """For whom machines are bought: `Gangs`, which hold quota, `Pods` that belong to no gang (Deployments, notebooks),
+    or both. Where kube-scheduler puts pods does not depend on it: taints say that."""
     replicas: NodeCount | None = None
     """A fixed pool: this many machines, always, whatever the queues hold."""
     deletion: Deletion = "Delete"

@@ -329,7 +329,9 @@ def _into(rng: Random, names: DeclaredNames, holder: Any, cls: type[Spec], name:
             holder, key = held, rng.randrange(len(held))
         else:
             held = dict(held or {})
-            place = rng.choice([*held, *(names.flavors if inner.__name__ == "FlavorQuota" else ("a100-80gb",))])
+            place = rng.choice(
+                [*held, *((names.flavors or ("h100",)) if inner.__name__ == "FlavorQuota" else ("a100-80gb",))]
+            )
             holder[key] = held
             if place not in held:
                 made = _element(rng, names, inner)

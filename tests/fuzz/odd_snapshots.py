@@ -112,5 +112,6 @@ DISTORTIONS: Sequence[Callable[[Random, Snapshot], Snapshot]] = (
     lambda rng, it: replace(it, jobs=_fewer(rng, it.jobs)),
     lambda rng, it: replace(it, gang_pods=_fewer(rng, it.gang_pods)),
     lambda rng, it: replace(it, node_pods=_fewer(rng, it.node_pods)),
+    lambda rng, it: replace(it, ordinary_pods=_fewer(rng, it.ordinary_pods)),
     lambda rng, it: replace(it, instances_at_s=rng.choice((0.0, it.now_s - 1e4, it.now_s + 1e4))),
 )

@@ -12,8 +12,8 @@ from bench.reference.karpenter.buy import (
     ReferenceOffering,
     WaitingPod,
 )
+from bench.reference.karpenter.disrupt.eligibility import CandidateNode
 from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld
-from fleet.disruption.eligibility import CandidateNode
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirement, Requirements

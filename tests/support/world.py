@@ -3,7 +3,7 @@
 It knows no rules of its own, so that what it shows follows from the deciders alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from fleet.actions import (
     EvictPod,
     ForgetClaim,
     LaunchMachines,
+    NominatePods,
     OpenClaims,
     OpenGang,
     PatchNode,
@@ -53,6 +54,7 @@ from fleet.snapshot import (
     Pin,
     Pod,
     PodBudget,
+    PodVerdict,
     Resolutions,
     Snapshot,
 )
@@ -73,6 +75,10 @@ from tests.support.fleets import (
     offering,
     ready_claim,
 )
+
+
+def _ordinary(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if not pod.workload)
 
 
 @dataclass
@@ -97,6 +103,7 @@ class World:
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
     volumes: Volumes = NO_VOLUMES
     outlook: Outlook = field(default_factory=Outlook)
+    pod_verdicts: Mapping[str, PodVerdict] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
@@ -204,6 +211,9 @@ class World:
             foreign_use=foreign,
             gang_pods=of_gang,
             node_pods=on_node,
+            ordinary_pods={node: own for node, them in on_node.items() if (own := _ordinary(them))},
+            waiting_pods={pod.key: pod for pod in active if pod.waits},
+            pod_verdicts=self.pod_verdicts,
             daemon_pods=daemons,
             volumes=self.volumes,
             repelling_pods=repelling,
@@ -433,4 +443,5 @@ _EFFECTS: dict[type, Callable[[World, Any], object]] = {
     PatchNode: World._patch,
     RemoveNode: lambda world, action: world.nodes.pop(action.node, None),
     Consider: lambda world, action: setattr(world, "outlook", action.outlook),
+    NominatePods: lambda world, action: setattr(world, "pod_verdicts", action.verdicts),
 }

@@ -86,6 +86,7 @@ def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
         "disruption": said.disruption,
         "replicas": spec.replicas if isinstance(spec, KarpenterNodePoolSpec) else None,
         "placement": {"group": group.name} if group else {},
+        "serves": ("Gangs", "Pods"),
     }
     envelope = {"api_version": API_VERSION, "kind": "NodePool", "metadata": own_metadata(pool.metadata)}
     return NodePool.model_validate({**envelope, "spec": _without_nothing(own)}, by_alias=True, by_name=True)

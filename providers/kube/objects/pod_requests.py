@@ -46,13 +46,11 @@ def requests_of(spec: PodResources, *, overhead: bool = True) -> Resources:
     )
 
 
-def protects(do_not_disrupt: str, safe_to_evict: str = "") -> bool:
-    """Whether the annotations forbid voluntary disruption.
+def protection(do_not_disrupt: str, safe_to_evict: str = "") -> str:
+    """How long the annotations forbid voluntary disruption: `true`, a duration, or empty where they do not.
 
-    Karpenter also takes a duration, counted from the pod's start; it protects as long as the pod lives here.
+    Karpenter counts a duration from the start of the pod.
     """
-    if not do_not_disrupt and not safe_to_evict:
-        return False
     if safe_to_evict == "false":
-        return True
-    return do_not_disrupt == "true" or bool(_DURATION.fullmatch(do_not_disrupt))
+        return "true"
+    return do_not_disrupt if do_not_disrupt == "true" or _DURATION.fullmatch(do_not_disrupt) else ""

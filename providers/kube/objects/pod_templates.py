@@ -122,6 +122,14 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
     )
 
 
+_pods = msgspec.json.Decoder(PodTemplate)
+
+
+def shape_of_pod(raw: bytes | Raw, namespace: str) -> PodSet:
+    """Returns what a pod of no gang asks for, as a pod set of one without a name."""
+    return pod_set_of("", 1, _pods.decode(raw), {}, PodOrigin(namespace, made=True))
+
+
 def _labels(template: PodTemplate, origin: PodOrigin) -> PodLabels:
     """The labels of the pods, without those that tell whose they are: these come at the start."""
     carried = {**template.labels, **origin.labels}

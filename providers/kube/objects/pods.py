@@ -28,7 +28,8 @@ from providers.kube.objects.names import (
 )
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of
 from providers.kube.objects.pod_groups import member_of
-from providers.kube.objects.pod_requests import protects, requests_of
+from providers.kube.objects.pod_requests import protection, requests_of
+from providers.kube.objects.pod_templates import shape_of_pod
 from providers.kube.objects.refused_fields import SchedulingGate
 from providers.kube.objects.shapes import Owner, Wire, WireCondition, holding
 
@@ -79,6 +80,7 @@ class _PodSpec(ConstrainedSpec, frozen=True):
 class _PodStatus(Wire, frozen=True):
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
     conditions: list[WireCondition] | None = None
+    nominated_node_name: str | None = None
     start_time: str | None = None
 
 
@@ -108,6 +110,8 @@ def decode_pod(raw: bytes | Raw) -> Pod:
     owners = meta.owner_references or ()
     owner = managing(owners, _WORK) if owners else None
     member = member_of(raw) if owner is None and _grouped(labels, annotations) else None
+    daemon = annotations.mirror is not None or (bool(owners) and any(it.kind == "DaemonSet" for it in owners))
+    ordinary = member is None and not labels.workload and not daemon
     return Pod(
         uid=meta.uid,
         namespace=intern(meta.namespace),
@@ -121,8 +125,8 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         pinned_host=intern(spec.node_selector.hostname) if spec.node_selector else "",
         ready=holding(status.conditions, "Ready") is not None,
         deleting=meta.deletion_timestamp is not None,
-        daemon=annotations.mirror is not None or (bool(owners) and any(it.kind == "DaemonSet" for it in owners)),
-        do_not_disrupt=protects(annotations.do_not_disrupt, annotations.safe_to_evict),
+        daemon=daemon,
+        do_not_disrupt=protection(annotations.do_not_disrupt, annotations.safe_to_evict),
         started_at_s=instant_of(status.start_time),
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
@@ -133,7 +137,24 @@ def decode_pod(raw: bytes | Raw) -> Pod:
             spec, spec.affinity_and_spread(meta.namespace, all_labels) if spec.particular else ANYWHERE
         ),
         tracked=_JOB_TRACKING in (meta.finalizers or ()),
+        shape=shape_of_pod(raw, meta.namespace) if ordinary else None,
+        controlled=any(it.controller for it in owners),
+        owner_job=intern(owner.uid) if owner is not None else "",
+        waits_since_s=_waits_since_s(spec, status) if ordinary else 0.0,
     )
+
+
+def _waits_since_s(spec: _PodSpec, status: _PodStatus) -> float:
+    """Since when kube-scheduler has found no place for the pod; 0 = it has not said so, or is making room for it.
+
+    Source: Karpenter `pkg/utils/pod/scheduling.go` (FailedToSchedule, IsPreempting).
+    """
+    if spec.node_name or spec.scheduling_gates or status.nominated_node_name:
+        return 0.0
+    said = next((it for it in status.conditions or () if it.type == "PodScheduled"), None)
+    if said is None or said.status == "True" or said.reason != "Unschedulable":
+        return 0.0
+    return instant_of(said.last_transition_time) or 1.0
 
 
 @lru_cache(maxsize=16384)

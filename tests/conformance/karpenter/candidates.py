@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from fleet.disruption.eligibility import CandidateNode, DisruptionClass, not_disruptable
+from bench.reference.karpenter.disrupt.eligibility import CandidateNode, DisruptionClass, not_disruptable
 from model import labels
 from tests.conformance.cases import Case
 from tests.conformance.karpenter.scenes import NOW, tenant_of

@@ -17,8 +17,8 @@ from bench.reference.karpenter.buy import (
     WaitingPod,
     Weighted,
 )
+from bench.reference.karpenter.disrupt.eligibility import CandidateNode, CandidatePod
 from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld, reschedulable
-from fleet.disruption.eligibility import CandidateNode, CandidatePod
 from fleet.disruption.evaluation import eviction_cost
 from model import labels
 from model.kinds import NodePool

@@ -165,7 +165,7 @@ class AgentWorld:
         for pod in (*standing.values(), *(it for it in self.pods if it.key not in standing)):
             index.change(pod.key, None, pod)
         index.settle()
-        tables = ("gang_pods", "job_pods", "node_pods", "daemon_pods", "repelling_pods", "foreign_use")
+        tables = ("gang_pods", "job_pods", "node_pods", "daemon_pods", "repelling_pods", "ordinary_pods", "foreign_use")
         there: Obj = {name: getattr(index, name) for name in tables}
         there |= {"nodes": {**self.nodes, **now.nodes}, "gangs": gangs, "jobs": jobs, "catalog": self.catalog}
         return replace(now, shortages=self.shortages, instances_at_s=now.now_s, **there)

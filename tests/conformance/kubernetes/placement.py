@@ -110,6 +110,7 @@ def observed(world: RecordedWorld, *, but: str) -> Snapshot:
         0.0,
         nodes={node.name: node for node in nodes},
         node_pods=index.node_pods,
+        ordinary_pods=index.ordinary_pods,
         daemon_pods=index.daemon_pods,
         repelling_pods=index.repelling_pods,
         foreign_use=index.foreign_use,

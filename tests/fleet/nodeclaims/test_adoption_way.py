@@ -343,6 +343,7 @@ def test_when_they_have_gone_it_is_given_back_like_any_other() -> None:
     world.stands(pod)
     world.settle_down()
     world.pods.clear()
+    world.settle_down()
     world.now_s += 3600
     assert ended(world.settle_down()) == ["i-1"]
     assert (world.claims, world.nodes) == ({}, {})

@@ -19,7 +19,7 @@ from bench.reference.karpenter.buy import (
     solve,
 )
 from bench.reference.karpenter.disrupt.cheaper import offer_labels
-from fleet.disruption.eligibility import CandidateNode, CandidatePod
+from bench.reference.karpenter.disrupt.eligibility import CandidateNode, CandidatePod
 from fleet.disruption.evaluation import disruption_cost, savings_ratio
 from model import labels
 from model.kinds import NodePool

@@ -10,11 +10,12 @@ from math import inf
 from typing import Final
 
 from bench.reference.karpenter.disrupt.cheaper import ReplacementOptions
+from bench.reference.karpenter.disrupt.eligibility import DisruptionClass, not_disruptable
 from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld, NoCommand, without
 from bench.reference.karpenter.disrupt.moves import KarpenterCommand, ReplacementPurchase, agreeable, choice_of, move
 from fleet.disruption.budgets import allowed
 from fleet.disruption.drift import staged
-from fleet.disruption.eligibility import CONSOLIDATES, DisruptionClass, not_disruptable
+from fleet.disruption.eligibility import CONSOLIDATES
 from fleet.reasons import Reason
 from model import labels
 from model.kinds import NodePool

@@ -29,7 +29,7 @@ from providers.kube.objects.names import (
     SLA_WAITING,
     VOLCANO_LAST_CHECKPOINT,
 )
-from providers.kube.objects.pod_requests import protects
+from providers.kube.objects.pod_requests import protection
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
 from providers.kube.objects.refused_fields import unknown_fields
 from providers.kube.objects.shapes import JsonObject, Owner, Wire, WireMeta, first_of
@@ -145,7 +145,7 @@ def _boost(text: str) -> int:
 
 def protected(annotations: Mapping[str, str]) -> bool:
     """Whether voluntary disruption is forbidden."""
-    return any(protects(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
+    return any(protection(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
 
 
 def _pod_set(role: Role, additions: Additions, origin: PodOrigin) -> tuple[PodSet, PodTemplate]:

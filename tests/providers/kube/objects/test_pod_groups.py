@@ -95,7 +95,7 @@ def test_what_everybody_may_say() -> None:
     assert (member.last_checkpoint_s, member.checkpoint_interval_s) == (1_800_000_000.0, 300.0)
     assert (member.expected_run_s, member.max_run_s) == (3600.0, 7200.0)
     assert (member.sla_waiting_s, member.priority_boost, member.on_node_failure) == (180.0, 4, "Replace")
-    assert (member.priority_class, found.do_not_disrupt, member.shape.required_topology) == ("high", True, "rack")
+    assert (member.priority_class, found.do_not_disrupt, member.shape.required_topology) == ("high", "true", "rack")
 
 
 @pytest.mark.parametrize("labels", [{}, {"muster.dev/queue": "q"}, {"muster.dev/pod-group-name": "g"}])

@@ -97,16 +97,16 @@ def test_equal_pods_share_their_requests() -> None:
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        ({}, False),
-        ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, True),
-        ({"annotations": {"karpenter.sh/do-not-disrupt": "false"}}, False),
-        ({"annotations": {"karpenter.sh/do-not-disrupt": "1h30m"}}, True),
-        ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}, True),
-        ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}, False),
+        ({}, ""),
+        ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "true"),
+        ({"annotations": {"karpenter.sh/do-not-disrupt": "false"}}, ""),
+        ({"annotations": {"karpenter.sh/do-not-disrupt": "1h30m"}}, "1h30m"),
+        ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}, "true"),
+        ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}, ""),
     ],
 )
-def test_do_not_disrupt(metadata: dict[str, Any], expected: bool) -> None:
-    assert pod(**metadata).do_not_disrupt is expected
+def test_do_not_disrupt(metadata: dict[str, Any], expected: str) -> None:
+    assert pod(**metadata).do_not_disrupt == expected
 
 
 @pytest.mark.parametrize(

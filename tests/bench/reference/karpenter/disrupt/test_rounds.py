@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.reference.karpenter.buy import MachineType, Peers, ProvisionerSettings, Spread, Weighted
+from bench.reference.karpenter.disrupt.eligibility import CandidateNode, CandidatePod
 from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld, reschedulable
 from bench.reference.karpenter.disrupt.rounds import DisruptionRound, decide
-from fleet.disruption.eligibility import CandidateNode, CandidatePod
 from fleet.reasons import Reason
 from model import labels
 from model.requirements import Requirement, Requirements

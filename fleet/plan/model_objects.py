@@ -1,0 +1,80 @@
+"""What a `ClusterModel` is made of: tables of objects, the machines it begins with, and what pods of no gang take."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from fleet.nodeclaims.termination import instance_gone
+from fleet.snapshot import Claim, Instance, Snapshot
+from model.index import Index, derived
+from model.quantity import Resources, plus
+
+V = TypeVar("V")
+
+
+class ModelTable(Generic[V]):
+    """The objects of one kind by key, and a view of them that is the same object until one of them changes."""
+
+    def __init__(self, objects: Mapping[str, V]) -> None:
+        self._view = objects
+        self._changed: dict[str, V] | None = None
+
+    @property
+    def view(self) -> Mapping[str, V]:
+        """Returns what there is now; later changes do not show in it."""
+        if self._changed is not None:
+            self._view, self._changed = self._changed, None
+        return self._view
+
+    def get(self, key: str) -> V | None:
+        """Returns one object; None where there is none."""
+        return (self._view if self._changed is None else self._changed).get(key)
+
+    def put(self, key: str, value: V | None) -> None:
+        """Writes one object; None removes it."""
+        if self._changed is None:
+            self._changed = dict(self._view)
+        if value is None:
+            self._changed.pop(key, None)
+        else:
+            self._changed[key] = value
+
+
+def observed_machines(snapshot: Snapshot) -> Mapping[str, Instance]:
+    """Returns the machines of the cloud, with those of claims that no listing shows and nobody takes for gone."""
+    claims = [it for it in snapshot.claims.values() if it.instance_id and not instance_gone(snapshot, it)]
+    unlisted = {it.instance_id: machine_of(it, it.instance_id, it.launched_at_s, {}) for it in claims}
+    return {**unlisted, **snapshot.instances}
+
+
+def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mapping[str, str]) -> Instance:
+    """Returns the running machine of a claim."""
+    where = claim.capacity_pool
+    return Instance(
+        instance_id, where.instance_type, where.zone, where.capacity_type, "running", launched_at_s, tags,
+        reservation=where.reservation,
+    )  # fmt: skip
+
+
+def node_name(claim: Claim, machine: Instance) -> str:
+    """Returns a name for the node of a machine: in the order of launches, in which equal places are taken then.
+
+    What the node will be called in truth is not known.
+    """
+    return f"node-{machine.launched_at_s:014.3f}-{machine.id if machine.id.startswith('i-0000') else claim.name}"
+
+
+@derived(1)
+def summed(_index: Index, one: Mapping[str, Resources], other: Mapping[str, Resources]) -> Mapping[str, Resources]:
+    """Returns by node what both say is taken there."""
+    return {node: plus(one.get(node, {}), other.get(node, {})) for node in one.keys() | other.keys()}
+
+
+def less(whole: Mapping[str, Resources], part: Mapping[str, Resources]) -> Mapping[str, Resources]:
+    """Returns by node what is taken beside `part`; without nodes where that is nothing."""
+    found: dict[str, Resources] = {}
+    for node, use in whole.items():
+        known = part.get(node, {})
+        rest = {name: amount - known.get(name, 0) for name, amount in use.items() if amount > known.get(name, 0)}
+        if rest:
+            found[node] = rest
+    return found

@@ -1,0 +1,260 @@
+"""Finds machines for pods of no gang that kube-scheduler has found no place for: those on their way, or bought ones.
+
+Corresponds to Karpenter's provisioner. Such pods hold no quota and are never pinned: kube-scheduler binds them, once
+there is a machine that it accepts for them. Room that they have been found is kept for them before gangs are looked at,
+as kube-scheduler would give it to them; what is bought for them comes after the gangs, in the same joint purchase.
+Pods that ask for the same are placed together, as many of them as there is a place for.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fleet.actions import NominatePods, pod_subject
+from fleet.fence import concerning
+from fleet.mig.layouts import gpu_part
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.cluster_state import ClusterState
+from fleet.placement.flavor_nodes import pools_for_pods
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need, PlacementPlan
+from fleet.reasons import Reason, Refusal
+from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
+from fleet.scheduling.queue_order import BATCH_IDLE_S, BATCH_MAX_S, batching_refusal
+from fleet.snapshot import Pod, PodVerdict, Snapshot, WaitingPods, pod_classes, pods_that_wait
+from fleet.snapshot.affinity import FOR_GANGS
+from fleet.snapshot.lookups import anti_affinity_terms
+from model.fleet import Fleet
+from model.quantity import CPU
+
+BELIEVED_S: Final = 120.0
+"""For so long room on a ready node counts for a pod: kube-scheduler binds within seconds what it accepts."""
+NOT_BELIEVED_S: Final = 600.0
+"""After so long such a pod is looked at again."""
+
+
+def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
+    """Returns the pods to find machines for, by key; none where no pool serves them."""
+    if not snapshot.waiting_pods or not pools_for_pods(fleet):
+        return ()
+    return pods_that_wait(snapshot.index, snapshot.waiting_pods, snapshot.jobs)
+
+
+def open_batch(pods: Sequence[Pod], verdicts: Mapping[str, PodVerdict], now_s: float) -> bool:
+    """Returns whether more pods may come in a moment, so that nothing is bought yet (Karpenter's batching window)."""
+    ages_s = [now_s - pod.waits_since_s for pod in pods if _is_new(verdicts.get(pod.uid))]
+    return any(0 <= age_s < BATCH_IDLE_S for age_s in ages_s) and all(age_s < BATCH_MAX_S for age_s in ages_s)
+
+
+def _is_new(verdict: PodVerdict | None) -> bool:
+    return verdict is None or verdict.reason == Reason.BATCHING
+
+
+def place_most(
+    state: ClusterState, capacity: BuyableCapacity, uid: str, need: Need
+) -> tuple[PlacementPlan | Refusal, int]:
+    """Places all pods of a need that do not depend on each other, or as many of them as bisection finds.
+
+    Returns the plan, which is taken on the state, and of how many; a refusal and 0 where there is no place for any.
+    """
+    count = need.pod_set.count
+    found = place_gang(state, capacity, uid, [need])
+    if isinstance(found, PlacementPlan):
+        return found, count
+    able, unable, refusal = 0, count, found
+    while unable - able > 1:
+        half = (able + unable) // 2
+        mark = state.mark()
+        found = place_gang(state, capacity, uid, [_of(need, half)])
+        if isinstance(found, Refusal):
+            unable, refusal = half, found
+        else:
+            state.undo(mark)
+            capacity.give_back(found.purchases)
+            able = half
+    return (place_gang(state, capacity, uid, [_of(need, able)]), able) if able else (refusal, 0)
+
+
+def _of(need: Need, count: int) -> Need:
+    return replace(need, pod_set=replace(need.pod_set, count=count))
+
+
+@dataclass(slots=True)
+class _Places:
+    """The places found for the pods of one class, and why there are none for the others."""
+
+    pods: WaitingPods
+    left: int
+    """Pods that have no place yet."""
+    found: list[PlacementPlan] = field(default_factory=list)
+    """On what stands or is on its way."""
+    bought: list[str] = field(default_factory=list)
+    """What they buy is noted under these uids in `ClusterBackend.placed`, where the joint purchase may change it."""
+    refusal: Refusal | None = None
+    """Why there are places for no more of them."""
+
+    @property
+    def subject(self) -> str:
+        """Returns the subject that stands for the class."""
+        return pod_subject(self.pods.pods[0].uid)
+
+
+@dataclass(slots=True)
+class OrdinaryPods:
+    """`OrdinaryPods` are the working state of one pass for ordinary pods, beside `AdmissionPass` for gangs."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    backend: ClusterBackend
+    _waiting: list[_Places] = field(default_factory=list)
+    _batched: bool = False
+
+    @classmethod
+    def start(cls, fleet: Fleet, snapshot: Snapshot, backend: ClusterBackend) -> "OrdinaryPods":
+        """Begins a pass in which nothing has been found yet."""
+        aside = snapshot.set_aside
+        waiting = waiting_pods(fleet, snapshot)
+        pods = tuple(pod for pod in waiting if pod_subject(pod.uid) not in aside) if aside else waiting
+        classes = pod_classes(snapshot.index, pods, anti_affinity_terms(snapshot)) if pods else ()
+        batched = open_batch(pods, snapshot.pod_verdicts, snapshot.now_s)
+        ordered = sorted(classes, key=_hardest_first)
+        return cls(fleet, snapshot, backend, [_Places(each, each.shape.count) for each in ordered], batched)
+
+    def nominate(self) -> None:
+        """Takes places on machines that stand or are on their way."""
+        for places in self._waiting:
+            with concerning(places.subject):
+                places.refusal = _unsupported(places.pods) or self._not_bound(places.pods)
+                if places.refusal is None:
+                    spreads = any(each.hard for each in places.pods.shape.constraints.spread)
+                    self._take(places, may_buy=spreads, buys=False)
+
+    def buy(self) -> None:
+        """Plans purchases for the pods that have no place yet, unless more may come in a moment."""
+        for places in self._waiting:
+            if places.left and (places.refusal is None or places.refusal.reason not in _LASTING):
+                with concerning(places.subject):
+                    places.refusal = batching_refusal() if self._batched else None
+                    if not self._batched:
+                        self._take(places, may_buy=True, buys=True)
+
+    def names(self) -> Mapping[str, str]:
+        """Returns what people call those for whom something is bought, by the uid under which it is noted."""
+        return {uid: places.pods.pods[0].key for places in self._waiting for uid in places.bought}
+
+    def claims(self) -> Iterator[PlacedGang]:
+        """Yields what is bought, after the joint purchase."""
+        return (self.backend.placed[uid] for places in self._waiting for uid in places.bought)
+
+    def news(self) -> Iterator[NominatePods]:
+        """Yields what was found for the pods, where that is not what was found before."""
+        if (found := self.verdicts()) != self.snapshot.pod_verdicts:
+            yield NominatePods(found)
+
+    def verdicts(self) -> Mapping[str, PodVerdict]:
+        """Returns what was found for every pod, by uid; what says the same as before keeps its time."""
+        before, found = self.snapshot.pod_verdicts, dict[str, PodVerdict]()
+        for places in self._waiting:
+            for pod, verdict in self._of_class(places):
+                known = before.get(pod.uid)
+                found[pod.uid] = known if known is not None and verdict.same_as(known) else verdict
+        return found
+
+    # -- one class ----------------------------------------------------------------------------------------------------
+
+    def _take(self, places: _Places, *, may_buy: bool, buys: bool) -> None:
+        """Takes places for as many pods of a class as there are any; notes why there is none for the rest.
+
+        With `may_buy` and without `buys` nothing is taken where something would have to be bought: pods that are spread
+        would else go to the domains alone that stand.
+        """
+        capacity = self.backend.planner.capacity
+        allowed, capacity.may_buy = capacity.may_buy, capacity.may_buy and may_buy
+        try:
+            while places.left and places.refusal is None:
+                self._take_most(places, buys=buys)
+        finally:
+            capacity.may_buy = allowed
+
+    def _take_most(self, places: _Places, *, buys: bool) -> None:
+        state, capacity = self.backend.state, self.backend.planner.capacity
+        mark = state.mark()
+        found, count = place_most(state, capacity, places.pods.uid, self._need(places, places.left))
+        if isinstance(found, Refusal):
+            places.refusal = found
+            return
+        if not found.purchases:
+            places.found.append(found)
+        elif buys:
+            uid = f"{places.pods.uid}/{len(places.bought)}"
+            self.backend.note_pods(uid, found, (self._need(places, count),))
+            places.bought.append(uid)
+        else:
+            state.undo(mark)
+            capacity.give_back(found.purchases)
+            places.refusal = Refusal(Reason.BUYING, "machines are bought for it")
+            return
+        places.left -= count
+
+    def _need(self, places: _Places, count: int) -> Need:
+        need = self.backend.planner.flavors.ordinary(replace(places.pods.shape, count=count))
+        return replace(need, until_s=self.snapshot.now_s) if self.backend.planner.capacity.closing else need
+
+    def _not_bound(self, pods: WaitingPods) -> Refusal | None:
+        """Refuses pods that kube-scheduler does not bind although there seems to be room.
+
+        It sees what is not seen here, and another machine of the kind would help no more. Tried again after a while.
+        """
+        now_s, nodes = self.snapshot.now_s, self.snapshot.nodes
+        for found in filter(None, (self.snapshot.pod_verdicts.get(pod.uid) for pod in pods.pods)):
+            if found.reason == Reason.NOT_BOUND and now_s < found.since_s + NOT_BELIEVED_S:
+                return Refusal(Reason.NOT_BOUND, found.message)
+            node = nodes.get(found.node)
+            kept = node is None or any(taint.key == FOR_GANGS.key for taint in node.taints)
+            if not kept and now_s >= found.since_s + BELIEVED_S:
+                words = f"{found.node} seems to have room for it, and kube-scheduler has not bound it there for 2 min"
+                return Refusal(Reason.NOT_BOUND, words)
+        return None
+
+    def _of_class(self, places: _Places) -> Iterator[tuple[Pod, PodVerdict]]:
+        """Yields what was found for each pod of a class; a pod keeps the machine that it was nominated for before."""
+        now_s, before = self.snapshot.now_s, self.snapshot.pod_verdicts
+        plans = (*places.found, *(self.backend.placed[uid].plan for uid in places.bought))
+        seats, nodes = Counter[str](), dict[str, PodVerdict]()
+        for assignment in (it for plan in plans for it in plan.assignments):
+            slot = assignment.slot
+            machine = slot.claim or slot.node
+            seats[machine] += assignment.count
+            nodes[machine] = PodVerdict(slot.claim, slot.node, since_s=now_s)
+        others = []
+        for pod in places.pods.pods:
+            known = before.get(pod.uid)
+            machine = (known.claim or known.node) if known is not None else ""
+            if seats[machine] > 0:
+                seats[machine] -= 1
+                yield pod, nodes[machine]
+            else:
+                others.append(pod)
+        free = seats.elements()
+        refusal = places.refusal or Refusal(Reason.NO_OFFER, "no machine was found for it")
+        none = PodVerdict(reason=refusal.reason, message=refusal.message, since_s=now_s)
+        for pod in others:
+            yield pod, nodes.get(next(free, ""), none)
+
+
+def _hardest_first(pods: WaitingPods) -> tuple[object, ...]:
+    """Those that keep apart first, as others fit beside them; then what asks for most (Karpenter: CPU, then memory)."""
+    asked, requests = pods.shape.constraints, pods.shape.requests
+    apart = bool(asked.anti_affinity) or any(each.hard for each in asked.spread)
+    gpus = sum(gpu_part(requests).values())
+    return not apart, -gpus, -requests.get(CPU, 0), -requests.get("memory", 0), pods.pods[0].key
+
+
+_LASTING: Final = frozenset({Reason.UNSUPPORTED, Reason.NOT_BOUND})
+"""Refusals that nothing bought would change."""
+
+
+def _unsupported(pods: WaitingPods) -> Refusal | None:
+    asked = pods.shape.unsupported
+    return Refusal(Reason.UNSUPPORTED, f"{asked[0].path} is not supported: {asked[0].words}") if asked else None
