@@ -11,7 +11,7 @@ from fleet.fence import Decided, each
 from fleet.mig.layouts import layout_name, owed
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
-from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered, starting_gang
+from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
 from fleet.nodeclaims.repair import READY, node_failure
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
@@ -19,6 +19,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING
 from fleet.snapshot.lookups import awaited, machines_held, node_of
+from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived

@@ -17,10 +17,10 @@ from fleet.nodeclaims.termination import close, gone_words, instance_gone
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Node, Snapshot
+from fleet.snapshot import Claim, Node, Snapshot
 from fleet.snapshot.affinity import DISRUPTED, FOR_GANGS, UNREGISTERED, is_ephemeral
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
-from fleet.snapshot.seats import active_pods
+from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodeTemplate
@@ -114,18 +114,6 @@ def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) ->
         annotations=template.annotations,
         add_finalizer=True,
     )
-
-
-def starting_gang(snapshot: Snapshot, claim: Claim) -> bool:
-    """Returns whether a gang has places on the machine that its pods have not taken yet."""
-    return any(_to_start(snapshot, gang, claim) for gang in machines_held(snapshot).get(claim.name, ()))
-
-
-def _to_start(snapshot: Snapshot, gang: Gang, claim: Claim) -> bool:
-    if gang.state is not GangState.ADMITTED:
-        return gang.state is GangState.RESERVED
-    there = sum(pod.node == claim.node and pod.active for pod in active_pods(snapshot, gang))
-    return there < sum(pin.count for pin in gang.pins if pin.claim == claim.name)
 
 
 def _missing_labels(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> dict[str, str]:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fleet.snapshot import Gang, Pin, Pod, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, Pin, Pod, Snapshot
+from fleet.snapshot.lookups import machines_held
 from model import labels
 
 
@@ -82,3 +83,15 @@ def hostname_of(snapshot: Snapshot, node: str) -> str:
     """Returns what pods are pinned to a node by: its label `kubernetes.io/hostname`, or its name where it has none."""
     observed = snapshot.nodes.get(node)
     return observed.labels.get(labels.HOSTNAME, node) if observed else node
+
+
+def starting_gang(snapshot: Snapshot, claim: Claim) -> bool:
+    """Returns whether a gang has places on the machine that its pods have not taken yet."""
+    return any(_to_start(snapshot, gang, claim) for gang in machines_held(snapshot).get(claim.name, ()))
+
+
+def _to_start(snapshot: Snapshot, gang: Gang, claim: Claim) -> bool:
+    if gang.state is not GangState.ADMITTED:
+        return gang.state is GangState.RESERVED
+    there = sum(pod.node == claim.node and pod.active for pod in active_pods(snapshot, gang))
+    return there < sum(pin.count for pin in gang.pins if pin.claim == claim.name)

@@ -170,7 +170,8 @@ def test_a_class_in_full() -> None:
 def test_what_is_unset_is_as_our_own_pools_have_it() -> None:
     ours = f"{{subnets: [{{id: subnet-1}}], securityGroups: [{{name: nodes}}], role: nodes, labels: {LABELS}}}"
     budgets = "budgets: [{nodes: 10%, reasons: [Empty, Underutilized, Drifted]}]"
-    spec = f"{{capacityTypes: [spot, on-demand], template: {ours}, disruption: {{consolidateAfter: 0s, {budgets}}}}}"
+    disruption = f"{{consolidateAfter: 0s, {budgets}}}"
+    spec = f"{{capacityTypes: [spot, on-demand], serves: [Gangs, Pods], template: {ours}, disruption: {disruption}}}"
     assert fleet(manifest("NodePool", "p", spec, version=API_VERSION)).node_pools["p"].spec == the_pool().spec
 
 
@@ -404,7 +405,8 @@ def test_moving_to_our_own_kind_is_no_change() -> None:
     found = "subnets: [{id: subnet-1}], securityGroups: [{name: nodes}], amis: [{alias: al2023@latest}]"
     ours = f"{{{found}, role: nodes, labels: {LABELS}}}"
     budgets = "budgets: [{nodes: 10%, reasons: [Empty, Underutilized, Drifted]}]"
-    spec = f"{{capacityTypes: [spot, on-demand], template: {ours}, disruption: {{consolidateAfter: 0s, {budgets}}}}}"
+    disruption = f"{{consolidateAfter: 0s, {budgets}}}"
+    spec = f"{{capacityTypes: [spot, on-demand], serves: [Gangs, Pods], template: {ours}, disruption: {disruption}}}"
     before = fleet(pool_text(), class_text())
     assert declared_changes(before, fleet(manifest("NodePool", "p", spec, version=API_VERSION))) == []
 
