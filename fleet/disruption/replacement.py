@@ -19,8 +19,6 @@ from fleet.nodeclaims.launch import write_claims
 from fleet.placement.inventory import MOVES_WITHIN_S
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal, some_of
-from fleet.snapshot import Claim, ClaimState, Launch
-from fleet.reasons import Reason, Refusal
 from fleet.snapshot import FOR_PODS, Claim, ClaimState, Launch
 from model.index import Index, derived
 

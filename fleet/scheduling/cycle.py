@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fleet.actions import Action, NominatePods, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
+from fleet.actions import Action, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
 from fleet.cost.lost_work import lost_work_s
 from fleet.fence import Decided, concerning
 from fleet.fence import together as decided_together
@@ -48,7 +48,7 @@ from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
-from fleet.scheduling.ordinary_pods import OrdinaryPods, waiting_pods
+from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, waiting_pods
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import may_take_more, prefilter, uncut
 from fleet.scheduling.queue_order import (
@@ -81,7 +81,7 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
     pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or waiting_pods(fleet, snapshot)
     if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
-        return [NominatePods({})] if snapshot.pod_verdicts else []
+        return list(forgotten(snapshot))
     return AdmissionPass.start(fleet, snapshot, may_buy=may_buy).run()
 
 
@@ -209,9 +209,8 @@ class AdmissionPass:
 
     def _goes_first(self, gang: Gang) -> bool:
         """Returns whether a waiting gang goes before all others: it is being moved, or others move for it."""
-        if gang.state is not GangState.PENDING:
-            return False
-        return is_moved(gang, self.snapshot.now_s) or gang.uid in self.room_made_for
+        goes = is_moved(gang, self.snapshot.now_s) or gang.uid in self.room_made_for
+        return goes and gang.state is GangState.PENDING
 
     def _repelled(self, pod_sets: Iterable[PodSet]) -> bool:
         """Returns whether the anti-affinity of anybody means pods of these sets."""

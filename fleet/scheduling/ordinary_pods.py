@@ -41,6 +41,12 @@ def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
     return pods_that_wait(snapshot.index, snapshot.waiting_pods, snapshot.jobs)
 
 
+def forgotten(snapshot: Snapshot) -> Iterator[NominatePods]:
+    """Yields that nothing is to be remembered of pods any more, once none waits."""
+    if snapshot.pod_verdicts:
+        yield NominatePods({})
+
+
 def open_batch(pods: Sequence[Pod], verdicts: Mapping[str, PodVerdict], now_s: float) -> bool:
     """Returns whether more pods may come in a moment, so that nothing is bought yet (Karpenter's batching window)."""
     ages_s = [now_s - pod.waits_since_s for pod in pods if _is_new(verdicts.get(pod.uid))]
