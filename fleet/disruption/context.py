@@ -10,7 +10,7 @@ from fleet.disruption.budgets import allowed, headcount, heeds
 from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
 from fleet.fence import claims_among, claims_set_aside, concerning
-from fleet.gangs.holding import pod_budget_refusal
+from fleet.gangs.pod_budgets import pod_budget_refusal
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import reservation_of, terminates_s
 from fleet.placement.inventory import comes_too_late

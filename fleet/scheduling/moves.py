@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Final
 
 from fleet.cost.lost_work import devices
-from fleet.gangs.holding import pod_budget_refusal
+from fleet.gangs.pod_budgets import pod_budget_refusal
 from fleet.quota.build_tree import QuotaSpecs, pod_set_assignments
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger
 from fleet.quota.pending_queue import order_key

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.reference.karpenter.disrupt.eligibility import (
+    CandidateNode,
+    CandidatePod,
+    DisruptionClass,
+    not_disruptable,
+)
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption.context import DisruptionContext
-from fleet.disruption.eligibility import CandidateNode, CandidatePod, DisruptionClass, not_disruptable
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
 from fleet.explain.verdicts import verdicts
 from fleet.placement.inventory import MOVES_WITHIN_S
