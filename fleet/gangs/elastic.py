@@ -66,33 +66,47 @@ def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Work
 def missing(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[PodSet]:
     """Yields the pods that the job asks for beyond those the gang was admitted with, as pod sets.
 
-    Only jobs whose pods are held one by one take pods singly, and only in sets without slices or groups of the
-    topology. Where all pods have to share a domain, it is the domain of those that run.
+    Only jobs whose pods are held one by one take pods singly, and only in sets without slices of several pods. Where
+    pods have to share a domain, with those of their set or of its group, it is the domain of those that run; the first
+    of them choose one. What a set only prefers keeps nobody from joining.
     """
     held = {pods.name: pods for pods in gang.pod_sets}
     for asked in job.pod_sets:
         has = held.get(asked.name)
-        if has is None or not _grows(asked, has):
-            continue
-        if (where := _domain(snapshot, gang, asked)) is not None:
-            selector = {**asked.node_selector, **where}
-            more = asked.count - has.count
-            yield replace(asked, count=more, min_count=1, core=None, required_topology="", node_selector=selector)
+        if has is not None and _grows(asked, has) and (where := _domain(snapshot, gang, asked)) is not None:
+            yield _single(replace(asked, count=asked.count - has.count), where)
+
+
+def _single(asked: PodSet, where: Mapping[str, str]) -> PodSet:
+    """Returns pods of a set as they join singly, on nodes with these labels."""
+    return replace(
+        asked,
+        min_count=1,
+        core=None,
+        required_topology="" if where else asked.required_topology,
+        preferred_topology="",
+        any_topology=bool(asked.wishes or asked.required_topology),
+        slices=(),
+        group="",
+        node_selector={**asked.node_selector, **where},
+    )
 
 
 def _grows(asked: PodSet, has: PodSet) -> bool:
     """Returns whether pods may join a set singly: it is elastic, asks for more of them, and is otherwise the same."""
-    if asked.core is None or asked.wishes or asked.count <= has.count:
+    if asked.core is None or asked.count <= has.count or any(layer.size > 1 for layer in asked.slices):
         return False
     return replace(asked, count=has.count, core=has.core) == has
 
 
 def _domain(snapshot: Snapshot, gang: Gang, pods: PodSet) -> dict[str, str] | None:
-    """Returns the labels that nodes for further pods must carry; None when the domain is not known."""
+    """Returns the labels that nodes for further pods must carry, none where nobody runs; None where it is not known."""
     label = pods.required_topology
-    if not label:
+    together = {it.name for it in gang.pod_sets if it.name == pods.name or (pods.group and it.group == pods.group)}
+    pins = [pin for pin in gang.pins if pin.pod_set in together]
+    if not label or not pins:
         return {}
-    nodes = (snapshot.nodes.get(pin.node) for pin in gang.pins if pin.pod_set == pods.name)
+    nodes = (snapshot.nodes.get(pin.node) for pin in pins)
     values = {node.labels.get(label, "") for node in nodes if node is not None} - {""}
     return {label: values.pop()} if len(values) == 1 else None
 

@@ -5,7 +5,7 @@ A Team is a cohort with quota of its own, and a Queue below it uses that quota a
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.quota.queue_binding import binding_of
 from fleet.quota.specs import (
@@ -34,6 +34,7 @@ from model.kinds import Queue, Team
 from model.quantity import Resources
 from model.upstream import ClusterQueue, Cohort, cells
 from model.upstream.quotas import ResourceGroup as UpstreamGroup
+from model.upstream.volcano import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,9 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
     queues |= {name: _cluster_queue(queue, remembers=remembers) for name, queue in fleet.cluster_queues.items()}
     above = {cohort.name: cohort.parent for cohort in cohorts}
     fair = frozenset(_root(above, name) for name in _fair(fleet))
+    guaranteed = {queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "GuaranteeShare"}
     rules = AdmissionRules(
+        guarantee_trees=frozenset(_root(above, name) for name in guaranteed),
         fair=tuple(PreemptionStrategy) if fair else (),
         fair_trees=fair,
         preemptors_first=True,
@@ -172,7 +175,7 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
 
 def _fair(fleet: Fleet) -> Iterator[str]:
     """Yields cohorts in whose trees fair sharing is on: a Queue asks for it, or a Kueue object states a weight."""
-    yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "DominantShare")
+    yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness != "None")
     yield from (cohort.name for cohort in fleet.cohorts.values() if "fair_sharing" in cohort.spec.model_fields_set)
     for queue in fleet.cluster_queues.values():
         if queue.spec.cohort_name and "fair_sharing" in queue.spec.model_fields_set:
@@ -271,7 +274,8 @@ def _with_volcano(
 ) -> QuotaSpecs:
     demand = VolcanoDemand(_free(nodes, foreign_use), _requests(fleet, gangs))
     cohorts, queues = volcano_specs(fleet.volcano_queues, demand)
-    return QuotaSpecs((*specs.cohorts, *cohorts), dict(sorted({**specs.queues, **queues}.items())), specs.rules)
+    rules = replace(specs.rules, guarantee_trees=specs.rules.guarantee_trees | {ROOT})
+    return QuotaSpecs((*specs.cohorts, *cohorts), dict(sorted({**specs.queues, **queues}.items())), rules)
 
 
 def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Resources:

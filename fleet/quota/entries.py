@@ -95,7 +95,10 @@ class CycleEntry:
 
 
 def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> list[CycleEntry]:
-    """Returns entries by: holds quota already, less borrowing, priority, age; name and uid end every tie."""
+    """Returns entries by: holds quota already, less borrowing, priority, age; name and uid end every tie.
+
+    In trees with `guarantee_trees` the part of its guarantee that the queue uses comes before priority.
+    """
 
     def key(entry: CycleEntry) -> tuple[object, ...]:
         workload = entry.workload
@@ -104,6 +107,7 @@ def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> lis
             rules.preemptors_first and not workload.nominated,
             -entry.queue.rank,
             entry.assignment.borrow,
+            entry.node.owner.guarantee_used() if entry.node.root.name in rules.guarantee_trees else 0.0,
             -workload.priority if rules.priority_between_queues else 0,
             workload.at_s,
             workload.evicted_at_s,
@@ -141,7 +145,7 @@ def fair_order(
 
 def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rules: AdmissionRules) -> CycleEntry:
     """Returns the entry that wins the tournament of one tree."""
-    standings = _standings(entries, tree)
+    standings = _standings(entries, tree, by_guarantee=root.name in rules.guarantee_trees)
     by_queue: dict[int, list[CycleEntry]] = {}
     for entry in entries:
         by_queue.setdefault(id(entry.node), []).append(entry)
@@ -174,6 +178,8 @@ class TournamentStanding:
     share: DominantResourceShare
     borrows_requested: bool
     """The child it comes through borrows something that the entry asks for."""
+    guarantee_used: tuple[float, float] = (0.0, 0.0)
+    """The part of its guarantee that the child uses before and after, where that counts."""
 
 
 def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionRules) -> tuple[object, ...]:
@@ -182,6 +188,7 @@ def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionR
         rules.preemptors_first and not workload.nominated,
         standing.borrows_requested,
         standing.share.key,
+        standing.guarantee_used,
         -workload.priority,
         workload.at_s,
         workload.name,
@@ -189,15 +196,19 @@ def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionR
     )
 
 
-def _standings(entries: Sequence[CycleEntry], tree: QuotaTree) -> dict[tuple[int, int], TournamentStanding]:
+def _standings(
+    entries: Sequence[CycleEntry], tree: QuotaTree, *, by_guarantee: bool = False
+) -> dict[tuple[int, int], TournamentStanding]:
     """Returns (id of an entry, id of a node above it) -> its standing there once all it asks for is charged."""
     found: dict[tuple[int, int], TournamentStanding] = {}
     for entry in entries:
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
+        path = [node for node in (entry.node, *entry.node.ancestors()) if node.parent is not None]
+        used = [node.guarantee_used() if by_guarantee else 0.0 for node in path]
         charge(entry.node, entry.assignment.usage)
-        for node in (entry.node, *entry.node.ancestors()):
-            if node.parent is not None:
-                share = dominant_resource_share(tree, node)
-                found[id(entry), id(node)] = TournamentStanding(share, not node.within(cells))
+        for node, before in zip(path, used, strict=True):
+            share = dominant_resource_share(tree, node)
+            after = node.guarantee_used() if by_guarantee else 0.0
+            found[id(entry), id(node)] = TournamentStanding(share, not node.within(cells), (before, after))
         release(entry.node, entry.assignment.usage)
     return found

@@ -187,6 +187,8 @@ class AdmissionRules:
     """Whether a workload that lost a node and finds no other place is evicted at once."""
     fair_trees: frozenset[str] | None = None
     """Roots of the trees in which fair sharing is on; None = all."""
+    guarantee_trees: frozenset[str] = frozenset()
+    """Roots of the trees in which the part of its guarantee that a queue uses orders heads, before age does."""
     wait_for_leaving: bool = False
     """Whether a workload waits for what leaving holders will free before anybody else is evicted for it."""
     every_flavor: bool = False

@@ -69,6 +69,11 @@ class QuotaNode:
                 return False
         return True
 
+    def guarantee_used(self) -> float:
+        """Returns the largest part that it uses of its guarantee, over all cells of which it has one."""
+        parts = (used / own for used, own in zip(self.usage, self.subtree, strict=True) if 0 < own < UNLIMITED)
+        return max(parts, default=0.0)
+
     def ancestors(self) -> Iterator["QuotaNode"]:
         """Yields the nodes above, the parent first, the root last."""
         node = self.parent

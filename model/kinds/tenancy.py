@@ -105,8 +105,9 @@ class QueueSpec(Spec):
     """Tried in this order."""
     order: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """StrictFIFO: nothing passes the head. BestEffortFIFO: a head that cannot run lets later gangs pass."""
-    fairness: Literal["None", "DominantShare"] = "None"
-    """DominantShare: among borrowing queues, the one with the lowest weighted dominant share goes first."""
+    fairness: Literal["None", "DominantShare", "GuaranteeShare"] = "None"
+    """DominantShare: among borrowing queues, the one with the lowest weighted dominant share goes first.
+    GuaranteeShare: so, and among teams within their guarantees the one that uses the smallest part of its own."""
     admission_fair_sharing: QueueFairSharing | None = None
     """Gangs of the namespace that used less lately go first, whatever their priority, and leave last. Needs
     `admissionFairSharing` in the FleetPolicy. Unset = by priority, then age."""

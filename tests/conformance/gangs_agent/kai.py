@@ -111,7 +111,7 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
     )
     if not below:
         builder.queue(
-            name, name, (FLAVOR,), fairness="DominantShare", preemption=_policy(case), **_patience(case, queue)
+            name, name, (FLAVOR,), fairness="GuaranteeShare", preemption=_policy(case), **_patience(case, queue)
         )
 
 

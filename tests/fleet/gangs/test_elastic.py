@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from fleet.actions import EvictPod, SaveGang
 from fleet.gangs import lifecycle
-from fleet.gangs.elastic import departures, dismissed
+from fleet.gangs.elastic import departures, dismissed, missing
 from fleet.gangs.pods_ready import ready_pods
 from fleet.scheduling import cycle
-from fleet.snapshot import Gang, GangState, Hold, Pin, PodSet
+from fleet.snapshot import Gang, GangState, Hold, Pin, PodSet, Slice, Snapshot
 from fleet.snapshot.elastic_parts import PRIORITY, cores, parts, together, whole
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, pod_set
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, job_of, plain_node, pod_set
 from tests.support.world import World
 
 
@@ -62,6 +62,45 @@ def test_the_parts_are_the_gang(core: int, places: list[int], data: st.DataObjec
         assert together(pin for one in found for pin in one.leaving) == it.leaving
         assert sum(pin.count for pin in found[0].pins) == min(core, sum(places))
         assert all(sum(p.count for p in one.pod_sets) == sum(pin.count for pin in one.pins) for one in found)
+
+
+RACK = "rack"
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ({}, (False, "", {})),
+        ({"preferred_topology": RACK}, (True, "", {})),
+        ({"required_topology": RACK}, (True, "", {RACK: "r0"})),
+        ({"required_topology": RACK, "group": "both"}, (True, "", {RACK: "r0"})),
+        ({"required_topology": RACK, "slices": (Slice("host", 1),)}, (True, "", {RACK: "r0"})),
+        ({"required_topology": RACK, "slices": (Slice("host", 2),)}, None),
+    ],
+)
+def test_further_pods_join_in_the_domain_that_the_others_have_to_share(
+    wish: dict[str, Any], expected: tuple[bool, str, dict[str, str]] | None
+) -> None:
+    it = elastic(1, 2, 0)
+    it = replace(it, pod_sets=tuple(replace(pods, **wish) for pods in it.pod_sets))
+    found = list(missing(racks(), it, replace(job_of(it), pod_sets=tuple(replace(p, count=5) for p in it.pod_sets))))
+    told = [(pods.any_topology, pods.required_topology, pods.node_selector) for pods in found]
+    assert told == ([] if expected is None else [expected])
+    assert all((pods.count, pods.min_count, pods.slices, pods.group) == (3, 1, (), "") for pods in found)
+
+
+@pytest.mark.parametrize(("group", "selector"), [("", {}), ("both", {RACK: "r0"})])
+def test_the_first_further_pods_of_a_set_choose_its_domain(group: str, selector: dict[str, str]) -> None:
+    """Unless it is that of a set that they share it with."""
+    leader, none = (replace(pod_set(name, 1, 1), required_topology=RACK, group=group) for name in ("leader", "none"))
+    none = replace(none, count=0, core=0)
+    it = gang("g", leader, none, state=GangState.ADMITTED, pins=(Pin("leader", "m0", "", 1),))
+    [found] = missing(racks(), it, replace(job_of(it), pod_sets=(leader, replace(none, count=2))))
+    assert (found.node_selector, found.required_topology) == (selector, "" if selector else RACK)
+
+
+def racks() -> Snapshot:
+    return Snapshot(NOW, nodes={f"m{n}": plain_node(f"m{n}", {}, {RACK: f"r{n}"}) for n in range(2)})
 
 
 def yard(*gangs: Gang, machines: int = 2, **queue: Any) -> World:

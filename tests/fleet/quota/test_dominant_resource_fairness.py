@@ -90,3 +90,40 @@ def test_a_node_counts_its_children_together() -> None:
     """H-DRF's other repair: a node of two unlike children gets half of each resource, not a quarter."""
     tree: Tree = {"both": (1, 1, 1.0), "two": {"cpu": (1, 0, 1.0), "memory": (0, 1, 1.0)}}
     assert running(world(tree, 10, 10)) == {"both": 5, "cpu": 5, "memory": 5}
+
+
+@pytest.mark.parametrize(
+    ("fairness", "guarantees", "runs"),
+    [
+        ("DominantShare", (4, 4), "a"),
+        ("GuaranteeShare", (4, 4), "b"),
+        ("GuaranteeShare", (4, 2), "b"),
+    ],
+)
+def test_within_guarantees_the_smaller_part_goes_first(fairness: str, guarantees: tuple[int, int], runs: str) -> None:
+    """One team holds half of its guarantee and asks first; there is room for one more gang."""
+    builder = FleetBuilder().flavor("box", nodeLabels={"box": "yes"}).team("org", quotas={}, namespaces=[])
+    for name, cores in zip("ab", guarantees, strict=True):
+        builder.team(name, {"box": {"cpu": str(cores)}}, namespaces=[f"ns-{name}"], parent="org")
+        builder.queue(f"q-{name}", name, ["box"], fairness=fairness, preemption={"reclaim": "Never"})
+    made = World(builder.build())
+    made.nodes["n"] = plain_node("n", {"cpu": 4000, "pods": 10}, {"box": "yes", labels.HOSTNAME: "n"})
+    made.waits(gang("first", pod_set(requests={"cpu": 2000}), queue="q-a", namespace="ns-a"))
+    assert running(made) == {"a": 1}
+    for n, name in enumerate("ab"):
+        one = pod_set(requests={"cpu": 2000})
+        made.waits(gang(f"next-{name}", one, queue=f"q-{name}", namespace=f"ns-{name}", created_s=float(n)))
+    assert running(made) == ({"a": 2} if runs == "a" else {"a": 1, "b": 1})
+
+
+def test_what_is_asked_decides_between_equal_parts() -> None:
+    builder = FleetBuilder().flavor("box", nodeLabels={"box": "yes"}).team("org", quotas={}, namespaces=[])
+    for name, cores in (("a", 2), ("b", 4)):
+        builder.team(name, {"box": {"cpu": str(cores)}}, namespaces=[f"ns-{name}"], parent="org")
+        builder.queue(f"q-{name}", name, ["box"], fairness="GuaranteeShare", preemption={"reclaim": "Never"})
+    made = World(builder.build())
+    made.nodes["n"] = plain_node("n", {"cpu": 2000, "pods": 10}, {"box": "yes", labels.HOSTNAME: "n"})
+    for n, name in enumerate("ab"):
+        one = pod_set(requests={"cpu": 2000})
+        made.waits(gang(f"g-{name}", one, queue=f"q-{name}", namespace=f"ns-{name}", created_s=float(n)))
+    assert running(made) == {"b": 1}

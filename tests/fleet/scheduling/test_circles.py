@@ -27,7 +27,7 @@ policies = st.fixed_dictionaries(
         "whileBorrowing": st.sampled_from(("Never", "LowerPriority")),
     }
 )
-fairness = st.sampled_from(("None", "DominantShare"))
+fairness = st.sampled_from(("None", "DominantShare", "GuaranteeShare"))
 
 
 @st.composite
