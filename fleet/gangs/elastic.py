@@ -40,10 +40,15 @@ def _growing(_index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) 
 
 
 def _may_grow(gang: Gang, job: Job) -> bool:
-    if gang.state is not GangState.ADMITTED or gang.leaving or gang.replacing_since_s or job.hold is not Hold.PODS:
-        return False
     held = {pods.name: pods.count for pods in gang.pod_sets}
-    return any(asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets)
+    return _settled(gang, job) and any(
+        asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets
+    )
+
+
+def _settled(gang: Gang, job: Job) -> bool:
+    resting = gang.state is GangState.ADMITTED and not gang.leaving and not gang.replacing_since_s
+    return resting and job.hold is Hold.PODS
 
 
 def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
@@ -101,14 +106,18 @@ def _grows(asked: PodSet, has: PodSet) -> bool:
 
 def _domain(snapshot: Snapshot, gang: Gang, pods: PodSet) -> dict[str, str] | None:
     """Returns the labels that nodes for further pods must carry, none where nobody runs; None where it is not known."""
-    label = pods.required_topology
-    together = {it.name for it in gang.pod_sets if it.name == pods.name or (pods.group and it.group == pods.group)}
-    pins = [pin for pin in gang.pins if pin.pod_set in together]
+    label, pins = pods.required_topology, _pins_together(gang, pods)
     if not label or not pins:
         return {}
     nodes = (snapshot.nodes.get(pin.node) for pin in pins)
     values = {node.labels.get(label, "") for node in nodes if node is not None} - {""}
     return {label: values.pop()} if len(values) == 1 else None
+
+
+def _pins_together(gang: Gang, pods: PodSet) -> list[Pin]:
+    """Returns the pins of a set and of those that it shares a domain with."""
+    names = {it.name for it in gang.pod_sets if pods.group and it.group == pods.group} | {pods.name}
+    return [pin for pin in gang.pins if pin.pod_set in names]
 
 
 def grown(gang: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], now_s: float) -> Gang:

@@ -203,12 +203,16 @@ def _standings(
     found: dict[tuple[int, int], TournamentStanding] = {}
     for entry in entries:
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
-        path = [node for node in (entry.node, *entry.node.ancestors()) if node.parent is not None]
-        used = [node.guarantee_used() if by_guarantee else 0.0 for node in path]
+        path = list(_below_root(entry.node))
+        used = [node.guarantee_used() for node in path] if by_guarantee else [0.0] * len(path)
         charge(entry.node, entry.assignment.usage)
         for node, before in zip(path, used, strict=True):
-            share = dominant_resource_share(tree, node)
-            after = node.guarantee_used() if by_guarantee else 0.0
+            share, after = dominant_resource_share(tree, node), node.guarantee_used() if by_guarantee else 0.0
             found[id(entry), id(node)] = TournamentStanding(share, not node.within(cells), (before, after))
         release(entry.node, entry.assignment.usage)
     return found
+
+
+def _below_root(queue: QuotaNode) -> Iterator[QuotaNode]:
+    """Yields a queue and its ancestors but for the root."""
+    yield from (node for node in (queue, *queue.ancestors()) if node.parent is not None)

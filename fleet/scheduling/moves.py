@@ -120,7 +120,7 @@ class RoomByMoving:
     ) -> list[Victim]:
         """Returns the moves of these holders; empty where one finds no place elsewhere, or the workload none then."""
         self._tries += 1
-        if self._tries > MOST_TRIES or not all(map(self._may_move, holders)) or not self._in_budget(holders):
+        if not self._free_to_go(holders):
             return []
         for holder in holders:
             self.ledger.lift(holder)
@@ -128,6 +128,9 @@ class RoomByMoving:
         for holder in reversed(holders):
             self.ledger.put_back(holder)
         return [Victim(it, Reason.MADE_ROOM, places[it.workload.uid]) for it in holders] if places else []
+
+    def _free_to_go(self, holders: Sequence[AdmittedWorkload]) -> bool:
+        return self._tries <= MOST_TRIES and all(map(self._may_move, holders)) and self._in_budget(holders)
 
     def _places(self, in_turn: Iterable[tuple[Workload, Sequence[PodSetAssignment]]]) -> Mapping[str, object]:
         """Returns uid -> a place for each beside those before it; empty where one finds none."""
