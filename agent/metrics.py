@@ -106,8 +106,10 @@ class Metrics(Watcher):
         if gang.state is GangState.ADMITTED and state is not GangState.ADMITTED:
             waited_s = max(0.0, now_s - gang.created_at_s)
             self._once_done.keep(action, lambda: self.wait_s.labels(gang.queue).observe(waited_s))
-        if gang.state is GangState.EVICTING and state is not GangState.EVICTING:
-            self._once_done.keep(action, lambda: self.evictions.labels(gang.queue, gang.reason).inc())
+        starts = gang.state is GangState.EVICTING and state is not GangState.EVICTING
+        if starts or gang.evictions > (before.evictions if before else 0):  # who waits for machines leaves at once
+            reason = gang.eviction.reason if gang.eviction else gang.reason
+            self._once_done.keep(action, lambda: self.evictions.labels(gang.queue, reason).inc())
 
     def ended(self, event: Done | Failed, now_s: float) -> None:
         """Count actions, admissions and evictions, and what launches brought."""

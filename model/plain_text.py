@@ -35,6 +35,11 @@ def _written_out(sign: str) -> str:
     return sign.encode("unicode_escape").decode("ascii")
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun: `1 pod`, `2 pods`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def plain_lines(lines: Iterable[str]) -> str:
     """Returns lines of our making joined by newlines; what others wrote in them cannot add a line."""
     return "\n".join(map(plain, lines))

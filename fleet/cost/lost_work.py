@@ -7,21 +7,14 @@ from fleet.snapshot import Gang, Snapshot
 
 
 def lost_work_s(gang: Gang, now_s: float) -> float:
-    """Returns device seconds since the gang's last checkpoint, as far as its job says when that was.
+    """Returns device seconds since the gang's last checkpoint, as far as its job says when that was; victims go by it.
 
-    A job states the time of its last checkpoint (`muster.dev/last-checkpoint-time`), or how often it makes one
-    (`muster.dev/checkpoint-interval`, counted from its start). Nobody can lose more than the time it has run. A job
-    that says nothing counts as losing nothing: staying silent never protects it.
+    A job that says nothing counts as losing nothing: who makes room is chosen among equals, and there staying silent
+    must protect nobody. Where nobody needs the room (`lost_work_usd`) it counts as losing all since its start.
     """
-    if not gang.admitted_at_s:
+    if not gang.admitted_at_s or (gang.last_checkpoint_s is None and not gang.checkpoint_interval_s):
         return 0.0
-    ran_s = max(0.0, now_s - gang.admitted_at_s)
-    since_s = 0.0
-    if gang.last_checkpoint_s is not None:
-        since_s = max(0.0, now_s - gang.last_checkpoint_s)
-    elif gang.checkpoint_interval_s:
-        since_s = ran_s % gang.checkpoint_interval_s
-    lost_s = min(since_s, ran_s)
+    lost_s = max(0.0, now_s - lost_since_s(gang, now_s))
     return lost_s * devices(gang) if lost_s else 0.0
 
 
@@ -39,12 +32,13 @@ for disruption: in consolidation, in returns to preferred capacity, and in plans
 def lost_since_s(gang: Gang, now_s: float) -> float:
     """Returns from when on work would be lost (epoch s): the last checkpoint, or the start.
 
-    A checkpoint in the future counts as now (skewed clock). With only an interval known, half of it is lost on average.
+    A job states when its last checkpoint was (`muster.dev/last-checkpoint-time`; one in the future counts as now), or
+    how often it makes one (`muster.dev/checkpoint-interval`, counted from its start). None loses more than it has run.
     """
     if gang.last_checkpoint_s is not None:
         return max(gang.admitted_at_s, min(gang.last_checkpoint_s, now_s))
-    if gang.checkpoint_interval_s is not None:
-        return max(gang.admitted_at_s, now_s - gang.checkpoint_interval_s / 2)
+    if gang.checkpoint_interval_s:
+        return now_s - max(0.0, now_s - gang.admitted_at_s) % gang.checkpoint_interval_s
     return gang.admitted_at_s
 
 

@@ -37,6 +37,7 @@ from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders
 from model.index import Index, derived
 from model.kinds import NodePool
+from model.plain_text import counted
 
 AGAIN_S: Final = 300.0
 """What was looked at in vain is looked at again after this long, although nothing seems to have changed (Karpenter)."""
@@ -124,7 +125,7 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
 def _unasked(pool: NodePool) -> Blocked | None:
     """Blocks the machines of fixed pools, and of pools that give back empty machines only."""
     if pool.spec.replicas is not None:
-        return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines")
+        return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {counted(pool.spec.replicas, 'machine')}")
     if pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
         return no_reason(Obstacle.POLICY, f"{pool.name} gives back empty machines only (WhenEmpty)")
     return None

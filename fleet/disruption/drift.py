@@ -20,6 +20,7 @@ from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 from model.kinds import NodePool
+from model.plain_text import counted
 
 Drifted = tuple[NodePool | None, Claim, str]
 """A machine, its pool (None when it was removed), and how it differs from it."""
@@ -152,7 +153,7 @@ def _uneven(context: DisruptionContext, pool: NodePool) -> Blocked | None:
     running = _running(context, pool)
     if running == pool.spec.replicas:
         return None
-    words = f"{pool.name} has {running} machines and keeps {pool.spec.replicas}, that comes first"
+    words = f"{pool.name} has {counted(running, 'machine')} and keeps {pool.spec.replicas}, that comes first"
     return Blocked(Obstacle.FIXED_POOL, words)
 
 

@@ -8,6 +8,7 @@ from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
 from fleet.reasons import Reason, some_of
 from fleet.snapshot import Claim
 from model.kinds import NodePool
+from model.plain_text import counted
 
 
 class Emptiness:
@@ -40,7 +41,9 @@ class Emptiness:
 
     def _kept(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
         if pool.spec.replicas is not None:
-            return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines, idle or not")
+            return no_reason(
+                Obstacle.FIXED_POOL, f"{pool.name} keeps {counted(pool.spec.replicas, 'machine')}, idle or not"
+            )
         if not context.is_empty(claim):
             return no_reason(Obstacle.OCCUPIED, _occupants(context, claim))
         quiet_s = pool.spec.disruption.consolidate_after

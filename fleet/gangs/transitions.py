@@ -10,6 +10,7 @@ from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Eviction, Gang, GangState, Job
 from model.kinds.base import format_duration
+from model.plain_text import counted
 
 
 def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float, *, room_for: str = "") -> Gang:
@@ -100,7 +101,7 @@ def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
     """Returns the state of a gang that was given this plan, with the reason and the sentence for it."""
     if plan.ready:
         machines = len({assignment.slot.name for assignment in plan.assignments})
-        return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
+        return GangState.ADMITTED, Reason.ADMITTED, f"placed on {counted(machines, 'machine')}"
     parts = [
         f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
         for count, offer in ((purchase.count, purchase.offering.offer) for purchase in plan.purchases)
@@ -109,7 +110,7 @@ def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
         parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
     if not parts:
         awaited = len({assignment.slot.claim for assignment in plan.assignments if not assignment.slot.node})
-        message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
+        message = f"waits for {counted(awaited, 'machine')} on the way"
         return GangState.RESERVED, Reason.BUYING, message
     if plan.purchases:
         return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"

@@ -15,6 +15,7 @@ from fleet.snapshot import (
     Reach,
     Snapshot,
 )
+from model.plain_text import counted
 
 SHORTAGE_S: Mapping[LaunchError, float] = {
     LaunchError.SHORTAGE: 180.0,
@@ -84,7 +85,7 @@ _ASK_AGAIN = frozenset({LaunchError.THROTTLED, LaunchError.UNKNOWN})
 def _why(outcome: LaunchOutcome, lot: Sequence[Claim]) -> str:
     failures: Sequence[LaunchFailure] = outcome.failures
     reasons = ", ".join(sorted({_told(failure) for failure in failures})) or "fewer machines than asked"
-    return f"{len(outcome.instances)} of {len(lot)} machines of {lot[0].capacity_pool}: {reasons}"
+    return f"{len(outcome.instances)} of {counted(len(lot), 'machine')} of {lot[0].capacity_pool}: {reasons}"
 
 
 def _told(failure: LaunchFailure) -> str:

@@ -29,6 +29,7 @@ from fleet.placement.pod_score import PodScore, pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
+from model.plain_text import counted
 from model.quantity import CPU
 
 
@@ -382,10 +383,12 @@ class _ZoneAttempt:
         return chosen
 
     def _may_not_buy(self, need: Need, missing: int) -> Refusal:
-        message = f"{missing} pods of {need.pod_set.name} have no room on existing machines"
+        pods, one = f"{counted(missing, 'pod')} of {need.pod_set.name}", missing == 1
+        has, asks = ("has", "asks") if one else ("have", "ask")
+        message = f"{pods} {has} no room on existing machines"
         if not need.charged:
             message = (
-                f"{missing} pods of {need.pod_set.name} have no room, and ask nothing that their queue's quota counts: "
+                f"{pods} {has} no room, and {asks} nothing that their queue's quota counts: "
                 "such pods may use machines that run, but none is bought for them"
             )
         return Refusal(Reason.NO_OFFER, message)

@@ -15,6 +15,7 @@ from fleet.plan.consequences import GangImpact, HourlyBill
 from fleet.plan.exposure import Exposure
 from model.fleet import Fleet
 from model.kinds.policy import DailyRails, GuardRails
+from model.plain_text import counted
 
 DAY_S: Final = 24 * 3600.0
 MOST_TALLIES: Final = 32
@@ -188,7 +189,7 @@ def _nodes_replaced(revision: GuardedRevision, seen: Foreseen) -> str:
     if most is None or replaced <= most:
         return ""
     allowed = f"guardRails.maxNodesReplaced allows {most:.0f}"
-    return f"it replaces {replaced} machines, {allowed}; {_meant(f'maxNodesReplaced: {replaced}', revision)}"
+    return f"it replaces {counted(replaced, 'machine')}, {allowed}; {_meant(f'maxNodesReplaced: {replaced}', revision)}"
 
 
 def _restless(seen: Foreseen) -> str:
@@ -248,7 +249,7 @@ class _CountedRail:
 
     def _does(self, number: float) -> str:
         verb, what = self.does
-        return f"{verb} {self._written(number)} {what}"
+        return f"{verb} {self._written(number)} {what.removesuffix('s') if number == 1 and not self.money else what}"
 
     def _written(self, number: float) -> str:
         return f"{number:.2f}" if self.money else f"{number:.0f}"
@@ -272,7 +273,7 @@ class _PercentRail:
         if mine > _part(own.nodes, percent):
             allowed = f"guardRails.{self.name} allows {percent:.0f} % ({_part(own.nodes, percent)})"
             line = f"{self.name}: {_least_percent(own.nodes, mine)}"
-            yield f"it removes {mine} of {own.nodes} machines, {allowed}; {_meant(line, revision)}"
+            yield f"it removes {mine} of {counted(own.nodes, 'machine')}, {allowed}; {_meant(line, revision)}"
             return
         declared = _declared(rails.per_day, self.name)
         all_day = min(100.0, 2 * percent) if declared is None else declared
@@ -281,7 +282,7 @@ class _PercentRail:
         if mine and together > _part(most, all_day):
             allowed = f"guardRails.perDay.{self.name} allows {all_day:.0f} % ({_part(most, all_day)})"
             line = f"perDay: {{{self.name}: {_least_percent(most, together)}}}"
-            yield f"{_with(day)} removes {together} of {most} machines, {allowed}; {_meant(line, revision)}"
+            yield f"{_with(day)} removes {together} of {counted(most, 'machine')}, {allowed}; {_meant(line, revision)}"
 
 
 def _meant(line: str, revision: GuardedRevision) -> str:

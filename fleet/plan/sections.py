@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import SYMBOLS, PlannedChange, utc
 from fleet.plan.consequences import GangImpact, HourlyBill
+from model.plain_text import counted
 from model.quantity import format_amount
 
 if TYPE_CHECKING:
@@ -191,7 +192,8 @@ def _bill(plan: "Plan") -> Iterator[str]:
     caused_usd_h = then.usd_h - without.usd_h
     yield f"This change: {caused_usd_h:+.2f} USD/h, {caused_usd_h * HOURS_A_MONTH:+,.0f} USD a month."
     if plan.peak and plan.peak.usd_h > max(now.usd_h, then.usd_h):
-        yield f"Highest on the way: {plan.peak.nodes} machines, {plan.peak.usd_h:.2f} USD/h ({plan.peak.when})."
+        machines = counted(plan.peak.nodes, "machine")
+        yield f"Highest on the way: {machines}, {plan.peak.usd_h:.2f} USD/h ({plan.peak.when})."
     if plan.purchase:
         yield _purchase(plan.purchase)
 

@@ -34,6 +34,7 @@ from fleet.actions import (
     Withdrawal,
 )
 from fleet.cost.allocation import IDLE
+from fleet.gangs import transitions
 from fleet.nodeclaims.launch import launch_request
 from fleet.reasons import Reason
 from fleet.snapshot import (
@@ -466,6 +467,10 @@ def test_metrics_count_what_is_done() -> None:
         for ended in (Failed(action, "Conflict"), Done(action)):  # a second try is not another eviction
             metrics.acting(action, mirror(), at_s)
             metrics.ended(ended, at_s)
+    waiting = GANG.moved(GangState.RESERVED, Reason.BUYING, "", NOW)
+    left = SaveGang(transitions.evicted(waiting, None, Reason.RECLAIMED, "before it started", NOW))
+    metrics.acting(left, mirror(), NOW)
+    metrics.ended(Done(left), NOW)
     text = metrics.exposition().decode()
     for line in (
         'muster_machines_bought_total{node_pool="h100"} 1.0',
@@ -475,6 +480,7 @@ def test_metrics_count_what_is_done() -> None:
         'muster_decider_failures_total{decider="scheduling",kind="gang"} 1.0',
         'muster_admission_wait_seconds_sum{queue="q"} 60.0',
         'muster_evictions_total{queue="q",reason="InClusterQueue"} 1.0',
+        'muster_evictions_total{queue="q",reason="InCohortReclamation"} 1.0',
     ):
         assert line in text, line
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cost.allocation import IDLE, Bill, allocate, share_of
-from fleet.cost.lost_work import lost_since_s, lost_work_usd
+from fleet.cost.lost_work import devices, lost_since_s, lost_work_s, lost_work_usd
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import PodSet
 from model import labels
@@ -157,7 +157,7 @@ STARTED = NOW - 5 * HOUR
         pytest.param(None, None, STARTED, id="nothing known: all of it"),
         pytest.param(NOW - HOUR, None, NOW - HOUR, id="since the checkpoint"),
         pytest.param(NOW - HOUR, 60.0, NOW - HOUR, id="what is known beats what is promised"),
-        pytest.param(None, 2 * HOUR, NOW - HOUR, id="half an interval"),
+        pytest.param(None, 2 * HOUR, NOW - HOUR, id="two whole intervals of its five hours"),
         pytest.param(None, 99 * HOUR, STARTED, id="no more than it has run"),
         pytest.param(STARTED - HOUR, None, STARTED, id="a checkpoint of an earlier run"),
         pytest.param(NOW + HOUR, None, NOW, id="a clock that runs ahead"),
@@ -166,6 +166,8 @@ STARTED = NOW - 5 * HOUR
 def test_since_when_work_is_lost(checkpoint_s: float | None, interval_s: float | None, since_s: float) -> None:
     it = gang("g", admitted_at_s=STARTED, last_checkpoint_s=checkpoint_s, checkpoint_interval_s=interval_s)
     assert lost_since_s(it, NOW) == since_s
+    said = checkpoint_s is not None or interval_s is not None
+    assert lost_work_s(it, NOW) == ((NOW - since_s) * devices(it) if said else 0.0), "whose silence protects nobody"
 
 
 def test_lost_work_is_the_price_of_all_its_machines() -> None:

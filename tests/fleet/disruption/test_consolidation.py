@@ -123,10 +123,16 @@ def small_on_large(**pool: Any) -> World:
             {}, of_gang(admitted_at_s=NOW - 9 * 3600, last_checkpoint_s=NOW - 60), True, id="a checkpoint saves it"
         ),
         pytest.param(
-            {}, of_gang(admitted_at_s=NOW - 9e5, checkpoint_interval_s=6.8 * 3600), True, id="half an interval is lost"
+            {},
+            of_gang(admitted_at_s=NOW - 10.5 * 6.8 * 3600, checkpoint_interval_s=6.8 * 3600),
+            True,
+            id="half an interval is lost",
         ),
         pytest.param(
-            {}, of_gang(admitted_at_s=NOW - 9e5, checkpoint_interval_s=7 * 3600), False, id="half a longer interval"
+            {},
+            of_gang(admitted_at_s=NOW - 10.5 * 7 * 3600, checkpoint_interval_s=7 * 3600),
+            False,
+            id="half a longer interval",
         ),
     ],
 )

@@ -69,7 +69,7 @@ ROWS: list[Row] = [
     ("pool removed", gone_pool, {"m0": 0}, GOES, NOTHING, "no longer declared"),
     ("spared and drifted", lambda: spared(busy(**CHANGED)), {}, WAITS, Obstacle.PODS, "changed; its node says"),
     ("fixed, drifted", lambda: fixed(2), {"m0": 1, "m1": 1}, GOES, NOTHING, "1 machine bought first"),
-    ("fixed, one missing", lambda: fixed(1), {}, WAITS, Obstacle.FIXED_POOL, "has 1 machines and keeps 2"),
+    ("fixed, one missing", lambda: fixed(1), {}, WAITS, Obstacle.FIXED_POOL, "has 1 machine and keeps 2"),
     ("fixed, drifted, no budget", lambda: fixed(2, disruption={"budgets": [{"nodes": 0}]}), {}, WAITS, Obstacle.BUDGET,
      "Drifted"),
     ("fixed, sold out", lambda: sold_out(fixed(2)), {}, WAITS, Obstacle.NO_PLACE, "no machine can be bought"),

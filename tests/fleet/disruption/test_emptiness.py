@@ -37,7 +37,7 @@ ROWS: list[Row] = [
     ("no budget", lambda: world_of(disruption={"budgets": [{"nodes": 0}]}), {}, WAITS, Obstacle.BUDGET,
      "the budgets of h100 let no more machines go as Empty now"),
     ("occupied", busy, {}, KEEPS, Obstacle.OCCUPIED, "ns/g on it"),
-    ("fixed pool", lambda: world_of(replicas=1), {}, KEEPS, Obstacle.FIXED_POOL, "keeps 1 machines"),
+    ("fixed pool", lambda: world_of(replicas=1), {}, KEEPS, Obstacle.FIXED_POOL, "keeps 1 machine"),
     ("no pool any more", gone_pool, {}, KEEPS, Obstacle.NO_POOL, "not declared"),
     ("spared and idle", lambda: spared(world_of()), {}, WAITS, Obstacle.PODS, "its node says do-not-disrupt"),
 ]  # fmt: skip

@@ -82,7 +82,7 @@ def test_the_queue_says_how_long_and_how_often() -> None:
     misses_its_time(world, 120)
     found = world.gang("g")
     assert (found.state, found.reason, found.active, found.timeouts) == (GangState.PENDING, "Deactivated", False, 0)
-    assert "(RequeuingLimitExceeded: 0 of 1 pods were ready after 2m, for the 2. time)" in found.message
+    assert "(RequeuingLimitExceeded: 0 of 1 pod was ready after 2m, for the 2. time)" in found.message
 
 
 def test_a_preemption_is_no_time_out() -> None:

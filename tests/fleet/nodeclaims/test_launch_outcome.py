@@ -159,4 +159,4 @@ def test_what_only_a_person_can_mend_is_told_in_the_clouds_words(error: LaunchEr
     outcome = LaunchOutcome((), (LaunchFailure(error, "PG.Unknown", "The Placement Group 'x' is unknown."),))
     disruption = saved(settle(outcome, lot_of(world), world.snapshot()))["c00"].disruption
     assert disruption is not None
-    assert disruption.message == f"0 of 1 machines of {P5.name}:on-demand:{A}: {told}"
+    assert disruption.message == f"0 of 1 machine of {P5.name}:on-demand:{A}: {told}"

@@ -95,7 +95,7 @@ def test_pods_that_keep_apart_by_zone_get_a_zone_each() -> None:
 
 def test_the_refusal_counts_the_nodes_by_reason() -> None:
     refusal = standing_rig(("m0", A)).refusal(pods(apart()))
-    assert "1 pods of main have no place: 0/1 nodes are available" in refusal.message
+    assert "1 pod of main has no place: 0/1 nodes are available" in refusal.message
     assert "1 didn't match pod anti-affinity rules" in refusal.message
 
 

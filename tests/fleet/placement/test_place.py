@@ -412,7 +412,7 @@ def test_a_rack_that_a_pool_promises_is_bought() -> None:
             id="not selected",
         ),
         pytest.param(
-            {"zones": ["us-east-1c"]}, pod_set(), "1 pods of main have no room on existing machines", id="nowhere"
+            {"zones": ["us-east-1c"]}, pod_set(), "1 pod of main has no room on existing machines", id="nowhere"
         ),
     ],
 )

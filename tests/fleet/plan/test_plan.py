@@ -186,7 +186,7 @@ def test_a_drained_queue_stops_its_gangs() -> None:
     why = "queue 'q' is stopped (HoldAndDrain)"
     assert [(hit.name, hit.reason) for hit in it.gangs] == [("ns/g0", f"{why}; then it waits: QueueStopped: {why}")]
     assert verbs(it) == {"m0": "delete"}
-    refusal = "it removes 1 machines, guardRails.maxNodesRemoved allows 0"
+    refusal = "it removes 1 machine, guardRails.maxNodesRemoved allows 0"
     assert it.refusals == (refusal + meant("maxNodesRemoved: 1"),)
 
 
