@@ -37,7 +37,12 @@ def _written_out(sign: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Returns a number with its noun: `1 pod`, `2 pods`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {number_of(number, noun, noun + 's')}"
+
+
+def number_of(number: float, one: str, several: str) -> str:
+    """Returns the word for that many: `is` or `are`."""
+    return one if number == 1 else several
 
 
 def plain_lines(lines: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
 from fleet.snapshot.seats import pods_of, strays_of
 from model.fleet import Fleet
-from model.plain_text import counted, plain
+from model.plain_text import counted, number_of, plain
 
 T = TypeVar("T")
 LABEL_VALUE_MAX = 63
@@ -250,11 +250,11 @@ def _readiness(case: _GangStep) -> Iterator[Action]:
     whole = ready >= wanted and not under_way(case.snapshot, gang)
     since_s = gang.replacing_since_s if strays_of(case.snapshot, gang) else 0.0
     if whole and not gang.pods_ready:
-        message = f"all {wanted} pods are ready" if wanted != 1 else "its pod is ready"
+        message = number_of(wanted, "its pod is ready", f"all {wanted} pods are ready")
         facts = {"pods_ready": True, "not_ready_since_s": 0.0, "replacing_since_s": since_s}
         yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, now, **facts))
     elif ready < wanted and gang.pods_ready:
-        message = f"{ready} of {counted(wanted, 'pod')} {'are' if wanted != 1 else 'is'} ready"
+        message = f"{ready} of {counted(wanted, 'pod')} {number_of(wanted, 'is', 'are')} ready"
         yield SaveGang(gang.moved(gang.state, Reason.NOT_READY, message, now, pods_ready=False, not_ready_since_s=now))
     elif whole and gang.replacing_since_s and not since_s:
         yield SaveGang(replace(gang, replacing_since_s=0.0))

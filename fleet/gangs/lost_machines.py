@@ -18,6 +18,7 @@ from fleet.snapshot.lookups import claims_by_node
 from fleet.snapshot.seats import pods_of, seats_of
 from model.fleet import Fleet
 from model.index import Index, derived
+from model.kinds import Taint
 
 NODE_FAILURE_AFTER_S: Final = 60.0
 """A node counts as lost when it has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
@@ -72,18 +73,23 @@ def closed_to(fleet: Fleet, gang: Gang, node: Node, claim: Claim | None) -> str:
         return "is cordoned"
     if not node.taints:
         return ""
-    pool = fleet.node_pools.get(claim.node_pool) if claim is not None else None
-    passing = OWN_KEYS | {taint.key for taint in pool.spec.template.startup_taints} if pool is not None else OWN_KEYS
-    lasting = [taint for taint in node.taints if taint.key not in passing and not is_ephemeral(taint)]
     here = {
         pin.pod_set for pin in gang.pins if pin.node == node.name or (claim is not None and pin.claim == claim.name)
     }
-    for pods in gang.pod_sets:
+    lasting = _lasting(fleet, node, claim)
+    for pods in gang.pod_sets if lasting else ():
         tolerations = (*pods.tolerations, *tolerations_of(fleet, gang.flavors.get(pods.name, ())))
-        for taint in lasting if pods.name in here else ():
-            if not tolerates((taint,), tolerations):
-                return f"is tainted {taint.key}:{taint.effect}"
+        repels = next((it for it in lasting if not tolerates((it,), tolerations)), None)
+        if repels is not None and pods.name in here:
+            return f"is tainted {repels.key}:{repels.effect}"
     return ""
+
+
+def _lasting(fleet: Fleet, node: Node, claim: Claim | None) -> Sequence[Taint]:
+    """Returns the taints of a node that nobody but a person takes away."""
+    pool = fleet.node_pools.get(claim.node_pool) if claim is not None else None
+    starting = {taint.key for taint in pool.spec.template.startup_taints} if pool is not None else set()
+    return [taint for taint in node.taints if taint.key not in OWN_KEYS | starting and not is_ephemeral(taint)]
 
 
 def _driven_off(snapshot: Snapshot, gang: Gang, node: Node) -> bool:

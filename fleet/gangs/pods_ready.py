@@ -14,7 +14,7 @@ from model.fleet import Fleet
 from model.index import derived_each
 from model.kinds import PodsReady
 from model.kinds.base import format_duration
-from model.plain_text import counted
+from model.plain_text import counted, number_of
 
 MOST_DOUBLINGS: Final = 30
 """More could only be of use to pauses that never end."""
@@ -39,7 +39,7 @@ def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) ->
     ready, wanted = ready_pods(snapshot, gang)
     if ready >= wanted:
         return None
-    pods = f"{counted(wanted, 'pod')} {'was' if wanted == 1 else 'were'}"
+    pods = f"{counted(wanted, 'pod')} {number_of(wanted, 'was', 'were')}"
     return late(terms, gang, f"{ready} of {pods} ready after {format_duration(limit_s)}")
 
 

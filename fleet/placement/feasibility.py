@@ -9,7 +9,7 @@ from fleet.placement.plan import Need
 from fleet.placement.pod_filter import PORT_TAKEN, PodFilter
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot.affinity import selects, tolerates
-from model.plain_text import counted
+from model.plain_text import counted, number_of
 from model.quantity import Resources
 
 CORDONED = NodeObstacle("", "were unschedulable")
@@ -50,7 +50,7 @@ def no_place(
     """Returns the refusal of pods for which no machine is left: reasons with counts, and those of machines to buy."""
     standing = [slot for slot in state.slots.values() if slot.node]
     reasons = _counted(it.words for slot in standing for it in obstacles(need, rules, slot)[:1])
-    has = "has" if missing == 1 else "have"
+    has = number_of(missing, "has", "have")
     words = f"{counted(missing, 'pod')} of {need.pod_set.name} {has} no place: 0/{len(standing)} nodes are available"
     refused = dict.fromkeys(found.words for site in for_sale if (found := rules.obstacle(site)) is not None)
     more = f"; a machine to buy would not do: {', '.join(refused)}" if refused else ""

@@ -29,7 +29,7 @@ from fleet.placement.pod_score import PodScore, pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
-from model.plain_text import counted
+from model.plain_text import counted, number_of
 from model.quantity import CPU
 
 
@@ -383,8 +383,8 @@ class _ZoneAttempt:
         return chosen
 
     def _may_not_buy(self, need: Need, missing: int) -> Refusal:
-        pods, one = f"{counted(missing, 'pod')} of {need.pod_set.name}", missing == 1
-        has, asks = ("has", "asks") if one else ("have", "ask")
+        pods, has = f"{counted(missing, 'pod')} of {need.pod_set.name}", number_of(missing, "has", "have")
+        asks = number_of(missing, "asks", "ask")
         message = f"{pods} {has} no room on existing machines"
         if not need.charged:
             message = (

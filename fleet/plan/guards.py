@@ -15,7 +15,7 @@ from fleet.plan.consequences import GangImpact, HourlyBill
 from fleet.plan.exposure import Exposure
 from model.fleet import Fleet
 from model.kinds.policy import DailyRails, GuardRails
-from model.plain_text import counted
+from model.plain_text import counted, number_of
 
 DAY_S: Final = 24 * 3600.0
 MOST_TALLIES: Final = 32
@@ -249,7 +249,8 @@ class _CountedRail:
 
     def _does(self, number: float) -> str:
         verb, what = self.does
-        return f"{verb} {self._written(number)} {what.removesuffix('s') if number == 1 and not self.money else what}"
+        one = what if self.money else what.removesuffix("s")
+        return f"{verb} {self._written(number)} {number_of(number, one, what)}"
 
     def _written(self, number: float) -> str:
         return f"{number:.2f}" if self.money else f"{number:.0f}"

@@ -476,7 +476,12 @@ def test_who_nobodys_quota_counts_has_a_place_for_all_pods_or_for_none(count: in
         assert [(it.pod_set, it.count) for it in found.assignments] == [("workers", 1), ("helpers", count)]
     else:
         assert isinstance(found, Refusal)
-        assert found.message.startswith(f"{count - 99} pods of helpers have no room, and ask nothing that")
+        pods = (
+            "1 pod of helpers has no room, and asks"
+            if count == 100
+            else f"{count - 99} pods of helpers have no room, and ask"
+        )
+        assert found.message.startswith(f"{pods} nothing that")
 
 
 def test_daemonsets_are_subtracted_before_a_purchase_is_sized() -> None:
