@@ -179,8 +179,11 @@ def _node(node: Mapping[str, Any]) -> Node:
 def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
     known_words("podgroups", group, "name", "namespace", "queue", "priority", "preemptible", "creation_order",
                 "min_member", "sub_groups", "topology_constraint", "stale_seconds", "staleness_grace_s",
-                "being_deleted", "age_minutes")  # fmt: skip
+                "being_deleted", "age_minutes", "preemption_delay_s")  # fmt: skip
     mine = [pod for pod in case["pods"] if pod["podgroup"] == group["name"]]
+    waited_s = 60 * float(group.get("age_minutes") or 0)
+    waits = any(pod["state"] == "Pending" for pod in mine) and float(group.get("preemption_delay_s") or 0) > waited_s
+    decline_if(waits, "podgroups.preemption_delay_s")
     done = sum(pod["state"] == "Succeeded" for pod in mine)
     roles = _roles(group)
     together = sum(roles.values()) if roles else int(group.get("min_member", 1))
@@ -277,7 +280,6 @@ def _wishes(group: Mapping[str, Any], sub: str) -> dict[str, Any]:
     if not asked:
         return {}
     needed, liked = asked.get("required_level") or "", asked.get("preferred_level") or ""
-    decline_if(needed and liked, "topology_constraint with a required and a preferred level")
     return {"required_topology": needed, "preferred_topology": liked, "group": "whole" if whole and tree else ""}
 
 
