@@ -1,6 +1,7 @@
 """The law of the books: what the agent has written down as spent is what the cloud charges."""
 
 import json
+from math import inf
 from typing import NamedTuple
 
 from agent.simulation.laws.facts import Facts, Law
@@ -12,6 +13,8 @@ LEAST_USD = 0.5
 """Differences below this come from when a listing saw a machine go."""
 REFRESH_S = 3600.0
 """Prices are read that often: what is charged now may be in the books at the price of so long ago."""
+SEEN_S = 90.0
+"""The books are saved once a minute, and looked at every few seconds."""
 BOOKS = "muster-books"
 
 
@@ -30,6 +33,17 @@ class BooksAgree(Law):
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._saved_at_s = 0.0
+        self._silences: list[tuple[float, float]] = []
+        """From when to when no agent could bill: what ends meanwhile is found by none of them."""
+
+    def looked(self) -> None:
+        """Note whether an agent bills."""
+        now_s, able = self._facts.sim.now_s, self._facts.sim.able
+        if self._silences and self._silences[-1][1] == inf:
+            if able:
+                self._silences[-1] = (self._silences[-1][0], now_s)
+        elif not able:
+            self._silences.append((now_s - SEEN_S, inf))
 
     def changed(self, event: StoreEvent) -> None:
         """Note when the books were last saved."""
@@ -52,11 +66,13 @@ class BooksAgree(Law):
         """What a machine had cost when the books were saved."""
         cost_usd, at_s = self._facts.sim.market.cost_usd, entry.launched_at_s
         end_s = min(self._saved_at_s, self._saved_at_s if entry.ended_at_s is None else entry.ended_at_s)
+        found_s = next((begin_s for begin_s, over_s in self._silences if begin_s < end_s <= over_s), end_s)
         usd = least_usd = most_usd = 0.0
         while at_s < end_s:  # period by period, as prices change on the hour
-            until_s = min(end_s, (at_s // REFRESH_S + 1) * REFRESH_S)
+            begun_s, until_s = at_s, min(end_s, (at_s // REFRESH_S + 1) * REFRESH_S)
             now_usd = cost_usd(entry.pool, at_s, until_s)
             late_usd = cost_usd(entry.pool, at_s - REFRESH_S, until_s - REFRESH_S)
             usd, at_s = usd + now_usd, until_s
-            least_usd, most_usd = least_usd + min(now_usd, late_usd), most_usd + max(now_usd, late_usd)
+            least_usd += min(now_usd, late_usd) * max(0.0, min(until_s, found_s) - begun_s) / (until_s - begun_s)
+            most_usd += max(now_usd, late_usd)
         return _Charged(usd, least_usd, most_usd)
