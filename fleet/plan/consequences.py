@@ -1,7 +1,7 @@
 """What a run does to the machines and gangs there are, and how two runs differ: what only one of two fleets causes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -167,7 +167,7 @@ def _what(change: PlannedChange) -> object:
 def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
     bought = _bought(run)
     gone = _told_to_go(run)
-    successors = _successors(run, bought)
+    successors = _successors(run, bought, gone)
     named = {claim.name for claim in successors.values()}
     for name, claim in sorted(run.begin.claims.items()):
         if claim.deleting or claim.disruption:
@@ -191,12 +191,15 @@ def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
             yield _created(claim, after(run.begin, claim.created_at_s))
 
 
-def _successors(run: SimulatedRun, bought: Mapping[str, Claim]) -> dict[str, Claim]:
-    """Returns claim -> the machine that comes in its place and stays; each comes in the place of one."""
+def _successors(run: SimulatedRun, bought: Mapping[str, Claim], gone: Container[str]) -> dict[str, Claim]:
+    """Returns claim -> the machine that comes in its place and stays; each comes in the place of one that goes.
+
+    One that comes where nothing goes in the end, as work has come to the old machine meanwhile, is one more.
+    """
     coming = {**run.begin.claims, **bought}
     found: dict[str, Claim] = {}
     for _, claim in sorted(coming.items()):
-        open_places = (old for old in claim.replaces if old in run.begin.claims and old not in found)
+        open_places = (old for old in claim.replaces if old in run.begin.claims and old in gone and old not in found)
         if claim.name in run.end.claims and (old := next(open_places, None)) is not None:
             found[old] = claim
     return found

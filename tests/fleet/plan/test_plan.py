@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from fleet.actions import OpenClaims
 from fleet.plan import Plan, declared_plan, make_plan, simulated_run
-from fleet.plan.consequences import HourlyBill
+from fleet.plan.consequences import HourlyBill, consequences
 from fleet.plan.render import to_json, to_text
 from fleet.plan.sections import summary
+from fleet.plan.simulated_run import SimulatedRun, TimedAction
 from fleet.snapshot import GangState, NodeDisruption, PodBudget, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
@@ -50,6 +52,16 @@ def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
     assert it.counts() == {"create": 2, "update": 1, "delete": 2}
     assert it.then == it.now
     assert [str(change.when) for change in it.machines] == ["in about 4m", "in about 4m"]
+
+
+def test_what_comes_where_nothing_goes_in_the_end_is_one_machine_more() -> None:
+    """Work came to the old machine meanwhile that may not be disturbed; found by the fuzzer."""
+    world = standing(1, busy=1)
+    begin = world.snapshot()
+    new = replace(world.claims["m0"], name="n0", replaces=("m0",))
+    end = replace(begin, claims={**begin.claims, "n0": new})
+    run = SimulatedRun(begin, end, [TimedAction(NOW, OpenClaims((new,)))])
+    assert [(it.verb, it.address) for it in consequences(fleet(), run).machines] == [("create", "nodeclaim/n0")]
 
 
 @pytest.mark.parametrize(
