@@ -92,6 +92,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ),
     ("NodePoolSpec", "weight"): one(0, 1, 50, 100),
     ("NodePoolSpec", "replicas"): one(0, 1, 2, 3),
+    ("NodePoolSpec", "serves"): one(["Gangs"], ["Gangs", "Pods"], ["Pods"]),
     ("ReservationTerm", "id"): one("cr-0abc", ""),
     ("ReservationTerm", "tags"): one({"team": "x"}, {"team": "*"}),
     ("ReservationTerm", "owner"): one("", "123456789012"),
@@ -222,6 +223,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("QueueSpec", "onNodeFailure"): one("Replace", "Evict"),
     ("QueueSpec", "stopPolicy"): one("None", "Hold", "HoldAndDrain"),
     ("QueueFairSharing", "namespaceWeights"): one({}, {"t": 0}, {"t": 2.0, "u": 0.5}),
+    ("PreemptionPolicy", "moveOthers"): one(True, False),
     ("PreemptionPolicy", "withinQueue"): one("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
     ("PreemptionPolicy", "reclaim"): one("Never", "LowerPriority", "Any"),
     ("PreemptionPolicy", "whileBorrowing"): one("Never", "LowerPriority"),
@@ -232,6 +234,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("PodsReady", "backoffLimit"): one(0, 1, 5),
     ("PriorityClassSpec", "value"): one(-5, 0, 50, 100, 1000),
     ("PriorityClassSpec", "preempts"): one(True, False),
+    ("PriorityClassSpec", "preemptible"): one(True, False),
     # FleetPolicy
     ("FreezeWindow", "schedule"): one("* * * * *", "0 0 1 1 *", "*/20 * * * *"),
     ("FreezeWindow", "duration"): one("1m", "10m", "1h"),
