@@ -218,7 +218,8 @@ class AdmissionCycle:
         """Returns whether an entry has quota and a place once its victims are gone, and notes the place found."""
         if entry.fits_beside:
             return self.nominator.fits_already(entry, [*self.nominator.held, *self.held.values()])
-        if self.ledger.beyond_guarantee(entry.workload, entry.node, entry.assignment.usage):
+        workload = entry.workload
+        if workload.non_preemptible and self.ledger.beyond_guarantee(entry.node, entry.assignment.usage):
             return False
         if self.ledger.placement is NO_PLACEMENT and fits(entry.node, entry.assignment.usage):
             return True  # what fits beside them fits without them: for most heads nobody is lifted

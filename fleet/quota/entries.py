@@ -7,6 +7,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from fleet.quota.ledger import AdmittedWorkload, SecondPassWorkload
 from fleet.quota.preemption import Victim
@@ -99,6 +100,7 @@ def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> lis
 
     In trees with `guarantee_trees` the part of its guarantee that the queue uses comes before priority.
     """
+    trees = rules.guarantee_trees
 
     def key(entry: CycleEntry) -> tuple[object, ...]:
         workload = entry.workload
@@ -107,7 +109,7 @@ def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> lis
             rules.preemptors_first and not workload.nominated,
             -entry.queue.rank,
             entry.assignment.borrow,
-            entry.node.owner.guarantee_used() if entry.node.root.name in rules.guarantee_trees else 0.0,
+            entry.node.owner.guarantee_used() if trees and entry.node.root.name in trees else 0.0,
             -workload.priority if rules.priority_between_queues else 0,
             workload.at_s,
             workload.evicted_at_s,
@@ -203,16 +205,21 @@ def _standings(
     found: dict[tuple[int, int], TournamentStanding] = {}
     for entry in entries:
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
-        path = list(_below_root(entry.node))
-        used = [node.guarantee_used() for node in path] if by_guarantee else [0.0] * len(path)
+        used = _guarantees_used(entry.node) if by_guarantee else {}
         charge(entry.node, entry.assignment.usage)
-        for node, before in zip(path, used, strict=True):
-            share, after = dominant_resource_share(tree, node), node.guarantee_used() if by_guarantee else 0.0
-            found[id(entry), id(node)] = TournamentStanding(share, not node.within(cells), (before, after))
+        after = _guarantees_used(entry.node) if by_guarantee else used
+        for node in (entry.node, *entry.node.ancestors()):
+            if node.parent is not None:
+                share, name = dominant_resource_share(tree, node), id(node)
+                parts = (used[name], after[name]) if by_guarantee else _UNUSED
+                found[id(entry), name] = TournamentStanding(share, not node.within(cells), parts)
         release(entry.node, entry.assignment.usage)
     return found
 
 
-def _below_root(queue: QuotaNode) -> Iterator[QuotaNode]:
-    """Yields a queue and its ancestors but for the root."""
-    yield from (node for node in (queue, *queue.ancestors()) if node.parent is not None)
+_UNUSED: Final = (0.0, 0.0)
+
+
+def _guarantees_used(queue: QuotaNode) -> dict[int, float]:
+    """Returns id of a queue, and of each node above it -> the part of its guarantee that it uses."""
+    return {id(node): node.guarantee_used() for node in (queue, *queue.ancestors())}

@@ -218,10 +218,8 @@ class QuotaLedger:
         owner = queue.owner
         return owner.nominal[cell] - self.kept[owner.name, cell]
 
-    def beyond_guarantee(self, workload: Workload, queue: QuotaNode, usage: Mapping[Cell, int]) -> bool:
-        """Returns whether a workload may take no more than its queue is guaranteed, and would."""
-        if not workload.non_preemptible:
-            return False
+    def beyond_guarantee(self, queue: QuotaNode, usage: Mapping[Cell, int]) -> bool:
+        """Returns whether a non-preemptible workload would take more than its queue is guaranteed."""
         return any(amount > self.guarantee_left(queue, cell) for cell, amount in usage.items())
 
     def move(self, holder: AdmittedWorkload, place: object) -> None:
