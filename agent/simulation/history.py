@@ -47,6 +47,8 @@ class DrawnHistory:
     agents: int = 1
     foresees: bool = True
     """Whether pushes are planned with foresight (see `Tempo`)."""
+    release: str = "1.36"
+    """Minor release of the API server."""
 
     def dump(self) -> dict[str, Any]:
         """The history as JSON."""

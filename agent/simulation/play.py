@@ -17,7 +17,7 @@ from agent.simulation.process import Tempo
 from agent.simulation.seat import Supervisor
 from agent.simulation.world import Simulation
 from agent.simulation.writes import WriteDigest
-from providers.sim.store import ApiError
+from providers.sim.store import RELEASES, ApiError
 
 REST_S = 3600.0
 SHORT_REST_S = 1500.0
@@ -61,6 +61,7 @@ class Player:
             tempo=replace(TEMPO, foresees=history.foresees),
             more=[supervisor, checker],
             agents=history.agents,
+            release=RELEASES[history.release],
         )
         supervisor.seats = self.sim.seats
         self._start_s = self.sim.now_s

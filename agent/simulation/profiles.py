@@ -16,6 +16,7 @@ from agent.simulation.drawing import (
     text_of,
 )
 from agent.simulation.history import DrawnHistory, HistoryEvent
+from providers.sim.store import RELEASES
 
 ACTIVE_S: Final = 1800.0
 FORESEEN: Final = 0.15
@@ -30,7 +31,8 @@ def drawn_history(seed: int, profile: str) -> DrawnHistory:
     events = [HistoryEvent(0.0, "push", args={"text": text_of(docs)}), *_life(rng, docs), *PROFILES[profile](rng)]
     ordered = tuple(sorted(events, key=lambda event: event.at_s))
     agents = 2 if profile == "two-agents" else 1
-    return DrawnHistory(seed, profile, ordered, ACTIVE_S, agents, foresees=rng.random() < FORESEEN)
+    release = Random(f"release:{profile}:{seed}").choice(sorted(RELEASES))
+    return DrawnHistory(seed, profile, ordered, ACTIVE_S, agents, foresees=rng.random() < FORESEEN, release=release)
 
 
 def _at(rng: Random, begin_s: float = 1.0, end_s: float = ACTIVE_S) -> float:

@@ -29,7 +29,7 @@ from providers.sim.direct import ApiFaults, DirectTransport
 from providers.sim.kernel import VirtualDriver
 from providers.sim.machines import MachineTimings
 from providers.sim.shapes import can_be_cut, shapes_of
-from providers.sim.store import Resource, Store, StoreAlreadyExists, StoreNotFound
+from providers.sim.store import LATEST, Release, Resource, Store, StoreAlreadyExists, StoreNotFound
 
 Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
@@ -43,7 +43,7 @@ class Simulation:
     of books and revisions: quicker, and a restart begins anew.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a world is made of
         self,
         *,
         catalog: Catalog | None = None,
@@ -54,6 +54,7 @@ class Simulation:
         publishes: bool = True,
         more: Sequence[Controller] = (),
         agents: int = 1,
+        release: Release = LATEST,
     ) -> None:
         simulator = cloud_simulator(DEFAULT)
         sold = catalog or cloud_provider(DEFAULT).catalog(simulator.region)
@@ -62,7 +63,7 @@ class Simulation:
         self.watchers: Sequence[Watcher] = tuple(watchers)
         self.publishes = publishes
         self.clock = VirtualClock()
-        self.store = Store(self.clock)
+        self.store = Store(self.clock, release=release)
         self.cloud = simulator.in_memory(sold, self.clock, self.cluster_name, timings)
         self.market = self.cloud.market
         self.api_faults, self.api_rules = ApiFaults(), FaultRules()

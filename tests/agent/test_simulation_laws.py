@@ -16,6 +16,7 @@ from agent.simulation.laws.quota import excess
 from agent.simulation.play import play
 from agent.simulation.profiles import drawn_history
 from fleet.snapshot import CapacityPool, LaunchRequest
+from providers.sim.store import RELEASES
 from tests.agent.scenes import P5, A, files, gpu_job, pool, queue, simple, team
 
 # -- the histories ----------------------------------------------------------------------------------------------------
@@ -33,6 +34,7 @@ def test_a_seed_is_the_same_history_whatever_was_drawn_before() -> None:
     alone = drawn_history(5, "calm")
     drawn_history(4, "calm")
     assert drawn_history(5, "calm") == alone
+    assert {drawn_history(seed, "calm").release for seed in range(20)} == set(RELEASES)
 
 
 @pytest.mark.parametrize("seed", range(12))
