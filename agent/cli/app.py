@@ -255,6 +255,22 @@ def explain_node(
     raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
 
 
+@explain.command("pod")
+def explain_pod(
+    name: Annotated[str, typer.Argument(help="Name of a pod, or namespace/name.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: whichever has it.")] = "",
+    fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
+    region: Annotated[str, typer.Option(help="AWS region of the offers; default: of the fleet's zones.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Where a pod that belongs to no gang stands or should, or why no machine is bought for it."""
+    from agent.cli.explain_pod import explain_pod as explained
+
+    name = f"{namespace}/{name}" if namespace else name
+    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
+
+
 @explain.command("pool")
 def explain_pool(
     name: Annotated[str, typer.Argument(help="Name of a node pool.")],

@@ -4,16 +4,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.actions import SaveGang
+from fleet.actions import NominatePods, SaveGang
 from fleet.mig.layouts import gpu_part
 from fleet.quota.build_tree import charged_tree, current_quota_specs
 from fleet.quota.queue_binding import binding_of, class_of
 from fleet.quota.specs import UNLIMITED, FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
 from fleet.scheduling import cycle
-from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Pod, PodSet, PodVerdict, Snapshot
 from model import labels
 from model.fleet import Fleet
+
+
+def verdict_of(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> PodVerdict | None:
+    """Returns what a pass finds now for a waiting pod of no gang; None where it does not look at it."""
+    told = (action for action in cycle.decide(fleet, snapshot) if isinstance(action, NominatePods))
+    return next((it.verdicts.get(pod.uid) for it in told), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""`muster explain pod`: where a pod that belongs to no gang stands or should, or why no machine is bought for it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.cli import exits
+from agent.cli.look import UnknownRegion, look_at
+from agent.cli.tables import age
+from agent.cli.validate import read_folder, region_for
+from fleet.explain.what_if import verdict_of
+from fleet.placement.flavor_nodes import pools_for_pods
+from fleet.snapshot import Pod, Snapshot
+from fleet.snapshot.lookups import claims_by_node
+from model.fleet import Fleet
+from model.loader import InvalidFleet, load
+from model.plain_text import plain_lines
+from model.report import text as problem_text
+from providers.kube.errors import KubeError
+
+
+def explain_pod(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
+    """Print the explanation; the exit code."""
+    try:
+        files = read_folder(folder)
+        fleet = load(files)
+        snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
+        found = [pod for pod in _pods(snapshot) if name in {pod.name, pod.key}]
+        if not found:
+            exits.complain(f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found")
+            return exits.ERROR
+        for pod in found:
+            sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
+    except InvalidFleet as invalid:
+        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
+        return exits.INVALID
+    except (KubeError, UnknownRegion, OSError) as error:
+        exits.complain(error)
+        return exits.ERROR
+    return exits.OK
+
+
+def _pods(snapshot: Snapshot) -> Iterator[Pod]:
+    standing = (*snapshot.node_pods.values(), *snapshot.daemon_pods.values(), *snapshot.gang_pods.values())
+    known = {pod.key: pod for pods in standing for pod in pods}
+    yield from (pod for _, pod in sorted({**known, **snapshot.waiting_pods}.items()))
+
+
+def lines(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+    """The explanation, line by line."""
+    yield f"{pod.key}  ({pod.phase})"
+    if pod.workload:
+        yield f"  it belongs to a gang: muster explain workload {pod.namespace}/{pod.workload}"
+    elif pod.node:
+        claim = claims_by_node(snapshot).get(pod.node)
+        yield f"  stands on: {pod.node}" + (f" ({claim.name})" if claim else ", which was not bought here")
+    elif pod.waits:
+        yield f"  waits:    for {age(snapshot.now_s - pod.waits_since_s)}, kube-scheduler has found no place for it"
+        yield from _waiting(fleet, snapshot, pod)
+
+
+def _waiting(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+    pools = pools_for_pods(fleet)
+    if not pools:
+        yield "  machine:  none is bought: no node pool says `serves: [Pods]`"
+        return
+    yield f"  pools:    {', '.join(pool.name for pool in pools)}"
+    found = verdict_of(fleet, snapshot, pod)
+    if found is None:
+        yield "  machine:  none is looked for: its job is in a queue, or is not known yet"
+    elif found.nominated:
+        standing = found.claim in snapshot.claims or found.node
+        yield f"  machine:  {found.claim or found.node}" + ("" if standing else ", which would be bought now")
+    else:
+        yield f"  machine:  none: {found.reason}: {found.message}"
