@@ -153,7 +153,6 @@ def _machine(fleet: Fleet, number: int, born_s: float, size: ClusterSize) -> tup
         launched_at_s=born_s,
         registered_at_s=born_s,
         ready_at_s=born_s,
-        emptied_at_s=0.0 if trains else born_s,
     )
     return claim, offering
 
@@ -281,7 +280,7 @@ def _container(image: str, requests: dict[str, str]) -> Object:
     }
 
 
-_GANG_REQUESTS = {"cpu": "80", "memory": "900Gi", "nvidia.com/gpu": "4"}
+_GANG_REQUESTS = {"cpu": "94", "memory": "900Gi", "nvidia.com/gpu": "4"}
 _OWNED: Object = {f"f:field-{n}": {".": {}, "f:name": {}, "f:value": {}} for n in range(26)}
 _MANAGED = [
     {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": _OWNED}
@@ -289,7 +288,7 @@ _MANAGED = [
 ]
 _IMAGES = [{"names": [f"registry.test/image-{n}:1"], "sizeBytes": 100_000_000 + n} for n in range(20)]
 _DAEMONS = [(f"daemon-{n}", _container(f"daemon-{n}", {"cpu": "100m", "memory": "200Mi"})) for n in range(4)]
-_SERVICES = [(f"service-{n}", _container(f"service-{n}", {"cpu": "2", "memory": f"{4 + n}Gi"})) for n in range(10)]
+_SERVICES = [(f"service-{n}", _container(f"service-{n}", {"cpu": "9", "memory": f"{4 + n}Gi"})) for n in range(10)]
 _TRAINING = _container("train", _GANG_REQUESTS)
 
 
