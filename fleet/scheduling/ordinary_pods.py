@@ -173,15 +173,16 @@ class OrdinaryPods:
         """Takes places for as many pods of a class as there are any; notes why there is none for the rest.
 
         With `may_buy` and without `buys` nothing is taken where something would have to be bought: pods that are spread
-        would else go to the domains alone that stand.
+        would else go to the domains alone that stand. No machine is cut anew for them.
         """
         capacity = self.backend.planner.capacity
-        allowed, capacity.may_buy = capacity.may_buy, capacity.may_buy and may_buy
+        before = capacity.may_buy, capacity.recuts
+        capacity.may_buy, capacity.recuts = capacity.may_buy and may_buy, []
         try:
             while places.left and places.refusal is None:
                 self._take_most(places, buys=buys)
         finally:
-            capacity.may_buy = allowed
+            capacity.may_buy, capacity.recuts = before
 
     def _take_most(self, places: _Places, *, buys: bool) -> None:
         state, capacity = self.backend.state, self.backend.planner.capacity

@@ -1,0 +1,145 @@
+"""Pods of no gang in a pass: for whom machines are looked for, what is bought, and when the agent stops believing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleet.actions import Action, NominatePods, OpenClaims
+from fleet.fence import told_apart
+from fleet.scheduling.cycle import decide
+from fleet.scheduling.ordinary_pods import BELIEVED_S, NOT_BELIEVED_S
+from fleet.snapshot import Pod, PodSet, PodVerdict
+from fleet.snapshot.constraints import UnsupportedConstraint
+from model import labels
+from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set
+from tests.support.world import World
+
+
+def waiting(name: str, gpu: int = 1, shape: PodSet | None = None, **more: Any) -> Pod:
+    """A pod that kube-scheduler has found no place for, for a minute."""
+    asked = shape or pod_set(gpu=gpu)
+    facts: dict[str, Any] = {"shape": replace(asked, namespace="ns"), "controlled": True, "waits_since_s": NOW - 60}
+    return replace(Pod(f"uid-{name}", "ns", name, "", "Pending", asked.requests), **facts | more)
+
+
+def world_of(*pods: Pod, **pool: Any) -> World:
+    fleet = FleetBuilder().pool(**{"serves": ["Gangs", "Pods"]} | pool).team().queue().build()
+    world = World(fleet)
+    world.pods = {pod.key: pod for pod in pods}
+    return world
+
+
+def run(world: World) -> list[Action]:
+    actions, failed = told_apart(decide(world.fleet, world.snapshot()))
+    assert failed == []
+    return actions
+
+
+def verdicts(world: World) -> dict[str, PodVerdict]:
+    [told] = [action for action in run(world) if isinstance(action, NominatePods)]
+    return dict(told.verdicts)
+
+
+def bought(world: World) -> int:
+    return sum(len(action.claims) for action in run(world) if isinstance(action, OpenClaims))
+
+
+def test_what_is_bought_is_nobodys_and_comes_by_halves() -> None:
+    world = world_of(*(waiting(f"p{n}", gpu=8) for n in range(5)))
+    claims = [claim for action in run(world) if isinstance(action, OpenClaims) for claim in action.claims]
+    assert {claim.gang for claim in claims} == {""}
+    assert sorted(claim.launch.size for claim in claims) == [1, 1, 3, 3, 3]
+    assert len({claim.launch.group for claim in claims}) == 3
+    assert {found.claim for found in verdicts(world).values()} == {claim.name for claim in claims}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"node": "n"}, id="it stands"),
+        pytest.param({"deleting": True}, id="it goes"),
+        pytest.param({"gated": True}, id="it is held"),
+        pytest.param({"workload": "w"}, id="it is of a gang"),
+        pytest.param({"waits_since_s": 0.0}, id="kube-scheduler has not said so"),
+        pytest.param({"owner_job": "uid-unknown"}, id="its job is not known yet"),
+        pytest.param({"owner_job": "uid-g"}, id="its job is in a queue"),
+    ],
+)
+def test_for_whom_no_machine_is_looked_for(change: dict[str, Any]) -> None:
+    world = world_of(waiting("p", **change))
+    world.jobs["uid-g"] = job_of(gang("g"))
+    assert [action for action in run(world) if isinstance(action, NominatePods | OpenClaims)] == []
+
+
+def test_a_pod_of_a_job_without_a_queue_gets_one() -> None:
+    world = world_of(waiting("p", owner_job="uid-g"))
+    world.jobs["uid-g"] = replace(job_of(gang("g")), queue="")
+    assert bought(world) == 1
+
+
+def test_nothing_is_bought_while_more_pods_may_come() -> None:
+    world = world_of(waiting("old"), waiting("new", waits_since_s=NOW - 0.5))
+    world.pod_verdicts = {"uid-old": PodVerdict(reason="NoMatchingOffer")}
+    assert {found.reason for found in verdicts(world).values()} == {"Batching"}
+    world.now_s += 2
+    assert bought(world) == 1
+
+
+def test_as_many_as_the_limit_allows_get_machines() -> None:
+    world = world_of(*(waiting(f"p{n}", gpu=8) for n in range(5)), limits={"nodes": 3})
+    found = verdicts(world)
+    assert sum(it.nominated for it in found.values()) == 3
+    assert {it.reason for it in found.values() if not it.nominated} == {"PoolLimitReached"}
+
+
+def test_room_on_the_way_is_kept_for_them_before_gangs() -> None:
+    world = world_of(waiting("p", gpu=8), limits={"nodes": 1})
+    world.apply(run(world))
+    world.waits(gang("g"))
+    assert [action for action in run(world) if isinstance(action, OpenClaims)] == []
+    assert verdicts_now(world)["uid-p"].claim in world.claims
+
+
+def verdicts_now(world: World) -> dict[str, PodVerdict]:
+    world.apply(action for action in run(world) if isinstance(action, NominatePods))
+    return dict(world.pod_verdicts)
+
+
+def test_what_is_not_supported_is_refused_by_name() -> None:
+    asked = replace(pod_set(gpu=1), unsupported=(UnsupportedConstraint("spec.resourceClaims[0]", "remove it"),))
+    [found] = verdicts(world_of(waiting("p", shape=asked))).values()
+    assert (found.reason, found.message) == (
+        "UnsupportedConstraint",
+        "spec.resourceClaims[0] is not supported: remove it",
+    )
+
+
+def test_kube_scheduler_is_believed_where_it_does_not_bind() -> None:
+    world = world_of(waiting("p"))
+    world.machine("m0")
+    assert verdicts_now(world)["uid-p"].node == "node-m0"
+    world.now_s += BELIEVED_S
+    assert verdicts_now(world)["uid-p"].reason == "NotBound"
+    assert bought(world) == 0
+    world.now_s += NOT_BELIEVED_S
+    assert verdicts_now(world)["uid-p"].node == "node-m0"
+
+
+def test_no_machine_is_cut_anew_for_them() -> None:
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+    builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
+    sharing = {"mig": {"layouts": ["small", "large"]}}
+    world = World(builder.pool(limits={"nodes": 1}, sharing=sharing, serves=["Pods", "Gangs"]).team().queue().build())
+    world.machine("m0")
+    asked = pod_set(requests={**amounts(), labels.MIG_RESOURCE_PREFIX + "3g.40gb": 1})
+    world.pods = {"ns/p": waiting("p", shape=asked)}
+    [found] = verdicts(world).values()
+    assert not found.nominated
+
+
+def test_nothing_is_remembered_once_nobody_waits() -> None:
+    world = world_of(waiting("p"))
+    assert verdicts_now(world)
+    world.pods.clear()
+    assert verdicts_now(world) == {}
