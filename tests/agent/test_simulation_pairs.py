@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from tests.agent.scenes import doc
 from tests.fuzz.field_values import DRAWN, UNDRAWN, VALUES, FieldPath, all_fields, undrawn
-from tests.fuzz.fleet_pairs import base_fleet, loaded, mutated, text_of
+from tests.fuzz.fleet_pairs import base_fleet, loaded, mutated, put, text_of
 from tests.fuzz.plan import EXCUSES, PairTally, pairs
 
 SEEDS = range(20)
@@ -44,7 +45,9 @@ def test_every_field_is_reached(field: FieldPath) -> None:
     reached: Counter[bool] = Counter()
     for number in range(24):
         rng = Random(f"reach:{number}")
-        _, words, _ = mutated(rng, base_fleet(rng), field)
+        docs = base_fleet(rng)
+        put(docs, doc("Topology", "named", levels=["topology.kubernetes.io/zone"]))  # few made-up fleets have any
+        _, words, _ = mutated(rng, docs, field)
         reached[".".join(field.path) in words[0]] += 1
         if reached[True]:
             return
