@@ -212,7 +212,7 @@ def _refs_of(subject: str, snapshot: Snapshot) -> tuple[JobRef, ...]:
         "gang": job.ref if job else None,
         "claim": JobRef(API_VERSION, "NodeClaim", "", name, claim.uid) if claim else None,
         "node": JobRef("v1", "Node", "", name, node.uid) if node else None,
-        "pod": next((it for pod in snapshot.waiting_pods.values() if pod.uid == name for it in [_ref_of(pod)]), None),
+        "pod": next((_ref_of(pod) for pod in snapshot.waiting_pods.values() if pod.uid == name), None),
         "pool": JobRef(API_VERSION, "NodePool", "", name, ""),
         "queue": JobRef(API_VERSION, "Queue", "", name, ""),
     }

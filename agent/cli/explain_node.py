@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 
 from agent.cli import exits
-from agent.cli.look import UnknownRegion, look_at
+from agent.cli.look import answered, look_at
 from agent.cli.tables import age
 from agent.cli.validate import read_folder, region_for
 from fleet.disruption.outcomes import DisruptionVerdict
@@ -15,32 +15,27 @@ from fleet.mig.layouts import layout_name
 from fleet.snapshot import Node, Snapshot
 from model import labels
 from model.fleet import Fleet
-from model.loader import InvalidFleet, load
+from model.loader import load
 from model.plain_text import plain_lines
-from model.report import text as problem_text
-from providers.kube.errors import KubeError
 
 
 def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
-    try:
-        files = read_folder(folder) if folder else {}
-        fleet = load(files) if folder else None
-        snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
-        claim = claim_called(snapshot, name)
-        if claim is None and fleet is not None and (node := snapshot.nodes.get(name)) is not None:
-            sys.stdout.write(plain_lines(unclaimed_lines(fleet, snapshot, node)) + "\n")
-            return exits.OK
-        if claim is None:
-            exits.complain(f"{_unknown(snapshot, name)}")
-            return exits.ERROR
-        sys.stdout.write(plain_lines(lines(node_view(snapshot, claim, fleet), snapshot.now_s)) + "\n")
-    except InvalidFleet as invalid:
-        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
-        return exits.INVALID
-    except (KubeError, UnknownRegion, OSError) as error:
-        exits.complain(error)
+    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
+
+
+def _explained(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:
+    files = read_folder(folder) if folder else {}
+    fleet = load(files) if folder else None
+    snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
+    claim = claim_called(snapshot, name)
+    if claim is None and fleet is not None and (node := snapshot.nodes.get(name)) is not None:
+        sys.stdout.write(plain_lines(unclaimed_lines(fleet, snapshot, node)) + "\n")
+        return exits.OK
+    if claim is None:
+        exits.complain(f"{_unknown(snapshot, name)}")
         return exits.ERROR
+    sys.stdout.write(plain_lines(lines(node_view(snapshot, claim, fleet), snapshot.now_s)) + "\n")
     return exits.OK
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.cli import exits
-from agent.cli.look import UnknownRegion, look_at
+from agent.cli.look import answered, look_at
 from agent.cli.tables import age
 from agent.cli.validate import read_folder, region_for
 from fleet.explain.what_if import verdict_of
@@ -13,30 +13,25 @@ from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.snapshot import Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
 from model.fleet import Fleet
-from model.loader import InvalidFleet, load
+from model.loader import load
 from model.plain_text import plain_lines
-from model.report import text as problem_text
-from providers.kube.errors import KubeError
 
 
 def explain_pod(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
-    try:
-        files = read_folder(folder)
-        fleet = load(files)
-        snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
-        found = [pod for pod in _pods(snapshot) if name in {pod.name, pod.key}]
-        if not found:
-            exits.complain(f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found")
-            return exits.ERROR
-        for pod in found:
-            sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
-    except InvalidFleet as invalid:
-        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
-        return exits.INVALID
-    except (KubeError, UnknownRegion, OSError) as error:
-        exits.complain(error)
+    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
+
+
+def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
+    files = read_folder(folder)
+    fleet = load(files)
+    snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
+    found = [pod for pod in _pods(snapshot) if name in {pod.name, pod.key}]
+    if not found:
+        exits.complain(f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found")
         return exits.ERROR
+    for pod in found:
+        sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
     return exits.OK
 
 
@@ -57,6 +52,8 @@ def lines(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> Iterator[str]:
     elif pod.waits:
         yield f"  waits:    for {age(snapshot.now_s - pod.waits_since_s)}, kube-scheduler has found no place for it"
         yield from _waiting(fleet, snapshot, pod)
+    else:
+        yield "  kube-scheduler has not said yet that it finds no place for it, or something holds it"
 
 
 def _waiting(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> Iterator[str]:

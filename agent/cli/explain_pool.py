@@ -5,36 +5,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.cli import exits
-from agent.cli.look import Look, UnknownRegion, look_at, price_words
+from agent.cli.look import Look, answered, look_at, price_words
 from agent.cli.tables import age
 from agent.cli.validate import read_folder, region_for
 from fleet.disruption.budgets import UNBOUNDED
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
-from model.loader import InvalidFleet, load
+from model.loader import load
 from model.plain_text import plain_lines
 from model.quantity import format_amount
-from model.report import text as problem_text
-from providers.kube.errors import KubeError
 
 
 def explain_pool(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
-    try:
-        files = read_folder(folder)
-        fleet = load(files)
-        if name not in fleet.node_pools:
-            there = did_you_mean(name, fleet.node_pools) or f"declared: {listing(fleet.node_pools)}"
-            exits.complain(f"no node pool {name!r}; {there}")
-            return exits.ERROR
-        look = look_at(kubeconfig, context, region_for(region, files))
-        sys.stdout.write(plain_lines(lines(pool_view(fleet, look.snapshot, name), look)) + "\n")
-    except InvalidFleet as invalid:
-        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
-        return exits.INVALID
-    except (KubeError, UnknownRegion, OSError) as error:
-        exits.complain(error)
+    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
+
+
+def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
+    files = read_folder(folder)
+    fleet = load(files)
+    if name not in fleet.node_pools:
+        there = did_you_mean(name, fleet.node_pools) or f"declared: {listing(fleet.node_pools)}"
+        exits.complain(f"no node pool {name!r}; {there}")
         return exits.ERROR
+    look = look_at(kubeconfig, context, region_for(region, files))
+    sys.stdout.write(plain_lines(lines(pool_view(fleet, look.snapshot, name), look)) + "\n")
     return exits.OK
 
 

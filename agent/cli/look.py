@@ -1,6 +1,7 @@
 """What commands that ask about machines look at: the cluster where there is one, and what is on sale."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,10 +10,25 @@ from agent.cli.tables import age
 from agent.clouds import cloud_provider
 from agent.world import open_cluster, read_world
 from fleet.snapshot import CapacityPool, Catalog, Snapshot
+from model.loader import InvalidFleet
+from model.report import text as problem_text
 from providers.clock import SystemClock
+from providers.kube.errors import KubeError
 from providers.kube.objects import decode_market
 from providers.kube.objects.paths import NODE_POOLS
 from providers.kube.transport import KubeTransport
+
+
+def answered(answer: Callable[[], int]) -> int:
+    """Returns the exit code of what a command answers; what is wrong with the files or the cluster becomes one too."""
+    try:
+        return answer()
+    except InvalidFleet as invalid:
+        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
+        return exits.INVALID
+    except (KubeError, UnknownRegion, OSError) as error:
+        exits.complain(error)
+        return exits.ERROR
 
 
 class UnknownRegion(Exception):

@@ -2,7 +2,7 @@
 
 Of a pool's budgets (Karpenter `GetAllowedDisruptionsByReason`, reference 1.1, 4.7) a percentage rounds up, schedules
 are UTC, the least of those that apply counts; what is malformed allows nothing.
-What PodDisruptionBudgets say of gangs is in `fleet.gangs.holding`.
+What PodDisruptionBudgets say of gangs is in `fleet.gangs.pod_budgets`.
 """
 
 import re

@@ -158,7 +158,7 @@ def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
 def _lost(context: DisruptionContext, gangs: Sequence[Gang], known: dict[str, float]) -> float:
     lost = 0.0
     for gang in gangs:
-        if gang.queue:  # ordinary pods, which are in none and are many, lose nothing
+        if not gang.ordinary:  # which are many, and lose nothing
             if gang.uid not in known:
                 known[gang.uid] = lost_work_usd(gang, context.snapshot)
             lost += known[gang.uid]

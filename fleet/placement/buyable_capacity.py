@@ -66,6 +66,8 @@ class CandidateOfferings:
     """Offerings that pods select and tolerate."""
     too_short: frozenset[str]
     """Capacity blocks that end before the pods would."""
+    not_serving: frozenset[str] = frozenset()
+    """Pools that are bought of for others only (`serves`)."""
     _ranked: dict[tuple[int, bool], RankedOfferings] = field(default_factory=dict)
 
     @classmethod
@@ -81,7 +83,9 @@ class CandidateOfferings:
             seen += len(lasting)
             candidates = (_candidate(need, offering, expected_usd_h) for offering in lasting)
             found.append((pool, tuple(it for it in candidates if it.fits)))
-        return cls(tuple(found), seen, frozenset(too_short))
+        return cls(
+            tuple(found), seen, frozenset(too_short), frozenset(it.name for it in need.pools if not serves(it, need))
+        )
 
     def ranking(self, missing: int, *, whole: bool) -> RankedOfferings:
         """What to try for `missing` pods; `whole`: all of them on one machine."""
@@ -99,7 +103,7 @@ class CandidateOfferings:
             (pool, tuple(it._replace(fits=min(it.fits, most)) for it in candidates if to(it.offering)))
             for pool, candidates in self.pools
         )
-        return CandidateOfferings(pools, self.seen, self.too_short)
+        return CandidateOfferings(pools, self.seen, self.too_short, self.not_serving)
 
     def _rank(self, missing: int, least: int) -> RankedOfferings:
         usable: list[CandidateOffering] = []
@@ -120,7 +124,12 @@ class CandidateOfferings:
 
 def sells(pool: NodePool, need: Need) -> bool:
     """Whether machines of a pool are bought on demand, and for such pods."""
-    return pool.spec.replicas is None and ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
+    return pool.spec.replicas is None and serves(pool, need)
+
+
+def serves(pool: NodePool, need: Need) -> bool:
+    """Whether a pool serves such pods: those of gangs, or ordinary ones."""
+    return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
 
 
 def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
@@ -196,6 +205,8 @@ class PurchaseObstacles:
     """Reservations with fewer machines left than are needed."""
     too_short: set[str] = field(default_factory=set)
     """Capacity blocks that end before the pods would."""
+    not_serving: frozenset[str] = frozenset()
+    """Pools that are bought of for others only."""
     pools_short: list[str] = field(default_factory=list)
     short_until_s: float = 0.0
 
@@ -217,6 +228,9 @@ class PurchaseObstacles:
         ):
             if stood:
                 return Refusal(reason, f"{before} {', '.join(sorted(stood)[:4])}{after}", self.short_until_s)
+        if self.not_serving and not self.seen:
+            pools = ", ".join(sorted(self.not_serving)[:4])
+            return Refusal(Reason.NO_OFFER, f"no machine for {what}: {pools} does not serve gangs (spec.serves)")
         if self.seen:
             return Refusal(
                 Reason.NO_OFFER, f"no machine its pools may buy in {self.zone} holds one pod of {self.pod_set.name}"

@@ -371,6 +371,7 @@ class _ZoneAttempt:
         ranking = candidates.ranking(missing, whole=whole)
         obstacles = PurchaseObstacles(need.pod_set, missing, self.zone, candidates.seen, set(ranking.inflexible))
         obstacles.too_short |= candidates.too_short
+        obstacles.not_serving = candidates.not_serving
         found = [self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.reserved]
         plain = (self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.open)
         ranked = [it for it in (*found, next((it for it in plain if it is not None), None)) if it is not None]

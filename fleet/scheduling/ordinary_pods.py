@@ -31,7 +31,8 @@ from model.quantity import CPU
 BELIEVED_S: Final = 120.0
 """For so long room on a ready node counts for a pod: kube-scheduler binds within seconds what it accepts."""
 NOT_BELIEVED_S: Final = 600.0
-"""After so long such a pod is looked at again."""
+NOT_BELIEVED_MOST_S: Final = 86_400.0
+"""After so long such a pod is looked at again, then after twice as long each time up to this: it may cost a machine."""
 
 
 def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
@@ -163,8 +164,7 @@ class OrdinaryPods:
         before, found = self.snapshot.pod_verdicts, dict[str, PodVerdict]()
         for places in self._waiting:
             for pod, verdict in self._of_class(places):
-                known = before.get(pod.uid)
-                found[pod.uid] = known if known is not None and verdict.same_as(known) else verdict
+                found[pod.uid] = _since(verdict, before.get(pod.uid))
         return found
 
     # -- one class ----------------------------------------------------------------------------------------------------
@@ -215,7 +215,8 @@ class OrdinaryPods:
         """
         now_s, nodes = self.snapshot.now_s, self.snapshot.nodes
         for found in filter(None, (self.snapshot.pod_verdicts.get(pod.uid) for pod in pods.pods)):
-            if found.reason == Reason.NOT_BOUND and now_s < found.since_s + NOT_BELIEVED_S:
+            pause_s = min(NOT_BELIEVED_MOST_S, NOT_BELIEVED_S * 2.0 ** min(found.unbound - 1, 20))
+            if found.reason == Reason.NOT_BOUND and now_s < found.since_s + pause_s:
                 return Refusal(Reason.NOT_BOUND, found.message)
             node = nodes.get(found.node)
             kept = node is None or any(taint.key == FOR_GANGS.key for taint in node.taints)
@@ -256,6 +257,13 @@ def _hardest_first(pods: WaitingPods) -> tuple[object, ...]:
     apart = bool(asked.anti_affinity) or any(each.hard for each in asked.spread)
     gpus = sum(gpu_part(requests).values())
     return not apart, -gpus, -requests.get(CPU, 0), -requests.get("memory", 0), pods.pods[0].key
+
+
+def _since(verdict: PodVerdict, known: PodVerdict | None) -> PodVerdict:
+    """Returns a verdict with its history: what says the same as before keeps its time."""
+    if known is None or verdict.same_as(known):
+        return known or verdict
+    return replace(verdict, unbound=known.unbound + (verdict.reason == Reason.NOT_BOUND))
 
 
 _LASTING: Final = frozenset({Reason.UNSUPPORTED, Reason.NOT_BOUND})

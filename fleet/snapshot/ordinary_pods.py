@@ -26,6 +26,8 @@ class PodVerdict:
     message: str = ""
     since_s: float = 0.0
     """Since when this is so (epoch seconds)."""
+    unbound: int = 0
+    """How often kube-scheduler has not bound it where there seemed to be room."""
 
     @property
     def nominated(self) -> bool:
@@ -34,7 +36,7 @@ class PodVerdict:
 
     def same_as(self, other: "PodVerdict | None") -> bool:
         """Returns whether both say the same, whenever they were found."""
-        return other is not None and replace(self, since_s=0.0) == replace(other, since_s=0.0)
+        return other is not None and replace(self, since_s=other.since_s, unbound=other.unbound) == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +54,13 @@ class WaitingPods:
         return f"pods/{self.pods[0].uid}"
 
 
-def pods_that_wait(index: Index, waiting: Mapping[str, Pod], jobs: Mapping[str, Job]) -> Sequence[Pod]:
+@derived(1, steady=True)
+def pods_that_wait(_index: Index, waiting: Mapping[str, Pod], jobs: Mapping[str, Job]) -> Sequence[Pod]:
     """Returns the waiting pods, by key, that no job in a queue has made; `waiting` has them by key, `jobs` by uid.
 
     The pods of a job that asks to be managed are its gang's affair from the start. A pod whose job is not known yet
     waits until it is.
     """
-    return _pods_that_wait(index, waiting, jobs)
-
-
-@derived(1, steady=True)
-def _pods_that_wait(_index: Index, waiting: Mapping[str, Pod], jobs: Mapping[str, Job]) -> Sequence[Pod]:
     return tuple(pod for _, pod in sorted(waiting.items()) if not pod.owner_job or _unmanaged(jobs, pod.owner_job))
 
 
@@ -78,16 +76,12 @@ def _unmanaged(jobs: Mapping[str, Job], uid: str) -> bool:
     return True
 
 
-def pod_classes(index: Index, pods: Sequence[Pod], others: Sequence[PodAffinityTerm]) -> Sequence[WaitingPods]:
+@derived(2)
+def pod_classes(_index: Index, pods: Sequence[Pod], others: Sequence[PodAffinityTerm]) -> Sequence[WaitingPods]:
     """Returns the pods in classes, in order of their first pod. `others` is the anti-affinity of pods that stand.
 
     Of their labels only those tell pods apart that somebody's constraints look at: controllers number their pods.
     """
-    return _pod_classes(index, pods, others)
-
-
-@derived(2)
-def _pod_classes(_index: Index, pods: Sequence[Pod], others: Sequence[PodAffinityTerm]) -> Sequence[WaitingPods]:
     shapes = [pod.shape for pod in pods if pod.shape is not None]
     looked_at = frozenset(
         requirement.key

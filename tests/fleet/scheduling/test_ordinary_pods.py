@@ -124,6 +124,19 @@ def test_kube_scheduler_is_believed_where_it_does_not_bind() -> None:
     assert bought(world) == 0
     world.now_s += NOT_BELIEVED_S
     assert verdicts_now(world)["uid-p"].node == "node-m0"
+    world.now_s += BELIEVED_S
+    assert verdicts_now(world)["uid-p"].reason == "NotBound"
+    world.now_s += NOT_BELIEVED_S
+    assert verdicts_now(world)["uid-p"].reason == "NotBound", "twice as long now"
+    world.now_s += NOT_BELIEVED_S
+    assert verdicts_now(world)["uid-p"].node == "node-m0"
+
+
+def test_a_gang_whose_pools_serve_pods_alone_is_told_so() -> None:
+    world = world_of(serves=["Pods"])
+    world.waits(gang("g"))
+    world.apply(run(world))
+    assert "h100 does not serve gangs (spec.serves)" in world.gang("g").message
 
 
 def test_no_machine_is_cut_anew_for_them() -> None:
