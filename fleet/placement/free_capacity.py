@@ -78,12 +78,16 @@ class FreeCapacity:
     """Only machines that are kept for the gang."""
     leaving: bool | None = None
     """Only machines that are to leave (True), only others (False), or both (None)."""
+    alone: bool = False
+    """Only machines that are kept for no other gang."""
 
-    def among(
-        self, gang: str = "", *, standing: bool | None = None, kept: bool = False, leaving: bool | None = None
-    ) -> "FreeCapacity":
-        """All that a gang may use: only machines that stand, only others, or both (None); or only those kept for it."""
-        return FreeCapacity(self.state, self.index, gang, standing, kept=kept, leaving=leaving)
+    def among(self, gang: str = "", *, standing: bool | None = None, leaving: bool | None = None) -> "FreeCapacity":
+        """All that a gang may use: only machines that stand, only others, or both (None)."""
+        return FreeCapacity(self.state, self.index, gang, standing, leaving=leaving)
+
+    def kept_for(self, gang: str, *, alone: bool) -> "FreeCapacity":
+        """The machines that stand and are kept for a gang: for it `alone`, or for others too."""
+        return FreeCapacity(self.state, self.index, gang, standing=True, kept=True, alone=alone)
 
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
@@ -114,6 +118,7 @@ class FreeCapacity:
 
     def _sections(self) -> Iterator[Section]:
         owners = [it for it in self.index.owners(self.state, self.gang) if it or not self.kept]
+        owners = [it for it in owners if len(it) == 1] if self.alone else owners
         for standing in (True, False) if self.standing is None else (self.standing,):
             for leaving in (False, True) if self.leaving is None else (self.leaving,):
                 yield from ((standing, leaving, it) for it in owners)

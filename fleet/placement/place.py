@@ -275,15 +275,15 @@ class _ZoneAttempt:
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
         pod_set = need.pod_set
-        kept, *others = (*self._standing(free), free.among(self.gang, standing=False))
+        alone, kept, *others = (*self._standing(free), free.among(self.gang, standing=False))
         if self._held_to_zone(need):
-            kept, *others = (part.within(labels.ZONE, self.zone) for part in (kept, *others))
+            alone, kept, *others = (part.within(labels.ZONE, self.zone) for part in (alone, kept, *others))
         if not self.capacity.recuts and not (self.may_buy and need.charged):
             short = pod_set.count - sum(part.room for part in others)
             if short > 0:  # refused as it would be after all the room there is had been taken
                 return self._may_not_buy(need, short)
         missing = pod_set.count
-        for part in (kept, *others):  # machines on the way only for what the standing ones do not hold
+        for part in (alone, kept, *others):  # machines on the way only for what the standing ones do not hold
             missing -= self._assign(part, pod_set, missing) if missing else 0
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
@@ -291,11 +291,12 @@ class _ZoneAttempt:
     def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, ...]:
         """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
 
+        Of those, what is for it alone comes before what others move to as well, whose place it could take.
         Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
         Machines that are to leave come last: whoever starts there is stopped once more.
         """
-        kept = free.among(self.gang, standing=True, kept=True)
-        return kept, *(free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
+        kept = (free.kept_for(self.gang, alone=alone) for alone in (True, False))
+        return *kept, *(free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE

@@ -75,6 +75,8 @@ LABEL_MAPS = one({}, {"x": "y"}, {"x": "z"}, {"rack": "r1", "x": "y"})
 SOON = one("0s", "30s", "60s", "5m", "20m", "Never")
 SHORT = one("1m", "10m", "1h", "24h")
 
+DEVICES = {"example.com/fpga": "2"}
+"""What overlays promise, and a device plugin keeps."""
 STARTUP_TAINT = "boot"
 """The key of what something on a node takes away once it is ready."""
 PLACED: Mapping[str, Draw] = {
@@ -188,7 +190,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     # NodeOverlay
     ("NodeOverlaySpec", "price"): one("", "0.5", "10", "200"),
     ("NodeOverlaySpec", "priceAdjustment"): one("", "+50%", "-50%", "+10", "-1.5"),
-    ("NodeOverlaySpec", "capacity"): one({}, {"example.com/fpga": "2"}),
+    ("NodeOverlaySpec", "capacity"): one({}, DEVICES),
     ("NodeOverlaySpec", "weight"): one(0, 10),
     # MigLayout, Flavor, Topology
     ("DeviceGroup", "devices"): one("all", [0, 1, 2, 3], [4, 5, 6, 7]),

@@ -32,7 +32,7 @@ from providers.sim.ec2 import account
 from providers.sim.machines import MachineTimings
 from providers.sim.store import Store
 from tests.agent.scenes import CATALOG
-from tests.fuzz.field_values import DRAWN, STARTUP_TAINT, FieldPath
+from tests.fuzz.field_values import DEVICES, DRAWN, STARTUP_TAINT, FieldPath
 from tests.fuzz.fleet_pairs import Docs, base_fleet, loaded, mutated, text_of, work
 from tests.fuzz.odd_snapshots import distorted
 
@@ -194,6 +194,28 @@ class StartupTaints:
         return None
 
 
+class DevicePlugin:
+    """What on a node offers the device that overlays promise: on every machine, whether one promises it or not.
+
+    That a promise is false no plan can know.
+    """
+
+    name = "device-plugin"
+
+    def __init__(self) -> None:
+        self.store: Store
+
+    def step(self, now: float) -> float | None:
+        del now
+        resource = self.store.resource("Node")
+        for node in self.store.list(resource, ""):
+            status = node["status"]
+            if is_true(node, "Ready") and not status["allocatable"].keys() >= DEVICES.keys():
+                offered = {name: {**status[name], **DEVICES} for name in ("allocatable", "capacity")}
+                self.store.update(resource, {**node, "status": {**status, **offered}}, subresource="status")
+        return None
+
+
 class PairWorld:
     """A running world under a made-up fleet, into which one change after the other is pushed."""
 
@@ -201,16 +223,16 @@ class PairWorld:
         self.rng = rng
         self.tally = tally
         self.docs = base_fleet(rng)
-        taints = StartupTaints()
+        taints, devices = StartupTaints(), DevicePlugin()
         self.sim = Simulation(
             catalog=CATALOG,
             timings=MachineTimings(stopping_s=TERMINATION_S - LISTING_S / 2),
             tempo=Tempo(tick_s=15.0, listing_s=LISTING_S, refresh_s=1e9),
             publishes=False,
             watchers=watchers,
-            more=[taints],
+            more=[taints, devices],
         )
-        taints.store = self.sim.store
+        taints.store = devices.store = self.sim.store
         self._launched = count(1)
         self.sim.push({"fleet.yaml": text_of(self.docs)})
         self.advance(1)

@@ -49,6 +49,7 @@ def listed(board: ClusterState, scope: FreeCapacity) -> list[NodeSlot]:
         for slot in board.slots.values()
         if suits(slot)
         and (scope.gang in slot.only_for or not (slot.only_for or scope.kept))
+        and (len(slot.only_for) == 1 or not scope.alone)
         and scope.standing in {None, bool(slot.node)}
     ]
 
@@ -70,7 +71,7 @@ def tightest_domain(slots: list[NodeSlot]) -> list[NodeSlot] | None:
 def scopes(board: ClusterState) -> list[FreeCapacity]:
     view = free_capacity(board, "pool a", PODS.requests, suits)
     wide = [view.among(gang, standing=standing) for gang in GANGS for standing in (None, True, False)]
-    return [*wide, *(replace(scope, kept=True) for scope in wide)]
+    return [*wide, *(replace(scope, kept=True, alone=alone) for scope in wide for alone in (False, True))]
 
 
 @settings(max_examples=150)

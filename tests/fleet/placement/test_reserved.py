@@ -9,6 +9,7 @@ from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason
+from fleet.snapshot import Gang
 from fleet.snapshot.gangs import Eviction
 from fleet.snapshot.lookups import holders
 from tests.support.disruption import standing
@@ -42,10 +43,28 @@ def test_a_gang_moves_to_what_was_bought_for_it_though_it_would_fit_better_elsew
     world.machine("new", replaces=("gone",), gang="uid-g")
     waiting = replace(gang("g", gpu=4), eviction=Eviction(Reason.DRIFTED, "x", NOW - 1))
     world.gangs = {**world.gangs, waiting.uid: waiting}
-    for uid, place in (("uid-g", "new"), ("uid-z", "fuller")):
-        snapshot = world.snapshot()
-        state, capacity = build_cluster_state(snapshot, holders(snapshot)), build_capacity(world.fleet, snapshot)
-        flavors = FleetFlavors(world.fleet, capacity.offerings, state)
-        plan = place_gang(state, capacity, uid, [flavors.need(pods, ("h100",)) for pods in waiting.pod_sets])
-        assert isinstance(plan, PlacementPlan)
-        assert [it.slot.claim for it in plan.assignments] == [place]
+    assert places(world, waiting) == {"new": 1}
+    assert places(world, replace(waiting, uid="uid-z")) == {"fuller": 1}
+
+
+@pytest.mark.parametrize("shared", ["a", "b"])
+def test_what_was_bought_for_it_alone_is_filled_before_what_others_move_to_as_well(shared: str) -> None:
+    """Else it could take the place of the other, for whom a machine more was bought."""
+    world = World(FleetBuilder().pool().team().queue().build())
+    for name in ("a", "b"):
+        world.machine(name, replaces=("gone",), gang="uid-g", also_for=("uid-h",) if name == shared else ())
+    for name, count in (("g", 3), ("h", 1)):
+        waiting = replace(gang(name, count=count, gpu=4), eviction=Eviction(Reason.DRIFTED, "x", NOW - 1))
+        world.gangs = {**world.gangs, waiting.uid: waiting}
+    alone = "b" if shared == "a" else "a"
+    assert places(world, world.gangs["uid-g"]) == {alone: 2, shared: 1}
+
+
+def places(world: World, waiting: Gang) -> dict[str, int]:
+    """Where a gang is placed: claim -> pods."""
+    snapshot = world.snapshot()
+    state, capacity = build_cluster_state(snapshot, holders(snapshot)), build_capacity(world.fleet, snapshot)
+    flavors = FleetFlavors(world.fleet, capacity.offerings, state)
+    plan = place_gang(state, capacity, waiting.uid, [flavors.need(pods, ("h100",)) for pods in waiting.pod_sets])
+    assert isinstance(plan, PlacementPlan)
+    return {it.slot.claim: it.count for it in plan.assignments}
