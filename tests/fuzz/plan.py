@@ -194,13 +194,13 @@ class StartupTaints:
         return None
 
 
-class DevicePlugin:
-    """What on a node offers the device that overlays promise: on every machine, whether one promises it or not.
+class PromisedDevices:
+    """A device plugin for the devices that overlays promise: on every machine, whether one promises it or not.
 
     That a promise is false no plan can know.
     """
 
-    name = "device-plugin"
+    name = "promised-devices"
 
     def __init__(self) -> None:
         self.store: Store
@@ -223,7 +223,7 @@ class PairWorld:
         self.rng = rng
         self.tally = tally
         self.docs = base_fleet(rng)
-        taints, devices = StartupTaints(), DevicePlugin()
+        taints, devices = StartupTaints(), PromisedDevices()
         self.sim = Simulation(
             catalog=CATALOG,
             timings=MachineTimings(stopping_s=TERMINATION_S - LISTING_S / 2),
