@@ -10,6 +10,7 @@ from fleet.actions import (
     Action,
     CloseClaim,
     CloseGang,
+    EvictPod,
     ForgetClaim,
     OpenClaims,
     OpenGang,
@@ -21,17 +22,39 @@ from fleet.actions import (
     StartJob,
     StopJob,
 )
-from fleet.snapshot import Gang, JobRef
+from fleet.snapshot import Gang, JobRef, Pod
 from providers.kube.objects import kind_of
 
 Belief = tuple[MirrorTable[Any], str, Any]
 """(table, key, value that will be there; None = gone)."""
+
+WHOLE_SECOND_S = 1.0
+"""The API server tells instants in whole seconds."""
 
 
 def beliefs(action: Action, mirror: Mirror) -> list[Belief]:
     """Returns what the mirror believes while an action is under way; nothing where only the world shows its effect."""
     believe = _TABLE.get(type(action))
     return believe(action, mirror) if believe else []
+
+
+def believe_ending(action: EvictPod, mirror: Mirror, now_s: float) -> None:
+    """Believes that a pod is ending once its eviction was accepted, until the watch shows it or has been silent for long.
+
+    Not before: an eviction may be refused, and its answer does not say what became of the pod.
+    """
+    pod = mirror.pods.current.get(action.pod.key)
+    if pod is None or pod.uid != action.pod.uid:
+        return
+    ending = pod.told_to_end(now_s, action.force_grace_s)
+
+    def shown(seen: Pod | None) -> bool:
+        if seen is None or seen.uid != ending.uid:
+            return True
+        return seen.deleting and seen.deletion_at_s <= ending.deletion_at_s + WHOLE_SECOND_S
+
+    if ending != pod:
+        mirror.pods.assume(pod.key, ending, now_s, shown)
 
 
 def _gang(gang: Gang, mirror: Mirror) -> list[Belief]:

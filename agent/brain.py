@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from agent.assume import beliefs
+from agent.assume import beliefs, believe_ending
 from agent.backoff import Backoff
 from agent.failures import Failures, SetAside, failure_marks
 from agent.inbox import (
@@ -34,6 +34,7 @@ from agent.workers import Performer
 from fleet.actions import (
     Action,
     Consider,
+    EvictPod,
     LaunchMachines,
     NominatePods,
     PublishLayouts,
@@ -286,6 +287,8 @@ class Brain:
                 table.confirm(key, written[key].version, written[key].value)
         if isinstance(event.action, TerminateMachines):
             self.mirror.give_back(event.action.instance_ids, self._clock.now())
+        elif isinstance(event.action, EvictPod):
+            believe_ending(event.action, self.mirror, self._clock.now())
         elif isinstance(event.action, TagMachine):
             self.mirror.tagged(event.action.instance_id, event.action.tags)
         elif isinstance(event.action, PublishLayouts):

@@ -23,6 +23,8 @@ class _Assumption(Generic[T]):
     version: int | None
     """resourceVersion of the write, once it is through."""
     until_s: float
+    shown: Callable[[T | None], bool] | None = None
+    """Whether a state that the API shows is what was assumed, for writes whose answer has no resourceVersion."""
 
 
 class MirrorTable(Generic[T]):
@@ -54,16 +56,23 @@ class MirrorTable(Generic[T]):
                 self._believe(key, value)
             else:
                 assumption.underneath = value
+                if assumption.shown is not None and assumption.shown(value):
+                    self._end(key)
         self.synced = self.synced or isinstance(batch, Replace)
         self._seen_version = max(self._seen_version, _number(batch.resource_version))
         for key in [key for key, it in self._assumptions.items() if it.version and it.version <= self._seen_version]:
             self._end(key)
 
-    def assume(self, key: str, value: T | None, now_s: float) -> None:
-        """Believe `value` (None = gone) from now on, because an action under way will make it so."""
+    def assume(
+        self, key: str, value: T | None, now_s: float, shown: Callable[[T | None], bool] | None = None
+    ) -> None:
+        """Believe `value` (None = gone) from now on, because an action under way will make it so.
+
+        It ends with the first state observed of which `shown` says so; None: with the resourceVersion of the write.
+        """
         known = self._assumptions.get(key)
         underneath = known.underneath if known else self.current.get(key)
-        self._assumptions[key] = _Assumption(underneath, None, now_s + ASSUMED_AT_MOST_S)
+        self._assumptions[key] = _Assumption(underneath, None, now_s + ASSUMED_AT_MOST_S, shown)
         self._believe(key, value)
 
     def confirm(self, key: str, version: str, value: T | None = None) -> None:

@@ -90,14 +90,10 @@ def _evict_pod(model: ClusterModel, action: EvictPod) -> None:
 
 
 def _told_to_go(model: ClusterModel, pod: Pod, grace_s: float | None) -> None:
-    """A pod that has not started goes at once; others take their grace period, as far as one knows."""
-    longest_s = pod.deletion_grace_s if grace_s is None else grace_s
-    wait_s = 0.0 if pod.gated or not pod.active else min(pod.deletion_grace_s, longest_s)
-    gone_s = model.now_s + wait_s
-    if pod.deleting and pod.deletion_at_s <= gone_s:
-        return
-    model.put_pod(pod.key, replace(pod, deleting=True, deletion_at_s=gone_s))
-    model.ends(pod.key, gone_s)
+    ending = pod.told_to_end(model.now_s, grace_s)
+    if ending != pod:
+        model.put_pod(pod.key, ending)
+        model.ends(pod.key, ending.deletion_at_s)
 
 
 def _open_claims(model: ClusterModel, action: OpenClaims) -> None:

@@ -1,7 +1,7 @@
 """Defines what the cluster shows of machines and of what runs on them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels
@@ -158,6 +158,17 @@ class Pod:
     def key(self) -> str:
         """Returns `namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+    def told_to_end(self, now_s: float, grace_s: float | None = None) -> "Pod":
+        """Returns the pod as a deletion asked for now leaves it, with its own grace period at most (None: with that).
+
+        One that is on no node, or has ended, gets no grace; an earlier end stands (API server: BeforeDelete of pods).
+        """
+        longest_s = self.deletion_grace_s if grace_s is None else min(grace_s, self.deletion_grace_s)
+        ends_s = now_s + (longest_s if self.node and self.active else 0.0)
+        if self.deleting and self.deletion_at_s <= ends_s:
+            return self
+        return replace(self, deleting=True, deletion_at_s=ends_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.assume import beliefs
+from agent.assume import believe_ending, beliefs
 from agent.mirror import UNLISTED_S, Mirror
 from agent.sources import WATCHED
+from agent.tables import ASSUMED_AT_MOST_S
 from fleet.actions import (
     CloseClaim,
     CloseGang,
@@ -320,6 +321,47 @@ def test_nothing_is_believed_of_what_is_not_there() -> None:
     empty = Mirror("c")
     for action in (StartJob(GANG.job, "1", GANG.uid, "w"), ReleasePod(POD, "n", "h"), PatchNode("n", {"a": "b"})):
         assert beliefs(action, empty) == []
+
+
+PLACED = replace(POD, node="n", deletion_grace_s=300.0)
+ENDINGS = {
+    "with its own grace period": (EvictPod(PLACED), PLACED, NOW + 300),
+    "with less": (EvictPod(PLACED, 20), PLACED, NOW + 20),
+    "never with more": (EvictPod(PLACED, 900), PLACED, NOW + 300),
+    "at once where it is on no node": (EvictPod(POD), replace(PLACED, node=""), NOW),
+    "at once where it has ended": (EvictPod(POD), replace(PLACED, phase="Succeeded"), NOW),
+    "sooner than it is ending": (EvictPod(POD, 20), replace(PLACED, deleting=True, deletion_at_s=NOW + 99), NOW + 20),
+    "no later than it is ending": (EvictPod(POD), replace(PLACED, deleting=True, deletion_at_s=NOW + 99), NOW + 99),
+    "another of its name": (EvictPod(POD), replace(PLACED, uid="another"), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_an_evicted_pod_is_believed_to_end_when_the_api_lets_it(name: str) -> None:
+    action, pod, ends_s = ENDINGS[name]
+    mirror = known()
+    mirror.pods.observe(Replace({POD.key: pod}, "1"))
+    believe_ending(action, mirror, NOW)
+    assert mirror.pods.current[POD.key] == replace(pod, deleting=bool(ends_s), deletion_at_s=ends_s)
+
+
+def test_an_evicted_pod_that_goes_on_is_seen_again_after_half_a_minute() -> None:
+    mirror = known()
+    believe_ending(EvictPod(POD), mirror, NOW)
+    older = replace(POD, ready=not POD.ready)
+    mirror.pods.observe(Replace({POD.key: older}, "2"))
+    mirror.expire(NOW + ASSUMED_AT_MOST_S - 0.1)
+    assert mirror.pods.current[POD.key].deleting
+    mirror.expire(NOW + ASSUMED_AT_MOST_S)
+    assert mirror.pods.current[POD.key] == older
+
+
+@pytest.mark.parametrize("shown", [replace(POD, deleting=True, deletion_at_s=NOW + 0.9), replace(POD, uid="next"), None])
+def test_what_the_watch_shows_of_an_evicted_pod_counts_at_once(shown: Pod | None) -> None:
+    mirror = known()
+    believe_ending(EvictPod(POD), mirror, NOW)
+    mirror.pods.observe(Replace({} if shown is None else {POD.key: shown}, "2"))
+    assert mirror.pods.current.get(POD.key) == shown
 
 
 def test_a_patched_node_has_each_taint_once() -> None:

@@ -150,6 +150,27 @@ CASES: dict[str, tuple[list[Step], str | None]] = {
         ],
         "new",
     ),
+    "what the API shows ends it, where one can tell": (
+        [
+            lambda t: t.assume("a", "going", NOW, lambda seen: seen in (None, "gone soon")),
+            lambda t: t.observe(changed(2, "a", "gone soon")),
+        ],
+        "gone soon",
+    ),
+    "what it shows of before does not": (
+        [
+            lambda t: t.assume("a", "going", NOW, lambda seen: seen in (None, "gone soon")),
+            lambda t: t.observe(changed(2, "a", "older")),
+        ],
+        "going",
+    ),
+    "nor does it last for ever": (
+        [
+            lambda t: t.assume("a", "going", NOW, lambda seen: seen is None),
+            lambda t: t.expire(NOW + ASSUMED_AT_MOST_S),
+        ],
+        "first",
+    ),
     "an answer to nothing assumed changes nothing": ([lambda t: t.confirm("a", "5", "answer")], "first"),
 }
 
