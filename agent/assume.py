@@ -39,7 +39,7 @@ def beliefs(action: Action, mirror: Mirror) -> list[Belief]:
 
 
 def believe_ending(action: EvictPod, mirror: Mirror, now_s: float) -> None:
-    """Believes that a pod is ending once its eviction was accepted, until the watch shows it or has been silent for long.
+    """Believes that a pod is ending once its eviction was accepted, until the watch shows it or is silent for long.
 
     Not before: an eviction may be refused, and its answer does not say what became of the pod.
     """

@@ -63,9 +63,7 @@ class MirrorTable(Generic[T]):
         for key in [key for key, it in self._assumptions.items() if it.version and it.version <= self._seen_version]:
             self._end(key)
 
-    def assume(
-        self, key: str, value: T | None, now_s: float, shown: Callable[[T | None], bool] | None = None
-    ) -> None:
+    def assume(self, key: str, value: T | None, now_s: float, shown: Callable[[T | None], bool] | None = None) -> None:
         """Believe `value` (None = gone) from now on, because an action under way will make it so.
 
         It ends with the first state observed of which `shown` says so; None: with the resourceVersion of the write.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.assume import believe_ending, beliefs
+from agent.assume import beliefs, believe_ending
 from agent.mirror import UNLISTED_S, Mirror
 from agent.sources import WATCHED
 from agent.tables import ASSUMED_AT_MOST_S
@@ -356,7 +356,9 @@ def test_an_evicted_pod_that_goes_on_is_seen_again_after_half_a_minute() -> None
     assert mirror.pods.current[POD.key] == older
 
 
-@pytest.mark.parametrize("shown", [replace(POD, deleting=True, deletion_at_s=NOW + 0.9), replace(POD, uid="next"), None])
+@pytest.mark.parametrize(
+    "shown", [replace(POD, deleting=True, deletion_at_s=NOW + 0.9), replace(POD, uid="next"), None]
+)
 def test_what_the_watch_shows_of_an_evicted_pod_counts_at_once(shown: Pod | None) -> None:
     mirror = known()
     believe_ending(EvictPod(POD), mirror, NOW)
