@@ -118,7 +118,7 @@ class MultiNodeProblem:
         return bool(gangs) and all(map(self._places_known, gangs))
 
     def _places_known(self, gang: Gang) -> bool:
-        if not all(self.flavors.declared(given) for given in gang.flavors.values()):
+        if not self.flavors.declared(gang):
             return False
         if any(pods.wishes or pods.required_topology not in _PLANNED for pods in gang.pod_sets):
             return False

@@ -115,8 +115,7 @@ class Prefilter:
         """Returns the room for each pod set; None when a flavor is no longer declared."""
         key = tuple(gang.uid for gang in gangs)
         if key not in self._wanted:
-            declared = all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
-            self._wanted[key] = self._lifted(gangs) if declared else None
+            self._wanted[key] = self._lifted(gangs) if all(map(self.flavors.declared, gangs)) else None
         return self._wanted[key]
 
     def _lifted(self, gangs: Sequence[Gang]) -> list[_PodSetRoom]:

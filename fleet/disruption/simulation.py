@@ -141,10 +141,11 @@ class SchedulingSimulation:
         try:
             lifted: set[str] = set()
             for gang in gangs:
+                pod_sets = {pods.name: pods for pods in gang.pod_sets}
                 for pin in seated(self.snapshot, gang).pins:
                     slot = self._of_claim.get(pin.claim) if pin.claim else self.state.slots.get(pin.node)
-                    if slot is not None:
-                        self.state.place(slot, gang.pod_set(pin.pod_set), -pin.count)
+                    if slot is not None and pin.pod_set in pod_sets:  # else its Workload was edited: it stays closed
+                        self.state.place(slot, pod_sets[pin.pod_set], -pin.count)
                         lifted.add(slot.claim)
             for claim in sorted((lifted & self._closed) | set(claims)):
                 self._close(claim)
@@ -190,7 +191,7 @@ class SchedulingSimulation:
         return plans if bought is None else _with_purchases(plans, bought)
 
     def _place(self, gang: Gang) -> PlacementPlan | Refusal:
-        if not all(self.flavors.declared(given) for given in gang.flavors.values()):
+        if not self.flavors.declared(gang):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
         needs = [self.flavors.need_of(gang, pod_set) for pod_set in gang.pod_sets]
         if self.capacity.closing:

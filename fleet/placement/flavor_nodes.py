@@ -101,9 +101,11 @@ class FleetFlavors:
         """The flavors that have a topology."""
         return {name: nodes for name, nodes in _flavors(self.fleet.index, self.fleet).items() if nodes.levels}
 
-    def declared(self, names: Iterable[str]) -> bool:
-        """Whether all of these flavors are declared."""
-        return all(nodes_of_flavor(self.fleet, name) is not None for name in names)
+    def declared(self, gang: Gang) -> bool:
+        """Whether each of its pod sets has flavors, and all that its pods were admitted with are declared still."""
+        if not gang.ordinary and any(pods.name not in gang.flavors for pods in gang.pod_sets):
+            return False
+        return all(nodes_of_flavor(self.fleet, name) is not None for given in gang.flavors.values() for name in given)
 
     def need(self, pod_set: PodSet, names: Sequence[str], *, charged: bool = True) -> Need:
         """What a pod set needs once it has flavors: machines that belong to all of them. KeyError for unknown ones."""

@@ -201,7 +201,7 @@ def make_plan(
         ),
         warnings=(*declared.warnings, *beyond, *_unsettled(head)),
         purchase=head.tally,
-        tally=tally_of(seen),
+        tally=tally_of(seen, declared.allowed.exposed),
     )
     return _named(plan, before, after)
 

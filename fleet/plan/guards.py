@@ -66,11 +66,13 @@ class RevisionTally:
     nodes: int = 0
     """Machines there were before, the most of several."""
     revisions: int = 1
+    usd_h_exposed: float = 0.0
+    """By how much it raised what limits let be spent."""
 
     @property
     def idle(self) -> bool:
         """Returns whether nothing came of it that a rail of the day counts."""
-        return not (self.nodes_removed or self.nodes_added or self.usd_h_added or self.gangs_evicted)
+        return replace(self, at_s=0.0, nodes=0, revisions=1) == RevisionTally(0.0)
 
     def with_older(self, other: "RevisionTally") -> "RevisionTally":
         """Returns one for both: as late as this one, so that nothing is forgotten too soon."""
@@ -82,16 +84,23 @@ class RevisionTally:
             self.gangs_evicted + other.gangs_evicted,
             max(self.nodes, other.nodes),
             self.revisions + other.revisions,
+            self.usd_h_exposed + other.usd_h_exposed,
         )
 
 
-def tally_of(seen: Foreseen) -> RevisionTally:
-    """Returns the numbers of what a revision causes: a burst that is over within the horizon is added, too."""
+def tally_of(seen: Foreseen, exposed: tuple[Exposure, Exposure] | None = None) -> RevisionTally:
+    """Returns the numbers of what a revision causes: a burst that is over within the horizon is added, too.
+
+    `exposed` is what limits let be spent before it and with it.
+    """
     verbs = [change.verb for change in seen.machines]
     usd_h = max(0.0, round(seen.then.usd_h - seen.without.usd_h, 6), seen.more_usd_h_at_peak)
     stopped = sum(gang.stopped for gang in seen.gangs)
     added = max(verbs.count("create"), seen.more_nodes_at_peak)
-    return RevisionTally(seen.now_s, verbs.count("delete"), added, usd_h, stopped, seen.existing)
+    more_exposed = max(0.0, round(exposed[1].usd_h - exposed[0].usd_h, 6)) if exposed else 0.0
+    return RevisionTally(
+        seen.now_s, verbs.count("delete"), added, usd_h, stopped, seen.existing, usd_h_exposed=more_exposed
+    )
 
 
 def last_day(tallies: Sequence[RevisionTally], now_s: float) -> tuple[RevisionTally, ...]:
@@ -140,9 +149,10 @@ def refusals(revision: GuardedRevision) -> tuple[str, ...]:
     Replacements are not removals, and what would happen without the revision as well is not its doing.
     """
     seen = revision.seen
-    told = [_empty_fleet(revision), *_exposure(revision)]
+    day = last_day(revision.day, seen.now_s) if seen is not None else ()
+    told = [_empty_fleet(revision), *_exposure(revision, day)]
     if seen is not None:
-        own, day = tally_of(seen), last_day(revision.day, seen.now_s)
+        own = tally_of(seen)
         told += [said for rail in _COUNTED for said in rail.broken(revision, seen, own, day)]
         told += [_nodes_replaced(revision, seen), _restless(seen)]
     return tuple(filter(None, told))
@@ -156,7 +166,7 @@ def _empty_fleet(revision: GuardedRevision) -> str:
     return f"it deletes every node pool ({len(before)}); {hint}"
 
 
-def _exposure(revision: GuardedRevision) -> Iterator[str]:
+def _exposure(revision: GuardedRevision, day: Sequence[RevisionTally]) -> Iterator[str]:
     """Yields sentences about what limits let be spent, whatever the queues hold, where the revision raises that."""
     if revision.exposed is None:
         return
@@ -166,10 +176,25 @@ def _exposure(revision: GuardedRevision) -> Iterator[str]:
     if before.usd_h < after.usd_h > most:
         line = _meant(f"maxUsdPerHourExposed: {ceil(after.usd_h)}", revision)
         yield f"its limits let {after.usd_h:.2f} USD/h be spent{told}; {line}"
+    elif before.usd_h < after.usd_h and declared is None and not revision.first:
+        yield from _exposure_of_the_day(revision, after, before.usd_h - sum(it.usd_h_exposed for it in day), day)
     if most < inf and after.unbounded and not before.unbounded:
         names = ", ".join(after.unbounded)
         line = _meant("maxUsdPerHourExposed: Unlimited", revision)
         yield f"nothing bounds what node pools {names} may cost{told}; give them limits or, {line}"
+
+
+def _exposure_of_the_day(
+    revision: GuardedRevision, after: Exposure, a_day_ago_usd_h: float, day: Sequence[RevisionTally]
+) -> Iterator[str]:
+    """Yields a sentence where the revisions of a day together raise unwritten limits by more than two of them may."""
+    more = 2 * max(LEAST_USD_H_EXPOSED, a_day_ago_usd_h)
+    if after.usd_h <= a_day_ago_usd_h + more:
+        return
+    allowed = f"without guardRails.maxUsdPerHourExposed a day may raise it by {more:.2f}, twice what one revision may"
+    before = f"{max(0.0, a_day_ago_usd_h):.2f} before"
+    line = _meant(f"maxUsdPerHourExposed: {ceil(after.usd_h)}", revision)
+    yield f"{_with(day)} lets {after.usd_h:.2f} USD/h be spent by its limits ({before}); {allowed}; {line}"
 
 
 def _exposable(before: Exposure, declared: float | None, *, first: bool) -> tuple[float, str]:

@@ -81,6 +81,8 @@ def _against_moving(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[st
         yield f"{gang.name} is {gang.state}"
     if gang.replacing_since_s:
         yield f"{gang.name} is replacing a machine it has lost"
+    if strange := gang.strange_pins:
+        yield f"{gang.name} has places for pod sets that its Workload does not have: {', '.join(strange)}"
     if subject in snapshot.busy:
         yield f"an action on {gang.name} is under way"
     if subject in snapshot.set_aside:

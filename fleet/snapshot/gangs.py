@@ -1,6 +1,6 @@
 """Defines gangs: what a job asks for, and what has been decided for it so far."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -329,11 +329,13 @@ class Gang:
         return replace(self, ran_before_s=0.0, timeouts=0)
 
     def pod_set(self, name: str) -> PodSet:
-        """Returns the pod set of that name; KeyError when there is none."""
-        for pod_set in self.pod_sets:
-            if pod_set.name == name:
-                return pod_set
-        raise KeyError(name)
+        """Returns the pod set of that name; one without requests where it has none (`strange_pins`)."""
+        return next((pods for pods in self.pod_sets if pods.name == name), PodSet(name, 0, {}))
+
+    @property
+    def strange_pins(self) -> Sequence[str]:
+        """Returns the pod sets that its pins name and that it has not: somebody has edited its Workload."""
+        return sorted({pin.pod_set for pin in self.pins} - {pods.name for pods in self.pod_sets})
 
     def moved(self, state: GangState, reason: str, message: str, now_s: float, **changes: object) -> "Gang":
         """Returns a copy in another state; `since_s` moves only when the state does."""

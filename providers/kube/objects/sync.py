@@ -59,6 +59,7 @@ class _Tally(Wire, frozen=True):
     gangs_evicted: int = 0
     nodes: int = 0
     revisions: int = 1
+    usd_per_hour_exposed: float = 0.0
 
 
 class _FleetSyncStatus(Wire, frozen=True):
@@ -167,6 +168,7 @@ def _tally_object(tally: RevisionTally) -> JsonObject:
         "gangsEvicted": tally.gangs_evicted,
         "nodes": tally.nodes,
         "revisions": tally.revisions,
+        "usdPerHourExposed": tally.usd_h_exposed,
     }
 
 
@@ -180,6 +182,7 @@ def _tally(found: _Tally) -> RevisionTally:
         max(0, found.gangs_evicted),
         max(0, found.nodes),
         max(1, found.revisions),
+        max(0.0, found.usd_per_hour_exposed),
     )
 
 

@@ -417,7 +417,7 @@ def test_gangs_stopped_within_a_day() -> None:
 def test_a_tally_is_what_the_plan_tells() -> None:
     world = standing(4, busy=2, before=fleet(pool={"replicas": 4}))
     drained = plan(world, fleet(pool={"replicas": 6}, queue={"stopPolicy": "HoldAndDrain"})).tally
-    assert drained == RevisionTally(NOW, 0, 2, 196.0, 2, 4)
+    assert drained == RevisionTally(NOW, 0, 2, 196.0, 2, 4, usd_h_exposed=196.0)
     assert plan(world, fleet(pool={"replicas": 1})).tally == RevisionTally(NOW, 3, 0, 0.0, 1, 4)
     assert plan(world, world.fleet).tally == RevisionTally(NOW, nodes=4)
 
@@ -495,6 +495,44 @@ def test_what_limits_let_be_spent(
     make = make_plan if world else declared_plan
     it = make(old, new, World(old).snapshot(), base_revision="aaa", head_revision="bbb")
     assert it.refusals == ((refusal,) if refusal else ())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "day", "refusal"),
+    [
+        (20, [tally(2, usd_h_exposed=490.0), tally(1, usd_h_exposed=490.0)], ""),
+        (
+            20,
+            [tally(2, usd_h_exposed=882.0), tally(1, usd_h_exposed=882.0)],
+            "with the 2 revisions of the last 24 hours it lets 2940.00 USD/h be spent by its limits (196.00 before); "
+            "without guardRails.maxUsdPerHourExposed a day may raise it by 2000.00, twice what one revision may"
+            + meant("maxUsdPerHourExposed: 2940"),
+        ),
+        (20, [tally(30, usd_h_exposed=1764.0)], ""),
+        (40, [tally(1, usd_h_exposed=1960.0)], ""),
+        (
+            41,
+            [tally(1, usd_h_exposed=2100.0)],
+            "with the revision of the last 24 hours it lets 5978.00 USD/h be spent by its limits (1918.00 before); "
+            "without guardRails.maxUsdPerHourExposed a day may raise it by 3836.00, twice what one revision may"
+            + meant("maxUsdPerHourExposed: 5978"),
+        ),
+    ],
+    ids=["twice what one may", "more", "a day ago", "as much twice", "more than that"],
+)
+def test_what_limits_let_be_spent_is_raised_by_so_much_a_day(
+    nodes: int, day: list[RevisionTally], refusal: str
+) -> None:
+    """Five pushes that each double it are as bad as one with three zeros."""
+    rails = {"maxUsdPerHourExposed": None}
+    old, new = (
+        fleet(pool={"limits": {"nodes": most}, "instanceTypes": [P5.name]}, **rails) for most in (nodes, nodes * 3 // 2)
+    )
+    it = plan(World(old), new, day=day)
+    assert it.refusals == ((refusal,) if refusal else ())
+    assert it.tally is not None
+    assert it.tally.usd_h_exposed == 98.0 * (nodes * 3 // 2 - nodes)
+    assert plan(World(old), old, day=day).refusals == (), "who raises nothing is not held to it"
 
 
 def test_the_first_revision_is_bound_only_by_what_it_says() -> None:

@@ -272,6 +272,7 @@ tallies = st.builds(
     gangs_evicted=counts,
     nodes=counts,
     revisions=st.integers(min_value=1, max_value=99),
+    usd_h_exposed=st.floats(min_value=0, max_value=1e6),
 )
 reports = st.builds(
     SyncReport,
