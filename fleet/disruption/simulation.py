@@ -139,19 +139,21 @@ class SchedulingSimulation:
         """Simulates that these machines are gone and these gangs have left their places."""
         mark = self.state.mark()
         try:
-            lifted: set[str] = set()
-            for gang in gangs:
-                pod_sets = {pods.name: pods for pods in gang.pod_sets}
-                for pin in seated(self.snapshot, gang).pins:
-                    slot = self._of_claim.get(pin.claim) if pin.claim else self.state.slots.get(pin.node)
-                    if slot is not None and pin.pod_set in pod_sets:  # else its Workload was edited: it stays closed
-                        self.state.place(slot, pod_sets[pin.pod_set], -pin.count)
-                        lifted.add(slot.claim)
+            lifted = {claim for gang in gangs for claim in self._lift(gang)}
             for claim in sorted((lifted & self._closed) | set(claims)):
                 self._close(claim)
             yield
         finally:
             self.state.undo(mark)
+
+    def _lift(self, gang: Gang) -> Iterator[str]:
+        """Takes the gang off its places; yields the claims of the machines it stood on."""
+        pod_sets = {pods.name: pods for pods in gang.pod_sets}
+        for pin in seated(self.snapshot, gang).pins:
+            slot = self._of_claim.get(pin.claim) if pin.claim else self.state.slots.get(pin.node)
+            if slot is not None and pin.pod_set in pod_sets:  # else its Workload was edited: it stays closed
+                self.state.place(slot, pod_sets[pin.pod_set], -pin.count)
+                yield slot.claim
 
     def _over_quota(self, gangs: Sequence[Gang]) -> Refusal | None:
         """Refuses a gang whose queue has lost quota: it would not come back, and stays where it is until it ends."""

@@ -72,21 +72,17 @@ def immovable(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> str:
 
 def _against_moving(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     """Yields what a gang itself has against being stopped now."""
-    subject = gang_subject(gang.uid)
-    if gang.do_not_disrupt:
-        yield f"{gang.name} says do-not-disrupt"
-    if words := why_non_preemptible(fleet, gang):
-        yield f"{gang.name} is {words}"
-    if gang.state is not GangState.ADMITTED:
-        yield f"{gang.name} is {gang.state}"
-    if gang.replacing_since_s:
-        yield f"{gang.name} is replacing a machine it has lost"
-    if strange := gang.strange_pins:
-        yield f"{gang.name} has places for pod sets that its Workload does not have: {', '.join(strange)}"
-    if subject in snapshot.busy:
-        yield f"an action on {gang.name} is under way"
-    if subject in snapshot.set_aside:
-        yield f"a decision about {gang.name} has failed lately"
+    subject, kept, strange = gang_subject(gang.uid), why_non_preemptible(fleet, gang), gang.strange_pins
+    against = (
+        (gang.do_not_disrupt, f"{gang.name} says do-not-disrupt"),
+        (kept, f"{gang.name} is {kept}"),
+        (gang.state is not GangState.ADMITTED, f"{gang.name} is {gang.state}"),
+        (gang.replacing_since_s, f"{gang.name} is replacing a machine it has lost"),
+        (strange, f"{gang.name} has places for pod sets that its Workload does not have: {', '.join(strange)}"),
+        (subject in snapshot.busy, f"an action on {gang.name} is under way"),
+        (subject in snapshot.set_aside, f"a decision about {gang.name} has failed lately"),
+    )
+    return (words for holds, words in against if holds)
 
 
 def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
