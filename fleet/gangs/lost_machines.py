@@ -18,7 +18,7 @@ from fleet.snapshot.lookups import claims_by_node
 from fleet.snapshot.seats import pods_of, seats_of
 from model.fleet import Fleet
 from model.index import Index, derived
-from model.kinds import Taint
+from model.kinds import NodeTemplate, Taint
 
 NODE_FAILURE_AFTER_S: Final = 60.0
 """A node counts as lost when it has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
@@ -87,8 +87,11 @@ def closed_to(fleet: Fleet, gang: Gang, node: Node, claim: Claim | None) -> str:
 
 def _lasting(fleet: Fleet, node: Node, claim: Claim | None) -> Sequence[Taint]:
     """Returns the taints of a node that nobody but a person takes away."""
-    pool = fleet.node_pools.get(claim.node_pool) if claim is not None else None
-    starting = {taint.key for taint in pool.spec.template.startup_taints} if pool is not None else set()
+    starting: set[str] = set()
+    if claim is not None:
+        pool = fleet.node_pools.get(claim.node_pool)
+        template = pool.spec.template if pool is not None else NodeTemplate()
+        starting = {taint.key for taint in claim.startup_taints_by(template)}
     return [taint for taint in node.taints if taint.key not in OWN_KEYS | starting and not is_ephemeral(taint)]
 
 

@@ -60,6 +60,7 @@ def claim_for(instance: Instance, offering: Offering, now_s: float) -> Claim:
         adopts=instance.id,
         resources=offering.allocatable,
         layout=offering.layout,
+        startup_taints=offering.pool.spec.template.startup_taints,
         instance_id=instance.id,
         launched_at_s=now_s,
     )

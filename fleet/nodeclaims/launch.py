@@ -65,6 +65,7 @@ def write_claims(
                 replaces=replaces,
                 resources=offering.allocatable,
                 layout=offering.layout,
+                startup_taints=offering.pool.spec.template.startup_taints,
             )
         )
     return WrittenClaims(tuple(claims), names)
@@ -123,7 +124,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         pool=first.capacity_pool,
         node_pool=pool.name,
         labels=_own_labels(pool, first, snapshot),
-        taints=(*template.taints, *template.startup_taints, UNREGISTERED),
+        taints=(*template.taints, *first.startup_taints_by(template), UNREGISTERED),
         tags={**template.tags, **own_tags(first, snapshot.cluster)},
         template=template,
         arch=kind.arch,

@@ -102,7 +102,7 @@ def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) ->
     }
     template = pool.spec.template if pool and not _changed(fleet, claim) else NodeTemplate()
     held = {(taint.key, taint.effect) for taint in node.taints}
-    owed_taints = (*template.taints, *template.startup_taints) if template.custom_image else ()
+    owed_taints = (*template.taints, *claim.startup_taints_by(template)) if template.custom_image else ()
     owed_taints = template.taints if claim.adopts else owed_taints
     if pool is not None and "Pods" in pool.spec.serves and starting_gang(snapshot, claim):
         owed_taints = (*owed_taints, FOR_GANGS)
@@ -142,7 +142,7 @@ def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
     if not node.ready:
         return "the node is not ready"
     pool = fleet.node_pools.get(claim.node_pool)
-    startup = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
+    startup = {taint.key for taint in claim.startup_taints_by(pool.spec.template if pool else NodeTemplate())}
     for taint in node.taints:
         if taint.key in startup or is_ephemeral(taint):
             return f"taint {taint.key} is still there"

@@ -211,7 +211,7 @@ class ClusterModel:
             return
         known = self.node_of(machine.id)
         template = self._born.get(name) or self._template(claim.node_pool)
-        passing = {taint.key for taint in template.startup_taints}
+        passing = {taint.key for taint in claim.startup_taints_by(template)}
         if known is not None:
             kept = tuple(taint for taint in known.taints if taint.key not in passing and not is_ephemeral(taint))
             has = {**known.allocatable, **claim.resources}

@@ -6,7 +6,7 @@ from typing import Final
 
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.machines import CapacityPool
-from model.kinds import NEVER
+from model.kinds import NEVER, NodeTemplate, Taint
 from model.quantity import Resources
 
 SAME_INSTANT_S: Final = 1e-3
@@ -83,6 +83,9 @@ class Claim:
     """Allocatable that was planned with; the node is ready only once it has the extended resources among them."""
     layout: str = ""
     """Name of the MIG configuration it has or is getting; empty = MIG off."""
+    startup_taints: tuple[Taint, ...] | None = None
+    """Taints that it starts with and that somebody takes away when it is set up, by its pool as it was then; None where
+    an older agent wrote the claim and did not say."""
     instance_id: str = ""
     node: str = ""
     launched_at_s: float = 0.0
@@ -110,6 +113,13 @@ class Claim:
     def gangs(self) -> frozenset[str]:
         """Returns the uids of all gangs it was bought for: the one whose purchase it is part of, and further ones."""
         return frozenset({self.gang, *self.also_for}) - {""}
+
+    def startup_taints_by(self, template: NodeTemplate) -> tuple[Taint, ...]:
+        """Returns the taints that its node is waited for to lose: for an older claim by its pool's template now.
+
+        Source: Karpenter keeps them in `NodeClaim.spec.startupTaints`.
+        """
+        return template.startup_taints if self.startup_taints is None else self.startup_taints
 
     @property
     def charged_usd_h(self) -> float:

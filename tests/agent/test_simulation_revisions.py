@@ -1,9 +1,9 @@
-"""A restart between acting on a new revision and having written down that it is in force: nothing is undone."""
+"""A new revision: a restart before it is written down undoes nothing, and machines on their way stay what they are."""
 
 import pytest
 
 from agent.simulation import Moment
-from tests.agent.scenes import P5, Nurse, Scene, files, pool, queue, team
+from tests.agent.scenes import P5, Nurse, Scene, files, gpu_job, pool, queue, simple, team
 
 WRITES = 12
 
@@ -31,3 +31,21 @@ def test_machines_bought_for_a_revision_outlive_the_agent_that_has_not_said_so(w
     scene.until(lambda: len(scene.sim.machines()) == 3, 900)
     scene.settle(300)
     assert scene.bought(P5) == 3
+
+
+BOOT = {"key": "boot", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize("state", ["Launched", "Registered"])
+def test_a_machine_waits_for_the_start_up_taints_that_it_was_born_with(state: str) -> None:
+    """Of a pool that has none any more it counted as initialised while they were there."""
+    scene = Scene(simple(template={"startupTaints": [BOOT]}))
+    scene.sim.submit(gpu_job("a"))
+    scene.until(lambda: state in {str(claim.state) for claim in scene.sim.claims().values()}, words=state)
+    scene.sim.push(simple(template={"startupTaints": []}))
+    scene.sim.advance(300)
+    (node,) = scene.sim.objects("Node")
+    assert node["spec"]["taints"] == [BOOT]
+    assert (scene.state("a"), scene.sim.objects("Pod")) == ("QuotaReserved", [])
+    scene.sim.store.update(scene.sim.store.resource("Node"), {**node, "spec": {**node["spec"], "taints": []}})
+    scene.until_running("a", 60)

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Launch, NodeDisruption
-from model.kinds import CapacityType
+from model.kinds import CapacityType, Taint
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, LAUNCH_GROUP, NODE_POOL, ZONE
 from model.plain_text import plain
 from model.quantity import canonical_resources
@@ -31,8 +31,10 @@ from providers.kube.objects.conditions import (
 )
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, TERMINATION_FINALIZER
+from providers.kube.objects.node_patches import taint_object
+from providers.kube.objects.nodes import taint_of
 from providers.kube.objects.pod_sets import amounts_object
-from providers.kube.objects.shapes import JsonObject, Wire, WireCondition, WireMeta, set_fields
+from providers.kube.objects.shapes import JsonObject, Wire, WireCondition, WireMeta, WireTaint, set_fields
 
 KIND: Final = "NodeClaim"
 
@@ -57,6 +59,7 @@ class _ClaimSpec(Wire, frozen=True):
     also_for: list[str] | None = None
     resources: dict[str, str | int] | None = None
     layout: str = ""
+    startup_taints: list[WireTaint] | None = None
     reservation: str = ""
     charged_usd_per_hour: float | None = None
     purpose: str = ""
@@ -129,6 +132,8 @@ def claim_object(claim: Claim) -> JsonObject:
         adopts=claim.adopts,
     )
     spec |= _charged(claim)
+    if claim.startup_taints is not None:  # none at all is told as well: older agents do not tell
+        spec["startupTaints"] = [taint_object(taint) for taint in claim.startup_taints]
     metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
@@ -247,6 +252,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         adopts=spec.adopts,
         resources=canonical_resources(present.resources or {}),
         layout=present.layout,
+        startup_taints=_taints(spec.startup_taints),
         instance_id=status.instance_id or spec.adopts,
         node=status.node,
         launched_at_s=instant_of(status.launched_at or (spec.created_at if spec.adopts else None)),
@@ -276,6 +282,10 @@ def _disruption(found: _Disruption | None) -> NodeDisruption | None:
         return None
     deadline_s = inf if found.deadline is None else instant_of(found.deadline)
     return NodeDisruption(found.reason, found.message, instant_of(found.at), deadline_s)
+
+
+def _taints(found: Sequence[WireTaint] | None) -> tuple[Taint, ...] | None:
+    return None if found is None else tuple(taint_of(it.key, it.value or "", it.effect) for it in found)
 
 
 def _charged(claim: Claim) -> JsonObject:

@@ -43,13 +43,14 @@ def _retainted(taints: list[JsonObject], action: PatchNode) -> list[JsonObject]:
     for held in taints:
         taint = wanted.pop((held["key"], held["effect"]), None)
         if taint is not None:
-            kept.append(held if held.get("value", "") == taint.value else _taint_object(taint))
+            kept.append(held if held.get("value", "") == taint.value else taint_object(taint))
         elif held["key"] not in action.remove_taints:
             kept.append(held)
-    return [*kept, *map(_taint_object, wanted.values())]
+    return [*kept, *map(taint_object, wanted.values())]
 
 
-def _taint_object(taint: Taint) -> JsonObject:
+def taint_object(taint: Taint) -> JsonObject:
+    """A taint as it stands on the wire."""
     return {"key": taint.key, "effect": taint.effect} | set_fields(value=taint.value)
 
 

@@ -150,6 +150,10 @@ def allocatable(**change: int | None) -> Change:
     return apply
 
 
+def born_with(*keys: str) -> Change:
+    return claim(startup_taints=tuple(Taint(key=key, effect="NoSchedule") for key in keys))
+
+
 CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     # launched
     ("waits for its node", LAUNCHED, 10, nothing, []),
@@ -165,6 +169,8 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("still unregistered", REGISTERED, 10, tainted("muster.dev/unregistered"), [PatchNode]),
     ("node not ready", REGISTERED, 10, node(ready=False), []),
     ("start-up taint", REGISTERED, 10, with_startup_taint, []),
+    ("start-up taint its pool has no more", REGISTERED, 10, both(tainted("boot"), born_with("boot")), []),
+    ("start-up taint that came after it", REGISTERED, 10, both(with_startup_taint, born_with()), [SaveClaim]),
     ("ephemeral taint", REGISTERED, 10, tainted("node.kubernetes.io/not-ready"), []),
     ("readiness gate", REGISTERED, 10, tainted("readiness.k8s.io/network"), []),
     ("a taint of its own that stays", REGISTERED, 10, tainted("whatever"), [SaveClaim]),
@@ -386,6 +392,14 @@ def test_a_launch_carries_what_the_pool_says() -> None:
     assert request.template == world.fleet.node_pools["h100"].spec.template
     assert (request.arch, request.accelerator) == ("amd64", "nvidia")
     assert (request.placement_group, request.fabric_interfaces) == ("pg", 32)
+
+
+def test_a_launch_has_the_start_up_taints_that_its_claims_were_written_with() -> None:
+    """Whatever the machine is told at its start, it is waited for to lose."""
+    world = intent(1, world=World(small_fleet(template={"startupTaints": [{"key": "new", "effect": "NoSchedule"}]})))
+    world.claims["c0"] = replace(world.claims["c0"], startup_taints=(Taint(key="old", effect="NoSchedule"),))
+    [it] = launch(world)
+    assert [taint.key for taint in it.request.taints] == ["old", "muster.dev/unregistered"]
 
 
 # -- being cut anew ---------------------------------------------------------------------------------------------------
@@ -629,6 +643,16 @@ def test_what_an_image_of_ones_own_is_not_told_is_written_when_it_joins(
     world.nodes["node-m0"] = replace(world.nodes["node-m0"], labels={"team": "theirs"})
     [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
     assert "team" not in patch.labels
+
+
+def test_an_image_of_ones_own_gets_the_start_up_taints_that_its_claim_was_written_with() -> None:
+    world = bought(LAUNCHED)
+    joined(world)
+    template = {"amis": [{"id": "ami-1"}], "amiFamily": "Custom"}
+    world.fleet = small_fleet(template={**template, "startupTaints": [{"key": "new", "effect": "NoSchedule"}]})
+    born_with("old")(world)
+    (patch,) = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert [taint.key for taint in patch.add_taints] == ["old"]
 
 
 def test_a_node_gets_nothing_of_a_template_that_came_after_it() -> None:

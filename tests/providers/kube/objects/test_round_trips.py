@@ -87,8 +87,8 @@ KNOWN = {
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s room_for",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
-    "adopts resources layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s "
-    "advised_at_s node_ready deleting disruption refused failure list_usd_h",
+    "adopts resources layout startup_taints instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s "
+    "recut_at_s advised_at_s node_ready deleting disruption refused failure list_usd_h",
     DecisionFailure: "error cause",
     WriteRefusal: "reason message",
     Launch: "group lot size",

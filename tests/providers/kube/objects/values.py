@@ -33,7 +33,7 @@ from fleet.snapshot.constraints import (
     TopologySpreadConstraint,
     UnsupportedConstraint,
 )
-from model.kinds import RequirementTerm, Toleration
+from model.kinds import RequirementTerm, Taint, Toleration
 from model.plain_text import plain
 from model.upstream.selectors import LabelSelectorRequirement
 from providers.kube.objects import Finding, PlanSummary, SyncAttempt, SyncProblem, SyncReport
@@ -219,6 +219,15 @@ capacity_pools = st.builds(
     zone=names,
     reservation=names | st.just(""),
 )
+startup_taints = st.none() | st.lists(
+    st.builds(
+        Taint,
+        key=names,
+        value=names | st.just(""),
+        effect=st.sampled_from(("NoSchedule", "PreferNoSchedule", "NoExecute")),
+    ),
+    max_size=2,
+).map(tuple)
 claims = st.builds(
     Claim,
     name=names,
@@ -235,6 +244,7 @@ claims = st.builds(
     also_for=st.lists(names, max_size=3).map(tuple),
     resources=amounts,
     layout=names | st.just(""),
+    startup_taints=startup_taints,
     instance_id=names | st.just(""),
     node=names | st.just(""),
     launched_at_s=maybe_instants,
@@ -257,6 +267,7 @@ claims = st.builds(
     price_usd_h=st.floats(min_value=0, max_value=1e6),
     launch=st.builds(Launch, group=names, lot=st.just(0), size=st.just(1)),
     created_at_s=instants,
+    startup_taints=startup_taints,
     adopts=st.just("i-0a1b"),
     instance_id=st.just("i-0a1b"),
     launched_at_s=instants,
