@@ -84,7 +84,7 @@ def _free_places(fleet: Fleet, snapshot: Snapshot, gang: Gang, released: Iterabl
     """
     free: Counter[tuple[str, str]] = Counter()
     for pin in seats_of(snapshot, gang):
-        if pin.node and _takes_pods(fleet, snapshot, gang, pin):
+        if _takes_pods(fleet, snapshot, gang, pin):
             free[pin.pod_set, pin.node] += pin.count
     free.subtract({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
     node_of_host = nodes_by_host(snapshot, gang)
