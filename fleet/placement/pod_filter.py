@@ -12,7 +12,7 @@ from fleet.placement.neighbours import Neighbours
 from fleet.placement.spread_filter import EvenSpread
 from fleet.placement.volume_filter import volume_checks
 from fleet.snapshot import PodSet
-from fleet.snapshot.constraints import PodAffinityTerm
+from fleet.snapshot.constraints import PodAffinityTerm, selected
 from model.labels import HOSTNAME, NORMALIZED, ZONE
 
 NO_AFFINITY = NodeObstacle("spec.affinity.podAffinity", "didn't match pod affinity rules")
@@ -53,12 +53,19 @@ class PodFilter:
     @property
     def spreads(self) -> bool:
         """Returns whether pods have to be spread evenly over domains larger than a machine."""
-        return any(it.hard and it.topology_key not in _OF_HOST for it in self.pod_set.constraints.spread)
+        return any(key not in _OF_HOST for key in self._evenly_over)
 
     @property
     def spreads_evenly(self) -> bool:
         """Returns whether pods have to be spread evenly over domains of whatever size."""
-        return any(it.hard for it in self.pod_set.constraints.spread)
+        return bool(self._evenly_over)
+
+    @property
+    def _evenly_over(self) -> tuple[str, ...]:
+        """Returns the labels over whose domains they have to be even; a constraint that does not count them is none."""
+        own = dict(self.pod_set.labels)
+        hard = (it for it in self.pod_set.constraints.spread if it.hard)
+        return tuple(it.topology_key for it in hard if it.selector and selected(it.selector, own))
 
     @property
     def spreads_over_zones(self) -> bool:

@@ -128,6 +128,10 @@ class ClusterModel:
         """Returns one pod by `namespace/name`."""
         return self._pods.get(key)
 
+    def new_instance_id(self) -> str:
+        """Returns an id that no machine has, not even one that an earlier run on a model has made."""
+        return next(name for number in self.made if self.instances.get(name := f"i-{number:012d}") is None)
+
     # -- changing it --
 
     def put_gang(self, uid: str, gang: Gang | None) -> None:
@@ -193,7 +197,7 @@ class ClusterModel:
         for pod in list(self._pods.values()):
             if pod.deleting:
                 self.ends(pod.key, pod.deletion_at_s)
-            elif pod.active and not pod.gated and not pod.ready:
+            elif pod.active and not pod.gated and not pod.ready and (pod.node or not pod.ordinary):
                 self.becomes_ready(pod.key)
         for gang in snapshot.gangs.values():
             if gang.state is GangState.ADMITTED:

@@ -134,7 +134,7 @@ def _outcome(model: ClusterModel, action: LaunchMachines) -> LaunchOutcome:
     if model.shortages.get(action.request.pool, 0.0) > model.now_s:
         failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "a shortage is known")
         return LaunchOutcome((), (failure,))
-    return LaunchOutcome(tuple(f"i-{next(model.made):012d}" for _ in action.claims))
+    return LaunchOutcome(tuple(model.new_instance_id() for _ in action.claims))
 
 
 def _terminate(model: ClusterModel, action: TerminateMachines) -> None:

@@ -13,7 +13,6 @@ from model import labels
 Given = Mapping[str, Any]
 Obj = dict[str, Any]
 NAMESPACE = "default"
-QUEUE = "pods"
 _NEVER_DISRUPTED: Obj = {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}
 _KUBERNETES_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _POD_WORDS = frozenset({"app", "arch", "instance_type", "labels", "name", "node_affinity", "node_selector", "spread"})
@@ -26,9 +25,6 @@ _POOL_WORDS = frozenset(
 _DISRUPTION_WORDS = frozenset({"consolidation_policy", "consolidate_after", "budgets"})
 _SPREAD_WORDS = frozenset({"topology_key", "max_skew", "when_unsatisfiable", "min_domains", "match", "label_selector"})
 _MORE_SPREAD_WORDS = frozenset({"match_own_label", "node_affinity_policy", "node_taints_policy"})
-_UNLIMITED = 10**12
-_FLAVOR = "all"
-_KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
 class Declined(Exception):
@@ -139,19 +135,9 @@ def _label_value(said: str) -> str:
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
-def repository(pools: Iterable[Given], resources: Iterable[str], reservations: Iterable[str] = ()) -> dict[str, bytes]:
-    """The files of a fleet: NodePools of Karpenter, and one queue over all of them that counts pods, without bounds."""
-    manifests = [_node_pool(number, each) for number, each in enumerate(pools)]
-    names = [each["metadata"]["name"] for each in manifests]
-    covered = sorted({"cpu", "memory", "pods", *resources})
-    quotas = [{"name": name, "nominalQuota": _UNLIMITED} for name in covered]
-    group = {"coveredResources": covered, "flavors": [{"name": _FLAVOR, "resources": quotas}]}
-    own = [
-        _manifest("muster.dev/v1alpha1", "Flavor", _FLAVOR, {"nodePools": names}),
-        _manifest(_KUEUE, "ClusterQueue", QUEUE, {"namespaceSelector": {}, "resourceGroups": [group]}),
-        _manifest(_KUEUE, "LocalQueue", QUEUE, {"clusterQueue": QUEUE}, namespace=NAMESPACE),
-    ]
-    every = [*manifests, _node_class(reservations), *own]
+def repository(pools: Iterable[Given], reservations: Iterable[str] = ()) -> dict[str, bytes]:
+    """The files of a fleet: NodePools of Karpenter and their class."""
+    every = [*(_node_pool(number, each) for number, each in enumerate(pools)), _node_class(reservations)]
     return {f"{number:03}.yaml": json.dumps(each).encode() for number, each in enumerate(every)}
 
 

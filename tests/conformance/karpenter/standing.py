@@ -1,9 +1,8 @@
-"""`consolidation` for the agent: machines that stand with their pods, each an admitted gang of its own.
+"""`consolidation` for the agent: machines that stand with their pods.
 
 Rows tell one round; the agent goes on until it is at rest, and what is left counts.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,14 +11,9 @@ from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.snapshot import (
     Claim,
-    Gang,
-    GangState,
     Instance,
-    Job,
     Launch,
     Node,
-    Pin,
-    Pod,
     PodBudget,
     Reservation,
 )
@@ -27,8 +21,6 @@ from model import labels
 from model.fleet import Fleet
 from model.pools import pool_hash
 from model.upstream.selectors import LabelSelector
-from providers.kube.objects.names import POD_SET, WORKLOAD
-from providers.kube.objects.pods import decode_pod
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import consolidations
 from tests.conformance.karpenter.catalogs import amounts
@@ -38,8 +30,6 @@ from tests.conformance.karpenter.worlds import (
     AgentWorld,
     catalog_of,
     fleet_of,
-    gang_of,
-    resources_of,
     shortages_of,
     types_of,
 )
@@ -65,7 +55,6 @@ _BUDGETED = "budgeted"
 _POLICIES = frozenset({None, "Ignore"})
 """What the agent does with preferences: it never pays for them."""
 _QUIET_S = 7000.0
-_CHECKPOINT_S = 1.0
 _OF_BEFORE = "-before"
 """What makes a hash that of another template."""
 
@@ -87,7 +76,7 @@ def settled(given: Given, types: Sequence[Given]) -> AgentWorld:
     pods = {each["name"]: _manifests(each) for each in given["nodes"]}
     waiting = [pod_manifest(f"pending-{n}", each) for n, each in enumerate(given.get("pending_pods", ()))]
     every = [it for those in pods.values() for it in those]
-    fleet = fleet_of(_pools(given), resources_of([*every, *waiting]), [it.id for it in reserved])
+    fleet = fleet_of(_pools(given), [it.id for it in reserved])
     if "SpotToSpotConsolidation" in gates:
         fleet = _spot_to_spot(fleet)
     world.snapshot = replace(
@@ -172,18 +161,14 @@ def _stand(world: AgentWorld, fleet: Fleet, given: Given, manifests: Sequence[Ob
     offering = _offering(world, fleet, given)
     claim = _claim(given, offering, room)
     now, node = world.snapshot, _node(given, claim, offering, room)
-    admitted = [_admitted(each, claim) for each in manifests]
     world.snapshot = replace(
         now,
         nodes={**now.nodes, node.name: node},
         claims={**now.claims, claim.name: claim},
         instances={**now.instances, claim.instance_id: _instance(claim)},
-        gangs={**now.gangs, **{gang.uid: gang for gang, _, _ in admitted}},
-        jobs={**now.jobs, **{job.ref.uid: job for _, job, _ in admitted}},
     )
-    for (_, _, pod), manifest in zip(admitted, manifests, strict=True):
-        world.pods.append(pod)
-        world.asked[manifest["metadata"]["name"]] = manifest
+    for manifest in manifests:
+        world.run(manifest, claim.node, started_at_s=claim.ready_at_s)
 
 
 def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
@@ -221,33 +206,6 @@ def _instance(claim: Claim) -> Instance:
         claim.instance_id, where.instance_type, where.zone, where.capacity_type, "running", claim.launched_at_s,
         own_tags(claim, "default"),
     )  # fmt: skip
-
-
-def _admitted(manifest: Obj, claim: Claim) -> tuple[Gang, Job, Pod]:
-    """A pod on the machine, its gang, and its job.
-
-    Rows are about pods that lose nothing when they move; here a job says so by how often it writes a checkpoint.
-    """
-    at_s = claim.ready_at_s
-    waiting, job = gang_of(manifest, at_s)
-    gang = replace(
-        waiting,
-        state=GangState.ADMITTED,
-        reason="PodsReady",
-        flavors={"main": ("all",)},
-        checkpoint_interval_s=_CHECKPOINT_S,
-        pins=(Pin("main", claim.node, claim.name, 1),),
-        quota_reserved_at_s=at_s,
-        admitted_at_s=at_s,
-        pods_ready=True,
-    )
-    meta = manifest["metadata"]
-    marked = {**meta["labels"], WORKLOAD: gang.workload, POD_SET: "main"}
-    spec = {**manifest["spec"], "nodeName": claim.node}
-    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    pod = {"metadata": {**meta, "uid": f"uid-{meta['name']}", "labels": marked}, "spec": spec, "status": ready}
-    running = replace(job, suspended=False, ready_pods=1, active_pods=1, checkpoint_interval_s=_CHECKPOINT_S)
-    return gang, running, decode_pod(json.dumps(pod).encode())
 
 
 # -- upstream ---------------------------------------------------------------------------------------------------------

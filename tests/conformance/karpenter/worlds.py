@@ -7,18 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from fleet.plan.simulated_run import simulate
-from fleet.snapshot import CapacityPool, Catalog, Gang, InstanceOffer, InstanceType, Job, JobRef, Node, Pod, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, InstanceOffer, InstanceType, Node, Pod, Snapshot
 from fleet.snapshot.pod_index import PodIndex
 from model import labels
 from model.fleet import Fleet
 from model.loader import load
 from model.problem import InvalidFleet
-from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
+from providers.kube.objects.pods import decode_pod
 from tests.conformance.karpenter.catalogs import amounts
-from tests.conformance.karpenter.manifests import NAMESPACE, QUEUE, Declined, Given, Obj, only, repository
+from tests.conformance.karpenter.manifests import NAMESPACE, Declined, Given, Obj, only, repository
 
 NOW_S = 1_800_000_000.0
 SETTLED_S = 1_800.0
@@ -26,6 +24,9 @@ SETTLED_S = 1_800.0
 _TYPE_WORDS = frozenset({"name", "arch", "os", "capacity", "overhead", "offerings", "labels", "resources"})
 _OFFER_WORDS = frozenset({"capacity_type", "zone", "price", "available"})
 _LINUX = "linux"
+_TABLES = ("node_pods", "daemon_pods", "repelling_pods", "ordinary_pods", "waiting_pods", "foreign_use")
+_OWNER: Obj = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "uid-r", "controller": True}
+"""What rows leave out where they do not say otherwise: somebody makes a pod anew."""
 
 
 def types_of(given: Any, folder: Path) -> list[Given]:
@@ -90,10 +91,10 @@ def _machine(given: Given) -> InstanceType:
     return InstanceType(given["name"], capacity, left, own, gpu_count=gpus)
 
 
-def fleet_of(pools: Sequence[Given], resources: Iterable[str], reservations: Iterable[str] = ()) -> Fleet:
+def fleet_of(pools: Sequence[Given], reservations: Iterable[str] = ()) -> Fleet:
     """The declarations, read as the agent reads a repository. What it refuses declines the row."""
     try:
-        return load(repository(pools, resources, reservations))
+        return load(repository(pools, reservations))
     except InvalidFleet as refused:
         raise Declined(f"loader: {str(refused)[:160]}") from refused
 
@@ -121,29 +122,20 @@ class AgentWorld:
         )
 
     def bound(self, manifest: Obj, node: str) -> None:
-        """A pod that runs on such a node."""
-        asked = _pod_set(manifest)
-        name = manifest["metadata"]["name"]
-        self.asked[name] = manifest
-        self.strangers |= {name}
-        self.pods.append(
-            Pod(
-                f"uid-{name}",
-                NAMESPACE,
-                name,
-                node,
-                "Running",
-                asked.requests,
-                ready=True,
-                labels=asked.labels,
-                constraints=asked.constraints,
-            )
-        )
+        """A pod that runs on a node and belongs to nobody here."""
+        self.run(manifest, node, started_at_s=0.0)
+        self.strangers |= {manifest["metadata"]["name"]}
+
+    def run(self, manifest: Obj, node: str, *, started_at_s: float) -> None:
+        """A pod that runs on a node."""
+        self.asked[manifest["metadata"]["name"]] = manifest
+        pod = decode_pod(json.dumps(running_pod(manifest, node)).encode())
+        self.pods.append(replace(pod, started_at_s=started_at_s))
 
     def play(self, pools: Sequence[Given], manifests: Sequence[Obj]) -> None:
-        """Let the deciders run on pods that wait, each a gang of its own, until all is at rest."""
+        """Let the deciders run on pods that wait until all is at rest."""
         self.newest = frozenset(each["metadata"]["name"] for each in manifests)
-        self.settle(fleet_of(pools, resources_of(manifests)), manifests)
+        self.settle(fleet_of(pools), manifests)
 
     def settle(self, fleet: Fleet, manifests: Sequence[Obj], horizon_s: float = SETTLED_S) -> None:
         """The same with a fleet that is read already."""
@@ -151,43 +143,47 @@ class AgentWorld:
         run = simulate(fleet, self.snapshot, horizon_s=horizon_s)
         if run.failed:
             raise run.failed[0].error
+        if run.given_up_after_s is not None:
+            raise RuntimeError(f"the run did not come to rest: {run.actions[-1].action}")
         self.snapshot = run.end
 
     def _asking(self, manifests: Sequence[Obj]) -> Snapshot:
         now = self.snapshot
-        gangs, jobs = dict(now.gangs), dict(now.jobs)
+        known = [*(pod for pods in now.node_pods.values() for pod in pods), *now.waiting_pods.values()]
+        pods = {pod.key: pod for pod in (*self.pods, *known)}
+        self.pods = []
         for each in manifests:
-            gang, job = gang_of(each, now.now_s)
-            self.asked[gang.job.name] = each
-            gangs[gang.uid], jobs[gang.uid] = gang, job
+            self.asked[each["metadata"]["name"]] = each
+            pod = replace(decode_pod(json.dumps(waiting_pod(each)).encode()), waits_since_s=now.now_s)
+            pods[pod.key] = pod
+        nodes = {**self.nodes, **now.nodes}
         index = PodIndex()
-        standing = {pod.key: pod for pods in (*now.node_pods.values(), *now.gang_pods.values()) for pod in pods}
-        for pod in (*standing.values(), *(it for it in self.pods if it.key not in standing)):
-            index.change(pod.key, None, pod)
+        for key, pod in pods.items():
+            index.change(key, None, pod)
         index.settle()
-        tables = ("gang_pods", "job_pods", "node_pods", "daemon_pods", "repelling_pods", "ordinary_pods", "foreign_use")
-        there: Obj = {name: getattr(index, name) for name in tables}
-        there |= {"nodes": {**self.nodes, **now.nodes}, "gangs": gangs, "jobs": jobs, "catalog": self.catalog}
+        there: Obj = {name: getattr(index, name) for name in _TABLES} | {"nodes": nodes, "catalog": self.catalog}
         return replace(now, shortages=self.shortages, instances_at_s=now.now_s, **there)
 
     def delete(self, names: Iterable[str]) -> None:
         """Pods that are deleted, with what made them."""
-        gone = {f"uid-{name}" for name in names}
-        lost = {it.workload for uid, it in self.snapshot.gangs.items() if uid in gone}
+        gone = set(names)
         stood = self.snapshot.node_pods.items()
-        keep = {node: tuple(pod for pod in pods if pod.workload not in lost) for node, pods in stood}
-        of_gangs = {key: pods for key, pods in self.snapshot.gang_pods.items() if key.partition("/")[2] not in lost}
-        gangs = {uid: it for uid, it in self.snapshot.gangs.items() if uid not in gone}
-        jobs = {uid: it for uid, it in self.snapshot.jobs.items() if uid not in gone}
-        self.snapshot = replace(self.snapshot, node_pods=keep, gang_pods=of_gangs, gangs=gangs, jobs=jobs)
+        keep = {node: tuple(pod for pod in pods if self.name_of(pod) not in gone) for node, pods in stood}
+        self.snapshot = replace(self.snapshot, node_pods=keep)
 
     # -- looking at it --
 
+    def name_of(self, pod: Pod) -> str:
+        """The name that a pod was asked for by: one that was made anew has a number behind it."""
+        name = pod.name
+        while name not in self.asked:
+            name = name.rpartition("-")[0]
+        return name
+
     def places(self) -> dict[str, str]:
-        """Pod -> node, of all that run; a pod of a gang goes by the name it was asked for."""
-        of_gang = {it.workload: it.job.name for it in self.snapshot.gangs.values()}
+        """Pod -> node, of all that run."""
         found = (pod for pods in self.snapshot.node_pods.values() for pod in pods if pod.node)
-        return {of_gang.get(pod.workload, pod.name): pod.node for pod in found}
+        return {self.name_of(pod): pod.node for pod in found}
 
     def cost_usd_h(self) -> float:
         """What the machines cost that the agent has."""
@@ -199,24 +195,27 @@ class AgentWorld:
 
     def waits(self) -> dict[str, str]:
         """Pod -> why it waits."""
-        running = self.places()
-        known = self.snapshot.gangs.values()
-        return {it.job.name: f"{it.reason}: {it.message}" for it in known if it.job.name not in running}
+        known = ((pod, self.snapshot.pod_verdicts.get(pod.uid)) for pod in self.snapshot.waiting_pods.values())
+        return {self.name_of(pod): f"{it.reason}: {it.message}" if it else "" for pod, it in known}
 
 
-def resources_of(manifests: Iterable[Obj]) -> set[str]:
-    """What pods ask for."""
-    return {name for each in manifests for name in each["spec"]["containers"][0]["resources"]["requests"]}
+def waiting_pod(manifest: Obj) -> Obj:
+    """A pod that kube-scheduler has found no place for."""
+    meta = manifest["metadata"]
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {
+        "metadata": {"uid": f"uid-{meta['name']}", "ownerReferences": [_OWNER], **meta},
+        "spec": manifest["spec"],
+        "status": {"phase": "Pending", "conditions": [said]},
+    }
 
 
-def _pod_set(manifest: Obj) -> Any:
-    template = msgspec.json.decode(json.dumps(manifest), type=PodTemplate)
-    return pod_set_of("main", 1, template, {}, PodOrigin(NAMESPACE, made=True))
-
-
-def gang_of(manifest: Obj, now_s: float) -> tuple[Gang, Job]:
-    """A pod that waits, as a gang of its own with its job."""
-    name, asked = manifest["metadata"]["name"], _pod_set(manifest)
-    ref = JobRef("batch/v1", "Job", NAMESPACE, name, f"uid-{name}")
-    job = Job(ref, "1", QUEUE, "", suspended=True, pod_sets=(asked,), created_at_s=now_s)
-    return Gang(ref.uid, NAMESPACE, f"job-{name}", ref, QUEUE, "", 0, (asked,), now_s, since_s=now_s), job
+def running_pod(manifest: Obj, node: str) -> Obj:
+    """The same pod, once it stands."""
+    meta = manifest["metadata"]
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return {
+        "metadata": {"uid": f"uid-{meta['name']}", "ownerReferences": [_OWNER], **meta},
+        "spec": {**manifest["spec"], "nodeName": node},
+        "status": {**ready, **manifest.get("status", {})},
+    }

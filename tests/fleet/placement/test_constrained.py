@@ -174,6 +174,13 @@ def test_pods_spread_over_zones_are_bought_machines_in_each() -> None:
     assert sorted(it.count for it in plan.assignments) == [3, 3]
 
 
+@pytest.mark.parametrize("selector", [None, app("others")])
+def test_pods_whose_spread_does_not_count_them_are_bought_one_machine(selector: Sel | None) -> None:
+    """kube-scheduler would give them one place, so that a second machine would stand idle."""
+    asked = PodConstraints(spread=(TopologySpreadConstraint(ZONE, 1, selector),))
+    assert bought(rig(world(instanceTypes=[P5.name])).plan(pods(asked, count=6))) == [(P5.name, A, "on-demand", 1)]
+
+
 def test_pods_spread_over_hosts_are_bought_as_many_as_the_skew_asks() -> None:
     plan = rig(world(instanceTypes=[P5.name])).plan(pods(spread(HOST, 2), count=6))
     assert bought(plan) == [(P5.name, A, "on-demand", 3)]

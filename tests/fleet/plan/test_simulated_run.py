@@ -1,0 +1,47 @@
+"""Runs on a model: what becomes of pods that belong to no gang, and of one run after another."""
+
+from dataclasses import replace
+
+from fleet.actions import EvictPod
+from fleet.plan.simulated_run import SimulatedRun, simulate
+from fleet.snapshot import Pod, Snapshot
+from model.fleet import Fleet
+from tests.fleet.scheduling.test_ordinary_pods import waiting
+from tests.support.fleets import FleetBuilder
+from tests.support.world import World
+
+HALF_AN_HOUR_S = 1_800.0
+
+
+def serving() -> Fleet:
+    return FleetBuilder().pool(serves=["Gangs", "Pods"]).team().queue().build()
+
+
+def with_pods(*pods: Pod) -> Snapshot:
+    world = World(serving())
+    world.pods = {pod.key: pod for pod in pods}
+    return world.snapshot()
+
+
+def standing(run: SimulatedRun) -> dict[str, str]:
+    """Pod -> the machine it stands on."""
+    return {pod.name: pod.node for pods in run.end.node_pods.values() for pod in pods}
+
+
+def test_a_pod_runs_once_there_is_a_machine_for_it_and_not_before() -> None:
+    """It was taken to run after five seconds, nowhere, so that no plan showed what becomes of it."""
+    run = simulate(serving(), with_pods(waiting("p", gpu=8)), horizon_s=HALF_AN_HOUR_S)
+    [claim] = run.end.claims.values()
+    assert standing(run) == {"p": claim.node}
+    assert not run.end.waiting_pods
+    assert not any(isinstance(it.action, EvictPod) for it in run.actions)
+
+
+def test_a_run_after_a_run_buys_machines_of_their_own() -> None:
+    """Both made machines called alike, and the second run opened its claim again and again."""
+    first = simulate(serving(), with_pods(waiting("p", gpu=8)), horizon_s=HALF_AN_HOUR_S).end
+    second = replace(waiting("q", gpu=8), waits_since_s=first.now_s)
+    run = simulate(serving(), replace(first, waiting_pods={second.key: second}), horizon_s=HALF_AN_HOUR_S)
+    assert run.given_up_after_s is None
+    assert standing(run).keys() == {"p", "q"}
+    assert len(set(standing(run).values())) == 2
