@@ -49,7 +49,7 @@ class DriftMethod:
         fixed = [(pool, claim, why) for pool, claim, why in drifted if pool and pool.name in served]
         rest = [(pool, claim, why) for pool, claim, why in drifted if claim.node_pool not in served]
         commands = [*_fixed(context, fixed), *self._idle(context, rest)]
-        return [*commands, *replacing(context, _due(rest))]
+        return [*commands, *replacing(context, _due(rest), avoid=whys)]
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
         """Returns why a machine that is not what its pool declares stays; or that it is just that."""
@@ -66,7 +66,7 @@ class DriftMethod:
             return out_of_budget(context, pool, self.reason).although(why)
         served = {name for name, each in context.fleet.node_pools.items() if _has_room(context, each)}
         rest = [each for each in self._drifted(context, whys) if each[1].node_pool not in served]
-        return why_not_replaced(context, claim, _due(rest))
+        return why_not_replaced(context, claim, _due(rest), avoid=whys)
 
     def _drifted(self, context: DisruptionContext, whys: Mapping[str, str]) -> list[Drifted]:
         """Returns the machines that are different, and may be touched."""

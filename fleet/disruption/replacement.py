@@ -5,7 +5,7 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import claim_subject
@@ -23,15 +23,19 @@ from fleet.snapshot import FOR_PODS, Claim, ClaimState, Launch
 from model.index import Index, derived
 
 
-def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, insist: bool = False) -> list[Command]:
+def replacing(
+    context: DisruptionContext, due: Due, *, avoid: Iterable[str] = (), budgeted: bool = True, insist: bool = False
+) -> list[Command]:
     """Returns commands for the busy machines among those that are `due`, group by group.
 
+    Nothing moves onto those, nor onto machines to `avoid`, which will be due once the action on them is done.
     `insist`: where no replacement can be had, the machines go all the same.
     """
+    avoided = frozenset({*due, *avoid})
     commands = []
     for group in groups(context, due):
         with concerning(claim_subject(group.names[0])):
-            command = _command(context, group, due, budgeted=budgeted, insist=insist)
+            command = _command(context, group, due, avoided, budgeted=budgeted, insist=insist)
         if command is not None:
             commands.append(command)
     return commands
@@ -92,7 +96,7 @@ def whatever_budgets_say(context: DisruptionContext, due: Due, *, insist: bool =
 
 
 def _command(
-    context: DisruptionContext, group: CandidateGroup, due: Due, *, budgeted: bool, insist: bool
+    context: DisruptionContext, group: CandidateGroup, due: Due, avoid: Collection[str], *, budgeted: bool, insist: bool
 ) -> Command | None:
     """Lets a group go where all that was bought for it is ready; else what it lacks is bought first."""
     reason, why = due[group.names[0]]
@@ -104,19 +108,21 @@ def _command(
     context.taken.update(group.names)
     if complete(bought):
         return Command(group.claims, reason, why)
-    plans = context.simulate(group, avoid=due)
+    plans = context.simulate(group, avoid=avoid)
     if isinstance(plans, Refusal):
         return Command(group.claims, reason, why) if insist else None
     context.promise(group.gangs, plans)
     return Command(group.claims, reason, why, claims_of(plans, group, context.snapshot.now_s))
 
 
-def why_not_replaced(context: DisruptionContext, claim: Claim, due: Due, *, budgeted: bool = True) -> Blocked:
-    """Tells what keeps a busy machine among those that are `due`; or that others go first."""
+def why_not_replaced(
+    context: DisruptionContext, claim: Claim, due: Due, *, avoid: Iterable[str] = (), budgeted: bool = True
+) -> Blocked:
+    """Tells what keeps a busy machine among those that are `due`; or that others go first. The rest as `replacing`."""
     reason, why = due[claim.name]
     blocked = (_never_in_budget(context, claim, due) or _out_of_budget(context, claim, due)) if budgeted else None
     blocked = blocked or keeps(context, claim, reason) or replacement(context, claim)
-    return (blocked or _group_blocked(context, claim, due)).although(why)
+    return (blocked or _group_blocked(context, claim, due, frozenset({*due, *avoid}))).although(why)
 
 
 def _never_in_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocked | None:
@@ -134,14 +140,14 @@ def _out_of_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocke
     return None
 
 
-def _group_blocked(context: DisruptionContext, claim: Claim, due: Due) -> Blocked:
+def _group_blocked(context: DisruptionContext, claim: Claim, due: Due, avoid: Collection[str]) -> Blocked:
     """Tells what keeps the machines that go with this one."""
     group = _group_of(context, claim, due)
     if group is None:
         return Blocked(Obstacle.GANG, "machines that go with it carry work that may not move")
     if (held := context.pod_budget(group.claims, due[claim.name][0])) is not None:
         return held
-    plans = context.simulate(group, avoid=due)
+    plans = context.simulate(group, avoid=avoid)
     if isinstance(plans, Refusal):
         return Blocked(Obstacle.NO_PLACE, plans.message)
     return Blocked(Obstacle.TURN, "others go first, its turn comes")

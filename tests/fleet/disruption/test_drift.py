@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet import disruption as disrupt
-from fleet.actions import OpenClaims, SaveClaim, gang_subject
+from fleet.actions import OpenClaims, SaveClaim, claim_subject, gang_subject
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.drift import staged
 from fleet.disruption.eligibility import immovable
@@ -47,6 +47,8 @@ from tests.support.world import World
 ROWS: list[Row] = [
     ("as declared and busy", busy, {}, KEEPS, Obstacle.NOT_DUE, "what its pool declares"),
     ("drifted", lambda: busy(**CHANGED), {"m0": 1}, GOES, NOTHING, "1 machine bought first"),
+    ("drifted, and another one whose action is under way stands idle",
+     lambda: in_hand(busy(2, **CHANGED), claim_subject("m1")), {"m0": 1}, GOES, NOTHING, "1 machine bought first"),
     ("drifted, no budget", lambda: busy(**CHANGED, disruption={"budgets": [{"nodes": 0}]}), {}, WAITS, Obstacle.BUDGET,
      "the template of node pool h100 has changed; the budgets of h100"),
     ("spans the budget", lambda: wide_gang(1), {}, WAITS, Obstacle.BUDGET, "stays until ns/wide end"),
