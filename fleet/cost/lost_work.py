@@ -7,10 +7,11 @@ from fleet.snapshot import Gang, Snapshot
 
 
 def lost_work_s(gang: Gang, now_s: float) -> float:
-    """Returns device seconds since the gang's last checkpoint, as far as its job says when that was; victims go by it.
+    """Returns device seconds since the gang's last checkpoint, as far as its job says when that was: an order.
 
-    A job that says nothing counts as losing nothing: who makes room is chosen among equals, and there staying silent
-    must protect nobody. Where nobody needs the room (`lost_work_usd`) it counts as losing all since its start.
+    Victims, and those who move to make room, are put in order by it. Somebody of them has to go, so a job that says
+    nothing loses nothing: staying silent must protect nobody. In a price (`lost_work_usd`), where nobody has to go, it
+    loses all since its start.
     """
     if not gang.admitted_at_s or (gang.last_checkpoint_s is None and not gang.checkpoint_interval_s):
         return 0.0
@@ -43,7 +44,10 @@ def lost_since_s(gang: Gang, now_s: float) -> float:
 
 
 def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
-    """Returns the cost (USD) of the machine time that an interruption now would waste; ordinary pods lose nothing."""
+    """Returns the cost (USD) of the machine time that an interruption now would waste; ordinary pods lose nothing.
+
+    A price, to be weighed against a saving: see `lost_work_s` for how that differs from an order.
+    """
     if not gang.admitted_at_s or gang.ordinary:
         return 0.0
     hours = max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600

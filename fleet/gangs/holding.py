@@ -9,7 +9,7 @@ from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
-from fleet.snapshot.works import excess, has_started
+from fleet.snapshot.works import POD_GROUP, excess, has_started
 from model.fleet import Fleet
 from model.kinds import Toleration
 
@@ -26,6 +26,24 @@ def stop(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[Action]:
     for pod in snapshot.job_pods.get(gang.uid, ()):
         if has_started(pod):
             yield from ended(snapshot, pod)
+
+
+def gone_for_good(snapshot: Snapshot, gang: Gang) -> str:
+    """Returns a pod set of whose pods nobody would make as many anew, were the gang stopped; empty where it comes back.
+
+    What a switch has stopped comes back with it. Pods that are ended one by one come back as far as their job makes
+    lost pods anew; those of a plain group where each has a controller, or where `muster.dev/on-node-failure` says so.
+    """
+    job = snapshot.jobs.get(gang.uid)
+    if job is None or job.hold is Hold.SWITCH or job.on_node_failure == "Replace":
+        return ""
+    standing = Counter(pod.pod_set for pod in snapshot.job_pods.get(gang.uid, ()) if _leans_on(job, pod))
+    return next((name for name in sorted(standing) if standing[name] > job.restarts.get(name, 0)), "")
+
+
+def _leans_on(job: Job, pod: Pod) -> bool:
+    """Returns whether nobody but its job could make a pod that has started anew."""
+    return has_started(pod) and not (pod.controlled and job.ref.kind == POD_GROUP)
 
 
 def trimmed(snapshot: Snapshot, uid: str) -> Iterator[Action]:

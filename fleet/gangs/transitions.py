@@ -97,6 +97,15 @@ def deactivated(gang: Gang) -> Refusal | None:
     return Refusal(Reason.DEACTIVATED, message)
 
 
+def missing_words(gang: Gang, fewer: int) -> str:
+    """Returns what a sentence on the start of a gang adds where that many pods do not start with it."""
+    if not fewer:
+        return ""
+    if any(pods.core is not None for pods in gang.pod_sets):
+        return f"; {counted(fewer, 'more pod')} may join"
+    return f", with {counted(fewer, 'pod')} fewer than it asks"
+
+
 def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
     """Returns the state of a gang that was given this plan, with the reason and the sentence for it."""
     if plan.ready:

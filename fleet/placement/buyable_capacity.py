@@ -19,6 +19,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool
+from model.plain_text import counted, number_of
 from model.pools import capacity_rank
 from model.quantity import Resources
 
@@ -217,13 +218,14 @@ class PurchaseObstacles:
 
     def refusal(self) -> Refusal:
         """The refusal tells the nearest miss: what only time or a limit prevents goes before what can never be."""
-        what = f"{self.missing} more pods of {self.pod_set.name}"
+        what = f"{counted(self.missing, 'more pod')} of {self.pod_set.name}"
+        need, they = number_of(self.missing, "needs", "need"), number_of(self.missing, "it", "they")
         for stood, reason, before, after in (
             (self.pools_short, Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of", ""),
-            (self.over_limit, Reason.POOL_LIMIT, f"{what} need machines beyond the limits of", ""),
+            (self.over_limit, Reason.POOL_LIMIT, f"{what} {need} machines beyond the limits of", ""),
             (self.bound, Reason.POOL_LIMIT, f"{what} would stand outside of the cluster placement group", ""),
             (self.used_up, Reason.NO_CAPACITY, f"no machine for {what}: too few are left in", ""),
-            (self.too_short, Reason.NO_CAPACITY, f"no machine for {what}: they would run past the end of", ""),
+            (self.too_short, Reason.NO_CAPACITY, f"no machine for {what}: {they} would run past the end of", ""),
             (self.inflexible, Reason.NO_OFFER, "too few kinds of machines left for minValues of", f" to buy {what}"),
         ):
             if stood:

@@ -245,7 +245,8 @@ class _ZoneAttempt:
             if pods.place([part.within(label, domain) for part in parts]) is None:
                 return self._taken_over(pods, None)
         words = (
-            f"{count} pods of {name} need one domain of {label} that their other constraints allow; none has the room"
+            f"{counted(count, 'pod')} of {name} {number_of(count, 'needs', 'need')} one domain of {label} that "
+            f"{number_of(count, 'its', 'their')} other constraints allow; none has the room"
         )
         return Refusal(Reason.TOPOLOGY, words)
 
@@ -267,7 +268,8 @@ class _ZoneAttempt:
         if label != labels.HOSTNAME:
             return Refusal(
                 Reason.TOPOLOGY,
-                f"{pod_set.count} pods of {pod_set.name} need one domain of {label}; "
+                f"{counted(pod_set.count, 'pod')} of {pod_set.name} {number_of(pod_set.count, 'needs', 'need')} "
+                f"one domain of {label}; "
                 "no domain has the room, and no pool that may buy more has that label in its template",
             )
         return self._buy(need, pod_set.count, whole=True)

@@ -17,7 +17,7 @@ from fleet.fence import together as decided_together
 from fleet.gangs.admission_checks import open_checks
 from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import pods_to_replace, refilled
-from fleet.gangs.transitions import evicted, progress
+from fleet.gangs.transitions import evicted, missing_words, progress
 from fleet.mig.layouts import cut_anew
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.placement.cluster_state import ClusterState
@@ -370,10 +370,7 @@ class AdmissionPass:
         placed, now = self.backend.placed[gang.uid], self.snapshot.now_s
         plan = placed.plan
         state, reason, message = progress(plan)
-        fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
-        if fewer:
-            may_join = any(pods.core is not None for pods in gang.pod_sets)
-            message += f"; {fewer} more pods may join" if may_join else f", with {fewer} pods fewer than it asks"
+        message += missing_words(gang, sum(pods.count for pods in gang.pod_sets) - sum(it.count for it in holder.given))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks

@@ -17,6 +17,7 @@ from fleet.placement.pod_filter import pod_filter
 from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from model import labels
+from model.plain_text import counted
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
 _SHOWN = 3
@@ -153,7 +154,7 @@ def _purpose(machine: SharedMachine, names: Mapping[str, str]) -> str:
     ranked = sorted(machine.pods.items(), key=lambda it: (-it[1], names[it[0].gang], it[0]))
     parts = [f"{count} x {member.pod_set} of {names[member.gang]}" for member, count in ranked[:_SHOWN]]
     if len(ranked) > _SHOWN:
-        parts.append(f"{sum(count for _, count in ranked[_SHOWN:])} more pods")
+        parts.append(counted(sum(count for _, count in ranked[_SHOWN:]), "more pod"))
     return f"for {', '.join(parts)}"
 
 

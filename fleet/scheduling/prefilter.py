@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fleet.actions import gang_subject
+from fleet.gangs.holding import gone_for_good
 from fleet.gangs.transitions import deactivated
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
@@ -73,10 +74,12 @@ def immovable(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> str:
 def _against_moving(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     """Yields what a gang itself has against being stopped now."""
     subject, kept, strange = gang_subject(gang.uid), why_non_preemptible(fleet, gang), gang.strange_pins
+    lost = gone_for_good(snapshot, gang)
     against = (
         (gang.do_not_disrupt, f"{gang.name} says do-not-disrupt"),
         (kept, f"{gang.name} is {kept}"),
         (gang.state is not GangState.ADMITTED, f"{gang.name} is {gang.state}"),
+        (lost, f"nobody would make the pods of {lost} of {gang.name} anew"),
         (gang.replacing_since_s, f"{gang.name} is replacing a machine it has lost"),
         (strange, f"{gang.name} has places for pod sets that its Workload does not have: {', '.join(strange)}"),
         (subject in snapshot.busy, f"an action on {gang.name} is under way"),

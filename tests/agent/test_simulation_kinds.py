@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from providers.kube.objects.jobs import BY_GROUP_KIND, JobKind
-from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, simple, team
+from tests.agent.scenes import P5, Scene, doc, files, gpu_job, pool, queue, simple, team
 from tests.support.operators import Operator, leader_worker, pytorch, ray, trainer, volcano
 from tests.support.work import group_pod, install, install_pod_groups, lasting, manifest, pod
 
@@ -250,6 +250,34 @@ def test_an_evicted_plain_group_is_gone_and_its_replacement_queues_anew() -> Non
     scene.until_running("g", 900)
     assert pinned(scene)[0] == "a2"
     scene.settle()
+
+
+def drifting_group(**annotations: str) -> Scene:
+    """A plain group that has run while its pool was changed."""
+    free = doc("FleetPolicy", "fleet", guardRails={"maxPercentRemoved": 100, "maxNodesRemoved": 9})
+    scene = Scene(files(pool(), team(), queue(), free))
+    for name in ("a", "b"):
+        body = group_pod(name)
+        body["metadata"]["annotations"] |= annotations
+        scene.sim.submit(body)
+    scene.until_running("g")
+    scene.sim.push(files(pool(template={"labels": {"new": "yes"}}), team(), queue(), free))
+    scene.sim.advance(1800)
+    return scene
+
+
+def test_a_plain_group_that_nobody_would_make_anew_is_not_moved() -> None:
+    """Its machines had drifted: it was stopped for good, and nobody had asked for that."""
+    scene = drifting_group()
+    assert scene.sim.running("g")
+    assert pinned(scene) == ["a", "b"]
+    assert scene.laws.evictions == {}
+
+
+def test_a_plain_group_that_says_it_comes_back_is_moved() -> None:
+    scene = drifting_group(**{"muster.dev/on-node-failure": "Replace"})
+    assert scene.laws.evictions == {"g": 1}
+    assert pinned(scene) == []
 
 
 def test_pods_of_a_pod_group_start_when_enough_are_there() -> None:

@@ -192,7 +192,7 @@ def test_without_a_replacement_it_leaves_at_once_and_says_why() -> None:
     assert gang is not None
     assert gang.eviction is not None
     assert gang.eviction.reason == "NodeFailures"
-    assert "and there is no replacement: 1 more pods of main need machines beyond the limits" in gang.eviction.message
+    assert "and there is no replacement: 1 more pod of main needs machines beyond the limits" in gang.eviction.message
     scene.until_running("g", 1800)
     scene.settle(300)
 
@@ -218,7 +218,7 @@ def test_where_every_offer_falls_short_it_leaves() -> None:
     gang = scene.sim.gang("g")
     assert gang is not None
     assert gang.eviction is not None
-    assert "there is no replacement: no machine for 1 more pods of main: the cloud is short" in gang.eviction.message
+    assert "there is no replacement: no machine for 1 more pod of main: the cloud is short" in gang.eviction.message
     scene.short(on=False)
     scene.until_running("g", 1800)
     scene.settle(600)

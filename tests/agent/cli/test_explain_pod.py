@@ -53,7 +53,7 @@ def test_a_pod_of_a_gang(asked: tuple[Path, Path, Scene]) -> None:
 def test_a_pod_beyond_the_limits(asked: tuple[Path, Path, Scene]) -> None:
     told = explain(asked, "t/large").output
     assert "kube-scheduler has found no place for it" in told
-    assert "none: PoolLimitReached: 1 more pods of large need machines beyond the limits of h100" in told
+    assert "none: PoolLimitReached: 1 more pod of large needs machines beyond the limits of h100" in told
 
 
 def test_a_pod_that_no_machine_suits(asked: tuple[Path, Path, Scene]) -> None:

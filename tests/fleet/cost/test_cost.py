@@ -170,6 +170,17 @@ def test_since_when_work_is_lost(checkpoint_s: float | None, interval_s: float |
     assert lost_work_s(it, NOW) == ((NOW - since_s) * devices(it) if said else 0.0), "whose silence protects nobody"
 
 
+def test_silence_loses_nothing_in_an_order_and_all_in_a_price() -> None:
+    """Somebody has to make room, and must not be spared for saying nothing; nobody has to be stopped for a saving."""
+    made = world()
+    made.machine("m1")
+    silent = made.runs(of("a", 8), ("m0", 1), admitted_at_s=STARTED)
+    saying = made.runs(of("b", 8, checkpoint_interval_s=2 * HOUR), ("m1", 1), admitted_at_s=STARTED)
+    assert lost_work_s(silent, NOW) < lost_work_s(saying, NOW) == HOUR * 8
+    seen = made.snapshot()
+    assert (lost_work_usd(silent, seen), lost_work_usd(saying, seen)) == pytest.approx((5 * 98.0, 98.0))
+
+
 def test_lost_work_is_the_price_of_all_its_machines() -> None:
     made = world()
     made.machine("m1")

@@ -174,6 +174,35 @@ def test_a_group_without_a_queue_is_left_alone() -> None:
     assert told(replace(alone, gangs={})) == []
 
 
+# -- whether it would come back --------------------------------------------------------------------------------------
+
+A, B = (pod(name, **RUNS) for name in "ab")
+OWNED = replace(A, controlled=True)
+VOLCANO = JobRef("batch.volcano.sh/v1alpha1", "Job", "ns", "g", UID)
+
+
+@pytest.mark.parametrize(
+    ("pods", "facts", "lost"),
+    [
+        pytest.param([A, B], {}, "main", id="plain pods"),
+        pytest.param([OWNED, B], {}, "main", id="one that nobody owns"),
+        pytest.param([OWNED, replace(B, controlled=True)], {}, "", id="each has a controller"),
+        pytest.param([A, B], {"on_node_failure": "Replace"}, "", id="says that it comes back"),
+        pytest.param([A, B], {"on_node_failure": "Evict"}, "main", id="says that it does not"),
+        pytest.param([OWNED], {"ref": VOLCANO}, "main", id="a job that does not make lost pods anew"),
+        pytest.param([A, B], {"ref": VOLCANO, "restarts": {"main": 1}}, "main", id="one that makes fewer"),
+        pytest.param([A, B], {"ref": VOLCANO, "restarts": {"main": 2}}, "", id="one that makes all"),
+        pytest.param([A, replace(B, deleting=True)], {"restarts": {"main": 1}}, "", id="those that end do not count"),
+        pytest.param([pod("a"), pod("b")], {}, "", id="none has started"),
+    ],
+)
+def test_who_would_not_come_back(pods: Sequence[Pod], facts: dict[str, Any], lost: str) -> None:
+    snapshot = seen(ADMITTED, pods)
+    work = replace(snapshot.jobs[UID], **{"ref": GANG.job, **facts})
+    assert holding.gone_for_good(replace(snapshot, jobs={UID: work}), GANG) == lost
+    assert holding.gone_for_good(replace(snapshot, jobs={UID: replace(work, hold=Hold.SWITCH)}), GANG) == ""
+
+
 # -- admitted with fewer pods -----------------------------------------------------------------------------------------
 
 WHOLE = pod_set(count=4, gpu=2)

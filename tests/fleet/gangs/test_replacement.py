@@ -244,7 +244,7 @@ def test_who_has_to_share_a_zone_stays_in_it(level: str, zone: str | None) -> No
     decided(world)
     if zone is None:
         assert world.gang("g").state is GangState.EVICTING
-        assert "and there is no replacement: no machine for 1 more pods of main" in world.gang("g").message
+        assert "and there is no replacement: no machine for 1 more pod of main" in world.gang("g").message
     else:
         assert stand(world) == {"node-m1": 1, "node-m2": 1, "node-i0": 1}
 
@@ -256,7 +256,7 @@ def test_without_a_replacement_it_leaves_at_once() -> None:
     assert (save.state, save.reason, save.evictions) == (GangState.EVICTING, "NodeFailures", 1)
     assert save.message == (
         "1 of 3 pods lost node node-m0 (node node-m0 has not been ready for 60 s), and there is no replacement: "
-        "1 more pods of main need machines beyond the limits of h100"
+        "1 more pod of main needs machines beyond the limits of h100"
     )
 
 

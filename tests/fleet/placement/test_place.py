@@ -256,7 +256,11 @@ def test_limits(limits: dict[str, Any], most: int) -> None:
         assert len(pooled(limits=limits).plan(pod_set(count=most)).assignments) == most
     refused = pooled(limits=limits).refusal(pod_set(count=most + 1))
     assert refused.reason == "PoolLimitReached"
-    assert refused.message == f"{most + 1} more pods of main need machines beyond the limits of h100"
+    assert refused.message == (
+        f"{most + 1} more pods of main need machines beyond the limits of h100"
+        if most
+        else "1 more pod of main needs machines beyond the limits of h100"
+    )
     assert refused.retry_at_s == 0
 
 
@@ -300,7 +304,7 @@ def test_min_values(least: int, possible: bool) -> None:
     else:
         refused = made.refusal(pod_set(gpu=1))
         assert refused.reason == "NoMatchingOffer"
-        assert refused.message == "too few kinds of machines left for minValues of h100 to buy 1 more pods of main"
+        assert refused.message == "too few kinds of machines left for minValues of h100 to buy 1 more pod of main"
 
 
 def test_min_values_count_only_machines_that_hold_a_pod() -> None:

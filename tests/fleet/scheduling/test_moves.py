@@ -83,6 +83,14 @@ def test_what_loses_less_work_moves(dear: str, goes: str) -> None:
     assert told(turn(made)) == [(goes, Reason.MADE_ROOM)]
 
 
+def test_who_says_when_it_checkpoints_is_not_moved_before_who_says_nothing() -> None:
+    made = halves(world())
+    said = made.gang("g0").uid
+    made.jobs[said] = replace(made.jobs[said], checkpoint_interval_s=500.0)
+    made.gangs[said] = replace(made.gangs[said], checkpoint_interval_s=500.0, admitted_at_s=NOW - 600)
+    assert told(turn(made)) == [("g1", Reason.MADE_ROOM)]
+
+
 @pytest.mark.parametrize(
     ("how", "kept"),
     [
