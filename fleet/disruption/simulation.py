@@ -224,7 +224,8 @@ def _add(
         headroom.spend(offering, 1)
         spent.append(PlannedNodeClaims(offering, 1))
         name = _TOGETHER.format(number)
-        state.add(replace(planned_slot(offering, name, *only_for), labels={**offering.labels, HOSTNAME: name}))
+        slot = planned_slot(offering, name, *only_for, room=offering.flexible_room)
+        state.add(replace(slot, labels={**offering.labels, HOSTNAME: name}))
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from fleet.mig.layouts import layout_name
 from fleet.offerings.limits import PoolHeadroom
+from fleet.offerings.min_values import flexible
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.inventory import build_capacity
@@ -142,10 +143,7 @@ def _meant(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest) -> It
 
 def _of_pool(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest, unit: GpuUnit) -> Iterator[PurchaseOption]:
     offerings = [offering for offering in _meant(capacity, pool, request) if unit.on(offering)]
-    by_zone: dict[str, list[Offering]] = {}
-    for offering in offerings:
-        by_zone.setdefault(offering.offer.zone, []).append(offering)
-    flexible = {zone: capacity.offerings.flexible(pool, there) for zone, there in by_zone.items()}
+    choice = flexible(pool, offerings)
     headroom = capacity.headroom[pool.name]
     for offering in offerings:
         offer, each = offering.offer, unit.on(offering)
@@ -155,7 +153,7 @@ def _of_pool(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest, uni
             (OfferObstacle.FIXED, pool.spec.replicas is not None),
             (OfferObstacle.LIMIT, allowed < machines),
             (OfferObstacle.SHORT, bool(until_s)),
-            (OfferObstacle.MIN_VALUES, not flexible[offer.zone]),
+            (OfferObstacle.MIN_VALUES, not choice),
         )
         yield PurchaseOption(
             pool.name,

@@ -4,12 +4,13 @@ An offering is (offer of the catalogue x MIG layout) of a pool: type, zone, capa
 layout and without what DaemonSets take, and the labels and taints that the node will carry.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import corrected, profiled, with_capacity
+from fleet.offerings.min_values import asked_values, shared_room
 from fleet.offerings.overlays import PoolOverlays, applied_overlays
 from fleet.offerings.reservations import (
     DISCOUNT,
@@ -49,6 +50,8 @@ class Offering:
     """Place of the layout in the pool's order."""
     closes_s: float = inf
     """When the machine stops taking new work because its capacity block ends (epoch seconds); inf = never."""
+    flexible_room: Resources | None = None
+    """What of `allocatable` enough other kinds of the pool hold, too, for its `minValues`; None = all of it."""
 
     @property
     def key(self) -> OfferingKey:
@@ -90,23 +93,16 @@ class Offerings:
 
     def of_variant(self, pool: NodePool) -> tuple[Offering, ...]:
         """Returns the offerings of a pool whose declaration differs from the fleet's pool of that name; not kept."""
-        return tuple(sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key)))
+        found = sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key))
+        if not asked_values(pool):
+            return tuple(found)
+        return tuple(replace(it, flexible_room=shared_room(pool, it, found)) for it in found)
 
     def zones(self, pool: NodePool) -> frozenset[str]:
         """Returns the zones in which the pool can buy."""
         if pool.name not in self._zones:
             self._zones[pool.name] = frozenset(offering.offer.zone for offering in self.of(pool))
         return self._zones[pool.name]
-
-    @staticmethod
-    def flexible(pool: NodePool, offerings: Iterable[Offering]) -> bool:
-        """Returns whether offerings have as many distinct label values as `minValues` asks (Karpenter 2.6)."""
-        known = list(offerings)
-        return all(
-            len({offering.labels.get(term.key) for offering in known}) >= term.min_values
-            for term in pool.spec.requirements
-            if term.min_values
-        )
 
     def _build(self, pool: NodePool) -> Iterator[Offering]:
         """Yields the pool's offerings: each offer that meets its requirements, with each of its MIG layouts."""

@@ -5,11 +5,12 @@ Limits, shortages and what is left of reservations change from gang to gang: the
 and what stands in the way is noted for the refusal.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.offerings.limits import PoolHeadroom
+from fleet.offerings.min_values import asked_values, most_on_one, shared_room
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.reservations import preference
 from fleet.placement.cluster_state import planned_slot
@@ -69,6 +70,8 @@ class CandidateOfferings:
     """Capacity blocks that end before the pods would."""
     not_serving: frozenset[str] = frozenset()
     """Pools that are bought of for others only (`serves`)."""
+    choice: Mapping[str, Sequence[CandidateOffering]] = field(default_factory=dict)
+    """Pool with `minValues` -> its offerings for these pods in all zones: what the values are counted among."""
     _ranked: dict[tuple[int, bool], RankedOfferings] = field(default_factory=dict)
 
     @classmethod
@@ -76,7 +79,7 @@ class CandidateOfferings:
         cls, need: Need, zone: str, offerings: Offerings, expected_usd_h: Callable[[InstanceOffer], float]
     ) -> "CandidateOfferings":
         """The candidates for the pods of one need in a zone."""
-        found, too_short, seen = [], set(), 0
+        found, too_short, seen, choice = [], set(), 0, dict[str, Sequence[CandidateOffering]]()
         for pool in need.pools:
             able = list(_able(need, pool, zone, offerings)) if sells(pool, need) else []
             too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
@@ -84,9 +87,11 @@ class CandidateOfferings:
             seen += len(lasting)
             candidates = (_candidate(need, offering, expected_usd_h) for offering in lasting)
             found.append((pool, tuple(it for it in candidates if it.fits)))
-        return cls(
-            tuple(found), seen, frozenset(too_short), frozenset(it.name for it in need.pools if not serves(it, need))
-        )
+            if lasting and asked_values(pool):
+                everywhere = (it for it in _able(need, pool, "", offerings) if it.closes_s > need.until_s)
+                choice[pool.name] = [_candidate(need, offering, expected_usd_h) for offering in everywhere]
+        not_serving = frozenset(it.name for it in need.pools if not serves(it, need))
+        return cls(tuple(found), seen, frozenset(too_short), not_serving, choice)
 
     def ranking(self, missing: int, *, whole: bool) -> RankedOfferings:
         """What to try for `missing` pods; `whole`: all of them on one machine."""
@@ -100,21 +105,36 @@ class CandidateOfferings:
 
     def narrowed(self, to: Callable[[Offering], bool], most: int) -> "CandidateOfferings":
         """Those among them that `to` admits, with at most so many pods on one machine."""
-        pools = tuple(
-            (pool, tuple(it._replace(fits=min(it.fits, most)) for it in candidates if to(it.offering)))
-            for pool, candidates in self.pools
-        )
-        return CandidateOfferings(pools, self.seen, self.too_short, self.not_serving)
+
+        def among(candidates: Iterable[CandidateOffering]) -> tuple[CandidateOffering, ...]:
+            return tuple(it._replace(fits=min(it.fits, most)) for it in candidates if to(it.offering))
+
+        pools = tuple((pool, among(candidates)) for pool, candidates in self.pools)
+        choice = {name: among(candidates) for name, candidates in self.choice.items()}
+        return CandidateOfferings(pools, self.seen, self.too_short, self.not_serving, choice)
+
+    def _most_on_one(self, pool: NodePool, missing: int) -> int:
+        """How many of the missing pods one machine may get so that `minValues` hold; 0 = none."""
+        choice = self.choice.get(pool.name)
+        return missing if choice is None else most_on_one(pool, [(it.offering, it.fits) for it in choice], missing)
+
+    def room_of(self, chosen: CandidateOffering) -> Resources | None:
+        """What of a machine may be filled so that enough others hold the same pods (`minValues`); None = all of it."""
+        pool = chosen.offering.pool
+        choice = self.choice.get(pool.name)
+        if choice is None:
+            return None
+        return shared_room(pool, chosen.offering, [it.offering for it in choice if it.fits >= chosen.fits])
 
     def _rank(self, missing: int, least: int) -> RankedOfferings:
         usable: list[CandidateOffering] = []
         inflexible: set[str] = set()
         for pool, candidates in self.pools:
-            roomy = [it for it in candidates if it.fits >= least]
-            if Offerings.flexible(pool, [it.offering for it in roomy]):
-                usable += roomy
-            else:
+            most = self._most_on_one(pool, missing)
+            if most < least:
                 inflexible.add(pool.name)
+            else:
+                usable += [it._replace(fits=min(it.fits, most)) for it in candidates if it.fits >= least]
         ranked = sorted(usable, key=lambda it: it.rank(missing, -(-missing // it.fits)))
         return RankedOfferings(
             tuple(it for it in ranked if it.offering.offer.reservation is None),
@@ -135,7 +155,9 @@ def serves(pool: NodePool, need: Need) -> bool:
 
 def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
     for offering in offerings.of(pool):
-        if offering.offer.zone == zone and admits(need.pod_set, need.tolerations, offering.labels, offering.taints):
+        if zone in {"", offering.offer.zone} and admits(
+            need.pod_set, need.tolerations, offering.labels, offering.taints
+        ):
             yield offering
 
 

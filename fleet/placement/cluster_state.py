@@ -68,9 +68,12 @@ class NodeSlot:
         return max(0, room)
 
 
-def planned_slot(offering: Offering, name: str, *only_for: str) -> NodeSlot:
-    """A new machine of an offering as a slot, part of no state yet; `only_for` names the gangs it is kept for."""
-    free, pool, owners = dict(offering.allocatable), offering.pool.name, frozenset(only_for)
+def planned_slot(offering: Offering, name: str, *only_for: str, room: Resources | None = None) -> NodeSlot:
+    """A new machine of an offering as a slot, part of no state yet; `only_for` names the gangs it is kept for.
+
+    `room`: what of it may be filled; None = all of it.
+    """
+    free, pool, owners = dict(offering.allocatable if room is None else room), offering.pool.name, frozenset(only_for)
     return NodeSlot(name, "", name, offering.labels, offering.taints, free, pool, owners, closes_s=offering.closes_s)
 
 

@@ -224,7 +224,8 @@ class ConstrainedPods:
         self.capacity.spend([chosen])
         number = self.bought_before + len(self.purchases)
         self.purchases.append(chosen)
-        bought = [planned_slot(chosen.offering, f"new/{number}/{n}", self.gang) for n in range(chosen.count)]
+        names = (f"new/{number}/{n}" for n in range(chosen.count))
+        bought = [planned_slot(chosen.offering, name, self.gang, room=chosen.room) for name in names]
         for slot in bought:
             self.state.add(slot)
         return bought

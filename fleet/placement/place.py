@@ -353,7 +353,8 @@ class _ZoneAttempt:
             self.capacity.spend([chosen])
             self.purchases.append(chosen)
             number = len(self.purchases) - 1
-            bought = [planned_slot(chosen.offering, f"new/{number}/{n}", self.gang) for n in range(chosen.count)]
+            names = (f"new/{number}/{n}" for n in range(chosen.count))
+            bought = [planned_slot(chosen.offering, name, self.gang, room=chosen.room) for name in names]
             for slot in bought:
                 self.state.add(slot)
             missing -= self._assign(bought, need.pod_set, missing)
@@ -384,7 +385,7 @@ class _ZoneAttempt:
         self.has_split = self.has_split or rank[2] != 0
         self.worst_capacity_rank = max(self.worst_capacity_rank, candidate.capacity_rank)
         self.worst_pool_rank = max(self.worst_pool_rank, candidate.pool_rank)
-        return chosen
+        return replace(chosen, room=candidates.room_of(candidate))
 
     def _may_not_buy(self, need: Need, missing: int) -> Refusal:
         pods, has = f"{counted(missing, 'pod')} of {need.pod_set.name}", number_of(missing, "has", "have")

@@ -94,6 +94,8 @@ class PlannedNodeClaims:
 
     offering: Offering
     count: int
+    room: Resources | None = None
+    """What of each may be filled, for `minValues` of its pool; None = all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleet.offerings.offerings import Offering, Offerings
+from fleet.offerings.min_values import flexible
+from fleet.offerings.offerings import Offering
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -52,7 +53,7 @@ class OfferingCatalog:
         )
         if asked not in self._kinds_by_question:
             found = [it for pool in need.pools for it in self._alternatives(need, pool, wanted, zones)]
-            enough = Offerings.flexible(wanted[0].pool, found)
+            enough = flexible(wanted[0].pool, found)
             self._kinds_by_question[asked] = frozenset(
                 self.name(offering) for offering in (found if enough else wanted)
             )
@@ -90,7 +91,7 @@ class OfferingCatalog:
                     and offering.offer.capacity_type in capacity_types[pool.name]
                     and self._is_available(offering, need)
                 ]
-                found += able if Offerings.flexible(pool, able) else []
+                found += able if flexible(pool, able) else []
         return frozenset(self.name(offering) for offering in found)
 
     def _is_available(self, offering: Offering, need: Need) -> bool:
@@ -106,7 +107,8 @@ class OfferingCatalog:
         """Returns the name of an offering's kind, and enters the kind when it is new."""
         name = "/".join(map(str, offering.key))
         if name not in self.kinds:
-            room = {resource: max(0, amount) for resource, amount in offering.allocatable.items()}
+            offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
+            room = {resource: max(0, amount) for resource, amount in offered.items()}
             limited = self.supply.headroom[offering.pool.name].resources
             capacity = offering.offer.instance_type.capacity
             room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}

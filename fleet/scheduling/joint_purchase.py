@@ -106,7 +106,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
         )
         claims = machines.claims_of(uid, plan, ordinary=placed.ordinary).claims
         for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
-            slot = planned_slot(machine.offering, f"together/{claim.name}")
+            slot = planned_slot(machine.offering, f"together/{claim.name}", room=machine.offering.flexible_room)
             slot.claim = claim.name
             machines.state.add(slot)
             for member, count in machine.pods.items():

@@ -312,6 +312,12 @@ def test_min_values_count_only_machines_that_hold_a_pod() -> None:
     assert pooled(instanceTypes=ALL, requirements=[term]).refusal(pod_set(gpu=8)).reason == "NoMatchingOffer"
 
 
+def test_min_values_count_what_is_sold_in_any_zone() -> None:
+    term = {"key": labels.ZONE, "operator": "Exists", "minValues": 2}
+    assert pooled(zones=[A, B], requirements=[term]).plan(pod_set()).purchases
+    assert pooled(zones=[A], requirements=[term]).refusal(pod_set()).reason == "NoMatchingOffer"
+
+
 # -- zones and topology -----------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fleet.actions import OpenClaims, PurchaseTally
 from fleet.scheduling import cycle
 from fleet.snapshot import Claim, Gang, InstanceOffer, InstanceType
+from model import labels
 from model.fleet import Fleet
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, offering, pod_set
@@ -54,6 +55,15 @@ def test_a_gang_is_bought_the_mix_that_costs_least() -> None:
     assert (tally.cost_usd_h, tally.one_kind_usd_h) == (pytest.approx(9.2), pytest.approx(10.8))
     assert tally.bound_usd_h <= 9.2 + 1e-9
     assert tally.karpenter_usd_h >= 9.2 - 1e-9
+
+
+def test_a_shared_machine_holds_no_more_than_enough_kinds_would() -> None:
+    """Eight on the large machine would cost less, and nothing else would hold them (`minValues`)."""
+    term = {"key": labels.INSTANCE_TYPE, "operator": "Exists", "minValues": 2}
+    world = World(fleet(requirements=[term]), catalog=market(ONE, EIGHT))
+    for number in range(8):
+        world.waits(gang(f"g{number}", count=1, gpu=1))
+    assert kinds(bought(world)[0]) == {"one.large": 8}
 
 
 def test_gangs_that_buy_in_one_pass_share_what_is_cheaper_together() -> None:
