@@ -17,14 +17,14 @@ from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import build_capacity, build_cluster_state
+from fleet.placement.inventory import MOVED, build_capacity, build_cluster_state
 from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.quota.build_tree import QuotaSpecs, charged_tree, current_quota_specs, usage_of
 from fleet.quota.queue_binding import binding_of
 from fleet.quota.tree import QuotaNode, QuotaTree, Usage, charge, fits, release
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, Gang, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, Snapshot
 from fleet.snapshot.lookups import holders
 from fleet.snapshot.seats import seated
 from model.fleet import Fleet
@@ -74,6 +74,8 @@ class SchedulingSimulation:
     """So many of the promises have their places in `state`."""
     _spent_until: int = 0
     """So many of the promises have been taken from the limits."""
+    _moving: Sequence[Gang] = ()
+    """Gangs that are about to leave their machines, and find places on others that stand."""
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "SchedulingSimulation":
@@ -85,7 +87,12 @@ class SchedulingSimulation:
         of_claim = {slot.claim: slot for slot in state.slots.values() if slot.claim}
         specs, tree = current_quota_specs(fleet, snapshot), charged_tree(fleet, snapshot, gangs)
         flavors = FleetFlavors(fleet, capacity.offerings, state)
-        return cls(fleet, snapshot, state, capacity, flavors, specs, tree, of_claim, state.mark())
+        made = cls(fleet, snapshot, state, capacity, flavors, specs, tree, of_claim, state.mark())
+        leaving = (gang for _, gang in sorted(snapshot.gangs.items()) if gang.state is GangState.EVICTING)
+        moving = [gang for gang in leaving if gang.eviction and gang.eviction.reason in MOVED]
+        made._moving = [gang for gang in moving if made._moves(gang)]
+        state.undo(made._begin)
+        return made
 
     def prepare(
         self, taken: Collection[str], promised: Sequence[tuple[Gang, PlacementPlan]], avoid: Collection[str]
@@ -119,6 +126,7 @@ class SchedulingSimulation:
     def schedule(self, group: CandidateGroup, bought: Sequence[Offering] | None) -> dict[str, PlacementPlan] | Refusal:
         """Finds a place for every gang (uid) of the group without its machines; a refusal when one finds none.
 
+        Who is being moved already has its place before: Karpenter schedules the pods of machines that are drained, too.
         What is missing is bought gang by gang; or, where machines are `bought`, these are what all of them find, and
         those that stay empty are not bought. Then the first gang's plan has all purchases.
         """
@@ -128,6 +136,9 @@ class SchedulingSimulation:
         self.capacity.may_buy = bought is None
         try:
             with self._without(group.names, group.gangs):
+                homeless = next((gang for gang in self._moving if not self._moves(gang)), None)
+                if homeless is not None:
+                    return Refusal(Reason.NO_OFFER, f"{homeless.name}, which is being moved, counts on the room")
                 return self._placed(group.gangs, bought, spent)
         finally:
             self.capacity.may_buy = True
@@ -154,6 +165,15 @@ class SchedulingSimulation:
             if slot is not None and pin.pod_set in pod_sets:  # else its Workload was edited: it stays closed
                 self.state.place(slot, pod_sets[pin.pod_set], -pin.count)
                 yield slot.claim
+
+    def _moves(self, gang: Gang) -> bool:
+        """Puts a gang that is being moved where it will stand, so that nobody counts on that; whether it finds room."""
+        may_buy, self.capacity.may_buy = self.capacity.may_buy, False
+        try:
+            with concerning(gang_subject(gang.uid)):
+                return isinstance(self._place(gang), PlacementPlan)
+        finally:
+            self.capacity.may_buy = may_buy
 
     def _over_quota(self, gangs: Sequence[Gang]) -> Refusal | None:
         """Refuses a gang whose queue has lost quota: it would not come back, and stays where it is until it ends."""

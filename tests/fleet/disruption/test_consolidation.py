@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from fleet.actions import OpenClaims, SaveClaim
+from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
-from fleet.snapshot import Claim, GangState, InstanceOffer
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, GangState, InstanceOffer, NodeDisruption
+from fleet.snapshot.gangs import Eviction
 from tests.support.disruption import (
     BOTH,
     KEEPS,
@@ -289,3 +292,28 @@ def test_spot_gives_way_to_spot_where_fifteen_types_are_cheaper(cheaper: int, en
     world.machine("m0", capacity_type="spot")
     world.runs(gang("g", gpu=1), ("m0", 1), admitted_at_s=NOW - 600)
     assert [claim.capacity_pool.instance_type for claim in bought_first(world)] == (["x00.large"] if moves else [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "room"),
+    [
+        pytest.param(Reason.UNDERUTILIZED, False, id="it is being moved, and will stand on m1 or m2"),
+        pytest.param(Reason.DRIFTED, False, id="it is being moved for another reason"),
+        pytest.param(Reason.PREEMPTED, True, id="it has lost its turn to another"),
+    ],
+)
+def test_room_that_a_gang_on_its_way_counts_on_is_not_counted_twice(reason: Reason, room: bool) -> None:
+    """While its pods ended, the machine it was moved to was given up, or filled with others: one more was bought."""
+    world = world_of(3)
+    for n in range(3):
+        world.runs(gang(f"g{n}", gpu=4), (f"m{n}", 1))
+    world.gangs["uid-g0"] = replace(
+        world.gangs["uid-g0"],
+        state=GangState.EVICTING,
+        eviction=Eviction(reason, "x", NOW),
+    )
+    world.claims["m0"] = replace(world.claims["m0"], disruption=NodeDisruption(reason, "x", NOW))
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    for name in ("m1", "m2"):
+        found = context.simulate(context.group([world.claims[name]]), bought=())
+        assert isinstance(found, dict) is room, found
