@@ -41,6 +41,8 @@ class DisruptionContext:
     """Claim -> the claims that name it as one they replace, whatever became of them."""
     taken: set[str] = field(default_factory=set)
     """Claims that an earlier method has taken already."""
+    refused: int = 0
+    """Groups of machines that had to stay in this pass, as there was no place for what is on them."""
     spent: dict[str, int] = field(default_factory=dict)
     """Pool -> machines taken from its budgets in this pass."""
     promised: list[tuple[Gang, PlacementPlan]] = field(default_factory=list)
@@ -139,6 +141,12 @@ class DisruptionContext:
             self.spent[pool] = self.spent.get(pool, 0) + count
         self.taken.update(claim.name for claim in claims)
         return True
+
+    def let_be(self, claims: Sequence[Claim], *, budgeted: bool) -> None:
+        """Undoes that these machines were taken: they stay, and others may have what the budgets allow."""
+        self.taken -= {claim.name for claim in claims}
+        for claim in claims if budgeted else ():
+            self.spent[claim.node_pool] -= 1
 
     def pod_budget(self, claims: Sequence[Claim], reason: Reason) -> Blocked | None:
         """Returns what PodDisruptionBudgets have against the gangs on these machines leaving now, all at once."""

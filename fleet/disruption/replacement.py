@@ -13,7 +13,7 @@ from fleet.disruption.budgets import allowed
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import immovable, keeps
 from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
-from fleet.disruption.simulation import CandidateGroup, bought_for
+from fleet.disruption.simulation import WHAT_IFS, CandidateGroup, bought_for, in_turns
 from fleet.fence import concerning
 from fleet.nodeclaims.launch import write_claims
 from fleet.placement.inventory import MOVES_WITHIN_S
@@ -28,12 +28,14 @@ def replacing(
 ) -> list[Command]:
     """Returns commands for the busy machines among those that are `due`, group by group.
 
-    Nothing moves onto those, nor onto machines to `avoid`, which will be due once the action on them is done.
-    `insist`: where no replacement can be had, the machines go all the same.
+    Nothing moves onto those, nor onto machines to `avoid`, which will be due once the action on them is done; unless
+    these cannot leave either. `insist`: where no replacement can be had, the machines go all the same.
     """
-    avoided = frozenset({*due, *avoid})
+    avoided, tried = frozenset({*due, *avoid}), context.refused
     commands = []
-    for group in groups(context, due):
+    for group in in_turns(groups(context, due), context.snapshot.now_s):
+        if context.refused - tried >= WHAT_IFS:
+            break
         with concerning(claim_subject(group.names[0])):
             command = _command(context, group, due, avoided, budgeted=budgeted, insist=insist)
         if command is not None:
@@ -110,9 +112,39 @@ def _command(
         return Command(group.claims, reason, why)
     plans = context.simulate(group, avoid=avoid)
     if isinstance(plans, Refusal):
-        return Command(group.claims, reason, why) if insist else None
+        if insist:
+            return Command(group.claims, reason, why)
+        context.refused += 1
+        context.let_be(group.claims, budgeted=budgeted and not bought)
+        return None
+    if not insist and any(plan.purchases for plan in plans.values()):
+        plans = _onto_those_that_stay(context, group, due, avoid) or plans
     context.promise(group.gangs, plans)
     return Command(group.claims, reason, why, claims_of(plans, group, context.snapshot.now_s))
+
+
+def _onto_those_that_stay(
+    context: DisruptionContext, group: CandidateGroup, due: Due, avoid: Collection[str]
+) -> dict[str, PlacementPlan] | None:
+    """Returns plans that buy nothing, on machines that are due as well and cannot leave; None where there are none.
+
+    Who moves there may have to move once more, when something has changed; a machine bought in vain costs more.
+    """
+    others = [it for it in groups(context, due)[:WHAT_IFS] if it.names != group.names]
+    able = {name for it in others if not isinstance(context.simulate(it, avoid=avoid), Refusal) for name in it.names}
+    looked_at = {name for it in others for name in it.names}
+    held = {name for name in due if _kept(context, name, due)}
+    staying = ((looked_at - able) | held) - context.taken - {*group.names}
+    if not staying:
+        return None
+    plans = context.simulate(group, avoid=frozenset(avoid) - staying)
+    return None if isinstance(plans, Refusal) or any(plan.purchases for plan in plans.values()) else plans
+
+
+def _kept(context: DisruptionContext, name: str, due: Due) -> bool:
+    """Returns whether work on a machine keeps it."""
+    claim = context.snapshot.claims[name]
+    return not context.is_empty(claim) and keeps(context, claim, due[name][0]) is not None
 
 
 def why_not_replaced(

@@ -291,7 +291,12 @@ def bought_for(plans: Mapping[str, PlacementPlan]) -> Mapping[str, Sequence[froz
 
 def turn_of(ranked: Sequence[T], now_s: float) -> Sequence[T]:
     """Returns what to try now: all, or where that is too much a window that moves with time."""
+    return in_turns(ranked, now_s)[:WHAT_IFS]
+
+
+def in_turns(ranked: Sequence[T], now_s: float) -> Sequence[T]:
+    """Returns them all; of more than can be tried in a pass others come first as time passes."""
     if len(ranked) <= WHAT_IFS:
         return ranked
     start = int(now_s // ROUND_S) * WHAT_IFS % len(ranked)
-    return [*ranked[start:], *ranked[:start]][:WHAT_IFS]
+    return [*ranked[start:], *ranked[:start]]

@@ -5,6 +5,7 @@ Rows tell one round; the agent goes on until it is at rest, and what is left cou
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from fleet.nodeclaims.launch import own_tags
@@ -21,6 +22,7 @@ from model import labels
 from model.fleet import Fleet
 from model.pools import pool_hash
 from model.upstream.selectors import LabelSelector
+from providers.kube.objects.names import MIRROR
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import consolidations
 from tests.conformance.karpenter.catalogs import amounts
@@ -49,8 +51,22 @@ _MORE_NODE = (
     "labels",
     "node_pool",
 )
-_BESIDE = ("do_not_disrupt", "age_s", "pdb_disruptions_allowed", "owner")
+_BESIDE = (
+    "do_not_disrupt",
+    "age_s",
+    "pdb_disruptions_allowed",
+    "owner",
+    "mirror",
+    "terminating",
+    "terminal",
+    "phase",
+    "deletion_cost",
+    "pdb_count",
+    "pdbs",
+    "priority",
+)
 """Words of a pod that runs, beside those of one that waits."""
+_OWNERS = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "Node": "v1"}
 _BUDGETED = "budgeted"
 _POLICIES = frozenset({None, "Ignore"})
 """What the agent does with preferences: it never pays for them."""
@@ -123,25 +139,48 @@ def _manifests(node: Given) -> list[Obj]:
 
 
 def _running(node: str, number: int, given: Given) -> Obj:
-    if given.get("owner") not in {None, "ReplicaSet"}:
-        raise Declined(f"pod: owner {given['owner']}")
-    own = dict(given.get("labels", {}))
-    if "pdb_disruptions_allowed" in given:
-        own[_BUDGETED] = "yes"
+    """A pod that runs; its budgets select it by a label each."""
+    own = {**given.get("labels", {}), **{f"{_BUDGETED}-{n}-{it}": "yes" for n, it in enumerate(_allowed(given))}}
     plain = {word: value for word, value in given.items() if word not in _BESIDE}
     manifest = pod_manifest(f"{node}-{number:03}", {**plain, "labels": own})
-    if "do_not_disrupt" in given:
-        manifest["metadata"]["annotations"] = {labels.DO_NOT_DISRUPT: given["do_not_disrupt"]}
-    return manifest
+    meta, marks = manifest["metadata"], dict[str, str]()
+    if given.get("do_not_disrupt"):
+        marks[labels.DO_NOT_DISRUPT] = str(given["do_not_disrupt"])
+    if given.get("mirror"):
+        marks[MIRROR] = "m"
+    if given.get("deletion_cost"):
+        marks["controller.kubernetes.io/pod-deletion-cost"] = str(given["deletion_cost"])
+    if given.get("priority"):
+        manifest["spec"]["priority"] = given["priority"]
+    if given.get("terminating"):
+        meta["deletionTimestamp"] = datetime.fromtimestamp(NOW_S + 30.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if "owner" in given:
+        meta["ownerReferences"] = _owners(given["owner"])
+    if ended := given.get("phase", "Succeeded" if given.get("terminal") else ""):
+        manifest["status"] = {"phase": ended}
+    return {**manifest, "metadata": {**meta, "annotations": marks}}
+
+
+def _owners(kind: str | None) -> list[Obj]:
+    if kind and kind not in _OWNERS:
+        raise Declined(f"pod: owner {kind}")
+    return (
+        [{"apiVersion": _OWNERS[kind], "kind": kind, "name": "o", "uid": "uid-o", "controller": True}] if kind else []
+    )
+
+
+def _allowed(given: Given) -> list[int]:
+    """What each PodDisruptionBudget of a pod allows; in some rows only how many there are."""
+    several = next((given[word] for word in ("pdbs", "pdb_count") if word in given), ())
+    found = list(several) if isinstance(several, list | tuple) else [1] * several
+    return found + ([given["pdb_disruptions_allowed"]] if given.get("pdb_disruptions_allowed") is not None else [])
 
 
 def _budgets(given: Given) -> dict[str, PodBudget]:
-    told = [pod.get("pdb_disruptions_allowed") for node in given["nodes"] for pod in node.get("pods", ())]
-    if all(it is None for it in told):
-        return {}
-    allowed = min(it for it in told if it is not None)
-    budget = PodBudget(NAMESPACE, "b", LabelSelector(match_labels={_BUDGETED: "yes"}), allowed)
-    return {budget.key: budget}
+    told = (pod for node in given["nodes"] for pod in node.get("pods", ()))
+    names = {(f"{_BUDGETED}-{n}-{it}", it) for pod in told for n, it in enumerate(_allowed(pod))}
+    found = (PodBudget(NAMESPACE, name, LabelSelector(match_labels={name: "yes"}), it) for name, it in sorted(names))
+    return {budget.key: budget for budget in found}
 
 
 # -- machines ---------------------------------------------------------------------------------------------------------
@@ -150,10 +189,6 @@ def _budgets(given: Given) -> dict[str, PodBudget]:
 def _stand(world: AgentWorld, fleet: Fleet, given: Given, manifests: Sequence[Obj]) -> None:
     """One machine with its pods."""
     only("node", given, {*_NODE, *_MORE_NODE})
-    if not given.get("initialized", True):
-        raise Declined("node: initialized false")
-    if not given.get("consolidatable", True):
-        raise Declined("node: consolidatable false")
     room = {"memory": 1 << 50, **amounts(given["allocatable"])}
     if not given.get("managed", True):
         world.stand(given["name"], {labels.ZONE: given["zone"], **given.get("labels", {})}, room)
@@ -167,8 +202,8 @@ def _stand(world: AgentWorld, fleet: Fleet, given: Given, manifests: Sequence[Ob
         claims={**now.claims, claim.name: claim},
         instances={**now.instances, claim.instance_id: _instance(claim)},
     )
-    for manifest in manifests:
-        world.run(manifest, claim.node, started_at_s=claim.ready_at_s)
+    for manifest, told in zip(manifests, given.get("pods", ()), strict=True):
+        world.run(manifest, claim.node, started_at_s=NOW_S - told.get("age_s", _QUIET_S))
 
 
 def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
@@ -183,11 +218,12 @@ def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
 def _claim(given: Given, it: Offering, room: Mapping[str, int]) -> Claim:
     name, at_s = given["name"], NOW_S - given.get("age_s", _QUIET_S)
     born_with = pool_hash(it.pool) + (_OF_BEFORE if given.get("drifted") else "")
-    quiet_s = given.get("since_initialized_s", _QUIET_S)
+    quiet_s = given.get("since_initialized_s", _QUIET_S) if given.get("consolidatable", True) else 0.0
+    ready_at_s = at_s if given.get("initialized", True) else 0.0
     return Claim(
         name, f"uid-{name}", it.pool.name, born_with, it.offer.pool_key, it.offer.price_usd_h,
         Launch(f"group-{name}", 0, 1), at_s, resources=dict(room), instance_id=f"i-{name}", node=name,
-        launched_at_s=at_s, registered_at_s=at_s, ready_at_s=at_s, emptied_at_s=NOW_S - quiet_s,
+        launched_at_s=at_s, registered_at_s=at_s, ready_at_s=ready_at_s, emptied_at_s=NOW_S - quiet_s,
     )  # fmt: skip
 
 

@@ -128,7 +128,8 @@ class AgentWorld:
 
     def run(self, manifest: Obj, node: str, *, started_at_s: float) -> None:
         """A pod that runs on a node."""
-        self.asked[manifest["metadata"]["name"]] = manifest
+        own = {key: manifest["metadata"][key] for key in ("name", "namespace", "labels")}
+        self.asked[own["name"]] = {"metadata": own, "spec": manifest["spec"]}
         pod = decode_pod(json.dumps(running_pod(manifest, node)).encode())
         self.pods.append(replace(pod, started_at_s=started_at_s))
 

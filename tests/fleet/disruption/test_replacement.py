@@ -12,8 +12,9 @@ from fleet.disruption.drift import DriftMethod
 from fleet.placement.inventory import MOVES_WITHIN_S, build_cluster_state
 from fleet.snapshot import Eviction, GangState, Launch, NodeDisruption
 from model.kinds import NEVER
+from model.labels import HOSTNAME
 from tests.support.disruption import CHANGED, OPEN, at_rest, opened, standing, told, within
-from tests.support.fleets import NOW, P5, P5S, B, FleetBuilder, capacity_pool, foreign_pod, gang
+from tests.support.fleets import NOW, P5, P5S, B, FleetBuilder, capacity_pool, foreign_pod, gang, pod_set
 from tests.support.world import World
 
 
@@ -244,6 +245,27 @@ def test_a_gang_is_not_moved_from_one_drifted_machine_to_another() -> None:
     world.runs(gang("b", gpu=2), ("m1", 1))
     within(world, **CHANGED)
     assert opened(world.disrupted()) == [(P5.name, "uid-a", ("m0",)), (P5.name, "uid-b", ("m1",))]
+
+
+def stays_and_goes(**disruption: Any) -> World:
+    """Two machines that have drifted: what is on `m0` fits nowhere else, what is on `m1` fits beside it."""
+    world = standing(2)
+    world.runs(gang("a", pod_set(gpu=2, node_selector={HOSTNAME: "node-m0"})), ("m0", 1))
+    world.runs(gang("b", gpu=2), ("m1", 1))
+    within(world, **CHANGED, **({"disruption": disruption} if disruption else {}))
+    return world
+
+
+def test_a_gang_moves_to_a_drifted_machine_that_cannot_leave_either() -> None:
+    """Karpenter would put it there, too; a machine bought for it would stand beside one with room."""
+    actions = stays_and_goes().disrupted()
+    assert told(actions) == {"m1": "Drifted"}
+    assert opened(actions) == []
+
+
+def test_a_machine_without_a_place_for_its_gang_takes_nothing_from_the_budget() -> None:
+    """It came first in every turn, so that no other was ever replaced."""
+    assert told(stays_and_goes(budgets=[{"nodes": 1}]).disrupted()) == {"m1": "Drifted"}
 
 
 def test_a_drifted_machine_is_replaced_and_its_gang_moves_in() -> None:
