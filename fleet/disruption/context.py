@@ -10,14 +10,14 @@ from fleet.disruption.budgets import allowed, headcount, heeds
 from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
 from fleet.fence import claims_among, claims_set_aside, concerning
-from fleet.gangs.pod_budgets import pod_budget_refusal
+from fleet.gangs.pod_budgets import closed_budget, pod_budget_refusal
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import reservation_of, terminates_s
 from fleet.placement.inventory import comes_too_late
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.prefilter import readmission_refusal
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Pod, Snapshot
 from fleet.snapshot.lookups import awaited, claims_by_pool, holders, tenants
 from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
@@ -147,6 +147,14 @@ class DisruptionContext:
         self.taken -= {claim.name for claim in claims}
         for claim in claims if budgeted else ():
             self.spent[claim.node_pool] -= 1
+
+    def in_the_end(self, claim: Claim, reason: Reason) -> bool:
+        """Returns whether a machine goes for this reason whatever its pods say, as its drain has to end some time."""
+        return reason is Reason.DRIFTED and not heeds(reason, self._grace_s(claim))
+
+    def closed_budget(self, pod: Pod) -> str:
+        """Returns the PodDisruptionBudget, by key, that allows no eviction of a pod now; empty where there is none."""
+        return closed_budget(self.snapshot, pod) if self.snapshot.pod_budgets else ""
 
     def pod_budget(self, claims: Sequence[Claim], reason: Reason) -> Blocked | None:
         """Returns what PodDisruptionBudgets have against the gangs on these machines leaving now, all at once."""

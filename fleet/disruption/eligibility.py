@@ -1,11 +1,11 @@
 """Which machines may be disrupted at all: the conditions that methods share."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
+from fleet.nodeclaims.termination import protected
 from fleet.reasons import Reason
 from fleet.scheduling.prefilter import immovable as immovable_gang
 from fleet.snapshot import Claim
@@ -13,9 +13,6 @@ from model.kinds import NEVER, CapacityType, NodePool
 
 CONSOLIDATES: Final = frozenset({"WhenEmptyOrUnderutilized", "Balanced"})
 """Policies under which machines that are not empty may go for what it saves."""
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|µs|ns|m|s)")
-_DURATION: Final = re.compile(rf"\+?(?:{_PART.pattern})+")
-_UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 # -- conditions of methods: None where nothing stands against it ------------------------------------------------------
@@ -27,13 +24,21 @@ def undeclared(claim: Claim) -> Blocked:
 
 
 def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Blocks a machine whose node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
-    node = context.snapshot.nodes.get(claim.node)
-    if node is None or not node.do_not_disrupt:
+    """Blocks a machine whose node, or a DaemonSet's pod on it, is not to be disrupted.
+
+    Neither emptiness nor drift nor consolidation take it.
+    """
+    node, now_s = context.snapshot.nodes.get(claim.node), context.snapshot.now_s
+    if node is None:
         return None
-    if not protected(node.do_not_disrupt, node.created_at_s, context.snapshot.now_s):
-        return None
-    return Blocked(Obstacle.PODS, "its node says do-not-disrupt")
+    if node.do_not_disrupt and protected(node.do_not_disrupt, node.created_at_s, now_s):
+        return Blocked(Obstacle.PODS, "its node says do-not-disrupt")
+    daemons = context.snapshot.daemon_pods.get(claim.node, ())
+    held = next((it for it in daemons if protected(it.do_not_disrupt, it.started_at_s, now_s)), None)
+    if held is not None:
+        return Blocked(Obstacle.PODS, f"pod {held.key} says do-not-disrupt")
+    budget = next(filter(None, map(context.closed_budget, daemons)), "")
+    return Blocked(Obstacle.POD_BUDGET, f"PodDisruptionBudget {budget} allows no disruption now") if budget else None
 
 
 def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None:
@@ -67,12 +72,15 @@ def preferred_to(pool: NodePool, claim: Claim) -> Sequence[CapacityType]:
 
 def keeps(context: DisruptionContext, claim: Claim, reason: Reason) -> Blocked | None:
     """Blocks where work on the machine may not move, or not for this reason."""
-    return immovable(context, claim) or context.pod_budget([claim], reason)
+    return immovable(context, claim, reason) or context.pod_budget([claim], reason)
 
 
-def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Blocks where work on the machine may not move; pods that nobody makes anew never may."""
-    for pod in context.snapshot.node_pods.get(claim.node, ()):
+def immovable(context: DisruptionContext, claim: Claim, reason: Reason = Reason.UNDERUTILIZED) -> Blocked | None:
+    """Blocks where work on the machine may not move; pods that nobody makes anew never may.
+
+    A drain that has to end keeps no machine that has drifted: its pods are let run as long as it may take.
+    """
+    for pod in () if context.in_the_end(claim, reason) else context.snapshot.node_pods.get(claim.node, ()):
         if protected(pod.do_not_disrupt, pod.started_at_s, context.snapshot.now_s):
             return Blocked(Obstacle.PODS, f"pod {pod.key} says do-not-disrupt")
         if not pod.workload and not pod.controlled:
@@ -87,17 +95,3 @@ def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) ->
     if context.budget(pool.name, reason) < 1:
         return Blocked(Obstacle.BUDGET, f"the budgets of {pool.name} let no more machines go as {reason} now")
     return Blocked(Obstacle.TURN, "others go first, its turn comes")
-
-
-def protected(value: str, since_s: float, now_s: float) -> bool:
-    """Returns whether a do-not-disrupt annotation holds: for good (`true`), or for a duration from `since_s`.
-
-    What is neither protects nothing.
-    """
-    if value == "true":
-        return True
-    return bool(_DURATION.fullmatch(value)) and now_s < since_s + _seconds(value)
-
-
-def _seconds(text: str) -> float:
-    return sum(float(amount) * _UNIT_S[unit] for amount, unit in _PART.findall(text))

@@ -228,7 +228,7 @@ def groups(context: DisruptionContext, due: Due) -> list[CandidateGroup]:
             with concerning(claim_subject(name)):
                 group = _spanned(context, busy, name)
                 seen |= set(group.names)
-                if not any(immovable(context, claim) for claim in group.claims):
+                if not any(immovable(context, claim, due[claim.name][0]) for claim in group.claims):
                     found.append(group)
     return found
 

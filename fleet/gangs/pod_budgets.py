@@ -129,6 +129,13 @@ def _counted_now(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _Budge
     return _BudgetedPods(counts)
 
 
+def closed_budget(snapshot: Snapshot, pod: Pod) -> str:
+    """Returns the first budget over a pod, by key, that allows no eviction now; empty where there is none."""
+    rules = _rules(snapshot.index, snapshot.pod_budgets).get(pod.namespace, ())
+    found = (rule.key for rule in _covering(rules, pod.labels) if snapshot.pod_budgets[rule.key].allows < 1)
+    return next(found, "")
+
+
 def _covering(rules: Sequence[_PodBudgetRule], labels: PodLabels) -> Sequence[_PodBudgetRule]:
     named = dict(labels)
     return [rule for rule in rules if rule.selector.matches(named)]

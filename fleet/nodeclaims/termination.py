@@ -5,6 +5,7 @@ Karpenter (`pkg/controllers/node/termination`).
 """
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -111,6 +112,9 @@ def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: boo
         yield ForgetClaim(claim)
 
 
+_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|µs|ns|m|s)")
+_DURATION: Final = re.compile(rf"\+?(?:{_PART.pattern})+")
+_UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 STUCK_S: Final = 60.0
 """A pod is stuck this long after its deletion should have ended (Karpenter `pod.IsStuckTerminating`)."""
 
@@ -119,7 +123,8 @@ def drain(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Acti
     """Returns (whether pods still have to go, the evictions to ask for now).
 
     Pods are evicted with their own grace period; close to the deadline only with what is left of it; past it the
-    machine waits for none. Nor does it wait for a pod that should have ended a while ago: nobody there ends it.
+    machine waits for none. One that is not to be disrupted is let run until then, where there is a deadline. Nor does
+    it wait for a pod that should have ended a while ago: nobody there ends it.
     """
     deadline_s = claim.disruption.deadline_s if claim.disruption else math.inf
     if snapshot.now_s >= deadline_s:
@@ -133,12 +138,31 @@ def drain(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Acti
         grace_s = _shorter_grace_s(pod, snapshot.now_s, deadline_s)
         if grace_s is not None:
             steps.append(EvictPod(pod, force_grace_s=grace_s))
-        elif not pod.deleting and not pod.workload:
+        elif not pod.deleting and not pod.workload and not _has_time(pod, snapshot.now_s, deadline_s):
             steps.append(EvictPod(pod))
     return bool(pods), steps
+
+
+def _has_time(pod: Pod, now_s: float, deadline_s: float) -> bool:
+    """Returns whether a pod that is not to be disrupted is let run until the deadline is near."""
+    return deadline_s < math.inf and protected(pod.do_not_disrupt, pod.started_at_s, now_s)
 
 
 def _shorter_grace_s(pod: Pod, now_s: float, deadline_s: float) -> int | None:
     """Returns the grace (s) of a pod whose own would end after the deadline; None while there is time for its own."""
     ends_s = pod.deletion_at_s if pod.deleting else now_s + pod.deletion_grace_s
     return max(1, int(deadline_s - now_s)) if ends_s > deadline_s + 1 else None
+
+
+def protected(value: str, since_s: float, now_s: float) -> bool:
+    """Returns whether a do-not-disrupt annotation holds: for good (`true`), or for a duration from `since_s`.
+
+    What is neither protects nothing.
+    """
+    if value == "true":
+        return True
+    return bool(_DURATION.fullmatch(value)) and now_s < since_s + _seconds(value)
+
+
+def _seconds(text: str) -> float:
+    return sum(float(amount) * _UNIT_S[unit] for amount, unit in _PART.findall(text))

@@ -244,6 +244,12 @@ def _instance(claim: Claim) -> Instance:
     )  # fmt: skip
 
 
+def gone(given: Given, world: AgentWorld) -> set[str]:
+    """The machines of the row that have left."""
+    left = {it.name for it in world.snapshot.claims.values() if not it.deleting}
+    return {it["name"] for it in given["nodes"] if it.get("managed", True)} - left
+
+
 # -- upstream ---------------------------------------------------------------------------------------------------------
 
 
@@ -269,7 +275,5 @@ def _bought(machine: Given, capacity_type: Any) -> float:
 
 def otherwise(case: Case, world: AgentWorld) -> str:
     """Which machines go here and stay upstream, or the other way round; empty where the same go."""
-    theirs = set(consolidations.run(case)["terminated"])
-    left = {it.name for it in world.snapshot.claims.values() if not it.deleting}
-    ours = {it["name"] for it in case["given"]["nodes"] if it.get("managed", True)} - left
+    theirs, ours = set(consolidations.run(case)["terminated"]), gone(case["given"], world)
     return "" if ours == theirs else f"gone {sorted(ours)[:5]}, upstream {sorted(theirs)[:5]}"

@@ -12,8 +12,9 @@ from fleet.disruption.drift import staged
 from fleet.disruption.eligibility import immovable
 from fleet.disruption.outcomes import Obstacle
 from fleet.nodeclaims import fixed as fixed_pools
-from fleet.snapshot import GangState, InstanceOffer
+from fleet.snapshot import GangState, InstanceOffer, PodBudget
 from model import labels
+from model.upstream.selectors import LabelSelector
 from tests.support.disruption import (
     ANY,
     CHANGED,
@@ -41,8 +42,25 @@ from tests.support.disruption import (
     with_pod,
     with_pool,
 )
-from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, gang
+from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, foreign_pod, gang
 from tests.support.world import World
+
+
+def ending(**pod: Any) -> World:
+    """A drained node may take five minutes at most."""
+    template = {**CHANGED["template"], "terminationGracePeriod": "5m"}
+    world = busy(template=template)
+    world.stands(foreign_pod("p", "node-m0", controlled=True, **pod))
+    return world
+
+
+def closed_daemon() -> World:
+    """Nobody may evict the pod of a DaemonSet."""
+    world = with_pod(daemon=True, labels=(("app", "a"),))
+    budget = PodBudget("other", "b", LabelSelector(match_labels={"app": "a"}), 0)
+    world.pod_budgets = {budget.key: budget}
+    return world
+
 
 ROWS: list[Row] = [
     ("as declared and busy", busy, {}, KEEPS, Obstacle.NOT_DUE, "what its pool declares"),
@@ -68,6 +86,12 @@ ROWS: list[Row] = [
      "action on ns/g"),
     ("pod of nobody", with_pod, {}, WAITS, Obstacle.PODS, "other/p has no controller"),
     ("protected pod", lambda: with_pod(do_not_disrupt="true"), {}, WAITS, Obstacle.PODS, "do-not-disrupt"),
+    ("protected pod, and a drain has to end", lambda: ending(do_not_disrupt="true"), {"m0": 1}, GOES, NOTHING,
+     "1 machine bought first"),
+    ("protected pod of a DaemonSet", lambda: with_pod(daemon=True, do_not_disrupt="true"), {}, WAITS, Obstacle.PODS,
+     "do-not-disrupt"),
+    ("pod of a DaemonSet with a closed budget", closed_daemon, {}, WAITS, Obstacle.POD_BUDGET,
+     "PodDisruptionBudget other/b"),
     ("pool removed", gone_pool, {"m0": 0}, GOES, NOTHING, "no longer declared"),
     ("spared and drifted", lambda: spared(busy(**CHANGED)), {}, WAITS, Obstacle.PODS, "changed; its node says"),
     ("fixed, drifted", lambda: fixed(2), {"m0": 1, "m1": 1}, GOES, NOTHING, "1 machine bought first"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.disruption.eligibility import protected
+from fleet.nodeclaims.termination import protected
 
 
 @pytest.mark.parametrize(
