@@ -13,6 +13,7 @@ from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulatedCluster, assemble
+from providers.sim.controllers.upkeep import Upkeep
 from providers.sim.kernel import KernelThread
 from providers.sim.shapes import can_be_cut, shapes_of
 from providers.sim.store import Store, StoreAlreadyExists
@@ -43,6 +44,7 @@ class SandboxWorld:
             shape_of=shapes_of(catalog),
             feasible=can_be_cut,
             options=pace.controllers(self.cloud),
+            more=[Upkeep(self.store)],
         )
         self._kernel: KernelThread | None = None
         self._open = contextlib.ExitStack()

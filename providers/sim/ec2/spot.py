@@ -74,7 +74,11 @@ class SpotProcess:
         return 2.0 * (here + (there - here) * (x - left)) - 1.0
 
 
-@lru_cache(maxsize=65_536)
+PRICES_MOST = 2048
+"""Prices that are remembered at a time: those of three days for thirty pools. All others are worked out again."""
+
+
+@lru_cache(maxsize=PRICES_MOST)
 def _price_usd_h(process: SpotProcess, pool: CapacityPool, on_demand_usd_h: float, step: int) -> float:
     """The price in the `step`-th period; remembered, since a thousand machines of a gang ask for the same one."""
     return max(0.0001, round(on_demand_usd_h * process.ratio(pool, step), 4))

@@ -99,7 +99,7 @@ def shared(wire: FieldsV1) -> FieldsV1:
     return _shared(_encode(wire))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _shared(encoded: bytes) -> FieldsV1:
     wire: FieldsV1 = msgspec.json.decode(encoded)
     return wire

@@ -1,6 +1,7 @@
 """The market's rules as tables: what is granted, at what price, and what the account's limits allow."""
 
 import itertools
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -182,6 +183,21 @@ def test_cost_of_a_spot_hour_is_its_price() -> None:
     assert market.cost_usd(pool("spot"), start_s, start_s + HOUR_S) == pytest.approx(
         market.price_usd_h(pool("spot"), start_s)
     )
+
+
+def test_prices_of_many_days_are_not_all_remembered() -> None:
+    """Hour after hour of every pool is a third of what grew in ninety simulated days."""
+    spot = SpotProcess(seed=3)
+    tracemalloc.start()
+    try:
+        for step, one in itertools.product(range(2000), (A, B)):
+            spot.price_usd_h(one, 10.0, step * HOUR_S)
+        settled, _ = tracemalloc.get_traced_memory()
+        for step, one in itertools.product(range(2000, 8000), (A, B)):
+            spot.price_usd_h(one, 10.0, step * HOUR_S)
+        assert tracemalloc.get_traced_memory()[0] - settled < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_interruptions_come_at_the_rate_asked_for() -> None:
