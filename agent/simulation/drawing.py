@@ -57,7 +57,7 @@ def doc(kind: str, name: str, **spec: Any) -> Doc:
 
 def text_of(docs: Docs) -> str:
     """The declarations as the file of a repository."""
-    return yaml.safe_dump_all(docs.values(), sort_keys=False)
+    return yaml.dump_all(docs.values(), Dumper=yaml.CSafeDumper, sort_keys=False)
 
 
 def loaded(text: str) -> Fleet | None:

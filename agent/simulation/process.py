@@ -261,6 +261,8 @@ class Process:
         self._publisher = publisher if world.publishes else None
         self._world = world
         self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
+        self._heard_to = -1
+        """Version of the store up to which every feed was listened to."""
         put, now = self.inbox.append, clock.now()
         in_force = self._restore(reports, publisher, sync)
         self.git = _SteppedSource(git_listener(cast("GitSource", _CommitSource(world.commits)), put, in_force), now)
@@ -324,14 +326,17 @@ class Process:
 
     def relist(self, tables: Collection[str]) -> None:
         """The watches of these tables are too far behind to go on: the next look lists everything."""
+        self._heard_to = -1
         for table in tables:
             self._feeds[table].expire()
 
     def _listen(self, now: float) -> None:
-        stalled = self._world.stalled_tables
-        for table, feed in self._feeds.items():
-            for batch in feed.take() if table not in stalled else ():
-                self.inbox.append(Observed(table, batch))
+        stalled, version = self._world.stalled_tables, self._world.store.resource_version
+        if stalled or version != self._heard_to:
+            for table, feed in self._feeds.items():
+                for batch in feed.take() if table not in stalled else ():
+                    self.inbox.append(Observed(table, batch))
+            self._heard_to = -1 if stalled else version
         for source in self._sources:
             source.step(now)
         for _ in range(MOST_IN_A_ROW):

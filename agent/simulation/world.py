@@ -88,13 +88,19 @@ class Simulation:
             feasible=can_be_cut,
             options=self._options(options),
             more=[self.cloud, *self.seats, Upkeep(self.store), *more],
-            moves=lambda: self.cloud.version + sum(seat.lives for seat in self.seats),
+            moves=self._moves,
         )
         self.health = self.world.health
         self.mig_manager = self.world.mig_manager
         self._driver = VirtualDriver(self.world.kernel, self.clock)
         self._namespace(LAYOUTS_AT[0])
         self.restart()
+
+    def _moves(self) -> int:
+        moves = self.cloud.version
+        for seat in self.seats:
+            moves += seat.lives
+        return moves
 
     def _options(self, given: SimulationOptions | None) -> SimulationOptions:
         chosen = given or SimulationOptions()

@@ -233,6 +233,8 @@ class PodClassIndex:
 
     def _refresh(self, state: ClusterState) -> None:
         """Catches up with the state: the cost grows with what has changed since."""
+        if (now := state.now()) == self._seen:
+            return
         touched = state.touched(self._seen)
         if touched is None:
             self._entries.clear()
@@ -240,7 +242,7 @@ class PodClassIndex:
             touched = list(state.slots.values())
         for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
             self._note(state, slot)
-        self._seen = state.now()
+        self._seen = now
 
     def _note(self, state: ClusterState, slot: NodeSlot) -> None:
         entry = self._entries.get(id(slot))

@@ -50,6 +50,8 @@ class PodIndex:
 
     def settle(self) -> None:
         """Brings the views up to date; one in which nothing has changed stays the same object."""
+        if not (self._dirty_gangs or self._dirty_nodes or self._dirty_jobs or self._waiting):
+            return
         gang_pods: dict[str, tuple[Pod, ...]] = {}
         node_pods: dict[str, tuple[Pod, ...]] = {}
         daemon_pods: dict[str, tuple[Pod, ...]] = {}

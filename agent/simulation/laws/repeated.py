@@ -4,7 +4,7 @@ from agent.simulation.laws.facts import Facts, Law
 from agent.simulation.writes import AgentWrite
 
 AGAIN_S = 1.0
-MOST_REMEMBERED = 2000
+MOST_REMEMBERED = 500
 
 
 class NothingTwice(Law):
