@@ -18,7 +18,7 @@ from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
 from fleet.snapshot.pod_index import PodIndex
-from fleet.snapshot.works import POD_GROUP, has_started
+from fleet.snapshot.works import PLAIN, has_started
 from model import labels
 from model.fleet import Fleet
 from model.index import Index
@@ -356,7 +356,7 @@ class ClusterModel:
         self._look_at_held(self.jobs.get(job.ref.uid) or job)
 
     def _made_anew(self, pod: Pod, gang: Gang | None, job: Job) -> bool:
-        if job.result or job.deleting or job.ref.kind == POD_GROUP:
+        if job.result or job.deleting or not job.made_anew:
             return False
         if job.hold is Hold.PODS:
             return True
@@ -379,7 +379,7 @@ class ClusterModel:
             return
         self._pod_index.settle()
         pods = self._pod_index.job_pods.get(job.ref.uid, ())
-        if not pods and job.ref.kind == POD_GROUP:
+        if not pods and job.ref.kind in PLAIN:
             self.jobs.put(job.ref.uid, None)
         else:
             self.jobs.put(job.ref.uid, replace(job, suspended=not any(map(has_started, pods))))

@@ -136,6 +136,8 @@ class Job:
     """Pod set -> pods that may be lost now and are made again while the others go on; none where not stated."""
     on_node_failure: str = ""
     """Annotation `muster.dev/on-node-failure`: `Replace`, `Evict`, or empty for what the queue says."""
+    made_anew: bool = True
+    """Whether somebody makes its pods anew after it was stopped; nobody does so for plain pods without a controller."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and is managed in its place; empty for a job managed by itself."""

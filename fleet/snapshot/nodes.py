@@ -53,6 +53,7 @@ class GroupMember:
     """A `GroupMember` is what a pod of a plain group says of the group; every pod says all of it."""
 
     group: str
+    """Empty for a pod that is a gang of its own."""
     total: int
     """Pods of the complete group; 0 = not stated, then `Terms` say when it is complete."""
     shape: PodSet

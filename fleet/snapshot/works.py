@@ -2,7 +2,7 @@
 
 - A job that only names a recipe (TrainJob) has the pod sets of the job it makes.
 - A job whose pods are held one by one has started when one of its pods has.
-- A plain group has no object of its own: it is its pods.
+- A plain group has no object of its own: it is its pods. A pod on a queue that names no group is a gang of its own.
 - Pods of a RuntimeClass ask what it adds, too. Those of a plain group show it already.
 """
 
@@ -22,6 +22,10 @@ from model.index import Index, derived
 
 POD_GROUP = "PodGroup"
 """Kind, in `v1`, of references to a plain group; no such object exists, and nothing has it as owner."""
+POD = "Pod"
+"""Kind, in `v1`, of references to a pod that is a gang of its own."""
+PLAIN = frozenset({POD_GROUP, POD})
+"""Kinds of what has no job: it is there as long as its pods are."""
 
 
 def group_uid(namespace: str, group: str) -> str:
@@ -130,7 +134,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
     result = _result(present, total) if total else None
     complete = bool(total) and len(wanted) >= total
     return Job(
-        ref=JobRef("v1", POD_GROUP, pod.namespace, first.group, uid),
+        ref=JobRef("v1", POD_GROUP if first.group else POD, pod.namespace, first.group or pod.name, uid),
         resource_version="",
         queue=first.queue if started or result or complete else "",
         priority_class=first.priority_class,
@@ -144,6 +148,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         checkpoint_interval_s=first.checkpoint_interval_s,
         do_not_disrupt=any(one.do_not_disrupt for one in present),
         hold=Hold.PODS,
+        made_anew=all(one.controlled for one in present),
         pod_priority_class=next(filter(None, (it.pod_priority_class for it in described)), ""),
         expected_run_s=first.expected_run_s,
         max_run_s=first.max_run_s,

@@ -70,7 +70,11 @@ def born(kind: JobKind, **spec: Any) -> Obj:
     return raw
 
 
-def test_every_policy_has_its_binding_and_only_creations_are_looked_at() -> None:
+TEMPLATES = [("apps", "v1", "deployments"), ("apps", "v1", "statefulsets")]
+"""What is no work itself: its pods are."""
+
+
+def test_every_policy_has_its_binding_and_only_creations_of_work_are_looked_at() -> None:
     bindings = [it for it in DOCUMENTS if it["kind"] == "MutatingAdmissionPolicyBinding"]
     assert [it["spec"] for it in bindings] == [{"policyName": it["metadata"]["name"]} for it in POLICIES]
     assert len(POLICIES) + len(bindings) == len(DOCUMENTS)
@@ -79,13 +83,14 @@ def test_every_policy_has_its_binding_and_only_creations_are_looked_at() -> None
     for policy in POLICIES:
         spec = policy["spec"]
         assert (spec["failurePolicy"], spec["reinvocationPolicy"]) == ("Fail", "IfNeeded")
-        assert all(rule["operations"] == ["CREATE"] for rule in spec["matchConstraints"]["resourceRules"])
+        operations = ["CREATE", "UPDATE"] if set(TEMPLATES) & set(matched(policy)) else ["CREATE"]
+        assert all(rule["operations"] == operations for rule in spec["matchConstraints"]["resourceRules"])
         assert [mutation["patchType"] for mutation in spec["mutations"]] == ["JSONPatch"]
 
 
 def test_every_kind_of_work_is_covered_once() -> None:
     found = sorted(path for policy in POLICIES for path in matched(policy) if path != ("", "v1", "pods"))
-    assert found == sorted(map(path_of, KINDS))
+    assert found == sorted([*map(path_of, KINDS), *TEMPLATES])
     assert sum(path == ("", "v1", "pods") for policy in POLICIES for path in matched(policy)) == 2
 
 
@@ -181,11 +186,41 @@ def test_pods_that_a_job_has_made_are_left_alone(kind: JobKind) -> None:
     assert decode_pod(msgspec.json.encode(raw)).member is None
 
 
-@pytest.mark.parametrize(
-    "labels", [{}, {"muster.dev/queue": "t"}, {"muster.dev/pod-group-name": "g"}, {"kueue.x-k8s.io/queue-name": "t"}]
-)
+@pytest.mark.parametrize("queue", ["muster.dev/queue", "kueue.x-k8s.io/queue-name"])
+def test_a_pod_on_a_queue_without_a_group_is_born_gated_and_a_gang_of_its_own(queue: str) -> None:
+    raw = admitted(plain(**{queue: "t"}), PODS)
+    found = decode_pod(msgspec.json.encode(raw))
+    assert found.held
+    assert found.member is not None
+    assert (found.job_uid, found.member.group, found.member.total, found.member.queue) == ("u", "", 1, "t")
+    assert admitted(raw, PODS) == raw
+
+
+@pytest.mark.parametrize("labels", [{}, {"muster.dev/pod-group-name": "g"}, {"muster.dev/queue": ""}])
 def test_other_pods_are_left_alone(labels: dict[str, str]) -> None:
     assert admitted(plain(**labels), PODS) == plain(**labels)
+
+
+def test_pods_of_a_daemon_set_are_left_alone() -> None:
+    raw = plain(**{"muster.dev/queue": "t"})
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "o", "controller": True}
+    raw["metadata"]["ownerReferences"] = [owner]
+    assert admitted(raw, PODS) == raw
+    assert decode_pod(msgspec.json.encode(raw)).member is None
+
+
+@pytest.mark.parametrize("path", TEMPLATES)
+def test_pods_of_what_names_a_queue_name_it_too(path: tuple[str, str, str]) -> None:
+    named = {"muster.dev/queue": "t", "muster.dev/priority-class": "high", "tier": "web"}
+    raw: Obj = {"metadata": {"name": "d", "labels": named}, "spec": {"template": {"metadata": {"labels": {"app": "d"}}}}}
+    once = admitted(raw, path)
+    assert once["spec"]["template"]["metadata"]["labels"] == {
+        "app": "d",
+        "muster.dev/queue": "t",
+        "muster.dev/priority-class": "high",
+    }
+    assert admitted(once, path) == once
+    assert admitted({**raw, "metadata": {"name": "d"}}, path)["spec"] == raw["spec"]
 
 
 def test_a_pod_that_has_its_node_is_left_alone() -> None:

@@ -4,6 +4,7 @@ A group is all pods of a namespace with the same label `muster.dev/pod-group-nam
 `...-total-count` says how many they are. Or they name a PodGroup of Volcano, which says how many they are at least.
 Pods that ask for the same are one role, which the label `muster.dev/pod-set` (or Volcano's `volcano.sh/task-spec`) may
 name.
+A pod on a queue that names no group is a gang of its own (Kueue's single pods).
 """
 
 from dataclasses import replace
@@ -51,9 +52,10 @@ def member_of(raw: bytes | Raw) -> GroupMember:
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     template = _templates.decode(raw)
     shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {}, PodOrigin(meta.namespace, made=True))
+    group = first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP)
     return GroupMember(
-        group=first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP),
-        total=whole(first_of(annotations, *GROUP_TOTAL)) or 0,
+        group=group,
+        total=whole(first_of(annotations, *GROUP_TOTAL)) or 0 if group else 1,
         shape=shape if shape.name else _named(shape),
         queue=queue_of(labels),
         created_at_s=instant_of(meta.creation_timestamp),

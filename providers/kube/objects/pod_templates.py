@@ -1,6 +1,7 @@
 """Pod templates -> what a pod set asks for."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from sys import intern
@@ -15,7 +16,7 @@ from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from model.kinds import Toleration
 from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.amounts import raw_bytes
-from providers.kube.objects.names import POD_SET, WORKLOAD
+from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
 from providers.kube.objects.pod_requests import requests_of
 from providers.kube.objects.refused_fields import (
@@ -125,9 +126,21 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
 _pods = msgspec.json.Decoder(PodTemplate)
 
 
-def shape_of_pod(raw: bytes | Raw, namespace: str) -> PodSet:
-    """Returns what a pod of no gang asks for, as a pod set of one without a name."""
-    return pod_set_of("", 1, _pods.decode(raw), {}, PodOrigin(namespace, made=True))
+def shape_of_pod(raw: bytes | Raw, namespace: str, queue: str = "") -> PodSet:
+    """Returns what a pod of no gang asks for, as a pod set of one without a name.
+
+    One that names a `queue` and nevertheless is of no gang is refused: nothing holds it back until it has quota.
+    """
+    shape = pod_set_of("", 1, _pods.decode(raw), {}, PodOrigin(namespace, made=True))
+    return replace(shape, unsupported=(*shape.unsupported, _ungated(queue))) if queue else shape
+
+
+def _ungated(queue: str) -> UnsupportedConstraint:
+    words = (
+        f"it names queue {queue} and has no scheduling gate {PLACEMENT_GATE}, so that it cannot wait there; the "
+        "component admission-policy puts one into pods of a queue"
+    )
+    return UnsupportedConstraint("metadata.labels", words)
 
 
 def _labels(template: PodTemplate, origin: PodOrigin) -> PodLabels:

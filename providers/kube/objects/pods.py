@@ -109,8 +109,10 @@ def decode_pod(raw: bytes | Raw) -> Pod:
     grace_s = spec.termination_grace_period_seconds
     owners = meta.owner_references or ()
     owner = managing(owners, _WORK) if owners else None
-    member = member_of(raw) if owner is None and _grouped(labels, annotations) else None
     daemon = annotations.mirror is not None or (bool(owners) and any(it.kind == "DaemonSet" for it in owners))
+    gated = spec.scheduling_gates is not None and any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates)
+    alone = not daemon and (gated or bool(labels.workload))
+    member = member_of(raw) if owner is None and _queued(labels, annotations, alone=alone) else None
     ordinary = member is None and not labels.workload and not daemon
     return Pod(
         uid=meta.uid,
@@ -121,7 +123,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         requests=requests_of(spec),
         workload=intern(labels.workload),
         pod_set=intern(labels.pod_set or _role(labels, annotations, member)),
-        gated=spec.scheduling_gates is not None and any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates),
+        gated=gated,
         pinned_host=intern(spec.node_selector.hostname) if spec.node_selector else "",
         ready=holding(status.conditions, "Ready") is not None,
         deleting=meta.deletion_timestamp is not None,
@@ -130,14 +132,16 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         started_at_s=instant_of(status.start_time),
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
-        job_uid=_job_uid(meta.namespace, owner, member),
+        job_uid=_job_uid(meta, owner, member),
         member=member,
         labels=all_labels,
         constraints=constraints_of(
             spec, spec.affinity_and_spread(meta.namespace, all_labels) if spec.particular else ANYWHERE
         ),
         tracked=_JOB_TRACKING in (meta.finalizers or ()),
-        shape=shape_of_pod(raw, meta.namespace) if ordinary else None,
+        shape=shape_of_pod(raw, meta.namespace, "" if owner or spec.node_name else _queue_of(labels))
+        if ordinary
+        else None,
         controlled=any(it.controller for it in owners),
         owner_job=intern(owner.uid) if owner is not None else "",
         waits_since_s=_waits_since_s(spec, status) if ordinary else 0.0,
@@ -167,18 +171,25 @@ def _labels_of(text: bytes) -> tuple[_Labels, PodLabels]:
     return _known_labels.decode(text), tuple(sorted(found.items()))
 
 
-def _grouped(labels: _Labels, annotations: _PodAnnotations) -> bool:
-    """Whether a pod that no job has made belongs to a plain group on a queue."""
-    if not (labels.queue or labels.kueue_queue):
+def _queue_of(labels: _Labels) -> str:
+    return labels.queue or labels.kueue_queue
+
+
+def _queued(labels: _Labels, annotations: _PodAnnotations, *, alone: bool) -> bool:
+    """Whether a pod that no job has made is on a queue: with a plain group, or as a gang of its own if it may be."""
+    if not _queue_of(labels):
         return False
-    return bool(labels.group or labels.kueue_group or annotations.volcano_group or annotations.volcano_group_too)
+    groups = (labels.group, labels.kueue_group, annotations.volcano_group, annotations.volcano_group_too)
+    return alone or any(groups)
 
 
-def _job_uid(namespace: str, owner: Owner | None, member: GroupMember | None) -> str:
-    """The job whose pods are held one by one: the owner, or the plain group."""
+def _job_uid(meta: _PodMeta, owner: Owner | None, member: GroupMember | None) -> str:
+    """The job whose pods are held one by one: the owner, the plain group, or the pod itself."""
     if owner is not None:
         return intern(owner.uid) if (owner.group, owner.kind) in HELD_BY_POD else ""
-    return intern(group_uid(namespace, member.group)) if member is not None else ""
+    if member is None:
+        return ""
+    return intern(group_uid(meta.namespace, member.group) if member.group else meta.uid)
 
 
 def _role(labels: _Labels, annotations: _PodAnnotations, member: GroupMember | None) -> str:

@@ -116,7 +116,8 @@ _decoder = msgspec.json.Decoder(_Workload)
 def workload_object(gang: Gang) -> JsonObject:
     """The Workload of a gang as it is created: metadata and specification.
 
-    The job owns it. A plain group is no object that could: what names an owner that is not there is collected.
+    The job owns it, or the pod that is a gang of its own. A plain group is no object that could: what names an owner
+    that is not there is collected.
     """
     job = gang.job
     labels = {JOB_UID: gang.uid} | set_fields(**{QUEUE: gang.queue, PRIORITY_CLASS: gang.priority_class})

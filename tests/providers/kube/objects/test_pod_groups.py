@@ -10,7 +10,7 @@ import pytest
 
 from fleet.actions import Marks, ReleasePod
 from fleet.snapshot import Pod, Terms
-from fleet.snapshot.works import group_uid
+from fleet.snapshot.works import group_job, group_uid
 from model.kinds import Toleration
 from providers.clock import VirtualClock
 from providers.kube.actuator import Actuator
@@ -98,9 +98,30 @@ def test_what_everybody_may_say() -> None:
     assert (member.priority_class, found.do_not_disrupt, member.shape.required_topology) == ("high", "true", "rack")
 
 
-@pytest.mark.parametrize("labels", [{}, {"muster.dev/queue": "q"}, {"muster.dev/pod-group-name": "g"}])
-def test_pods_without_a_group_or_a_queue_are_nobodys(labels: Obj) -> None:
+@pytest.mark.parametrize("labels", [{}, {"muster.dev/queue": ""}, {"muster.dev/pod-group-name": "g"}])
+def test_pods_without_a_queue_are_nobodys(labels: Obj) -> None:
     assert (read(raw(labels)).job_uid, read(raw(labels)).member) == ("", None)
+
+
+def test_a_pod_on_a_queue_that_names_no_group_is_a_gang_of_its_own() -> None:
+    found = read(raw({"muster.dev/queue": "q"}))
+    job = group_job(found.job_uid, [found])
+    assert found.held
+    assert (job.ref.kind, job.ref.name, job.ref.uid) == ("Pod", found.name, found.uid)
+    assert (job.queue, [it.count for it in job.pod_sets], job.made_anew) == ("q", [1], False)
+
+
+def test_a_pod_on_a_queue_without_the_gate_is_refused_as_nothing_holds_it_back() -> None:
+    ungated = raw({"muster.dev/queue": "q"})
+    ungated["spec"] = {key: value for key, value in ungated["spec"].items() if key != "schedulingGates"}
+    found = read(ungated)
+    assert (found.job_uid, found.member) == ("", None)
+    assert found.shape is not None
+    (refused,) = found.shape.unsupported
+    assert "names queue q and has no scheduling gate muster.dev/placement" in refused.words
+    running = read({**ungated, "spec": {**ungated["spec"], "nodeName": "n1"}}).shape
+    assert running is not None
+    assert running.unsupported == ()
 
 
 def owned(kind: JobKind, uid: str = "o") -> list[Obj]:
