@@ -9,7 +9,7 @@ from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
-from fleet.snapshot.works import POD_GROUP, excess, has_started
+from fleet.snapshot.works import PLAIN, excess, has_started
 from model.fleet import Fleet
 from model.kinds import Toleration
 
@@ -43,7 +43,7 @@ def gone_for_good(snapshot: Snapshot, gang: Gang) -> str:
 
 def _leans_on(job: Job, pod: Pod) -> bool:
     """Returns whether nobody but its job could make a pod that has started anew."""
-    return has_started(pod) and not (pod.controlled and job.ref.kind == POD_GROUP)
+    return has_started(pod) and not (pod.controlled and job.ref.kind in PLAIN)
 
 
 def trimmed(snapshot: Snapshot, uid: str) -> Iterator[Action]:

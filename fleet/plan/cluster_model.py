@@ -356,8 +356,10 @@ class ClusterModel:
         self._look_at_held(self.jobs.get(job.ref.uid) or job)
 
     def _made_anew(self, pod: Pod, gang: Gang | None, job: Job) -> bool:
-        if job.result or job.deleting or not job.made_anew:
+        if job.result or job.deleting:
             return False
+        if job.ref.kind in PLAIN:
+            return pod.controlled
         if job.hold is Hold.PODS:
             return True
         running = gang is not None and gang.state is GangState.ADMITTED and not job.suspended

@@ -82,8 +82,8 @@ class JobResult(StrEnum):
     FAILED = "Failed"
 
 
-ORDINARY_PODS: Final = "Pod"
-"""Kind, in `v1`, of references to pods of no gang."""
+POD: Final = "Pod"
+"""Kind, in `v1`, of references to a pod that is a gang of its own, or to the first of several of no gang."""
 ANY_NUMBER: Final = 1 << 31
 """Stands for an unlimited number of restarts."""
 
@@ -136,8 +136,6 @@ class Job:
     """Pod set -> pods that may be lost now and are made again while the others go on; none where not stated."""
     on_node_failure: str = ""
     """Annotation `muster.dev/on-node-failure`: `Replace`, `Evict`, or empty for what the queue says."""
-    made_anew: bool = True
-    """Whether somebody makes its pods anew after it was stopped; nobody does so for plain pods without a controller."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and is managed in its place; empty for a job managed by itself."""
@@ -304,7 +302,7 @@ class Gang:
     @property
     def ordinary(self) -> bool:
         """Returns whether these are pods of no gang, seen as one by those who move work (`tenants`)."""
-        return self.job.kind == ORDINARY_PODS
+        return self.job.kind == POD and not self.workload
 
     @property
     def name(self) -> str:

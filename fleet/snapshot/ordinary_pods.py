@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, TopologySpreadConstraint
-from fleet.snapshot.gangs import ORDINARY_PODS, Gang, GangState, Job, JobRef, Pin, PodSet
+from fleet.snapshot.gangs import POD, Gang, GangState, Job, JobRef, Pin, PodSet
 from fleet.snapshot.nodes import Pod
 from model.index import Index, derived, derived_each
 
@@ -116,7 +116,7 @@ def _as_gang(claim: str, pods: tuple[Pod, ...]) -> Gang:
         uid=f"pods/{first.uid}",
         namespace=first.namespace,
         workload="",
-        job=JobRef("v1", ORDINARY_PODS, first.namespace, first.name, first.uid),
+        job=JobRef("v1", POD, first.namespace, first.name, first.uid),
         queue="",
         priority_class="",
         priority=0,

@@ -15,15 +15,13 @@ from types import MappingProxyType
 
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.elastic_parts import PREEMPTABLE, Minimum, core_sizes
-from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import GroupMember, Pod, Terms
 from fleet.snapshot.surroundings import RuntimeClass
 from model.index import Index, derived
 
 POD_GROUP = "PodGroup"
 """Kind, in `v1`, of references to a plain group; no such object exists, and nothing has it as owner."""
-POD = "Pod"
-"""Kind, in `v1`, of references to a pod that is a gang of its own."""
 PLAIN = frozenset({POD_GROUP, POD})
 """Kinds of what has no job: it is there as long as its pods are."""
 
@@ -148,7 +146,6 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         checkpoint_interval_s=first.checkpoint_interval_s,
         do_not_disrupt=any(one.do_not_disrupt for one in present),
         hold=Hold.PODS,
-        made_anew=all(one.controlled for one in present),
         pod_priority_class=next(filter(None, (it.pod_priority_class for it in described)), ""),
         expected_run_s=first.expected_run_s,
         max_run_s=first.max_run_s,

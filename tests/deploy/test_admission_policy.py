@@ -212,7 +212,10 @@ def test_pods_of_a_daemon_set_are_left_alone() -> None:
 @pytest.mark.parametrize("path", TEMPLATES)
 def test_pods_of_what_names_a_queue_name_it_too(path: tuple[str, str, str]) -> None:
     named = {"muster.dev/queue": "t", "muster.dev/priority-class": "high", "tier": "web"}
-    raw: Obj = {"metadata": {"name": "d", "labels": named}, "spec": {"template": {"metadata": {"labels": {"app": "d"}}}}}
+    raw: Obj = {
+        "metadata": {"name": "d", "labels": named},
+        "spec": {"template": {"metadata": {"labels": {"app": "d"}}}},
+    }
     once = admitted(raw, path)
     assert once["spec"]["template"]["metadata"]["labels"] == {
         "app": "d",

@@ -108,7 +108,7 @@ def test_a_pod_on_a_queue_that_names_no_group_is_a_gang_of_its_own() -> None:
     job = group_job(found.job_uid, [found])
     assert found.held
     assert (job.ref.kind, job.ref.name, job.ref.uid) == ("Pod", found.name, found.uid)
-    assert (job.queue, [it.count for it in job.pod_sets], job.made_anew) == ("q", [1], False)
+    assert (job.queue, [it.count for it in job.pod_sets]) == ("q", [1])
 
 
 def test_a_pod_on_a_queue_without_the_gate_is_refused_as_nothing_holds_it_back() -> None:
