@@ -62,6 +62,8 @@ PLACEMENT_GROUP_ID: Final = _PROVIDER + "placement-group-id"
 PLACEMENT_GROUP_PARTITION: Final = _PROVIDER + "placement-group-partition"
 
 # Muster
+POD_SET: Final = "muster.dev/pod-set"
+"""On pods: the name of their role."""
 NODE_POOL: Final = "muster.dev/node-pool"
 NODE_CLAIM: Final = "muster.dev/node-claim"
 LAUNCH_GROUP: Final = "muster.dev/launch-group"

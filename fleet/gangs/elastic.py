@@ -26,6 +26,7 @@ from fleet.snapshot.elastic_parts import (
     together,
 )
 from fleet.snapshot.seats import active_pods, place_of
+from fleet.snapshot.sub_groups import chosen
 from model.index import Index, derived
 
 
@@ -52,20 +53,39 @@ def _settled(gang: Gang, job: Job) -> bool:
 
 
 def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
-    """Yields the pods that could join a running gang as workloads of lowest priority, bound to the gang's flavors."""
-    for pods in missing(snapshot, gang, snapshot.jobs[gang.uid]):
-        given = gang.flavors.get(pods.name)
+    """Yields the pods that could join a running gang as workloads of lowest priority, bound to the gang's flavors.
+
+    Pods of a sub-group that is not there yet join together, as many as make it whole, before all that join singly.
+    """
+    found = {pods.name: pods for pods in missing(snapshot, gang, snapshot.jobs[gang.uid])}
+    for pod_sets in (*_sub_groups(gang, found), *((pods,) for pods in found.values())):
+        given = gang.flavors.get(pod_sets[0].name)
         yield Workload(
-            f"{gang.uid}{_PART}{pods.name}",
+            f"{gang.uid}{_PART}{pod_sets[0].name}",
             f"{gang.name} (surplus)",
             line.name,
             PRIORITY,
             gang.created_at_s,
-            (pods,),
+            pod_sets,
             preempts=False,
             buys=False,
             allowed_flavors=frozenset(given) if given else None,
         )
+
+
+def _sub_groups(gang: Gang, joining: dict[str, PodSet]) -> Iterator[tuple[PodSet, ...]]:
+    """Yields the missing pods of sub-groups that are not whole, a sub-group at a time, and takes their sets away."""
+    leaves = gang.choice.leaves() if gang.choice is not None and gang.choice.parts else ()
+    held = {pods.name: pods.count for pods in gang.pod_sets}
+    for leaf in leaves:
+        here = {role.pod_set: held.get(role.pod_set, 0) for role in leaf.roles}
+        if leaf.together < 2 or sum(here.values()) >= leaf.together:
+            continue
+        counts = chosen(replace(leaf, together=leaf.together - sum(here.values())), lambda _counts: True, here) or {}
+        own = [pods for name in here if (pods := joining.pop(name, None)) is not None]
+        more = [replace(it, count=counts.get(it.name, 0) - here[it.name], min_count=None) for it in own]
+        if counts and (several := tuple(pods for pods in more if pods.count > 0)):
+            yield several
 
 
 def missing(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[PodSet]:

@@ -124,15 +124,23 @@ def _asks_otherwise(case: _GangStep) -> bool:
     The gang is then closed, giving everything back, and opened again at its old place in the queue.
     """
     gang, job = case.gang, case.job
-    return (job.queue, job.priority_class) != (gang.queue, gang.priority_class) or not _admitted_of(gang, job.pod_sets)
+    return (job.queue, job.priority_class) != (gang.queue, gang.priority_class) or not _admitted_of(gang, job)
 
 
-def _admitted_of(gang: Gang, asked: tuple[PodSet, ...]) -> bool:
-    """Returns whether the gang is what is asked for, or the part of it that was admitted."""
+def _admitted_of(gang: Gang, job: Job) -> bool:
+    """Returns whether the gang is what its job asks for, or the part of it that was admitted."""
+    asked = job.pod_sets
     if asked == gang.pod_sets or not gang.holds_capacity or len(asked) != len(gang.pod_sets):
         return asked == gang.pod_sets
     pairs = zip(asked, gang.pod_sets, strict=True)
+    if job.choice is not None:
+        return all(held.count <= wanted.count and _alike(wanted, held) for wanted, held in pairs)
     return all(_part_of(wanted, held) for wanted, held in pairs)
+
+
+def _alike(wanted: PodSet, held: PodSet) -> bool:
+    """Returns whether two sets differ in their numbers alone."""
+    return replace(wanted, count=held.count, core=held.core) == held
 
 
 def _part_of(wanted: PodSet, held: PodSet) -> bool:

@@ -25,6 +25,7 @@ from fleet.quota.workload import (
     Workload,
     WorkloadAssignment,
 )
+from fleet.snapshot.sub_groups import SubGroup, chosen, first_choice
 
 MOST_OPTIONS = 64
 """Most assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
@@ -53,6 +54,8 @@ class AssignmentSearch:
 
     def best(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
         """Returns the best assignment with its victims; for fewer pods, where only that is possible."""
+        if workload.choice is not None:
+            return self._best_choice(workload, workload.choice)
         self._answers.clear()
         assigner = self._assigner(workload)
         options = list(self._options(workload, assigner, resume))
@@ -67,6 +70,32 @@ class AssignmentSearch:
             if found is not None:
                 return self._placed_without(found[1], workload, found[0]), found[1]
         return full, []
+
+    def _best_choice(self, workload: Workload, choice: SubGroup) -> Found:
+        """Returns the assignment of the first pods in order that can start, else of those that can by evictions.
+
+        No more than `MOST_OPTIONS` numbers of pods are tried either way.
+        """
+        first = self.best(workload.sized(first_choice(choice)))
+        if first[0].mode is PreemptionMode.FIT:
+            return first
+        found = self._first_possible(workload, choice, evicts=False)
+        if found is None and not first[1]:
+            found = self._first_possible(workload, choice, evicts=True)
+        return found or first
+
+    def _first_possible(self, workload: Workload, choice: SubGroup, *, evicts: bool) -> Found | None:
+        kept: dict[frozenset[tuple[str, int]], Found] = {}
+
+        def possible(counts: Mapping[str, int]) -> bool:
+            if len(kept) >= MOST_OPTIONS:
+                return False
+            found = self.best(workload.sized(counts))
+            kept[frozenset(counts.items())] = found
+            return found[0].mode is PreemptionMode.FIT or (evicts and bool(found[1]))
+
+        counts = chosen(choice, possible)
+        return None if counts is None else kept.get(frozenset(counts.items()))
 
     def _moves(self, workload: Workload, option: WorkloadAssignment) -> list[Victim]:
         """Returns whom to move; nobody where it is quota that is short, or the assignment has a place."""

@@ -1,7 +1,7 @@
 """Defines workloads as the quota engine sees them: what each asks for, what it could be given (Kueue's Assignment)."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from fleet.quota.tree import Cell, QuotaTree
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from fleet.snapshot.constraints import UNCONSTRAINED
+from fleet.snapshot.sub_groups import SubGroup
 from model.quantity import Resources, format_amount
 
 NEVER_CREATED_S = float("-inf")
@@ -55,9 +56,16 @@ class Workload:
     """Whether it is never evicted for others and, in return, takes no more than its queue is guaranteed."""
     nominated: bool = False
     """Whether others were evicted for it already, and it waits for them to leave."""
+    choice: SubGroup | None = None
+    """Which of its pods may start first; None = the counts of its pod sets are the only way."""
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
     _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
+
+    def sized(self, counts: Mapping[str, int]) -> "Workload":
+        """Returns the workload as it starts with so many pods of each set, without those that have none."""
+        pod_sets = (replace(pods, count=counts.get(pods.name, 0)) for pods in self.pod_sets)
+        return replace(self, pod_sets=tuple(pods for pods in pod_sets if pods.count), choice=None)
 
     @property
     def at_s(self) -> float:
@@ -81,6 +89,7 @@ class Workload:
                 self.non_preemptible,
                 self.overdue,
                 self.runs_s,
+                self.choice,
             )
             pods = (_shape_of(pod_set, by_labels=self.repelled) for pod_set in self.pod_sets)
             object.__setattr__(self, "_shape", (*parts, *pods))

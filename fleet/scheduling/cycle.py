@@ -67,7 +67,7 @@ from fleet.scheduling.queue_order import (
 )
 from fleet.scheduling.sentences import Explainer
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import cores, parts, together, whole
+from fleet.snapshot.elastic_parts import parts, startable, together, whole
 from fleet.snapshot.lookups import anti_affinity_terms, holders
 from fleet.snapshot.seats import seated
 from model.fleet import Fleet
@@ -193,7 +193,7 @@ class AdmissionPass:
             binding.name,
             boosted_priority(self.fleet, gang),
             gang.created_at_s,
-            pod_sets or cores(gang.pod_sets),
+            pod_sets or startable(gang),
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
             local_queue=local_queue_of(gang),
             preempts=gang.preempts and not preemption_backs_off(gang, now),
@@ -204,6 +204,7 @@ class AdmissionPass:
             runs_s=runs_s(gang),
             non_preemptible=within_guarantee(self.fleet, gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
+            choice=None if pod_sets else gang.choice,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
 
@@ -358,12 +359,13 @@ class AdmissionPass:
                 self.scheduler.submit(replace(more, non_preemptible=within_guarantee(self.fleet, gang)))
 
     def _admit_surplus(self, gang: Gang, holder: AdmittedWorkload) -> None:
-        """Adds an admitted pod beyond the core to its gang."""
-        [given] = holder.given
-        flavors = self.backend.planner.flavors_of(holder.workload, given)
-        pins = self.backend.placed[holder.workload.uid].pins
-        gang = self.changed.get(gang.uid, gang)
-        self.changed[gang.uid] = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
+        """Adds admitted pods beyond the core to their gang: some of one set, or a whole sub-group."""
+        gang, placed = self.changed.get(gang.uid, gang), self.backend.placed[holder.workload.uid]
+        for given in holder.given:
+            flavors = self.backend.planner.flavors_of(holder.workload, given)
+            pins = [pin for pin in placed.pins if pin.pod_set == given.name]
+            gang = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
+        self.changed[gang.uid] = gang
 
     def _commit(self, gang: Gang, holder: AdmittedWorkload) -> None:
         """Saves an admitted gang with its flavors and places, and the claims it buys."""
@@ -444,4 +446,5 @@ def _leaves(gang: Gang, now_s: float) -> bool:
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """Returns the gang's pod sets with the counts it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
-    return tuple(replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
+    sized = (replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
+    return tuple(pods if gang.choice is None else replace(pods, core=pods.count) for pods in sized)

@@ -47,7 +47,7 @@ from fleet.snapshot.machines import (
     Resolutions,
     Resolved,
 )
-from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, Terms
+from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
 from fleet.snapshot.surroundings import Namespace, PodBudget, PodPriority, RuntimeClass
@@ -204,6 +204,7 @@ __all__ = [
     "RuntimeClass",
     "Slice",
     "Snapshot",
+    "SubGroupPolicy",
     "Terms",
     "Volumes",
     "WaitingPods",

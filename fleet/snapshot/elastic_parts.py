@@ -1,11 +1,12 @@
 """Splits a gang into parts: its core, which starts together or not at all, and each pod beyond it as another part."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from fleet.snapshot import Gang, Pin, PodSet
+from fleet.snapshot.sub_groups import RolePods, SubGroup, first_choice
 
 PRIORITY: Final = -(2**40)
 """Of surplus: below every class and boost."""
@@ -18,6 +19,17 @@ _PART: Final = "+"
 """Between a gang's uid and what names a part of it; in no uid."""
 
 
+class Minimum(NamedTuple):
+    """A `Minimum` is the number of pods of a role, and the least of them that the gang needs; None = not stated."""
+
+    pods: int
+    least: int | None = None
+
+    def needed(self, *, unsaid: int) -> int:
+        """Returns the least number of pods, no more than there are; `unsaid` where the role states none."""
+        return unsaid if self.least is None else min(self.pods, self.least)
+
+
 def core_of(pods: PodSet) -> PodSet:
     """Returns the part of a pod set that starts together."""
     if pods.core is None or pods.core >= pods.count:
@@ -28,6 +40,28 @@ def core_of(pods: PodSet) -> PodSet:
 def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
     """Returns the parts of its pod sets that a gang needs to start; without those that have no core."""
     return tuple(core for pods in pod_sets if (core := core_of(pods)).count)
+
+
+def startable(gang: Gang) -> tuple[PodSet, ...]:
+    """Returns the pods that a waiting gang starts with; where it has a choice, all sets, some without pods."""
+    return cores(gang.pod_sets) if gang.choice is None else tuple(core_of(pods) for pods in gang.pod_sets)
+
+
+def choice_of(name: str, roles: Mapping[str, Minimum], together: int | None) -> SubGroup | None:
+    """Returns the choice that unlike pods leave: any so many of them; None where there is none, or all are needed."""
+    most = sum(role.pods for role in roles.values())
+    if together is None or len(roles) < 2 or not 0 < together < most:
+        return None
+    minima = {key: role.needed(unsaid=0) for key, role in roles.items()}
+    counts = sum(minima.values()) <= together
+    found = [RolePods(key, role.pods, minima[key] if counts else 0) for key, role in roles.items() if role.pods]
+    return SubGroup(name, tuple(found), together)
+
+
+def with_cores(pod_sets: Iterable[PodSet], choice: SubGroup) -> tuple[PodSet, ...]:
+    """Returns the pod sets with the cores that are chosen if all pods could start."""
+    first = first_choice(choice)
+    return tuple(replace(pods, core=first.get(pods.name, 0)) for pods in pod_sets)
 
 
 def whole(uid: str) -> str:
@@ -46,6 +80,11 @@ def parts(gang: Gang) -> Iterator[Gang]:
         yield gang
         return
     yield replace(gang, pod_sets=cores(gang.pod_sets), pins=_without(gang.pins, surplus), leaving=())
+    for group in sub_groups_beyond(gang):
+        own = [pin for pin in surplus if pin.pod_set in group]
+        surplus = [pin for pin in surplus if pin.pod_set not in group]
+        if own:
+            yield _sub_group_part(gang, own)
     leaving = Counter({(pin.pod_set, pin.node, pin.claim): pin.count for pin in gang.leaving})
     seen: Counter[Pin] = Counter()
     for pin in surplus:
@@ -61,6 +100,33 @@ def parts(gang: Gang) -> Iterator[Gang]:
             pins=(pin,),
             leaving=(pin,) if goes else (),
         )
+
+
+def sub_groups_beyond(gang: Gang) -> list[frozenset[str]]:
+    """Returns the pod sets of each sub-group beyond those that the gang started with, where several pods make it whole.
+
+    Its pods join and leave together.
+    """
+    core = {pods.name for pods in gang.pod_sets if pods.core != 0}
+    if gang.choice is None or not gang.choice.parts:
+        return []
+    found = (frozenset(role.pod_set for role in leaf.roles) for leaf in gang.choice.leaves() if leaf.together > 1)
+    return [names for names in found if not names & core]
+
+
+def _sub_group_part(gang: Gang, seats: Sequence[Pin]) -> Gang:
+    counts = Counter(pin.pod_set for pin in seats)
+    first = seats[0]
+    return replace(
+        gang,
+        uid=f"{gang.uid}{_PART}{first.pod_set}/{first.node or first.claim}/0",
+        priority=PRIORITY,
+        priority_boost=0,
+        preempts=False,
+        pod_sets=tuple(replace(gang.pod_set(name), count=count, core=None) for name, count in sorted(counts.items())),
+        pins=together(seats),
+        leaving=together(pin for pin in gang.leaving if pin.pod_set in counts),
+    )
 
 
 def _surplus(gang: Gang, pods: PodSet) -> list[Pin]:
@@ -96,17 +162,6 @@ def together(pins: Iterable[Pin]) -> tuple[Pin, ...]:
     for pin in pins:
         counts[pin.pod_set, pin.node, pin.claim] += pin.count
     return tuple(Pin(*place, count) for place, count in sorted(counts.items()))
-
-
-class Minimum(NamedTuple):
-    """A `Minimum` is the number of pods of a role, and the least of them that the gang needs; None = not stated."""
-
-    pods: int
-    least: int | None = None
-
-    def needed(self, *, unsaid: int) -> int:
-        """Returns the least number of pods, no more than there are; `unsaid` where the role states none."""
-        return unsaid if self.least is None else min(self.pods, self.least)
 
 
 def core_sizes(roles: Sequence[Minimum], together: int | None) -> list[int | None]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
+from fleet.snapshot.sub_groups import SubGroup
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
 
@@ -141,6 +142,8 @@ class Job:
     """uid of the job that made this one and is managed in its place; empty for a job managed by itself."""
     shaped_below: bool = False
     """Whether its pod sets are taken from the job that it makes (`fleet.snapshot.works`)."""
+    choice: SubGroup | None = None
+    """Which of its pods may be its core; None = the cores of its pod sets are the only one."""
 
 
 class GangState(StrEnum):
@@ -209,6 +212,7 @@ LIVE_FIELDS: Final = (
     "sla_waiting_s",
     "priority_boost",
     "remaining",
+    "choice",
 )
 """Fields of a `Gang` that are copied from its job whenever that is observed, and not stored in the Workload."""
 _live_facts: Final = attrgetter(*LIVE_FIELDS)
@@ -285,6 +289,8 @@ class Gang:
     """uid of the Workload object; empty until that is made."""
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
+    choice: SubGroup | None = None
+    """Which of its pods may be its core; once admitted, the cores of its pod sets are those chosen."""
 
     @property
     def reclaimable(self) -> Mapping[str, int]:

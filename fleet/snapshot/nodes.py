@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels
+from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
 from fleet.snapshot.gangs import PodSet
 from model.kinds import Taint
 from model.quantity import Resources
+from model.upstream.selectors import LabelSelectorRequirement
 
 PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
@@ -72,6 +73,23 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
+class SubGroupPolicy:
+    """A `SubGroupPolicy` makes pods with equal labels sub-groups, of which some have to be whole (Volcano)."""
+
+    name: str
+    labels: tuple[str, ...]
+    """Keys of labels (`matchLabelKeys`): pods that have all of them, with equal values, are one sub-group."""
+    size: int = 1
+    """Pods that make a sub-group whole (`subGroupSize`)."""
+    least: int = 0
+    """Sub-groups that start together or not at all (`minSubGroups`)."""
+    selector: tuple[LabelSelectorRequirement, ...] = ()
+    """Which pods it is for (`labelSelector`); empty = all."""
+    unsupported: tuple[UnsupportedConstraint, ...] = ()
+    """What else it asks and is not honoured."""
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """`Terms` are what an object beside a plain group says of it (Volcano's PodGroup)."""
 
@@ -81,6 +99,8 @@ class Terms:
     """Pods that start together or not at all (`minMember`)."""
     roles: Mapping[str, int] = field(default_factory=dict)
     """Role -> least number of its pods (`minTaskMember`)."""
+    policies: tuple["SubGroupPolicy", ...] = ()
+    """How its pods form sub-groups (`subGroupPolicy`)."""
 
     @property
     def key(self) -> str:

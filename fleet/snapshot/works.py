@@ -7,7 +7,7 @@
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from operator import itemgetter
@@ -17,8 +17,13 @@ from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.elastic_parts import PREEMPTABLE, Minimum, core_sizes
 from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import GroupMember, Pod, Terms
+from fleet.snapshot.elastic_parts import PREEMPTABLE, Minimum, choice_of, core_sizes, with_cores
+from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
+from fleet.snapshot.sub_groups import RolePods, SubGroup
 from fleet.snapshot.surroundings import RuntimeClass
 from model.index import Index, derived
+from model.labels import POD_SET
 
 POD_GROUP = "PodGroup"
 """Kind, in `v1`, of references to a plain group; no such object exists, and nothing has it as owner."""
@@ -131,13 +136,14 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
     total = first.total or (max(len(wanted), terms.together) if terms else 0)
     result = _result(present, total) if total else None
     complete = bool(total) and len(wanted) >= total
+    pod_sets, choice = _roles(wanted, terms)
     return Job(
         ref=JobRef("v1", POD_GROUP if first.group else POD, pod.namespace, first.group or pod.name, uid),
         resource_version="",
         queue=first.queue if started or result or complete else "",
         priority_class=first.priority_class,
         suspended=not started,
-        pod_sets=_roles(wanted, terms),
+        pod_sets=pod_sets,
         created_at_s=first.created_at_s,
         result=result,
         last_checkpoint_s=max(
@@ -152,6 +158,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         sla_waiting_s=first.sla_waiting_s,
         priority_boost=first.priority_boost,
         on_node_failure=first.on_node_failure,
+        choice=choice,
     )
 
 
@@ -172,17 +179,73 @@ def _counts(pod: Pod) -> bool:
     return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
 
 
-def _roles(members: Sequence[GroupMember], terms: Terms | None) -> tuple[PodSet, ...]:
+def _roles(members: Sequence[GroupMember], terms: Terms | None) -> tuple[tuple[PodSet, ...], SubGroup | None]:
+    """Returns the roles of a group as pod sets, and which pods may be its core, where there is a choice."""
     counts = Counter(member.shape.name for member in members)
     shapes = {member.shape.name: member.shape for member in reversed(members)}
     labels = _common_labels(members)
     names = sorted(shapes, key=lambda name: ((PREEMPTABLE, "false") not in labels[name], name))
-    minima = [Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names]
-    core = core_sizes(minima, terms.together if terms else None)
-    return tuple(
+    minima = {name: Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names}
+    core = core_sizes([*minima.values()], terms.together if terms else None)
+    pod_sets = tuple(
         replace(shapes[name], count=counts[name], core=some, labels=labels[name])
         for name, some in sorted(zip(names, core, strict=True), key=itemgetter(0))
     )
+    if terms is not None and terms.policies:
+        return _in_sub_groups(pod_sets, members, terms)
+    choice = choice_of(terms.group, minima, terms.together) if terms else None
+    return (pod_sets if choice is None else with_cores(pod_sets, choice)), choice
+
+
+def _in_sub_groups(
+    pod_sets: Sequence[PodSet], members: Sequence[GroupMember], terms: Terms
+) -> tuple[tuple[PodSet, ...], SubGroup]:
+    """Returns the roles and the sub-groups they form: of each policy as many as it says, and pods of others to fill up.
+
+    A role belongs to one sub-group as a whole: pods of one role are alike, and none is told from another.
+    """
+    parts = tuple(_sub_groups(policy, pod_sets) for policy in terms.policies)
+    every = tuple(RolePods(pods.name, pods.count) for pods in pod_sets)
+    choice = SubGroup(terms.group, every, max(1, terms.together), parts, len(parts))
+    refused = {pods.name: tuple(_against(terms.policies, pods, members)) for pods in pod_sets}
+    marked = (replace(it, unsupported=(*it.unsupported, *refused[it.name])) for it in pod_sets)
+    return with_cores(marked, choice), choice
+
+
+def _sub_groups(policy: SubGroupPolicy, pod_sets: Sequence[PodSet]) -> SubGroup:
+    found: dict[tuple[str, ...], list[RolePods]] = {}
+    for pods in pod_sets:
+        labels = _seen(pods)
+        if _is_for(policy, labels):
+            found.setdefault(tuple(labels[key] for key in policy.labels), []).append(RolePods(pods.name, pods.count))
+    leaves = (SubGroup("/".join(key), tuple(roles), policy.size) for key, roles in sorted(found.items()))
+    return SubGroup(policy.name, parts=tuple(leaves), least=policy.least)
+
+
+def _seen(pods: PodSet) -> Mapping[str, str]:
+    """Returns the labels that policies look at: those of pods, and the one that names their role, said or not."""
+    return {POD_SET: pods.name, **dict(pods.labels)}
+
+
+def _is_for(policy: SubGroupPolicy, labels: Mapping[str, str]) -> bool:
+    return all(key in labels for key in policy.labels) and all(it.matches(labels) for it in policy.selector)
+
+
+def _against(
+    policies: Sequence[SubGroupPolicy], pods: PodSet, members: Sequence[GroupMember]
+) -> Iterator[UnsupportedConstraint]:
+    """Yields what the policies ask of a role and is not honoured."""
+    own = [_seen(member.shape) for member in members if member.shape.name == pods.name]
+    for number, policy in enumerate(policies):
+        where = f"PodGroup spec.subGroupPolicy[{number}]"
+        keys = {tuple(labels[key] for key in policy.labels) for labels in own if _is_for(policy, labels)}
+        if len(keys) > 1 or (keys and not all(_is_for(policy, labels) for labels in own)):
+            words = (
+                f"pods of role {pods.name} are of several sub-groups: name their roles by the label muster.dev/pod-set"
+            )
+            yield UnsupportedConstraint(f"{where}.matchLabelKeys", words)
+        if keys:
+            yield from (it._replace(path=f"{where}.{it.path}") for it in policy.unsupported)
 
 
 def _common_labels(members: Sequence[GroupMember]) -> Mapping[str, PodLabels]:

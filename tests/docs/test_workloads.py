@@ -10,7 +10,7 @@ import yaml
 
 from fleet.snapshot.works import works
 from model.index import Index
-from providers.kube.objects import DECODERS, decode_pod, decode_pod_budget
+from providers.kube.objects import DECODERS, decode_pod, decode_pod_budget, decode_pod_group
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
@@ -27,7 +27,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/guides/workloads.md").read_t
 FENCES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLES: list[dict[str, Any]] = [document for text in FENCES for document in yaml.safe_load_all(text)]
 
-OTHERS = {"Pod", "PodDisruptionBudget"}
+OTHERS = {"Pod", "PodGroup", "PodDisruptionBudget"}
 
 
 def raw(manifest: dict[str, Any]) -> bytes:
@@ -67,6 +67,20 @@ def test_the_jobs_are_managed(manifest: dict[str, Any]) -> None:
     job = DECODERS[manifest["apiVersion"].rpartition("/")[0], manifest["kind"]](raw(manifest))
     assert (job.queue, job.suspended) == ("research", True)
     assert sum(one.count * one.requests.get("nvidia.com/gpu", 0) for one in job.pod_sets) in {16, 32}
+
+
+def test_the_sub_groups_start_when_as_many_are_whole_as_it_says() -> None:
+    [terms] = [decode_pod_group(raw(it)) for it in EXAMPLES if it["kind"] == "PodGroup"]
+    template = next(it for it in EXAMPLES if it["kind"] == "Pod")
+    mark = {"scheduling.k8s.io/group-name": terms.group}
+    pods = []
+    for name in (f"r{replica}-{n}" for replica in range(3) for n in range(4)):
+        labels = {"muster.dev/queue": "research", "muster.dev/pod-set": name.partition("-")[0]}
+        meta = {"name": name, "namespace": terms.namespace, "labels": labels, "annotations": mark}
+        pods.append(decode_pod(raw({**template, "metadata": meta})))
+    [job] = works(Index(), {}, {"g": tuple(pods)}, {terms.key: terms}).values()
+    assert {it.name: (it.count, it.core) for it in job.pod_sets} == {"r0": (4, 4), "r1": (4, 4), "r2": (4, 0)}
+    assert not any(it.unsupported for it in job.pod_sets)
 
 
 def test_the_budget_is_read() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from model import labels
+
 GROUP: Final = "muster.dev"
 API_VERSION: Final = "muster.dev/v1alpha1"
 KUEUE: Final = "kueue.x-k8s.io"
@@ -14,7 +16,7 @@ def either(name: str) -> tuple[str, str]:
 
 WORKLOAD: Final = "muster.dev/workload"
 """On pods: the name of their gang's Workload."""
-POD_SET: Final = "muster.dev/pod-set"
+POD_SET: Final = labels.POD_SET
 JOB_UID: Final = "muster.dev/job-uid"
 """On Workloads: the uid of the job, for selectors."""
 

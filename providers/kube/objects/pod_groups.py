@@ -9,15 +9,16 @@ A pod on a queue that names no group is a gang of its own (Kueue's single pods).
 
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import GroupMember, PodSet, Terms
-from fleet.snapshot.constraints import PodConstraints
+from fleet.snapshot import GroupMember, PodSet, SubGroupPolicy, Terms
+from fleet.snapshot.constraints import PodConstraints, UnsupportedConstraint
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
+from providers.kube.objects.label_selectors import WireSelector, pod_selector
 from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
@@ -31,9 +32,19 @@ class _GroupedPod(Wire, frozen=True):
     metadata: WireMeta
 
 
+class _SubGroups(Wire, frozen=True):
+    name: str = ""
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+    label_selector: WireSelector | None = None
+    match_label_keys: list[str] | None = None
+    network_topology: dict[str, Any] | None = None
+
+
 class _GroupSpec(Wire, frozen=True):
     min_member: int | None = None
     min_task_member: dict[str, int] | None = None
+    sub_group_policy: list[_SubGroups] | None = None
 
 
 class _PodGroup(Wire, frozen=True):
@@ -90,4 +101,26 @@ def decode_pod_group(raw: bytes | Raw) -> Terms:
     found = _groups.decode(raw)
     meta, spec = found.metadata, found.spec
     together = 1 if spec.min_member is None else spec.min_member
-    return Terms(meta.namespace, meta.name, together, spec.min_task_member or {})
+    policies = tuple(map(_policy, spec.sub_group_policy or ()))
+    return Terms(meta.namespace, meta.name, together, spec.min_task_member or {}, policies)
+
+
+def _policy(found: _SubGroups) -> SubGroupPolicy:
+    """How pods form sub-groups; what is asked of topology is refused, as only Volcano's scheduler knows it."""
+    refused: list[UnsupportedConstraint] = []
+    if found.network_topology and found.network_topology.get("mode", "hard") == "hard":
+        words = "use the annotation muster.dev/podset-required-topology of the pods instead"
+        refused.append(UnsupportedConstraint("networkTopology", words))
+    try:
+        selector = pod_selector(found.label_selector) if found.label_selector else ()
+    except ValueError as error:  # a malformed one selects all pods, which are refused
+        selector = ()
+        refused.append(UnsupportedConstraint("labelSelector", str(error).partition("\n")[0]))
+    return SubGroupPolicy(
+        found.name,
+        tuple(found.match_label_keys or ()),
+        max(1, found.sub_group_size or 1),
+        max(0, found.min_sub_groups or 0),
+        selector,
+        tuple(refused),
+    )

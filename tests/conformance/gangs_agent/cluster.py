@@ -9,9 +9,24 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fleet.gangs.lifecycle import new_gang
-from fleet.snapshot import ANY_NUMBER, Gang, GangState, GroupMember, Hold, Job, Node, Pin, Pod, PodSet, Snapshot, Terms
+from fleet.snapshot import (
+    ANY_NUMBER,
+    Gang,
+    GangState,
+    GroupMember,
+    Hold,
+    Job,
+    Node,
+    Pin,
+    Pod,
+    PodSet,
+    Snapshot,
+    SubGroupPolicy,
+    Terms,
+)
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints
-from fleet.snapshot.elastic_parts import core_of
+from fleet.snapshot.elastic_parts import core_of, with_cores
+from fleet.snapshot.sub_groups import SubGroup, chosen
 from fleet.snapshot.works import group_job
 from model.fleet import Fleet
 from tests.support.fleets import NOW
@@ -51,6 +66,9 @@ class RowGroup:
     pods: Sequence[RowPod]
     together: int
     roles: Mapping[str, int] = field(default_factory=dict)
+    policies: Sequence[SubGroupPolicy] = ()
+    choice: SubGroup | None = None
+    """Its sub-groups, where it has any of which some suffice."""
     broken_for_s: float = 0.0
     """For how long it has had fewer pods than it needs."""
     priority: int = 0
@@ -103,14 +121,18 @@ def _one_alone(pods: list[Pod]) -> list[Pod]:
 
 
 def _job(group: RowGroup, pods: Sequence[Pod]) -> Job:
-    terms = Terms(group.namespace, group.name, group.together, group.roles)
+    terms = Terms(group.namespace, group.name, group.together, group.roles, tuple(group.policies))
     alive = [replace(pod, deleting=False) for pod in pods]
     found = group_job(group.uid, alive, terms)
+    if group.choice is not None:
+        found = replace(found, choice=group.choice, pod_sets=with_cores(found.pod_sets, group.choice))
     ref = replace(found.ref, api_version="apps/v1", kind="ReplicaSet")
     runs = any(pod.node and not pod.deleting for pod in pods)
     restarts = {pods.name: ANY_NUMBER for pods in found.pod_sets}
     sets = found.pod_sets
-    if len(sets) == 1 and sets[0].count < group.together:  # pods that it needs are not there at all
+    if (
+        len(sets) == 1 and group.choice is None and sets[0].count < group.together
+    ):  # pods that it needs are not there at all
         sets = (replace(sets[0], count=group.together, core=None),)
     facts = {"ref": ref, "queue": group.queue, "suspended": not runs, "hold": Hold.PODS, "restarts": restarts}
     return replace(found, pod_sets=sets, **facts)  # type: ignore[arg-type]
@@ -140,10 +162,11 @@ def _gang(row: RowCluster, group: RowGroup, job: Job, gang: Gang) -> Gang:
     for pod in group.pods:
         if pod.node and pod.leaving_s is None:
             counts[pod.shape.name, pod.node] = counts.get((pod.shape.name, pod.node), 0) + 1
+    gang = gang.joined(job)
     if not counts:
         return gang
     pins = tuple(sorted(Pin(name, node, "", count) for (name, node), count in counts.items()))
-    sets = tuple(_held(pods, pins) for pods in job.pod_sets)
+    sets = tuple(_held(pods, pins) for pods in _chosen_sets(job, pins))
     missing = [Pin(pods.name, LOST, "", pods.count - _running(pods, pins)) for pods in sets]
     whole = not any(pin.count for pin in missing)
     pins = tuple(sorted((*pins, *(pin for pin in missing if pin.count))))
@@ -161,6 +184,28 @@ def _gang(row: RowCluster, group: RowGroup, job: Job, gang: Gang) -> Gang:
         pods_ready=whole,
         not_ready_since_s=0.0 if whole else NOW - group.broken_for_s,
     )
+
+
+def _chosen_sets(job: Job, pins: Sequence[Pin]) -> tuple[PodSet, ...]:
+    """Returns the sets with the core that the gang was admitted with: what runs of it is of the core first."""
+    if job.choice is None:
+        return job.pod_sets
+    running = {pods.name: _running(pods, pins) for pods in job.pod_sets}
+    whole = chosen(job.choice, lambda counts: all(count <= running[name] for name, count in counts.items()))
+    return (
+        with_cores(job.pod_sets, _running_first(job.choice, running))
+        if whole is None
+        else tuple(replace(pods, core=whole.get(pods.name, 0)) for pods in job.pod_sets)
+    )
+
+
+def _running_first(group: SubGroup, running: Mapping[str, int]) -> SubGroup:
+    def idle(part: SubGroup) -> int:
+        return -sum(running[role.pod_set] for leaf in part.leaves() for role in leaf.roles)
+
+    roles = sorted(group.roles, key=lambda role: -running[role.pod_set])
+    parts = sorted((_running_first(part, running) for part in group.parts), key=idle)
+    return replace(group, roles=tuple(roles), parts=tuple(parts))
 
 
 def _held(pods: PodSet, pins: Sequence[Pin]) -> PodSet:

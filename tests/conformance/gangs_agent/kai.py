@@ -4,11 +4,13 @@ A queue is a Team with its quota and a Queue of the same name; what nobody is pr
 work of some classes is never evicted, and stays within the quota, no declaration can say: it is work like any other.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fleet.snapshot import Node
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
+from fleet.snapshot.sub_groups import RolePods, SubGroup
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_amount
@@ -185,13 +187,14 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
     waits = any(pod["state"] == "Pending" for pod in mine) and float(group.get("preemption_delay_s") or 0) > waited_s
     decline_if(waits, "podgroups.preemption_delay_s")
     done = sum(pod["state"] == "Succeeded" for pod in mine)
-    roles = _roles(group)
+    tree = group.get("sub_groups") or {}
+    roles = {entry["name"]: int(entry["min_member"]) for entry in _leaves(tree)}
     together = sum(roles.values()) if roles else int(group.get("min_member", 1))
     names: dict[str, str] = {}
     pods = [_pod(case, group, pod, names) for pod in mine if pod["state"] not in {"Succeeded", "Failed"}]
     subs = _subs(names)
-    least = {role: roles[sub] for role, sub in subs.items() if sub in roles}
-    decline_if(len(least) < len(roles) or (roles and len({*subs.values()}) < len(subs)), "sub_groups of unlike pods")
+    choice = _choice(tree, "", pods, subs) if _has_choice(tree, subs) else None
+    least = {} if choice else {role: roles[sub] for role, sub in subs.items() if sub in roles}
     return RowGroup(
         group["name"],
         namespace_of(group["queue"]),
@@ -201,23 +204,40 @@ def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
         pods,
         max(0, together - done),
         least,
+        choice=choice,
         broken_for_s=float(group.get("stale_seconds") or 0.0),
     )  # fmt: skip
 
 
-def _roles(group: Mapping[str, Any]) -> dict[str, int]:
-    """Returns sub-group -> fewest pods of it, where all sub-groups are needed."""
-    tree = group.get("sub_groups")
-    if not tree:
-        return {}
-    found = _leaves(tree)
-    return {entry["name"]: int(entry["min_member"]) for entry in found}
+def _has_choice(tree: Mapping[str, Any], subs: Mapping[str, str]) -> bool:
+    """Returns whether some sub-groups suffice, or one has unlike pods."""
+    return bool(tree) and (_some_suffice(tree) or len({*subs.values()}) < len(subs))
+
+
+def _some_suffice(tree: Mapping[str, Any]) -> bool:
+    least = tree.get("min_sub_group")
+    return (least is not None and int(least) < len(_parts(tree))) or any(map(_some_suffice, tree.get("groups") or ()))
+
+
+def _choice(tree: Mapping[str, Any], name: str, pods: Sequence[RowPod], subs: Mapping[str, str]) -> SubGroup:
+    """Returns a tree of sub-groups as it is."""
+    parts = [_leaf(entry, pods, subs) for entry in tree.get("pod_sets") or ()]
+    parts += [_choice(below, below["name"], pods, subs) for below in tree.get("groups") or ()]
+    least = tree.get("min_sub_group")
+    return SubGroup(name, parts=tuple(parts), least=len(parts) if least is None else int(least))
+
+
+def _leaf(entry: Mapping[str, Any], pods: Sequence[RowPod], subs: Mapping[str, str]) -> SubGroup:
+    counts = Counter(pod.shape.name for pod in pods if subs[pod.shape.name] == entry["name"])
+    roles = tuple(RolePods(role, count) for role, count in sorted(counts.items()))
+    return SubGroup(entry["name"], roles, int(entry["min_member"]))
+
+
+def _parts(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*(tree.get("pod_sets") or ()), *(tree.get("groups") or ())]
 
 
 def _leaves(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    parts = [*(tree.get("pod_sets") or ()), *(tree.get("groups") or ())]
-    least = tree.get("min_sub_group")
-    decline_if(least is not None and int(least) < len(parts), "sub_groups.min_sub_group")
     decline_if(tree.get("topology_constraint"), "sub_groups.topology_constraint of a group of sub-groups")
     found = list(tree.get("pod_sets") or ())
     for below in tree.get("groups") or ():

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fleet.quota.volcano import ANY_MACHINE
-from fleet.snapshot import Node, Slice
+from fleet.snapshot import Node, Slice, SubGroupPolicy
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredNodes, PreferredPods
 from fleet.snapshot.elastic_parts import PREEMPTABLE
 from model.fleet import Fleet
@@ -176,7 +176,8 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
     ]
     names: dict[str, str] = {}
     pods = [_pod(case, group, pod, names, plugins) for pod in mine]
-    minima = _minima(group, names)
+    some = _some_suffice(group, names)
+    minima = {} if some else _minima(group, names)
     together = int(group.get("min_member") or 0)
     evicts = bool(EVICTING & set(case["run"]["actions"]))
     meek = not evicts or any(pod.get("preemption_policy") == "Never" for pod in mine)
@@ -190,6 +191,7 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
         pods,
         max(together, sum(minima.values())) if group.get("sub_group_policy") else together,
         minima,
+        policies=[_sub_groups(policy) for policy in group["sub_group_policy"]] if some else (),
         priority=value,
     )
 
@@ -199,7 +201,6 @@ def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int
     parts = {role: key.partition("|")[0] for key, role in names.items()}
     unlike = len(set(parts.values())) < len(parts)
     if policies := group.get("sub_group_policy"):
-        decline_if(unlike, "sub-groups of unlike pods")
         return {role: size for policy in policies for role, size in _needed(policy, parts).items()}
     minima = {task: int(count) for task, count in (group.get("min_task_member") or {}).items()}
     if int(group.get("min_member") or 0) < sum(minima.values()):
@@ -208,12 +209,24 @@ def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int
     return {role: minima[task] for role, task in parts.items() if task in minima}
 
 
+def _some_suffice(group: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+    """Returns whether some sub-groups of a policy suffice, or one has unlike pods."""
+    parts, policies = [key.partition("|")[0] for key in names], group.get("sub_group_policy") or ()
+    found = [[part for part in parts if part.startswith(f"{policy['name']}:")] for policy in policies]
+    unlike = any(len({*mine}) < len(mine) for mine in found)
+    least = [int(policy.get("min_sub_groups") or 0) for policy in policies]
+    return unlike or any(0 < few < len(mine) for few, mine in zip(least, found, strict=True))
+
+
+def _sub_groups(policy: Mapping[str, Any]) -> SubGroupPolicy:
+    keys = tuple(policy.get("match_label_keys") or ())
+    return SubGroupPolicy(policy["name"], keys, int(policy.get("size") or 1), int(policy.get("min_sub_groups") or 0))
+
+
 def _needed(policy: Mapping[str, Any], parts: Mapping[str, str]) -> dict[str, int]:
     """Returns role -> pods of a sub-group, for the sub-groups that a policy requires: all of them, or none."""
     mine = [role for role, part in parts.items() if part.startswith(f"{policy['name']}:")]
-    least, size = int(policy.get("min_sub_groups") or 0), int(policy.get("size") or 1)
-    decline_if(0 < least < len(mine), "sub_group_policy.min_sub_groups: k of n")
-    return dict.fromkeys(mine, size) if least else {}
+    return dict.fromkeys(mine, int(policy.get("size") or 1)) if policy.get("min_sub_groups") else {}
 
 
 def _pod(
@@ -238,10 +251,14 @@ def _pod(
         constraints=constraints,
         node_selector=selector,
         required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
-        labels=tuple(sorted({**(pod.get("labels") or {}), **stays}.items())),
+        labels=tuple(sorted({**(pod.get("labels") or {}), **_task(pod), **stays}.items())),
         **_topology_of(case, group, pod, plugins),
     )
     return RowPod(pod["id"], made, pod.get("node") or "" if pod["phase"] != "Pending" else "")
+
+
+def _task(pod: Mapping[str, Any]) -> dict[str, str]:
+    return {TASK: pod["role"]} if pod.get("role") else {}
 
 
 def _part(group: Mapping[str, Any], pod: Mapping[str, Any]) -> str:

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.actions import EvictPod, SaveGang
+from fleet.actions import CloseGang, EvictPod, SaveGang
 from fleet.gangs import lifecycle
 from fleet.gangs.elastic import departures, dismissed, missing
 from fleet.gangs.pods_ready import ready_pods
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Hold, Pin, PodSet, Slice, Snapshot
 from fleet.snapshot.elastic_parts import PRIORITY, cores, parts, together, whole
+from fleet.snapshot.sub_groups import RolePods, SubGroup, first_choice
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, job_of, plain_node, pod_set
 from tests.support.world import World
 
@@ -246,3 +247,110 @@ def test_seats_are_given_up_once_their_pods_are_gone(places: list[int], data: st
         pods = {uid: pod for uid, pod in pods.items() if not pod.deleting}
     assert not it.leaving
     assert it.pod_sets[0].count == sum(pin.count for pin in it.pins)
+
+
+# -- sub-groups -------------------------------------------------------------------------------------------------------
+
+
+def leaf(name: str, pods: int) -> SubGroup:
+    return SubGroup(name, (RolePods(name, pods),), pods)
+
+
+def k_of(least: int, *parts: SubGroup) -> SubGroup:
+    return SubGroup("", parts=parts, least=least)
+
+
+NOWHERE = {"nowhere": "here"}
+
+
+def in_sub_groups(choice: SubGroup, machines: int = 1, **selectors: dict[str, str]) -> World:
+    """A job of sub-groups waits, whose pods ask for 2 of the 8 GPUs of a machine, on nodes with these labels."""
+    world, first = yard(machines=machines), first_choice(choice)
+    roles = [role for part in choice.leaves() for role in part.roles]
+    sets = [
+        replace(
+            pod_set(it.pod_set, it.pods, gpu=2),
+            core=first.get(it.pod_set, 0),
+            node_selector=selectors.get(it.pod_set, {}),
+        )
+        for it in roles
+    ]
+    it = gang("g", *sets, choice=choice)
+    world.waits(it)
+    world.jobs[it.uid] = replace(world.jobs[it.uid], hold=Hold.PODS, pod_sets=it.pod_sets, choice=choice)
+    return world
+
+
+def counts_of(world: World) -> list[tuple[int, int | None]]:
+    return [(pods.count, pods.core) for pods in world.gang("g").pod_sets]
+
+
+THREE = (leaf("a", 2), leaf("b", 2), leaf("c", 2))
+
+
+def test_a_gang_starts_when_as_many_sub_groups_as_it_needs_are_whole() -> None:
+    world = in_sub_groups(k_of(2, *THREE), b=NOWHERE)
+    decided(world)
+    assert world.gang("g").state is GangState.ADMITTED
+    assert counts_of(world) == [(2, 2), (0, 0), (2, 2)]
+    assert world.gang("g").message == "placed on 1 machine; 2 more pods may join"
+
+
+def test_too_few_whole_sub_groups_start_nothing() -> None:
+    world = in_sub_groups(k_of(2, *THREE), b=NOWHERE, c=NOWHERE)
+    decided(world)
+    assert world.gang("g").state is GangState.PENDING
+
+
+def test_the_pods_of_a_further_sub_group_join_together_or_not_at_all() -> None:
+    world = in_sub_groups(k_of(1, leaf("a", 1), leaf("b", 2), leaf("c", 2)))
+    world.runs(gang("other", gpu=4), ("m0", 1))
+    decided(world)
+    decided(world)
+    assert counts_of(world) == [(1, 1), (0, 0), (0, 0)], "one GPU is left over for two pods"
+    del world.gangs["uid-other"]
+    world.pods.clear()
+    decided(world)
+    assert counts_of(world) == [(1, 1), (2, 0), (0, 0)]
+
+
+def test_the_pods_of_a_further_sub_group_leave_together() -> None:
+    world = in_sub_groups(k_of(1, *THREE[:2]))
+    decided(world)
+    decided(world)
+    assert counts_of(world) == [(2, 2), (2, 0)]
+    core, beyond = parts(world.gang("g"))
+    assert ({pin.pod_set for pin in core.pins}, [(pin.pod_set, pin.count) for pin in beyond.pins]) == (
+        {"a"},
+        [("b", 2)],
+    )
+    world.waits(gang("late", gpu=2))
+    decided(world)
+    assert [(pin.pod_set, pin.count) for pin in world.gang("g").leaving] == [("b", 2)]
+
+
+def test_unlike_pods_stand_in_for_each_other() -> None:
+    either = SubGroup("", (RolePods("a", 2), RolePods("b", 3)), 3)
+    world = in_sub_groups(either, a=NOWHERE)
+    decided(world)
+    assert counts_of(world) == [(0, 0), (3, 3)]
+
+
+def test_who_has_started_with_other_pods_than_the_first_is_left_running() -> None:
+    """Its job asks for what the gang was admitted with a part of, whichever part that is."""
+    world = in_sub_groups(k_of(1, *THREE), a=NOWHERE)
+    decided(world)
+    actions = lifecycle.decide(world.fleet, world.snapshot())
+    assert not any(isinstance(action, CloseGang) for action in actions)
+    world.jobs["uid-g"] = replace(world.jobs["uid-g"], pod_sets=world.jobs["uid-g"].pod_sets[:2])
+    assert any(isinstance(action, CloseGang) for action in lifecycle.decide(world.fleet, world.snapshot()))
+
+
+def test_somebody_leaves_for_the_pods_that_can_run_where_the_first_never_can() -> None:
+    world = in_sub_groups(k_of(1, *THREE), a=NOWHERE)
+    low = gang("low", priority=-1, priority_class="low")
+    world.runs(low, ("m0", 1))
+    builder = FleetBuilder().pool(limits={"nodes": 0}).team(quotas={"h100": {GPU: 8}}).priority("low", -1)
+    world.fleet = builder.queue(preemption={"withinQueue": "LowerPriority"}).build()
+    decided(world)
+    assert world.gang("low").state is GangState.EVICTING

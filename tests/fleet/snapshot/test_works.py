@@ -179,7 +179,7 @@ def test_a_pod_group_of_volcano_is_complete_with_as_many_pods_as_must_run_togeth
     assert works(Index(), {}, {UID: tuple(pods[:2])}, {TERMS.key: TERMS})[UID].queue == ""
     job = works(Index(), {}, {UID: tuple(pods)}, {TERMS.key: TERMS})[UID]
     assert job.queue == "q"
-    assert [(one.name, one.count, one.core) for one in job.pod_sets] == [("large", 1, None), ("small", 3, 2)]
+    assert [(one.name, one.count, one.core) for one in job.pod_sets] == [("large", 1, 1), ("small", 3, 2)]
     assert excess(pods) == []
 
 

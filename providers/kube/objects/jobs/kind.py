@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from fleet.actions import StartJob
 from fleet.snapshot import Hold, JobResult, PodSet
 from fleet.snapshot.constraints import UnsupportedConstraint
+from fleet.snapshot.sub_groups import SubGroup
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.asked import restored
 from providers.kube.objects.jobs.templates import Marked, Role, cleared, marked
@@ -98,6 +99,10 @@ class JobKind(ABC):
     def remaining(self, raw: JsonObject) -> Mapping[str, int]:
         """Pod set -> pods it still needs, where these are fewer than it asks for at once; nothing where not known."""
         return {}
+
+    def choice(self, raw: JsonObject) -> SubGroup | None:
+        """Returns which of its pods may be its core, where pods of unlike sets may stand in for each other."""
+        return None
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
         """Pod set -> how many of its pods may be lost now and are made anew while the others go on.

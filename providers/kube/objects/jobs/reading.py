@@ -83,6 +83,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         pod_priority_class=next((name for _, template in read if (name := template.spec.priority_class_name)), ""),
         remaining=kind.remaining(raw),
         restarts=kind.restarts(raw),
+        choice=kind.choice(raw),
         **said_of(meta.labels, annotations)._asdict(),
     )
 

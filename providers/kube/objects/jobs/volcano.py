@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, Hold, JobResult
 from fleet.snapshot.constraints import UnsupportedConstraint
-from fleet.snapshot.elastic_parts import Minimum, core_sizes
+from fleet.snapshot.elastic_parts import Minimum, choice_of, core_sizes
+from fleet.snapshot.sub_groups import SubGroup
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.kind import JobKind, JobOutcome, number
 from providers.kube.objects.jobs.templates import Role, gated
@@ -32,15 +33,20 @@ class VolcanoJob(JobKind):
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
         """Returns the tasks, named as Volcano names them (`task<n>` where they have no name)."""
-        spec = raw["spec"]
-        tasks = [(task.get("name") or f"task{index}", task) for index, task in enumerate(spec.get("tasks") or ())]
-        minima = [Minimum(number(task.get("replicas"), 1), task.get("minAvailable")) for _, task in tasks]
-        core = core_sizes(minima, spec.get("minAvailable"))
+        spec, minima = raw["spec"], _minima(raw)
+        core = core_sizes([*minima.values()], spec.get("minAvailable"))
+        if choice_of("", minima, spec.get("minAvailable")) is not None:  # then each task has a core, if of all its pods
+            core = [least.pods if some is None else some for some, least in zip(core, minima.values(), strict=True)]
+        tasks = spec.get("tasks") or ()
         where = [pointer("spec", "tasks", index, "template") for index in range(len(tasks))]
         return [
             Role(name, least.pods, path, task["template"], core=some)
-            for (name, task), least, path, some in zip(tasks, minima, where, core, strict=True)
+            for (name, least), task, path, some in zip(minima.items(), tasks, where, core, strict=True)
         ]
+
+    def choice(self, raw: JsonObject) -> SubGroup | None:
+        """Returns that any `minAvailable` pods may start, where tasks differ and have more."""
+        return choice_of(raw["metadata"]["name"], _minima(raw), raw["spec"].get("minAvailable"))
 
     def stamped(self, raw: JsonObject, role: Role) -> Mapping[str, str]:
         """Returns the labels that name job, task and queue (`pkg/controllers/job`, createJobPod)."""
@@ -60,6 +66,9 @@ class VolcanoJob(JobKind):
         for n, task in enumerate(spec.get("tasks") or ()):
             if task.get("topologyPolicy") not in (None, "", "none"):
                 yield UnsupportedConstraint(f"spec.tasks[{n}].topologyPolicy", "NUMA is not looked at; remove it")
+            if task.get("partitionPolicy"):
+                words = "write a task for each partition, or pods with a PodGroup and its subGroupPolicy"
+                yield UnsupportedConstraint(f"spec.tasks[{n}].partitionPolicy", words)
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Reads its phase; one that was aborted may be resumed, so it has not ended."""
@@ -83,6 +92,13 @@ class VolcanoJob(JobKind):
     def suspended(self, raw: JsonObject) -> bool:
         """Returns True: whether it has started its pods tell."""
         return True
+
+
+def _minima(raw: JsonObject) -> Mapping[str, Minimum]:
+    """Returns task -> its pods, and how many of them are needed; in order."""
+    tasks = enumerate(raw["spec"].get("tasks") or ())
+    found = ((task.get("name") or f"task{index}", task) for index, task in tasks)
+    return {name: Minimum(number(task.get("replicas"), 1), task.get("minAvailable")) for name, task in found}
 
 
 def _evicted(of: JsonObject) -> str:

@@ -172,6 +172,28 @@ def test_what_a_pod_group_says(spec: Obj | None, terms: Terms) -> None:
     assert terms.key == "t/g"
 
 
+STAGES: Obj = {"name": "s", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["stage"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ({}, []),
+        ({"labelSelector": {"matchLabels": {"app": "x"}}}, []),
+        ({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}}, ["labelSelector"]),
+        ({"networkTopology": {"mode": "soft", "highestTierAllowed": 1}}, []),
+        ({"networkTopology": {"highestTierAllowed": 1}}, ["networkTopology"]),
+    ],
+)
+def test_how_a_pod_group_makes_sub_groups(more: Obj, refused: list[str]) -> None:
+    spec = {"minMember": 2, "subGroupPolicy": [{**STAGES, **more}]}
+    body = {"metadata": {"name": "g", "namespace": "t"}, "spec": spec}
+    [policy] = decode_pod_group(msgspec.json.encode(body)).policies
+    assert (policy.name, policy.labels, policy.size, policy.least) == ("s", ("stage",), 2, 1)
+    assert [it.path for it in policy.unsupported] == refused
+    assert bool(policy.selector) == ("matchLabels" in (more.get("labelSelector") or {}))
+
+
 # -- taking one in ----------------------------------------------------------------------------------------------------
 
 

@@ -229,7 +229,7 @@ def test_what_is_held_pod_by_pod_says_so() -> None:
     assert {kind.group_kind for kind in KINDS if kind.hold is Hold.PODS} == {("batch.volcano.sh", "Job")}
     kind = of("batch.volcano.sh", "Job")
     sets: tuple[PodSet, ...] = read(kind, manifest(kind)).pod_sets
-    assert [(one.name, one.core) for one in sets] == [("ps", None), ("worker", 2)]
+    assert [(one.name, one.core) for one in sets] == [("ps", 1), ("worker", 2)]
 
 
 def test_only_what_every_cluster_has_must_be_served() -> None:
