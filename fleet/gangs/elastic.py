@@ -18,13 +18,7 @@ from fleet.gangs.transitions import moved_on
 from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, Pod, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import (
-    _PART,
-    PRIORITY,
-    _singly,
-    _without,
-    together,
-)
+from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, together
 from fleet.snapshot.seats import active_pods, place_of
 from fleet.snapshot.sub_groups import chosen
 from model.index import Index, derived

@@ -1,12 +1,11 @@
 """Splits a gang into parts: its core, which starts together or not at all, and each pod beyond it as another part."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from fleet.snapshot import Gang, Pin, PodSet
-from fleet.snapshot.sub_groups import RolePods, SubGroup, first_choice
 
 PRIORITY: Final = -(2**40)
 """Of surplus: below every class and boost."""
@@ -17,17 +16,6 @@ PREEMPTABLE: Final = "volcano.sh/preemptable"
 """
 _PART: Final = "+"
 """Between a gang's uid and what names a part of it; in no uid."""
-
-
-class Minimum(NamedTuple):
-    """A `Minimum` is the number of pods of a role, and the least of them that the gang needs; None = not stated."""
-
-    pods: int
-    least: int | None = None
-
-    def needed(self, *, unsaid: int) -> int:
-        """Returns the least number of pods, no more than there are; `unsaid` where the role states none."""
-        return unsaid if self.least is None else min(self.pods, self.least)
 
 
 def core_of(pods: PodSet) -> PodSet:
@@ -45,23 +33,6 @@ def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
 def startable(gang: Gang) -> tuple[PodSet, ...]:
     """Returns the pods that a waiting gang starts with; where it has a choice, all sets, some without pods."""
     return cores(gang.pod_sets) if gang.choice is None else tuple(core_of(pods) for pods in gang.pod_sets)
-
-
-def choice_of(name: str, roles: Mapping[str, Minimum], together: int | None) -> SubGroup | None:
-    """Returns the choice that unlike pods leave: any so many of them; None where there is none, or all are needed."""
-    most = sum(role.pods for role in roles.values())
-    if together is None or len(roles) < 2 or not 0 < together < most:
-        return None
-    minima = {key: role.needed(unsaid=0) for key, role in roles.items()}
-    counts = sum(minima.values()) <= together
-    found = [RolePods(key, role.pods, minima[key] if counts else 0) for key, role in roles.items() if role.pods]
-    return SubGroup(name, tuple(found), together)
-
-
-def with_cores(pod_sets: Iterable[PodSet], choice: SubGroup) -> tuple[PodSet, ...]:
-    """Returns the pod sets with the cores that are chosen if all pods could start."""
-    first = first_choice(choice)
-    return tuple(replace(pods, core=first.get(pods.name, 0)) for pods in pod_sets)
 
 
 def whole(uid: str) -> str:
@@ -162,28 +133,3 @@ def together(pins: Iterable[Pin]) -> tuple[Pin, ...]:
     for pin in pins:
         counts[pin.pod_set, pin.node, pin.claim] += pin.count
     return tuple(Pin(*place, count) for place, count in sorted(counts.items()))
-
-
-def core_sizes(roles: Sequence[Minimum], together: int | None) -> list[int | None]:
-    """Returns for each role how many of its pods belong to the core; None = all of them.
-
-    `together` (`minAvailable`, `minMember`) is how many are needed in all; not said, it is the sum of the minima of
-    roles, and of all pods of roles that say none. The minima of roles come first; what is still missing is taken from
-    the roles in order. Minima that add up to more than `together` do not count. At least one pod is always needed.
-    """
-    if together is None:
-        full = [role.needed(unsaid=role.pods) for role in roles]
-        return _elastic(roles, full) if any(full) else core_sizes(roles, 1)
-    together = max(1, together)
-    minima = [role.needed(unsaid=0) for role in roles]
-    core = minima if sum(minima) <= together else [0] * len(roles)
-    missing = together - sum(core)
-    for index, role in enumerate(roles):
-        more = min(role.pods - core[index], missing)
-        core[index] += more
-        missing -= more
-    return _elastic(roles, core)
-
-
-def _elastic(roles: Sequence[Minimum], core: Sequence[int]) -> list[int | None]:
-    return [None if most >= role.pods else most for role, most in zip(roles, core, strict=True)]

@@ -14,7 +14,8 @@ from operator import itemgetter
 from types import MappingProxyType
 
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
-from fleet.snapshot.elastic_parts import PREEMPTABLE, Minimum, choice_of, core_sizes, with_cores
+from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes, with_cores
+from fleet.snapshot.elastic_parts import PREEMPTABLE
 from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.sub_groups import RolePods, SubGroup

@@ -25,7 +25,8 @@ from fleet.snapshot import (
     Terms,
 )
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints
-from fleet.snapshot.elastic_parts import core_of, with_cores
+from fleet.snapshot.core_sizes import with_cores
+from fleet.snapshot.elastic_parts import core_of
 from fleet.snapshot.sub_groups import SubGroup, chosen
 from fleet.snapshot.works import group_job
 from model.fleet import Fleet

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.snapshot.elastic_parts import Minimum, core_sizes
+from fleet.snapshot.core_sizes import Minimum, core_sizes
 
 Roles = list[tuple[int, int | None]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.snapshot import GroupMember, Pod, SubGroupPolicy, Terms
-from fleet.snapshot.elastic_parts import Minimum, choice_of
+from fleet.snapshot.core_sizes import Minimum, choice_of
 from fleet.snapshot.sub_groups import RolePods, SubGroup, chosen, first_choice
 from fleet.snapshot.works import group_job
 from tests.support.fleets import pod_set

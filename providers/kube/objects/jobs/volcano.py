@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, Hold, JobResult
 from fleet.snapshot.constraints import UnsupportedConstraint
-from fleet.snapshot.elastic_parts import Minimum, choice_of, core_sizes
+from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes
 from fleet.snapshot.sub_groups import SubGroup
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.kind import JobKind, JobOutcome, number
