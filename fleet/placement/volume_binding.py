@@ -91,7 +91,14 @@ def waits_for_pod(volumes: Volumes, name: str) -> bool:
 
 
 def class_of(volumes: Volumes, name: str) -> StorageClass | None:
-    """Returns the storage class of that name; the default one where none is named."""
-    if name:
-        return volumes.classes.get(name)
-    return next((it for _, it in sorted(volumes.classes.items()) if it.default), None)
+    """Returns the storage class of that name. A claim that names none has none: the API gave it the default one."""
+    return volumes.classes.get(name)
+
+
+def class_to_be(volumes: Volumes, name: str) -> str:
+    """Returns the class that a claim still to be made will name: of several default ones the youngest.
+
+    Source: `pkg/volume/util/storageclass.go`, GetDefaultClass.
+    """
+    default = ((-it.created_at_s, it.name) for it in volumes.classes.values() if it.default)
+    return name or min(default, default=(0.0, ""))[1]

@@ -9,7 +9,7 @@ from typing import Final
 
 from fleet.placement.domains import EVERYWHERE, ITSELF, Check, Checks, EqualPods, NodeObstacle, Place
 from fleet.placement.neighbours import Neighbours
-from fleet.placement.volume_binding import VOLUMES, binding_check, class_of, waits_for_pod
+from fleet.placement.volume_binding import VOLUMES, binding_check, class_of, class_to_be, waits_for_pod
 from fleet.snapshot.volumes import VolumeClaim, Volumes
 from model.labels import REGION, ZONE
 
@@ -45,7 +45,10 @@ def volume_checks(neighbours: Neighbours, kind: EqualPods) -> Checks:
         yield EVERYWHERE, _exclusive(neighbours, kind, exclusive)
     if attached := _attachments(kind, volumes):
         yield ITSELF, _within_limits(neighbours, attached)
-    yield EVERYWHERE, binding_check(volumes, known, [it.storage_class for it in constraints.ephemeral])
+    yield (
+        EVERYWHERE,
+        binding_check(volumes, known, [class_to_be(volumes, it.storage_class) for it in constraints.ephemeral]),
+    )
     if zoned := list(_zones_of(volumes, known)):
         yield ZONE, _in_zone(zoned)
     if shared := [claim.name for claim in known if not claim.bound]:
@@ -90,7 +93,7 @@ def _attachments(kind: EqualPods, volumes: Volumes) -> frozenset[tuple[str, str]
         elif claim is not None and (known := class_of(volumes, claim.storage_class)) is not None:
             found.add((known.provisioner, claim.key))
     for each in kind.constraints.ephemeral:
-        if (known := class_of(volumes, each.storage_class)) is not None:
+        if (known := class_of(volumes, class_to_be(volumes, each.storage_class))) is not None:
             found.add((known.provisioner, f"{id(kind)}/{each.volume}"))
     return frozenset((driver, handle) for driver, handle in found if driver)
 

@@ -74,6 +74,7 @@ class StorageClass:
     allowed: NodeTerms = ()
     """Where its volumes can be made (`allowedTopologies`)."""
     default: bool = False
+    created_at_s: float = 0.0
 
 
 class AttachLimits(NamedTuple):

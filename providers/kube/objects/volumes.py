@@ -17,6 +17,7 @@ from model.kinds import RequirementTerm
 from model.quantity import canonical_resources
 from providers.kube.objects.affinities import NOWHERE
 from providers.kube.objects.amounts import raw_bytes
+from providers.kube.objects.instants import instant_of
 from providers.kube.objects.label_selectors import WireSelector, pod_selector
 from providers.kube.objects.node_terms import WireNodeTerm, conjunction_of, requirement_of
 from providers.kube.objects.shapes import Wire, interned
@@ -39,6 +40,7 @@ class _VolumeMeta(Wire, frozen=True):
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: _VolumeNotes | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
     @property
@@ -207,6 +209,7 @@ def decode_storage_class(raw: bytes | Raw) -> StorageClass:
         waits=found.volume_binding_mode == "WaitForFirstConsumer",
         allowed=_allowed(found.allowed_topologies or ()),
         default="true" in (notes.default_class, notes.beta_default_class),
+        created_at_s=instant_of(found.metadata.creation_timestamp),
     )
 
 

@@ -13,6 +13,7 @@ from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Refusal
 from fleet.snapshot import Pod, PodSet
 from fleet.snapshot.constraints import (
+    EphemeralClaim,
     PodAffinityTerm,
     PodConstraints,
     PodHostPort,
@@ -289,10 +290,26 @@ def test_pods_that_share_a_volume_to_be_made_share_its_zone() -> None:
     assert "zone of the pods that share it" in plan.message
 
 
+def test_a_claim_that_comes_with_each_pod_gets_the_youngest_default_class() -> None:
+    kinds = [
+        StorageClass(name, "ebs.csi.aws.com", waits=True, allowed=zone_is(zone), default=True, created_at_s=at_s)
+        for name, zone, at_s in (("a-old", A, 1.0), ("b-new", B, 2.0))
+    ]
+    volumes = Volumes({}, {}, {it.name: it for it in kinds})
+    asked = PodConstraints(ephemeral=(EphemeralClaim("scratch", ""),))
+    assert bought(with_volumes(volumes).plan(pods(asked))) == [(P5.name, B, "on-demand", 1)]
+
+
 @pytest.mark.parametrize(
     ("volumes", "words"),
     [
         (Volumes(), 'persistentvolumeclaim "data" not found'),
+        (
+            Volumes(
+                {"ns/data": VolumeClaim("ns", "data")}, {}, {"d": StorageClass("d", "p", waits=True, default=True)}
+            ),
+            "unbound immediate",
+        ),
         (Volumes({"ns/data": VolumeClaim("ns", "data", storage_class="now")}), "unbound immediate"),
         (Volumes({"ns/data": VolumeClaim("ns", "data", volume="pv", bound=True)}), "non-existent pv"),
         (Volumes({"ns/data": VolumeClaim("ns", "data", volume="pv", lost=True)}), "non-existent persistentvolume"),
