@@ -1,6 +1,7 @@
 """Karpenter's cases: the few that come with the repository, and the suites that lie beside it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,38 +9,57 @@ import pytest
 from tests.conformance.__main__ import main
 from tests.conformance.cases import files_below
 from tests.conformance.karpenter import ADAPTERS, SUITE, cases_of
+from tests.conformance.karpenter.agent import PLAYED
 from tests.conformance.karpenter.compare import same
 from tests.support.shared import shared_path
 
 COPIED = Path(__file__).parent / "data" / "karpenter"
+NOTE = Path(__file__).parents[2] / "docs/design/0009-declined-capacity-rows.md"
 SUITES = (
+    "balanced",
+    "budgets",
+    "candidate_eligibility",
     "capacity",
+    "consolidation",
+    "drift",
     "instance_filters",
     "instance_selection",
+    "interruption",
     "launch_and_ice",
+    "node_repair",
     "price_overlay",
+    "queue",
     "requirements_algebra",
     "reservation_manager",
     "topology",
 )
+OTHERWISE = frozenset(re.findall(r"^\| `(\w+/[\w.-]+)` \|", NOTE.read_text(encoding="utf-8"), re.MULTILINE))
+"""Rows that the agent does not answer as upstream does, each with the reason in the design note."""
 
 
-def failures(path: Path) -> list[str]:
-    return [f"{each.id}: {each.expected}, got {each.got} {each.note}" for each in SUITE.run([path]) if not each.passed]
+def failures(path: Path) -> dict[str, str]:
+    found = (each for each in SUITE.run([path]) if not each.passed)
+    return {f"{path.stem}/{each.id}": f"{each.expected}, got {each.got} {each.note}" for each in found}
 
 
 @pytest.mark.parametrize("path", [p for p in files_below([COPIED]) if p.suffix == ".json"], ids=lambda path: path.stem)
 def test_copied(path: Path) -> None:
-    assert failures(path) == []
+    found = failures(path)
+    assert found.keys() <= OTHERWISE, found
 
 
 def test_the_copied_cases_are_of_every_kind() -> None:
-    assert {case["kind"] for path in files_below([COPIED]) for case in cases_of(path)} <= ADAPTERS.keys()
+    assert {case["kind"] for path in files_below([COPIED]) for case in cases_of(path)} <= ADAPTERS.keys() | PLAYED
 
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_whole_suite(suite: str) -> None:
-    assert failures(shared_path(f"conformance/karpenter/{suite}.json")) == []
+    found = failures(shared_path(f"conformance/karpenter/{suite}.json"))
+    assert found.keys() == {row for row in OTHERWISE if row.startswith(f"{suite}/")}, found
+
+
+def test_the_rows_that_are_not_answered_as_upstream_are_few() -> None:
+    assert len(OTHERWISE) <= 302 * 0.05
 
 
 def test_an_unknown_kind_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

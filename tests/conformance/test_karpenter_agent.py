@@ -1,4 +1,4 @@
-"""The rows about pods and machines, answered by the deciders that the agent runs."""
+"""How rows about pods and machines become worlds that the agent runs, and who judges what it makes of them."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,18 +7,12 @@ import pytest
 
 from fleet.snapshot import Node
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import cases_of, pending
-from tests.conformance.karpenter.agent import RUNNERS, AgentScore, score, table
+from tests.conformance.karpenter import pending
+from tests.conformance.karpenter.agent import score
 from tests.conformance.karpenter.flexibility import broken
 from tests.conformance.karpenter.judge import misplaced
 from tests.conformance.karpenter.manifests import pod_manifest
-from tests.support.shared import shared_path
 
-FILES = ("topology", "instance_selection", "consolidation", "drift", "launch_and_ice")
-NOT_YET = {
-    "efa-1-plus-2-one-node": "a NodePool of Karpenter has no EFA",
-}
-"""Rows that are not answered as well as upstream, and why."""
 POD = {"labels": {"app": "a"}, "anti_affinity": [{"topology_key": "kubernetes.io/hostname", "match": {"app": "a"}}]}
 
 
@@ -29,17 +23,6 @@ def small(**given: Any) -> Case:
     machine = {"name": "t", "arch": "amd64", "os": ["linux"], "capacity": room, "offerings": [offer]}
     told = {"instance_types": [machine], "pods": [{"cpu_m": 500}], **given}
     return {"id": "small", "kind": "provision", "given": told, "expect": {}, "folder": None}
-
-
-def test_every_row_is_answered_as_well_as_upstream_or_known_not_to_be() -> None:
-    """Declined rows are counted apart: their words have no meaning for pods and machines that are at rest."""
-    scores: list[AgentScore] = []
-    for name in FILES:
-        cases = cases_of(shared_path(f"conformance/karpenter/{name}.json"))
-        scores += [score(case, name) for case in cases if case["kind"] in RUNNERS]
-    worse = {it.id: it.faults for it in scores if not it.good and not it.declined}
-    assert worse.keys() == NOT_YET.keys(), worse
-    assert table(scores)[-1].split()[1:] == ["151", "112", "111", "112", "111", "39"]
 
 
 def test_a_pod_is_bought_for_and_runs() -> None:

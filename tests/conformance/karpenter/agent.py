@@ -1,31 +1,20 @@
-"""The rows answered by what the agent runs, and how good it is: `python -m tests.conformance.karpenter PATH...`.
+"""The rows about pods and machines: played on the agent until all is at rest, and how good what is left is.
 
-Upstream's cost is that of the reference the rows are held to elsewhere; a row says how many pods it places.
+What upstream's purchases cost where a row does not say it is found in Karpenter's order (`bench.reference.karpenter`).
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
-from tests.conformance.cases import Case, files_below
-from tests.conformance.karpenter import cases_of, drifting, flexibility, pending, scarcity, spreading, standing
+from tests.conformance.cases import Case, Result
+from tests.conformance.karpenter import drifting, flexibility, pending, scarcity, spreading, standing
 from tests.conformance.karpenter.judge import misplaced
 from tests.conformance.karpenter.manifests import Declined
+from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import AgentWorld
 
 CENT = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamAnswer:
-    """What upstream makes of a row."""
-
-    placed: int
-    """Pods of the row that run."""
-    cost_usd_h: float
-    none_allowed: bool = False
-    """Whether more pods than these would break a rule of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +30,7 @@ class AgentScore:
     otherwise: str = ""
     """What differs from upstream where that is no fault in itself."""
     faults: list[str] = field(default_factory=list)
+    got: Mapping[str, Any] | None = None
 
     @property
     def good(self) -> bool:
@@ -48,15 +38,29 @@ class AgentScore:
         return self.legal and self.count and self.cost
 
 
-Play = Callable[[Case], AgentWorld]
-RUNNERS: Mapping[str, tuple[Play, Callable[[Case], UpstreamAnswer]]] = {
-    "provision": (pending.play, lambda case: UpstreamAnswer(*pending.upstream(case))),
-    "topology": (spreading.play, lambda case: UpstreamAnswer(*spreading.upstream(case))),
-    "launch": (scarcity.play, lambda case: UpstreamAnswer(*scarcity.upstream(case))),
-    "drift": (drifting.play, lambda case: UpstreamAnswer(*drifting.upstream(case))),
-    "consolidation": (standing.play, lambda case: UpstreamAnswer(*standing.upstream(case))),
+@dataclass(frozen=True, slots=True)
+class PlayedRows:
+    """Rows of a kind that are about a world at rest."""
+
+    play: Callable[[Case], AgentWorld]
+    """The row as a world that has come to rest."""
+    upstream: Callable[[Case], UpstreamAnswer]
+    asked: Callable[[Case], bool] = lambda _case: True
+    """Whether a row of the kind is about that."""
+
+
+PLAYED: Mapping[str, PlayedRows] = {
+    "provision": PlayedRows(pending.play, pending.upstream),
+    "topology": PlayedRows(spreading.play, spreading.upstream),
+    "launch": PlayedRows(scarcity.play, scarcity.upstream, lambda case: "pods" in case["given"]),
+    "drift": PlayedRows(drifting.play, drifting.upstream, drifting.at_rest),
+    "consolidation": PlayedRows(standing.play, standing.upstream),
 }
-"""Kind -> the row as a world that has come to rest, and what upstream makes of it."""
+
+
+def is_played(case: Case) -> bool:
+    """Whether a row is about a world at rest; the others ask one question."""
+    return case["kind"] in PLAYED and PLAYED[case["kind"]].asked(case)
 
 
 OTHERWISE: Mapping[str, Callable[[Case, AgentWorld], str]] = {
@@ -67,17 +71,23 @@ OTHERWISE: Mapping[str, Callable[[Case, AgentWorld], str]] = {
 """Kind -> what differs from upstream and is no fault in itself."""
 
 
-def score(case: Case, file: str) -> AgentScore:
+def score(case: Case, file: str = "") -> AgentScore:
     """One row."""
-    play, upstream = RUNNERS[case["kind"]]
+    rows = PLAYED[case["kind"]]
     try:
-        world = play(case)
+        world = rows.play(case)
     except Declined as reason:
         return AgentScore(case["id"], file, declined=str(reason))
     except Exception as error:  # noqa: BLE001 -- whatever a row does to the agent is that row's failure
         return AgentScore(case["id"], file, faults=[f"raised {type(error).__name__}: {str(error)[:200]}"])
-    wanted = upstream(case)
-    return _compared(case, file, world, wanted)
+    return _compared(case, file, world, rows.upstream(case))
+
+
+def result(case: Case) -> Result:
+    """The same as every suite tells it."""
+    found = score(case)
+    note = f"declined: {found.declined}" if found.declined else "; ".join(found.faults)
+    return Result(case["id"], passed=found.good, expected=case["expect"], got=found.got, note=note, case=case)
 
 
 def _compared(case: Case, file: str, world: AgentWorld, wanted: UpstreamAnswer) -> AgentScore:
@@ -93,38 +103,5 @@ def _compared(case: Case, file: str, world: AgentWorld, wanted: UpstreamAnswer) 
     if not cheap:
         faults.append(f"cost {cost:.6f}, upstream {wanted.cost_usd_h:.6f}: {world.bought()}")
     differs = OTHERWISE[case["kind"]](case, world) if case["kind"] in OTHERWISE else ""
-    return AgentScore(case["id"], file, not wrong, fits, cheap, faults=faults, otherwise=differs)
-
-
-def table(scores: Sequence[AgentScore]) -> list[str]:
-    """A line a file."""
-    columns = ("rows", "legal", "count", "cost", "good", "declined")
-    counts: dict[str, Counter[str]] = {}
-    for it in scores:
-        mine = {"rows": 1, "legal": it.legal, "count": it.count, "cost": it.cost, "good": it.good}
-        counts.setdefault(it.file, Counter()).update({**mine, "declined": bool(it.declined)})
-    total: Counter[str] = sum(counts.values(), Counter())
-    return [
-        f"{'file':<22}" + "".join(f"{name:>10}" for name in columns),
-        *(
-            f"{file:<22}" + "".join(f"{count[name]:>10}" for name in columns)
-            for file, count in [*counts.items(), ("all", total)]
-        ),
-    ]
-
-
-def report(paths: Sequence[str]) -> tuple[list[str], bool]:
-    """A line a row that is not as good as upstream, or otherwise; then the table; and whether all rows are good."""
-    scores = [
-        score(case, path.stem)
-        for path in files_below(map(Path, paths))
-        for case in cases_of(path)
-        if case["kind"] in RUNNERS
-    ]
-    return [*filter(None, map(_line, scores)), *table(scores)], all(it.good for it in scores)
-
-
-def _line(it: AgentScore) -> str:
-    if it.good:
-        return f"{it.file}/{it.id}: good, but otherwise: {it.otherwise}" if it.otherwise else ""
-    return f"{it.file}/{it.id}: " + (f"declined: {it.declined}" if it.declined else "; ".join(it.faults))
+    got = {"scheduled": placed, "cost_usd_h": round(cost, 9), "machines": world.bought(), "otherwise": differs}
+    return AgentScore(case["id"], file, not wrong, fits, cheap, faults=faults, otherwise=differs, got=got)

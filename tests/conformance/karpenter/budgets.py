@@ -11,12 +11,12 @@ from fleet.reasons import Reason
 from fleet.snapshot import NodeDisruption
 from model.kinds import NEVER, Budget, NodePool
 from tests.conformance.cases import Case
-from tests.conformance.karpenter.scenes import NOW, budget, node_pool
 from tests.support.fleets import FleetBuilder, amounts, plain_node
 from tests.support.world import World
 
 REASONS = {"Empty": Reason.EMPTY, "Underutilized": Reason.UNDERUTILIZED, "Drifted": Reason.DRIFTED}
 Given = Mapping[str, Any]
+NOW = 1_800_000_000.0
 
 
 def run(case: Case) -> dict[str, Any]:
@@ -107,3 +107,25 @@ def _taken_down(world: World, name: str) -> None:
     claim = world.machine(name)
     world.claims[name] = replace(claim, deleting=True)
     world.instances[claim.instance_id] = replace(world.instances[claim.instance_id], state="shutting-down")
+
+
+def node_pool(given: Given) -> NodePool:
+    """A pool of ours that declares the same."""
+    told = {"consolidationPolicy": "consolidation_policy", "consolidateAfter": "consolidate_after"}
+    disruption = {ours: given[theirs] for ours, theirs in told.items() if theirs in given}
+    if "budgets" in given:
+        disruption["budgets"] = [budget(each) for each in given["budgets"]]
+    spec: dict[str, Any] = {"disruption": disruption}
+    if given.get("replicas") is not None:
+        spec["replicas"] = given["replicas"]
+    if "limits" in given:
+        spec["limits"] = {"nodes": given["limits"].get("nodes")}
+    return NodePool.model_validate(
+        {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": given["name"]}, "spec": spec}
+    )
+
+
+def budget(given: Given) -> dict[str, Any]:
+    """A count is text in the cases."""
+    nodes = given["nodes"]
+    return {**given, "nodes": int(nodes) if isinstance(nodes, str) and nodes.isdigit() else nodes}

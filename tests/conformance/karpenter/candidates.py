@@ -9,7 +9,7 @@ from typing import Any
 from model import labels
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import standing
-from tests.conformance.karpenter.drifts import machine_type, standing_node
+from tests.conformance.karpenter.drifting import machine_type, standing_node
 from tests.conformance.karpenter.manifests import Declined, Given, Obj, only
 
 _ROW = ("class", "pods", "termination_grace_period_s", "labels", "has_nodeclaim", "initialized", *("age_s",))

@@ -20,7 +20,7 @@ _MORE_POD_WORDS = frozenset(
     {"zone", "preferred_zone", "cpu_m", "memory_bytes", "preferred_node_affinity", "affinity", "anti_affinity"}
 )
 _POOL_WORDS = frozenset(
-    {"name", "requirements", "labels", "weight", "limits", "replicas", "termination_grace_period_s"}
+    {"name", "requirements", "labels", "weight", "limits", "replicas", "termination_grace_period_s", "changed"}
 )
 _DISRUPTION_WORDS = frozenset({"consolidation_policy", "consolidate_after", "budgets"})
 _SPREAD_WORDS = frozenset({"topology_key", "max_skew", "when_unsatisfiable", "min_domains", "match", "label_selector"})
@@ -137,7 +137,8 @@ def _label_value(said: str) -> str:
 
 def repository(pools: Iterable[Given], reservations: Iterable[str] = ()) -> dict[str, bytes]:
     """The files of a fleet: NodePools of Karpenter and their class."""
-    every = [*(_node_pool(number, each) for number, each in enumerate(pools)), _node_class(reservations)]
+    classes = (_node_class(name, reservations) for name in ("default", "other"))
+    every = [*(_node_pool(number, each) for number, each in enumerate(pools)), *classes]
     return {f"{number:03}.yaml": json.dumps(each).encode() for number, each in enumerate(every)}
 
 
@@ -167,7 +168,15 @@ def _node_pool(number: int, given: Given) -> Obj:
         spec["weight"] = given["weight"]
     if "limits" in given:
         spec["limits"] = {_LIMITS.get(key, key): _amount(key, value) for key, value in given["limits"].items()}
-    return _manifest("karpenter.sh/v1", "NodePool", pool_name(number, given), spec)
+    found = _manifest("karpenter.sh/v1", "NodePool", pool_name(number, given), spec)
+    return {**found, "spec": _merged(spec, given.get("changed", {}))}
+
+
+def _merged(spec: Obj, change: Obj) -> Obj:
+    """A part of a manifest with another one laid over it."""
+    both = spec.keys() & change.keys()
+    inner = {key: _merged(spec[key], change[key]) for key in both if isinstance(spec[key], dict)}
+    return {**spec, **change, **inner}
 
 
 def _disruption(given: Given) -> Obj:
@@ -195,8 +204,8 @@ def _requirement(given: Given) -> Obj:
     return {key: value for key, value in {**found, "minValues": given.get("minValues")}.items() if value is not None}
 
 
-def _node_class(reservations: Iterable[str]) -> Obj:
-    tags = [{"tags": {"karpenter.sh/discovery": "c"}}]
+def _node_class(name: str, reservations: Iterable[str]) -> Obj:
+    tags = [{"tags": {"karpenter.sh/discovery": name}}]
     spec = {
         "role": "nodes",
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
@@ -204,4 +213,4 @@ def _node_class(reservations: Iterable[str]) -> Obj:
         "securityGroupSelectorTerms": tags,
         "capacityReservationSelectorTerms": [{"id": each} for each in reservations],
     }
-    return _manifest("karpenter.k8s.aws/v1", "EC2NodeClass", "default", spec)
+    return _manifest("karpenter.k8s.aws/v1", "EC2NodeClass", name, spec)

@@ -3,6 +3,7 @@
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import provisioning
 from tests.conformance.karpenter.manifests import Declined, only, pod_manifest
+from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
 
 _WORDS = ("instance_types", "node_pools", "pods", "max_instance_types", "min_values_policy", "preference_policy")
@@ -25,9 +26,11 @@ def play(case: Case) -> AgentWorld:
     return world
 
 
-def upstream(case: Case) -> tuple[int, float, bool]:
-    """Pods that run, what their machines cost (USD an hour), and whether it places fewer because of a rule."""
+def upstream(case: Case) -> UpstreamAnswer:
+    """The pods that run, what their machines cost, and whether it places fewer because of a rule."""
     answer, expect = provisioning.run(case), case["expect"]
     prices = answer["launch_price"]
     placed = expect.get("scheduled", answer["scheduled"])
-    return placed, sum(prices) if isinstance(prices, list) else prices, placed < len(case["given"]["pods"])
+    return UpstreamAnswer(
+        placed, sum(prices) if isinstance(prices, list) else prices, placed < len(case["given"]["pods"])
+    )

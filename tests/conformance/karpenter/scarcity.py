@@ -13,6 +13,7 @@ from providers.aws.catalog import package_catalog
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import launches
 from tests.conformance.karpenter.manifests import Declined, Given, only, pod_manifest
+from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import NOW_S, AgentWorld
 
 _ROW = ("ice_pools", "pods", "allowed_types", "node_pool_requirements", "instance_types")
@@ -60,7 +61,7 @@ def _market(names: tuple[str, ...]) -> Catalog:
     return Catalog(launches.REGION, {name: whole.types[name] for name in names}, tuple(offers), NOW_S, "rows")
 
 
-def upstream(case: Case) -> tuple[int, float, bool]:
+def upstream(case: Case) -> UpstreamAnswer:
     """Pods that run in the end, and what their machines cost (USD an hour)."""
     answer = launches.run(case)
-    return answer["scheduled"], answer["cost_usd_h"], False
+    return UpstreamAnswer(answer["scheduled"], answer["cost_usd_h"], False)

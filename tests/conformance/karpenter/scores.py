@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from math import isinf
 from typing import Any
 
-from bench.reference.karpenter.disrupt.cheaper import ReplacementOptions
 from fleet.disruption.evaluation import (
     BalancedScore,
     NodePoolTotals,
@@ -16,11 +15,11 @@ from fleet.disruption.evaluation import (
     judged,
     savings_ratio,
 )
+from fleet.offerings.offerings import Offerings
 from model import labels
 from model.kinds.node_pool import DEFAULT_THRESHOLD
-from model.requirements import Requirement, Requirements
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import catalogs
+from tests.conformance.karpenter.worlds import catalog_of, fleet_of
 
 Given = Mapping[str, Any]
 
@@ -90,10 +89,11 @@ def _move(given: Given) -> dict[str, Any]:
 
 def _replacement(given: Given) -> dict[str, Any]:
     """A replacement by a machine of several offers, of which the pool may use some."""
-    machine = catalogs.machine({"name": "destination", "offerings": given["destination_offerings"]})
-    types = Requirement.one_of(*given["nodepool_capacity_types"])
-    choice = ReplacementOptions((machine,), Requirements({labels.CAPACITY_TYPE: types}))
-    savings = given["source_price"] - choice.price_usd_h()
+    allowed = {"key": labels.CAPACITY_TYPE, "op": "In", "values": given["nodepool_capacity_types"]}
+    fleet = fleet_of([{"name": "p", "requirements": [allowed]}])
+    sold = catalog_of([{"name": "destination", "capacity": {}, "offerings": given["destination_offerings"]}])
+    cheapest, *_ = Offerings(fleet, sold).of(fleet.node_pools["p"])
+    savings = given["source_price"] - cheapest.offer.price_usd_h
     pool = NodePoolTotals(given["pool_total_cost"], given["pool_total_disruption"])
     found = judged(savings, disruption_cost(_evictions(given["pods"])), pool, given.get("k", DEFAULT_THRESHOLD))
     return {**_verdict(found), "savings": savings}

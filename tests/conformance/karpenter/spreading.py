@@ -7,6 +7,7 @@ from model import labels
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import topologies
 from tests.conformance.karpenter.manifests import Given, Obj, listed, only, pod_manifest
+from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
 
 OWN = {"test": "test"}
@@ -80,14 +81,14 @@ def _key(given: Given) -> str:
     return str(told[0]) if told else labels.ZONE
 
 
-def upstream(case: Case) -> tuple[int, float, bool]:
+def upstream(case: Case) -> UpstreamAnswer:
     """Pods that run of those that waited, and what their machines cost (USD an hour)."""
     answer, expect = topologies.run(case), case["expect"]
     standing = sum(each.get("count", 1) for each in case["given"].get("existing_pods", ()))
     placed = sum(answer["scheduled"])
     if "pods_per_domain_unordered" in expect and not _deletes(case):
         placed = sum(expect["pods_per_domain_unordered"]) - standing
-    return placed - (_deleted(case, answer) if _deletes(case) else 0), answer["cost_usd_h"], False
+    return UpstreamAnswer(placed - (_deleted(case, answer) if _deletes(case) else 0), answer["cost_usd_h"], False)
 
 
 def _deletes(case: Case) -> bool:

@@ -6,7 +6,6 @@ Rows tell one round; the agent goes on until it is at rest, and what is left cou
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering, Offerings
@@ -24,9 +23,9 @@ from model.pools import pool_hash
 from model.upstream.selectors import LabelSelector
 from providers.kube.objects.names import MIRROR
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import consolidations
 from tests.conformance.karpenter.catalogs import amounts
 from tests.conformance.karpenter.manifests import NAMESPACE, Declined, Given, Obj, only, pod_manifest
+from tests.conformance.karpenter.rounds import UpstreamAnswer, after_a_round
 from tests.conformance.karpenter.worlds import (
     NOW_S,
     AgentWorld,
@@ -37,8 +36,6 @@ from tests.conformance.karpenter.worlds import (
 )
 
 HOUR_S = 3600.0
-RESERVED_PRICE = 1e-7
-"""What a reserved machine costs of the list price, upstream and here."""
 _ROW = ("node_pools", "instance_types", "nodes", "feature_gates", "pending_pods", "reservations", "preference_policy")
 _NODE = ("name", "instance_type", "capacity_type", "zone", "allocatable", "pods", "consolidatable", "initialized")
 _MORE_NODE = (
@@ -82,6 +79,13 @@ def play(case: Case) -> AgentWorld:
 
 def settled(given: Given, types: Sequence[Given]) -> AgentWorld:
     """Machines of these types that stand, when all is at rest."""
+    world, fleet, waiting = scene(given, types)
+    world.settle(fleet, waiting, HOUR_S)
+    return world
+
+
+def scene(given: Given, types: Sequence[Given]) -> tuple[AgentWorld, Fleet, list[Obj]]:
+    """Machines of these types that stand, before anything is done, and the pods that wait."""
     only("row", given, _ROW)
     gates = {name for name, on in given.get("feature_gates", {}).items() if on}
     only("feature gates", dict.fromkeys(gates), ("SpotToSpotConsolidation", "ReservedCapacity"))
@@ -104,8 +108,7 @@ def settled(given: Given, types: Sequence[Given]) -> AgentWorld:
     for each in given["nodes"]:
         _stand(world, fleet, each, pods[each["name"]])
     world.newest = frozenset(it["metadata"]["name"] for it in every)
-    world.settle(fleet, waiting, HOUR_S)
-    return world
+    return world, fleet, waiting
 
 
 def _pools(given: Given) -> list[Given]:
@@ -253,27 +256,15 @@ def gone(given: Given, world: AgentWorld) -> set[str]:
 # -- upstream ---------------------------------------------------------------------------------------------------------
 
 
-def upstream(case: Case) -> tuple[int, float, bool]:
-    """Pods that run after the round, and what the machines that are left cost (USD an hour)."""
-    given, answer = case["given"], consolidations.run(case)
-    types = {it["name"]: it for it in types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])}
-    left = [it for it in given["nodes"] if it.get("managed", True) and it["name"] not in answer["terminated"]]
-    kept = sum(_price(types[it["instance_type"]], it["zone"], it["capacity_type"]) for it in left)
-    new = sum(_bought(types[name], answer["launch_capacity_type"]) for name in answer["launched"])
-    return sum(len(it.get("pods", ())) for it in given["nodes"]), kept + new, False
-
-
-def _price(machine: Given, zone: str, capacity_type: str) -> float:
-    found = (it["price"] for it in machine["offerings"] if (it["zone"], it["capacity_type"]) == (zone, capacity_type))
-    return float(next(found))
-
-
-def _bought(machine: Given, capacity_type: Any) -> float:
-    prices = [float(it["price"]) for it in machine["offerings"] if it.get("available", True)]
-    return min(prices) * (RESERVED_PRICE if capacity_type == "reserved" else 1.0)
+def upstream(case: Case) -> UpstreamAnswer:
+    """The pods that run after the round, and what the machines that are left cost."""
+    types = types_of(case["given"]["instance_types"], case["folder"])
+    return after_a_round(case["given"], case["expect"], {it["name"]: it for it in types})
 
 
 def otherwise(case: Case, world: AgentWorld) -> str:
     """Which machines go here and stay upstream, or the other way round; empty where the same go."""
-    theirs, ours = set(consolidations.run(case)["terminated"]), gone(case["given"], world)
+    if "terminated" not in case["expect"]:
+        return ""
+    theirs, ours = set(case["expect"]["terminated"]), gone(case["given"], world)
     return "" if ours == theirs else f"gone {sorted(ours)[:5]}, upstream {sorted(theirs)[:5]}"

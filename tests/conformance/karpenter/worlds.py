@@ -140,7 +140,7 @@ class AgentWorld:
 
     def settle(self, fleet: Fleet, manifests: Sequence[Obj], horizon_s: float = SETTLED_S) -> None:
         """The same with a fleet that is read already."""
-        self.snapshot = self._asking(manifests)
+        self.snapshot = self.seen(manifests)
         run = simulate(fleet, self.snapshot, horizon_s=horizon_s)
         if run.failed:
             raise run.failed[0].error
@@ -148,7 +148,8 @@ class AgentWorld:
             raise RuntimeError(f"the run did not come to rest: {run.actions[-1].action}")
         self.snapshot = run.end
 
-    def _asking(self, manifests: Sequence[Obj]) -> Snapshot:
+    def seen(self, manifests: Sequence[Obj]) -> Snapshot:
+        """What deciders see, with these pods waiting."""
         now = self.snapshot
         known = [*(pod for pods in now.node_pods.values() for pod in pods), *now.waiting_pods.values()]
         pods = {pod.key: pod for pod in (*self.pods, *known)}

@@ -8,12 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.reference.karpenter.disrupt.eligibility import (
-    CandidateNode,
-    CandidatePod,
-    DisruptionClass,
-    not_disruptable,
-)
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
@@ -129,21 +123,31 @@ def test_which_pods_count(facts: dict[str, Any], held: bool, unready_may_go: boo
     assert bool(context.pod_budget([world.claims["m0"]], Reason.DRIFTED)) is expected
 
 
-@pytest.mark.parametrize("allowed", [(), (0,), (1,), (-1,), (5,), (0, 0), (5, 5), (0, 5)])
-@pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize(
-    ("reason", "disruption_class"),
-    [(Reason.UNDERUTILIZED, DisruptionClass.GRACEFUL), (Reason.DRIFTED, DisruptionClass.EVENTUAL)],
+    ("allowed", "obstacle"),
+    [
+        ((), None),
+        ((0,), Obstacle.POD_BUDGET),
+        ((1,), None),
+        ((-1,), Obstacle.POD_BUDGET),
+        ((5,), None),
+        ((0, 0), Obstacle.SEVERAL_POD_BUDGETS),
+        ((5, 5), Obstacle.SEVERAL_POD_BUDGETS),
+        ((0, 5), Obstacle.SEVERAL_POD_BUDGETS),
+    ],
 )
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("reason", [Reason.UNDERUTILIZED, Reason.DRIFTED])
 def test_a_gang_of_one_pod_is_judged_as_karpenter_judges_a_pod(
-    allowed: tuple[int, ...], bounded: bool, reason: Reason, disruption_class: DisruptionClass
+    allowed: tuple[int, ...], obstacle: Obstacle | None, bounded: bool, reason: Reason
 ) -> None:
+    """With a grace period that ends, no budget keeps what has drifted."""
     world = under(
         running(template=BOUNDED if bounded else {}), *(budget(n, name=f"b{i}") for i, n in enumerate(allowed))
     )
     found = DisruptionContext.of(world.fleet, world.snapshot()).pod_budget([world.claims["m0"]], reason)
-    node = CandidateNode(grace_s=3600.0 if bounded else NEVER, pods=[CandidatePod(pod_budgets=allowed)])
-    assert (found and found.obstacle.value) == not_disruptable(node, disruption_class, NOW)
+    ends = bounded and reason is Reason.DRIFTED
+    assert (found and found.obstacle) == (None if ends else obstacle)
 
 
 # -- the methods ------------------------------------------------------------------------------------------------------
