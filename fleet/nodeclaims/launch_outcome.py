@@ -71,11 +71,17 @@ def _dropped(outcome: LaunchOutcome, lot: Sequence[Claim], snapshot: Snapshot) -
 
 
 def _short(outcome: LaunchOutcome, tried: CapacityPool, snapshot: Snapshot) -> list[CapacityPool]:
-    """Returns the capacity pool that was tried, and all of its capacity type where the account can have none."""
-    if all(failure.reach is not Reach.CAPACITY_TYPE for failure in outcome.failures):
-        return [tried]
-    offers = snapshot.catalog.offers
-    return [tried, *(offer.pool_key for offer in offers if offer.capacity_type == tried.capacity_type)]
+    """Returns the capacity pool that was tried, and what a failure puts out of reach beside it.
+
+    That is all of its capacity type where the account can have none, and all of its zone where no address is left.
+    """
+    reached, offers = {failure.reach for failure in outcome.failures}, snapshot.catalog.offers
+    found = [tried]
+    if Reach.CAPACITY_TYPE in reached:
+        found += [offer.pool_key for offer in offers if offer.capacity_type == tried.capacity_type]
+    if Reach.SUBNET in reached:
+        found += [offer.pool_key for offer in offers if offer.zone == tried.zone]
+    return found
 
 
 _ASK_AGAIN = frozenset({LaunchError.THROTTLED, LaunchError.UNKNOWN})

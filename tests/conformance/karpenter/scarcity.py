@@ -1,23 +1,21 @@
 """`launch` for the agent, as far as pods wait: some pools are short, and the machines are those of EC2.
 
-A shortage is known from the start: that a launch finds it out is for the suites of the launch. Single calls of EC2, and
-what they put out of reach, are no rows about pods; they are declined.
+A shortage is known from the start; what a launch that fails puts out of reach is asked in `launches`.
 """
 
+from dataclasses import replace
 from typing import Any
 
-from fleet.snapshot import CapacityPool, Catalog, InstanceOffer
+from bench.reference.karpenter.buy import solve
+from fleet.snapshot import CapacityPool
 from model import labels
-from model.kinds import CapacityType
-from providers.aws.catalog import package_catalog
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import launches
+from tests.conformance.karpenter import catalogs, launches
 from tests.conformance.karpenter.manifests import Declined, Given, only, pod_manifest
 from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import NOW_S, AgentWorld
 
 _ROW = ("ice_pools", "pods", "allowed_types", "node_pool_requirements", "instance_types")
-_CAPACITY_TYPES: tuple[CapacityType, ...] = ("on-demand", "spot")
 _ON_DEMAND = {"key": labels.CAPACITY_TYPE, "op": "In", "values": ["on-demand"]}
 
 
@@ -28,7 +26,7 @@ def play(case: Case) -> AgentWorld:
         raise Declined(f"row: no pods ({', '.join(sorted(given))})")
     only("row", given, _ROW)
     short = {CapacityPool(*_pool(it)): NOW_S + 1e6 for it in launches.short_pools(given)}
-    world = AgentWorld(_market(_names(given)), shortages=short)
+    world = AgentWorld(launches.every_offer(_names(given)), shortages=short)
     pods = [pod_manifest(f"pod-{number:03}", each) for number, each in enumerate(given["pods"])]
     world.play([{"requirements": given.get("node_pool_requirements", [_ON_DEMAND])}], pods)
     return world
@@ -47,21 +45,14 @@ def _names(given: Given) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _market(names: tuple[str, ...]) -> Catalog:
-    """The types at their prices in every zone."""
-    whole = package_catalog(launches.REGION).catalog
-    prices = {(it.instance_type.name, it.capacity_type): it for it in whole.offers}
-    offers = [
-        InstanceOffer(whole.types[name], zone, capacity_type, prices[name, capacity_type].price_usd_h)
-        for name in sorted(names)
-        for zone in launches.ZONES
-        for capacity_type in _CAPACITY_TYPES
-        if (name, capacity_type) in prices
-    ]
-    return Catalog(launches.REGION, {name: whole.types[name] for name in names}, tuple(offers), NOW_S, "rows")
-
-
 def upstream(case: Case) -> UpstreamAnswer:
-    """Pods that run in the end, and what their machines cost (USD an hour)."""
-    answer = launches.run(case)
-    return UpstreamAnswer(answer["scheduled"], answer["cost_usd_h"], False)
+    """The pods that run in the end, and what Karpenter's order pays for their machines among what is not short."""
+    given, short = case["given"], launches.short_pools(case["given"])
+    sold = (
+        replace(it, offerings=tuple(o for o in it.offerings if (o.capacity_type, it.name, o.zone) not in short))
+        for it in launches.market(_names(given))
+    )
+    pods = [catalogs.pod(number, each) for number, each in enumerate(given["pods"])]
+    pool = {"requirements": given.get("node_pool_requirements", [_ON_DEMAND])}
+    claims = solve(pods, catalogs.templates([pool], tuple(it for it in sold if it.offerings))).claims
+    return UpstreamAnswer(sum(len(it.pods) for it in claims), sum(it.price_usd_h for it in claims))

@@ -124,6 +124,14 @@ def test_a_capacity_type_nobody_may_have_is_out_altogether() -> None:
     assert it.shortages.keys() == {o.pool_key for o in world.catalog.offers if o.capacity_type == "on-demand"}
 
 
+def test_a_zone_without_a_free_address_is_out_altogether() -> None:
+    """Every other type would ask the same subnets, a call each."""
+    world = group(1)
+    refused = LaunchFailure(SHORT, "InsufficientFreeAddressesInSubnet", "", Reach.SUBNET)
+    it = settle(LaunchOutcome((), (refused,)), lot_of(world), world.snapshot())
+    assert it.shortages.keys() == {o.pool_key for o in world.catalog.offers if o.zone == A}
+
+
 @pytest.mark.parametrize("errors", [(), (UNKNOWN,), (LATER,), (LATER, UNKNOWN)])
 def test_when_nothing_is_known_the_same_launch_is_asked_again(errors: tuple[LaunchError, ...]) -> None:
     it = settled(group(2), (), *errors)

@@ -6,7 +6,6 @@ from bench.reference.karpenter.buy import MachineType, ReferenceOffering
 from bench.reference.karpenter.buy.values import RESERVED
 from bench.reference.karpenter.launch import filters
 from bench.reference.karpenter.launch.filters import Filter, Wanted
-from bench.reference.karpenter.launch.overrides import Inflexible, named
 from model import labels
 from model.requirements import Requirement, Requirements
 
@@ -139,37 +138,3 @@ def test_the_whole_chain() -> None:
 
 
 # -- what a launch names ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("offers", "wanted", "capacity_type"),
-    [
-        ((od(1), spot(2), kept(3)), ANY, RESERVED),
-        ((od(1), spot(2)), ANY, "spot"),
-        ((od(1),), ANY, "on-demand"),
-        ((od(1), spot(2)), Wanted(types("on-demand")), "on-demand"),
-        ((), ANY, ""),
-    ],
-)
-def test_one_capacity_type(offers: tuple[ReferenceOffering, ...], wanted: Wanted, capacity_type: str) -> None:
-    found = named([machine("m", *offers)], wanted)
-    assert found.capacity_type == capacity_type
-    assert {each.offer.capacity_type for each in found.overrides} == ({capacity_type} if offers else set())
-
-
-def test_cheapest_first_and_not_too_many_types() -> None:
-    machines = [machine(f"m{number}", od(number), od(number + 0.5, "b")) for number in (3, 1, 2)]
-    found = named(machines, ANY, most_types=2)
-    assert [(each.machine, each.offer.zone) for each in found.overrides] == [
-        ("m1", "a"),
-        ("m1", "b"),
-        ("m2", "a"),
-        ("m2", "b"),
-    ]
-
-
-def test_a_cut_that_breaks_flexibility_is_refused() -> None:
-    machines = [machine("m", od(1)), machine("n", od(2))]
-    assert len(named(machines, Wanted(MANY), most_types=2).overrides) == 2
-    with pytest.raises(Inflexible, match="truncating instance types to 1"):
-        named(machines, Wanted(MANY), most_types=1)
