@@ -24,6 +24,8 @@ from model.quantity import Resources
 
 _MEMBER = "muster.dev/member-of-flavor."
 """Put on copies of nodes, so that a flavor selects its own whatever its pools are called."""
+_MOST_DOMAINS = 32
+"""Domains tried for a group of several pod sets."""
 _NOWHERE = ""
 """The host of pods that have lost theirs: no node is called that."""
 
@@ -42,7 +44,37 @@ class TopologyPlacer:
 
     def find(self, pod_sets: Sequence[tuple[PodSet, Sequence[str]]]) -> list[NodeAssignment] | Refusal:
         """Places on standing machines for all pods of pod sets with their flavors; nothing is taken."""
+        if group := next(filter(None, (_larger_group(pods, pod_sets) for pods, _ in pod_sets)), ""):
+            return self._in_one_domain(pod_sets, group)
         return self._assignments([self._request(pod_set, flavors) for pod_set, flavors in pod_sets])
+
+    def _in_one_domain(
+        self, pod_sets: Sequence[tuple[PodSet, Sequence[str]]], group: str
+    ) -> list[NodeAssignment] | Refusal:
+        """Places for pod sets of which several, more than a leader and its workers, have to share a domain.
+
+        The domains with room are tried one after the other, the tightest first, `_MOST_DOMAINS` at most: in each the
+        sets are placed as if each were by itself, with its own slices.
+        """
+        sets = [pods for pods, _ in pod_sets if pods.group == group]
+        label = sets[0].required_topology
+        for value in self._domains_with_room(label, sets)[:_MOST_DOMAINS]:
+            tied = [(_tied(it, label, value) if it.group == group else it, flavors) for it, flavors in pod_sets]
+            if not isinstance(found := self.find(tied), Refusal):
+                return found
+        names = ", ".join(f"{pods.name} ({pods.count})" for pods in sets)
+        return Refusal(Reason.TOPOLOGY, f"no domain of {label} has places for {names}, which have to share one")
+
+    def _domains_with_room(self, label: str, sets: Sequence[PodSet]) -> list[str]:
+        """Domains that hold each set, if the others were not there; the tightest for the first set first."""
+        rooms: dict[str, list[int]] = {}
+        for slot in self.state.slots.values():
+            if slot.node and not slot.only_for and (value := slot.labels.get(label)):
+                room = rooms.setdefault(value, [0] * len(sets))
+                for n, pods in enumerate(sets):
+                    room[n] += max(0, slot.room_for(pods.requests))
+        fitting = (it for it in rooms if all(has >= pods.count for has, pods in zip(rooms[it], sets, strict=True)))
+        return sorted(fitting, key=lambda it: (rooms[it], it))
 
     def find_replacements(
         self, lost: Sequence[tuple[PodSet, Sequence[str], int]], kept: Mapping[str, Mapping[str, int]]
@@ -126,6 +158,19 @@ class TopologyPlacer:
         return Node(
             slot.name, slot.name, "", carried, slot.taints, free, ready=True, unschedulable=False, created_at_s=0.0
         )
+
+
+def _larger_group(pods: PodSet, pod_sets: Sequence[tuple[PodSet, Sequence[str]]]) -> str:
+    """Returns the group of a set that shares a required domain with others, where these are not a leader's workers."""
+    counts = [other.count for other, _ in pod_sets if pods.group and other.group == pods.group]
+    alike = all(it.required_topology == pods.required_topology for it, _ in pod_sets if it.group == pods.group)
+    larger = len(counts) > 2 or (len(counts) == 2 and min(counts) > 1)
+    return pods.group if larger and alike and pods.required_topology else ""
+
+
+def _tied(pods: PodSet, label: str, value: str) -> PodSet:
+    selector = {**pods.node_selector, label: value}
+    return replace(pods, group="", required_topology="", any_topology=True, node_selector=selector)
 
 
 def _replacement(request: TopologyRequest, kept: Mapping[str, int], lost: int) -> NodeReplacement:

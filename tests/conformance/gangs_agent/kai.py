@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fleet.snapshot import Node
+from fleet.snapshot import Node, Slice
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
 from fleet.snapshot.sub_groups import RolePods, SubGroup
 from model.fleet import Fleet
@@ -238,7 +238,6 @@ def _parts(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _leaves(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    decline_if(tree.get("topology_constraint"), "sub_groups.topology_constraint of a group of sub-groups")
     found = list(tree.get("pod_sets") or ())
     for below in tree.get("groups") or ():
         found += _leaves(below)
@@ -294,13 +293,29 @@ def _wishes(group: Mapping[str, Any], sub: str) -> dict[str, Any]:
     """Returns the level of the topology that the pods of a sub-group share, and the sets that share one domain."""
     whole = group.get("topology_constraint") or {}
     tree = group.get("sub_groups")
-    own = next((it.get("topology_constraint") or {} for it in _leaves(tree) if it["name"] == sub), {}) if tree else {}
+    leaf = next((it for it in _leaves(tree) if it["name"] == sub), {}) if tree else {}
+    own = leaf.get("topology_constraint") or {}
+    above = tree.get("topology_constraint") if tree else None
+    below = any(it.get("topology_constraint") for it in (tree or {}).get("groups") or ())
+    decline_if(
+        below or (above and whole not in ({}, above)), "sub_groups.topology_constraint of a group within a group"
+    )
+    if above:
+        return _closer(above, own, int(leaf["min_member"]))
     decline_if(whole and own, "topology_constraint of a group and of its sub-groups")
     asked = own or whole
     if not asked:
         return {}
     needed, liked = asked.get("required_level") or "", asked.get("preferred_level") or ""
     return {"required_topology": needed, "preferred_topology": liked, "group": "whole" if whole and tree else ""}
+
+
+def _closer(above: Mapping[str, Any], own: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """Returns the domain that all sub-groups share, and that each stands closer together, where that is asked."""
+    known_words("sub_groups.topology_constraint", above, "topology", "required_level")
+    known_words("pod_sets.topology_constraint", own, "topology", "required_level")
+    slices = (Slice(own["required_level"], size),) if own else ()
+    return {"required_topology": above["required_level"], "group": "whole", "slices": slices}
 
 
 def _neighbours(pod: Mapping[str, Any], namespace: str) -> PodConstraints:

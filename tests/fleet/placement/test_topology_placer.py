@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fleet.scheduling import cycle
-from fleet.snapshot import Slice
+from fleet.snapshot import PodSet, Slice
 from model import labels
 from tests.support.fleets import GPU, NOW, FleetBuilder, amounts, gang, plain_node, pod_set
 from tests.support.world import World
@@ -63,6 +63,43 @@ def test_a_leader_stands_in_the_rack_of_its_workers() -> None:
     workers = pod_set("worker", 8, 1, group="g", required_topology=RACK)
     world.waits(gang("g", leader, workers))
     assert {world.nodes[name].labels[RACK] for name in places(world)["g"]} == {"r1"}
+
+
+def together(*counts: int, **wish: Any) -> list[PodSet]:
+    return [pod_set(f"s{n}", count, 1, group="g", required_topology=RACK, **wish) for n, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "busy", "rack"),
+    [
+        ((2, 2, 2), {"n0": 3, "n2": 1, "n4": 4}, "r1"),
+        ((2, 3), {"n0": 4, "n2": 4}, "r2"),
+        ((2, 2, 2), {"n0": 2}, "r0"),
+    ],
+    ids=["the only one that holds all", "two sets of several", "the tightest"],
+)
+def test_more_sets_than_a_leader_and_its_workers_share_a_domain(
+    counts: tuple[int, ...], busy: dict[str, int], rack: str
+) -> None:
+    world = racks(**busy)
+    world.waits(gang("g", *together(*counts)))
+    found = places(world)["g"]
+    assert (sum(found.values()), {world.nodes[name].labels[RACK] for name in found}) == (sum(counts), {rack})
+
+
+def test_each_of_them_has_its_slices() -> None:
+    world = racks(n0=1, n1=1, n2=2, n3=2)
+    world.waits(gang("g", *together(3, 3, slices=(Slice(labels.HOSTNAME, 3),))))
+    found = {(pin.pod_set, pin.node): pin.count for pin in (places(world), world.gang("g"))[1].pins}
+    assert sorted(found.values()) == [3, 3]
+    assert len({node for _, node in found}) == 2
+
+
+def test_sets_that_no_domain_holds_together_are_refused_by_name() -> None:
+    world = racks()
+    world.waits(gang("g", *together(3, 3, 3)))
+    assert places(world) == {}
+    assert world.gang("g").message.startswith(f"no domain of {RACK} has places for s0 (3), s1 (3), s2 (3)")
 
 
 def test_slices_that_fit_nowhere_are_refused_with_numbers() -> None:
