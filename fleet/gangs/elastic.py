@@ -20,7 +20,7 @@ from fleet.quota.workload import Workload
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, together
 from fleet.snapshot.seats import active_pods, place_of
-from fleet.snapshot.sub_groups import chosen
+from fleet.snapshot.sub_groups import SubGroup, chosen
 from model.index import Index, derived
 
 
@@ -73,13 +73,18 @@ def _sub_groups(gang: Gang, joining: dict[str, PodSet]) -> Iterator[tuple[PodSet
     held = {pods.name: pods.count for pods in gang.pod_sets}
     for leaf in leaves:
         here = {role.pod_set: held.get(role.pod_set, 0) for role in leaf.roles}
-        if leaf.together < 2 or sum(here.values()) >= leaf.together:
-            continue
-        counts = chosen(replace(leaf, together=leaf.together - sum(here.values())), lambda _counts: True, here) or {}
-        own = [pods for name in here if (pods := joining.pop(name, None)) is not None]
-        more = [replace(it, count=counts.get(it.name, 0) - here[it.name], min_count=None) for it in own]
-        if counts and (several := tuple(pods for pods in more if pods.count > 0)):
-            yield several
+        lacks = leaf.together - sum(here.values())
+        if leaf.together > 1 and lacks > 0:
+            own = [joining.pop(name) for name in here if name in joining]
+            if several := _lacking(replace(leaf, together=lacks), here, own):
+                yield several
+
+
+def _lacking(leaf: SubGroup, here: Mapping[str, int], own: Iterable[PodSet]) -> tuple[PodSet, ...]:
+    """Returns the pods that make a sub-group whole beside those that are here; none where there are too few."""
+    counts = chosen(leaf, lambda _counts: True, here) or here
+    more = (replace(it, count=counts.get(it.name, 0) - here[it.name], min_count=None) for it in own)
+    return tuple(pods for pods in more if pods.count)
 
 
 def missing(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[PodSet]:

@@ -162,10 +162,15 @@ class TopologyPlacer:
 
 def _larger_group(pods: PodSet, pod_sets: Sequence[tuple[PodSet, Sequence[str]]]) -> str:
     """Returns the group of a set that shares a required domain with others, where these are not a leader's workers."""
-    counts = [other.count for other, _ in pod_sets if pods.group and other.group == pods.group]
-    alike = all(it.required_topology == pods.required_topology for it, _ in pod_sets if it.group == pods.group)
-    larger = len(counts) > 2 or (len(counts) == 2 and min(counts) > 1)
-    return pods.group if larger and alike and pods.required_topology else ""
+    mates = [other for other, _ in pod_sets if other.group == pods.group]
+    if not pods.group or _is_led(mates):
+        return ""
+    required = {other.required_topology for other in mates}
+    return pods.group if len(required) == 1 and pods.required_topology else ""
+
+
+def _is_led(mates: Sequence[PodSet]) -> bool:
+    return len(mates) == 1 or (len(mates) == 2 and min(it.count for it in mates) <= 1)
 
 
 def _tied(pods: PodSet, label: str, value: str) -> PodSet:

@@ -51,7 +51,7 @@ def choice_of(name: str, roles: Mapping[str, Minimum], together: int | None) -> 
         return None
     minima = {key: role.needed(unsaid=0) for key, role in roles.items()}
     counts = sum(minima.values()) <= together
-    found = [RolePods(key, role.pods, minima[key] if counts else 0) for key, role in roles.items() if role.pods]
+    found = [RolePods(key, role.pods, minima[key] if counts else 0) for key, role in roles.items()]
     return SubGroup(name, tuple(found), together)
 
 
