@@ -45,6 +45,34 @@ def test_a_word_that_is_not_known_declines_the_row_by_its_name(given: dict[str, 
     assert (found.good, found.declined) == (False, reason)
 
 
+def standing_row(node: dict[str, Any], **more: Any) -> Case:
+    """A row with two such machines, each with a pod that either has room for."""
+    row = small()
+    both = [{"name": name, "instance_type": "t", "capacity_type": "on-demand", "zone": "z", **node} for name in "ab"]
+    told = [{"allocatable": {"cpu_m": 2000, "pods": 5}, "pods": [{"cpu_m": 500}], **each} for each in both]
+    pool = {"name": "p", "consolidation_policy": "WhenEmpty", "consolidate_after": "Never"}
+    given = {"instance_types": row["given"]["instance_types"], "nodes": told, "node_pools": [pool], **more}
+    return {**row, "kind": "consolidation", "given": given, "expect": {"action": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("node", "cost_usd_h", "placed"),
+    [
+        ({}, 2.0, 2),
+        ({"marked_for_deletion": True}, 1.0, 2),
+        ({"pods": [{"cpu_m": 500, "owner": None}], "deleting": True}, 0.0, 0),
+        ({"pods": [{"cpu_m": 500, "terminal": True}]}, 2.0, 0),
+    ],
+)
+def test_what_a_row_says_of_machines_that_stand_is_taken_for_what_it_is(
+    node: dict[str, Any], cost_usd_h: float, placed: int
+) -> None:
+    """Whoever makes pods anew gets a machine for them; a pod of nobody is gone with its own."""
+    got = score(standing_row(node)).got
+    assert got is not None
+    assert (got["cost_usd_h"], got["scheduled"]) == (cost_usd_h, placed)
+
+
 def test_a_machine_with_fewer_kinds_than_its_pool_wants_shows() -> None:
     wanted = [{"key": "node.kubernetes.io/instance-type", "op": "Exists", "minValues": 2}]
     world = pending.play(small())

@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 
 from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering, Offerings
+from fleet.reasons import Reason
 from fleet.snapshot import (
     Claim,
     Instance,
     Launch,
     Node,
+    NodeDisruption,
     PodBudget,
     Reservation,
 )
@@ -43,6 +45,10 @@ _MORE_NODE = (
     "age_s",
     "drifted",
     "since_initialized_s",
+    "since_last_pod_event_s",
+    "drifted_at_s",
+    "deleting",
+    "marked_for_deletion",
     "do_not_disrupt",
     "termination_grace_period_s",
     "labels",
@@ -65,9 +71,10 @@ _BESIDE = (
 """Words of a pod that runs, beside those of one that waits."""
 _OWNERS = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "Node": "v1"}
 _BUDGETED = "budgeted"
-_POLICIES = frozenset({None, "Ignore"})
-"""What the agent does with preferences: it never pays for them."""
+_POLICIES = frozenset({None, "Ignore", "Respect"})
+"""What upstream does with preferences; the agent never pays for them."""
 _QUIET_S = 7000.0
+_DRIFTED, _LEAVES = ("drifted", "drifted_at_s"), ("deleting", "marked_for_deletion")
 _OF_BEFORE = "-before"
 """What makes a hash that of another template."""
 
@@ -220,13 +227,16 @@ def _offering(world: AgentWorld, fleet: Fleet, given: Given) -> Offering:
 
 def _claim(given: Given, it: Offering, room: Mapping[str, int]) -> Claim:
     name, at_s = given["name"], NOW_S - given.get("age_s", _QUIET_S)
-    born_with = pool_hash(it.pool) + (_OF_BEFORE if given.get("drifted") else "")
-    quiet_s = given.get("since_initialized_s", _QUIET_S) if given.get("consolidatable", True) else 0.0
+    born_with = pool_hash(it.pool) + (_OF_BEFORE if any(map(given.get, _DRIFTED)) else "")
+    leaves = any(map(given.get, _LEAVES))
+    told_s = given.get("since_initialized_s", given.get("since_last_pod_event_s", _QUIET_S))
+    quiet_s = told_s if given.get("consolidatable", True) else 0.0
     ready_at_s = at_s if given.get("initialized", True) else 0.0
     return Claim(
         name, f"uid-{name}", it.pool.name, born_with, it.offer.pool_key, it.offer.price_usd_h,
         Launch(f"group-{name}", 0, 1), at_s, resources=dict(room), instance_id=f"i-{name}", node=name,
         launched_at_s=at_s, registered_at_s=at_s, ready_at_s=ready_at_s, emptied_at_s=NOW_S - quiet_s,
+        deleting=leaves, disruption=NodeDisruption(Reason.DELETED, "it is told to go", NOW_S) if leaves else None,
     )  # fmt: skip
 
 
