@@ -100,7 +100,7 @@ class AdmissionScheduler(Nominator):
         total = CycleResult()
         closed: frozenset[str] = frozenset()
         overdue = self._overdue()
-        while heads := [overdue.pop(0)] if overdue else self._nominated_heads(closed) or self.heads(closed):
+        while heads := self._next(overdue, closed):
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
@@ -115,6 +115,17 @@ class AdmissionScheduler(Nominator):
                     self.withdraw(entry.workload)
         self.ledger.count_leaving(gone=False)
         return total
+
+    def _next(self, overdue: list[Workload], closed: frozenset[str]) -> list[Workload]:
+        """Returns whom to decide next: who is moved, whom others were evicted for, the `overdue`, and then all heads.
+
+        What somebody gave back for a workload with a better right is not the overdue one's: it had it, and was evicted.
+        """
+        first = overdue[:1]
+        if not any(it.moved or it.nominated for it in first) and (heads := self._nominated_heads(closed)):
+            return heads
+        del overdue[:1]
+        return first or self.heads(closed)
 
     def _carry_out(self, result: CycleResult) -> None:
         """Prepares the ledger for further cycles: victims are leaving, admissions are still being saved."""

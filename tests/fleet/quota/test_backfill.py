@@ -72,6 +72,16 @@ def test_a_queue_that_borrows_does_not_take_what_another_has_reserved() -> None:
     assert admitted(made) == set()
 
 
+@pytest.mark.parametrize("waited_for", [True, False], ids=["others were evicted for it", "nobody was"])
+def test_what_others_gave_back_is_not_for_the_overdue(*, waited_for: bool) -> None:
+    """The overdue one borrowed, was evicted by the owner, came back first, and was evicted again, without end."""
+    rules = AdmissionRules(preemptors_first=True)
+    made = QuotaWorld.of(queue("mine", "root", {"f": 8}), queue("other", "root", {"f": 0}), rules=rules)
+    made.waits("owner", "mine", 8, nominated=waited_for)
+    made.waits("borrower", "other", 8, overdue=True)
+    assert admitted(made) == ({"owner"} if waited_for else {"borrower"})
+
+
 def test_the_earliest_instant_is_that_of_the_last_who_has_to_end() -> None:
     made = QuotaWorld.of(queue("q", given={"f": 8}))
     made.scheduler.now_s = NOW
