@@ -41,8 +41,8 @@ class DisruptionContext:
     """Claim -> the claims that name it as one they replace, whatever became of them."""
     taken: set[str] = field(default_factory=set)
     """Claims that an earlier method has taken already."""
-    refused: int = 0
-    """Groups of machines that had to stay in this pass, as there was no place for what is on them."""
+    refused: set[str] = field(default_factory=set)
+    """Claims that had to stay in this pass, as there was no place for what is on their machines."""
     spent: dict[str, int] = field(default_factory=dict)
     """Pool -> machines taken from its budgets in this pass."""
     promised: list[tuple[Gang, PlacementPlan]] = field(default_factory=list)

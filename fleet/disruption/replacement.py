@@ -6,7 +6,7 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fleet.actions import claim_subject
 from fleet.disruption.budgets import allowed
@@ -23,6 +23,42 @@ from fleet.snapshot import FOR_PODS, Claim, ClaimState, Launch
 from model.index import Index, derived
 
 
+@dataclass(slots=True)
+class _StayingMachines:
+    """`_StayingMachines` are those that are due and cannot leave either: looked for once, when something is bought."""
+
+    context: DisruptionContext
+    due: Due
+    avoid: frozenset[str]
+    _found: frozenset[str] | None = None
+    _tries: int = 0
+
+    def move_there(self, group: CandidateGroup) -> dict[str, PlacementPlan] | None:
+        """Returns plans for a group that buy nothing, on machines that stay; None where there are none.
+
+        Who moves there may have to move once more, when something has changed; a machine bought in vain costs more.
+        """
+        if self._found is None:
+            self._found = frozenset(self._look())
+        staying = (self._found | self.context.refused) - self.context.taken
+        if not staying or self._tries >= WHAT_IFS:
+            return None
+        self._tries += 1
+        plans = self.context.simulate(group, avoid=self.avoid - staying)
+        return None if isinstance(plans, Refusal) or any(plan.purchases for plan in plans.values()) else plans
+
+    def _look(self) -> Iterator[str]:
+        """Yields machines whose work may not move, and those whose work has no place, if all can be tried."""
+        for name, (reason, _) in self.due.items():
+            claim = self.context.snapshot.claims[name]
+            if not self.context.is_empty(claim) and immovable(self.context, claim, reason) is not None:
+                yield name
+        others = groups(self.context, self.due)
+        for group in others if len(others) <= WHAT_IFS else ():
+            if isinstance(self.context.simulate(group, avoid=self.avoid), Refusal):
+                yield from group.names
+
+
 def replacing(
     context: DisruptionContext, due: Due, *, avoid: Iterable[str] = (), budgeted: bool = True, insist: bool = False
 ) -> list[Command]:
@@ -31,13 +67,14 @@ def replacing(
     Nothing moves onto those, nor onto machines to `avoid`, which will be due once the action on them is done; unless
     these cannot leave either. `insist`: where no replacement can be had, the machines go all the same.
     """
-    avoided, tried = frozenset({*due, *avoid}), context.refused
+    staying, tried = _StayingMachines(context, due, frozenset({*due, *avoid})), 0
     commands = []
     for group in in_turns(groups(context, due), context.snapshot.now_s):
-        if context.refused - tried >= WHAT_IFS:
+        if tried >= WHAT_IFS:
             break
         with concerning(claim_subject(group.names[0])):
-            command = _command(context, group, due, avoided, budgeted=budgeted, insist=insist)
+            command = _command(context, group, due, staying, budgeted=budgeted, insist=insist)
+            tried += command is None and context.refused.issuperset(group.names)
         if command is not None:
             commands.append(command)
     return commands
@@ -98,7 +135,13 @@ def whatever_budgets_say(context: DisruptionContext, due: Due, *, insist: bool =
 
 
 def _command(
-    context: DisruptionContext, group: CandidateGroup, due: Due, avoid: Collection[str], *, budgeted: bool, insist: bool
+    context: DisruptionContext,
+    group: CandidateGroup,
+    due: Due,
+    staying: _StayingMachines,
+    *,
+    budgeted: bool,
+    insist: bool,
 ) -> Command | None:
     """Lets a group go where all that was bought for it is ready; else what it lacks is bought first."""
     reason, why = due[group.names[0]]
@@ -110,41 +153,17 @@ def _command(
     context.taken.update(group.names)
     if complete(bought):
         return Command(group.claims, reason, why)
-    plans = context.simulate(group, avoid=avoid)
+    plans = context.simulate(group, avoid=staying.avoid)
     if isinstance(plans, Refusal):
         if insist:
             return Command(group.claims, reason, why)
-        context.refused += 1
+        context.refused.update(group.names)
         context.let_be(group.claims, budgeted=budgeted and not bought)
         return None
     if not insist and any(plan.purchases for plan in plans.values()):
-        plans = _onto_those_that_stay(context, group, due, avoid) or plans
+        plans = staying.move_there(group) or plans
     context.promise(group.gangs, plans)
     return Command(group.claims, reason, why, claims_of(plans, group, context.snapshot.now_s))
-
-
-def _onto_those_that_stay(
-    context: DisruptionContext, group: CandidateGroup, due: Due, avoid: Collection[str]
-) -> dict[str, PlacementPlan] | None:
-    """Returns plans that buy nothing, on machines that are due as well and cannot leave; None where there are none.
-
-    Who moves there may have to move once more, when something has changed; a machine bought in vain costs more.
-    """
-    others = [it for it in groups(context, due)[:WHAT_IFS] if it.names != group.names]
-    able = {name for it in others if not isinstance(context.simulate(it, avoid=avoid), Refusal) for name in it.names}
-    looked_at = {name for it in others for name in it.names}
-    held = {name for name in due if _kept(context, name, due)}
-    staying = ((looked_at - able) | held) - context.taken - {*group.names}
-    if not staying:
-        return None
-    plans = context.simulate(group, avoid=frozenset(avoid) - staying)
-    return None if isinstance(plans, Refusal) or any(plan.purchases for plan in plans.values()) else plans
-
-
-def _kept(context: DisruptionContext, name: str, due: Due) -> bool:
-    """Returns whether work on a machine keeps it."""
-    claim = context.snapshot.claims[name]
-    return not context.is_empty(claim) and keeps(context, claim, due[name][0]) is not None
 
 
 def why_not_replaced(
