@@ -191,8 +191,8 @@ def _pods_by_place(snapshot: Snapshot, gang: Gang) -> Mapping[tuple[str, str], S
 
 
 def _beyond(kept: int, pods: Iterable[Pod]) -> Sequence[Pod]:
-    """Returns the pods, last by name, that have to end so that no more than `kept` stay."""
-    staying = sorted((pod for pod in pods if not pod.deleting), key=lambda pod: (pod.name, pod.uid))
+    """Returns the pods, of lowest priority and last by name, that have to end so that no more than `kept` stay."""
+    staying = sorted((pod for pod in pods if not pod.deleting), key=lambda pod: (-pod.priority, pod.name, pod.uid))
     return staying[max(0, kept) :]
 
 

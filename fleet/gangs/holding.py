@@ -68,10 +68,10 @@ def ended(snapshot: Snapshot, pod: Pod) -> Iterator[Action]:
 def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     """Releases every gated pod of the gang for which its pins have a place left, onto that node.
 
-    Pods that are held one by one are taken into the gang by their release.
+    Pods that are held one by one are taken into the gang by their release; among alike ones their own priority counts.
     """
     pods = [*active_pods(snapshot, gang), *_held(snapshot, gang)]
-    waiting = sorted((pod for pod in pods if pod.gated), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+    waiting = sorted((pod for pod in pods if pod.gated), key=_turn)
     if not waiting:
         return
     tolerations = flavor_tolerations(fleet, gang)
@@ -84,6 +84,10 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
         if pod_subject(pod.uid) not in snapshot.busy:
             marks = Marks(gang.workload, pod.pod_set, tolerations.get(pod.pod_set, ())) if pod.held else None
             yield ReleasePod(pod, node, hostname_of(snapshot, node), marks)
+
+
+def _turn(pod: Pod) -> tuple[object, ...]:
+    return -pod.priority, pod.namespace, pod.name, pod.uid
 
 
 def _held(snapshot: Snapshot, gang: Gang) -> Iterator[Pod]:

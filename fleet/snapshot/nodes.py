@@ -131,6 +131,8 @@ class Pod:
     do_not_disrupt: str = ""
     """Its annotation `karpenter.sh/do-not-disrupt`: `true`, or a duration from its start; empty = it may be moved."""
     started_at_s: float = 0.0
+    priority: int = 0
+    """Of its own PriorityClass: among alike pods of a gang the highest starts first and leaves last."""
     deletion_grace_s: float = 30.0
     """Its own grace period in seconds."""
     deletion_at_s: float = 0.0

@@ -75,6 +75,7 @@ class _PodSpec(ConstrainedSpec, frozen=True):
     node_selector: _HostnameSelector | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     termination_grace_period_seconds: int | None = None
+    priority: int | None = None
 
 
 class _PodStatus(Wire, frozen=True):
@@ -130,6 +131,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         daemon=daemon,
         do_not_disrupt=protection(annotations.do_not_disrupt, annotations.safe_to_evict),
         started_at_s=instant_of(status.start_time),
+        priority=spec.priority or 0,
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
         job_uid=_job_uid(meta, owner, member),

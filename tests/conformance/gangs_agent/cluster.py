@@ -52,6 +52,7 @@ class RowPod:
     """Seconds until it is gone, for one that was told to go."""
     returns: bool = True
     """Whether its controller makes it anew once it is gone."""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,8 @@ def _pod(group: RowGroup, pod: RowPod) -> Pod:
         f"uid-{group.namespace}-{name}", group.namespace, name, pod.node, "Pending" if waits else "Running",
         pod.shape.requests, "", pod.shape.name,
         gated=waits, ready=not waits, deleting=leaves, started_at_s=0.0 if waits else NOW - RAN_S,
-        deletion_grace_s=GRACE_S, deletion_at_s=NOW + pod.leaving_s if pod.leaving_s is not None else 0.0,
+        priority=pod.priority, deletion_grace_s=GRACE_S,
+        deletion_at_s=NOW + pod.leaving_s if pod.leaving_s is not None else 0.0,
         job_uid=group.uid, labels=(*pod.shape.labels, (ROW_POD, pod.name)), constraints=pod.shape.constraints,
         member=GroupMember(group.name, 0, pod.shape, group.queue, created_s, group.priority_class),
     )  # fmt: skip

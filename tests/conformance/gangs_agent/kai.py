@@ -252,7 +252,8 @@ def _subs(names: Mapping[str, str]) -> dict[str, str]:
 def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str]) -> RowPod:
     known_words("pods.requests", pod["requests"], "cpu", "memory", "gpu", "mig")
     known_words("pods", pod, "name", "podgroup", "state", "node", "sub_group", "requests", "pod_labels",
-                "node_affinity_names", "pod_affinity_topology_key", "pod_anti_affinity_topology_key")  # fmt: skip
+                "task_order_priority", "node_affinity_names", "pod_affinity_topology_key",
+                "pod_anti_affinity_topology_key")  # fmt: skip
     asked = pod["requests"]
     requests = {
         "cpu": milli_cpu(asked.get("cpu") or 0),
@@ -273,7 +274,7 @@ def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: di
         labels=tuple(sorted((pod.get("pod_labels") or {}).items())),
         **wishes,
     )
-    return RowPod(pod["name"], made, **_place(case, group, pod))
+    return RowPod(pod["name"], made, priority=int(pod.get("task_order_priority") or 0), **_place(case, group, pod))
 
 
 def _place(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Node, Slice, SubGroupPolicy
-from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredNodes, PreferredPods
+from fleet.snapshot.constraints import (
+    PodAffinityTerm,
+    PodConstraints,
+    PreferredNodes,
+    PreferredPods,
+    UnsupportedConstraint,
+)
 from fleet.snapshot.elastic_parts import PREEMPTABLE
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
@@ -42,6 +48,8 @@ PLUGINS: Final = frozenset({
     "gang", "priority", "conformance", "predicates", "proportion", "capacity", "drf", "nodeorder", "binpack",
     "network-topology-aware", "resource-strategy-fit",
 })  # fmt: skip
+CLAIMS: Final = (UnsupportedConstraint("spec.resourceClaims[0]", "claims of devices are not supported"),)
+"""What reading a pod with claims of devices says, which refuses it."""
 ALLOCATED: Final = "volcano.sh/job-allocated-hypernode"
 """What the scheduler notes of a group that runs; where its pods are says the same."""
 
@@ -50,7 +58,7 @@ def translate(case: Case) -> RowCluster:
     """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
     known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
                 "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes",
-                "nodes_in_shard", "sharding_mode")  # fmt: skip
+                "nodes_in_shard", "sharding_mode", "resource_claims")  # fmt: skip
     plugins = Plugins(case["run"])
     for name in plugins.in_order:
         decline_if(name not in PLUGINS, f"plugin {name}")
@@ -233,7 +241,8 @@ def _pod(
     case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str], plugins: Plugins
 ) -> RowPod:
     known_words("pods", pod, "id", "podgroup", "phase", "node", "role", "requests", "preemptable_label",
-                "node_selector", "affinity", "labels", "annotations", "preemption_policy")  # fmt: skip
+                "node_selector", "affinity", "labels", "annotations", "preemption_policy", "priority",
+                "resource_claims")  # fmt: skip
     decline_if(pod["phase"] not in {"Pending", "Running", "Bound"}, f"pods.phase {pod['phase']}")
     requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
     constraints, affinity = _constraints(group["namespace"], pod), pod.get("affinity") or {}
@@ -251,10 +260,12 @@ def _pod(
         constraints=constraints,
         node_selector=selector,
         required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
+        unsupported=CLAIMS if pod.get("resource_claims") else (),
         labels=tuple(sorted({**(pod.get("labels") or {}), **_task(pod), **stays}.items())),
         **_topology_of(case, group, pod, plugins),
     )
-    return RowPod(pod["id"], made, pod.get("node") or "" if pod["phase"] != "Pending" else "")
+    node = pod.get("node") or "" if pod["phase"] != "Pending" else ""
+    return RowPod(pod["id"], made, node, priority=int(pod.get("priority") or 0))
 
 
 def _task(pod: Mapping[str, Any]) -> dict[str, str]:

@@ -202,6 +202,17 @@ def test_what_is_beyond_the_core_leaves_for_an_equal_and_the_core_stays() -> Non
     assert world.gang("g").state is GangState.ADMITTED
 
 
+@pytest.mark.parametrize(("priority", "leaves"), [(0, "uid-g-1"), (9, "uid-g-0")])
+def test_of_pods_on_one_machine_that_of_lowest_priority_leaves(priority: int, leaves: str) -> None:
+    it = replace(elastic(1, 2), leaving=(Pin("main", "m0", "", 1),))
+    world = yard()
+    for n in range(2):
+        pod = replace(gang_pod(it, f"g-{n}", node="m0"), uid=f"uid-g-{n}", priority=n * priority)
+        world.pods[pod.uid] = pod
+    [evict] = [action for action in departures(world.snapshot(), it) if isinstance(action, EvictPod)]
+    assert evict.pod.uid == leaves
+
+
 def test_one_with_more_right_takes_the_core_too_and_all_of_it_leaves() -> None:
     world = grown_to(2, 1)
     world.waits(gang("big", count=2, priority=100, priority_class="high"))

@@ -108,6 +108,10 @@ def test_life(what: str, state: GangState, pods: list[Pod], expected: list[str])
     assert told(seen(state, pods)) == expected
 
 
+def test_among_alike_pods_their_own_priority_decides_who_starts() -> None:
+    assert told(seen(ADMITTED, [pod("a"), pod("b", priority=1)])) == ["release b", "release a"]
+
+
 def test_a_pod_too_many_is_not_let_go_and_ended_at_once() -> None:
     """Whatever it is called: the youngest goes, the others get the places."""
     young = pod("a")
