@@ -48,6 +48,8 @@ LISTING_S = 10.0
 PAUSES_S = (0.4, 30.0, 90.0, 300.0, 870.0)
 """Between a change in the world and a push: within a batch of single pods, and otherwise at no instant at which a batch
 closes or a job ends. What falls on the instant of the push itself happens before or after it, and no plan can say."""
+SPINS_S = 60.0
+"""A fleet that does not come to rest at least lets time pass: a plan that is given up before turned in a circle."""
 HEADS = 5
 """Changes that are pushed one after the other into one world."""
 
@@ -374,15 +376,19 @@ class PlanFuzzer:
 
 
 def plans_twice(rng: Random, docs: Docs, snapshot: Snapshot) -> None:
-    """Plans from one changed fleet to another in a distorted snapshot, twice: no error, and the same plan."""
+    """Plans from one changed fleet to another in a distorted snapshot, twice: no error, no circle, the same plan."""
     one, other = loaded(mutated(rng, docs)[0]), loaded(mutated(rng, docs)[0])
     assert one is not None
     assert other is not None
     odd = distorted(rng, snapshot)
     base = rng.choice(("", "base"))
-    plans = [
-        make_plan(one, other, replace(odd, index=Index()), base_revision=base, head_revision="head") for _ in range(2)
-    ]
+    with recorded_runs() as runs:
+        plans = [
+            make_plan(one, other, replace(odd, index=Index()), base_revision=base, head_revision="head")
+            for _ in range(2)
+        ]
+    spinning = [run for run in runs if run.given_up_after_s is not None and run.given_up_after_s < SPINS_S]
+    assert not spinning, f"thousands of turns within {spinning[0].given_up_after_s} s: {spinning[0].actions[-3:]}"
     first, second = (json.dumps(to_json(plan), sort_keys=True) for plan in plans)
     assert first == second, "the same pair in the same snapshot, another plan"
     to_text(plans[0])
