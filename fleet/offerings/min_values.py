@@ -6,6 +6,8 @@ hold the same pods, so that the next launch has the choice when this one fails.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log1p
 from typing import Protocol
 
 from model.kinds import NodePool
@@ -61,28 +63,71 @@ def shared_room(pool: NodePool, machine: LabelledMachine, others: Iterable[Label
 
     Of the others those are taken that lose least of it.
     """
-    terms = asked_values(pool)
-    kinds = list(_one_of_each(terms, others))
-    larger = [it for it in kinds if not _loss(machine.allocatable, it.allocatable)]
-    if _enough(terms, [machine, *larger]):
-        return machine.allocatable
-    room, chosen = machine.allocatable, [machine]
-    for other in sorted(kinds, key=lambda it: _loss(machine.allocatable, it.allocatable)):  # sorting is stable
-        room = {name: min(amount, other.allocatable.get(name, 0)) for name, amount in room.items()}
-        chosen.append(other)
-        if _enough(terms, chosen):
-            return room
-    return {}
+    return _MachineKinds.of(asked_values(pool), [machine, *others]).room_of(machine)
 
 
-def _one_of_each(terms: Sequence[Term], machines: Iterable[LabelledMachine]) -> Iterable[LabelledMachine]:
-    """Yields the machines without those that are as others in all that counts: one for many zones."""
-    seen = set()
-    for machine in machines:
-        kind = (*(machine.labels.get(key) for key, _ in terms), *sorted(machine.allocatable.items()))
-        if kind not in seen:
-            seen.add(kind)
-            yield machine
+def shared_rooms(pool: NodePool, machines: Sequence[LabelledMachine]) -> list[Resources]:
+    """Returns for each machine the part of it that enough of them hold as well. Equal ones are asked once."""
+    kinds = _MachineKinds.of(asked_values(pool), machines)
+    rooms = {_kind(kinds.terms, machine): kinds.room_of(machine) for machine in kinds.kinds}
+    return [rooms[_kind(kinds.terms, machine)] for machine in machines]
+
+
+_Kind = tuple[object, ...]
+
+
+def _kind(terms: Sequence[Term], machine: LabelledMachine) -> _Kind:
+    """Returns what counts of a machine: those of many zones are one."""
+    return (*(machine.labels.get(key) for key, _ in terms), *sorted(machine.allocatable.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _MachineKinds:
+    """One machine of each kind, in order of price, and largest first: what holds as much is found soon."""
+
+    terms: Sequence[Term]
+    kinds: Sequence[LabelledMachine]
+    largest_first: Sequence[LabelledMachine]
+    enough: bool
+
+    @classmethod
+    def of(cls, terms: Sequence[Term], machines: Iterable[LabelledMachine]) -> "_MachineKinds":
+        found: dict[_Kind, LabelledMachine] = {}
+        for machine in machines:
+            found.setdefault(_kind(terms, machine), machine)
+        kinds = list(found.values())
+        largest_first = sorted(kinds, key=lambda it: -sum(map(log1p, map(abs, it.allocatable.values()))))
+        return cls(terms, kinds, largest_first, _enough(terms, kinds))
+
+    def room_of(self, machine: LabelledMachine) -> Resources:
+        """Returns the part of a machine of these kinds that enough others hold as well."""
+        own = machine.allocatable
+        if not self.enough:
+            return {}
+        if self._suffices(machine, (it for it in self.largest_first if _holds(it.allocatable, own))):
+            return own
+        room, seen = own, [set[str | None]() for _ in self.terms]
+        self._see(seen, machine)
+        for other in sorted(self.kinds, key=lambda it: _loss(own, it.allocatable)):  # sorting is stable
+            room = {name: min(amount, other.allocatable.get(name, 0)) for name, amount in room.items()}
+            if self._see(seen, other):
+                break
+        return room
+
+    def _suffices(self, machine: LabelledMachine, others: Iterable[LabelledMachine]) -> bool:
+        seen = [set[str | None]() for _ in self.terms]
+        return self._see(seen, machine) or any(self._see(seen, other) for other in others)
+
+    def _see(self, seen: Sequence[set[str | None]], machine: LabelledMachine) -> bool:
+        """Counts the values of one more machine; whether they are enough now."""
+        for values, (key, _) in zip(seen, self.terms, strict=True):
+            if (value := machine.labels.get(key)) is not None:
+                values.add(value)
+        return all(len(values) >= least for values, (_, least) in zip(seen, self.terms, strict=True))
+
+
+def _holds(other: Resources, own: Resources) -> bool:
+    return all(other.get(name, 0) >= amount for name, amount in own.items() if amount > 0)
 
 
 def _loss(own: Resources, other: Resources) -> float:

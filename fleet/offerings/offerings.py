@@ -10,7 +10,7 @@ from math import inf
 
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import corrected, profiled, with_capacity
-from fleet.offerings.min_values import asked_values, shared_room
+from fleet.offerings.min_values import asked_values, shared_rooms
 from fleet.offerings.overlays import PoolOverlays, applied_overlays
 from fleet.offerings.reservations import (
     DISCOUNT,
@@ -96,7 +96,8 @@ class Offerings:
         found = sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key))
         if not asked_values(pool):
             return tuple(found)
-        return tuple(replace(it, flexible_room=shared_room(pool, it, found)) for it in found)
+        rooms = zip(found, shared_rooms(pool, found), strict=True)
+        return tuple(replace(it, flexible_room=room) for it, room in rooms)
 
     def zones(self, pool: NodePool) -> frozenset[str]:
         """Returns the zones in which the pool can buy."""

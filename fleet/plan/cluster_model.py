@@ -309,8 +309,11 @@ class ClusterModel:
         return self.gangs.get(self._uids.get(f"{pod.namespace}/{pod.workload}", "")) if pod.workload else None
 
     def finishes(self, gang: Gang) -> None:
-        """Lets a gang that runs succeed when its estimate says; one that has said nothing, or too little, runs on."""
-        end_s = ends_at_s(gang, self.now_s)
+        """Lets a gang that runs succeed when its estimate says; one that has said nothing, or too little, runs on.
+
+        Its pods have started a little after it was admitted, and end as much later.
+        """
+        end_s = ends_at_s(gang, self.now_s - 2 * POD_STARTS_S)
         if gang.expected_run_s is not None and end_s < inf:
             self.later(end_s, lambda: self._finish(gang.uid, gang.admitted_at_s))
 

@@ -55,6 +55,7 @@ from fleet.scheduling.queue_order import (
     batching_refusal,
     ends_at_s,
     is_moved,
+    keeps_turn,
     made_room_for,
     makes_room,
     making_room,
@@ -421,10 +422,9 @@ class AdmissionPass:
 
     def _wait(self, gang: Gang, refusal: Refusal) -> None:
         """Saves a refusal, unless the gang says the same already."""
-        if (gang.reason, gang.message) != (refusal.reason, refusal.message):
-            self.actions.append(
-                SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
-            )
+        if (gang.reason, gang.message) != (refusal.reason, refusal.message) and not keeps_turn(gang, refusal):
+            told = gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s)
+            self.actions.append(SaveGang(told))
 
 
 def _cluster_state(fleet: Fleet, snapshot: Snapshot) -> ClusterState:

@@ -202,6 +202,14 @@ def _fits(gang: Gang, slots: Iterable[NodeSlot]) -> bool:
     )
 
 
+def keeps_turn(gang: Gang, refusal: Refusal) -> bool:
+    """Returns whether a gang that others were evicted for only waits for a batch, and is not told so.
+
+    It would no longer be known that it goes first, another be tried before it and evicted for it, and so on in turns.
+    """
+    return refusal.reason is Reason.BATCHING and gang.reason == Reason.WAITING_FOR_PREEMPTED
+
+
 def batching_refusal() -> Refusal:
     """Returns the refusal of a single pod that waits for others, so that machines are bought for all together."""
     return Refusal(

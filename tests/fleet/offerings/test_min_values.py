@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.offerings.min_values import flexible, most_on_one, shared_room
+from fleet.offerings.min_values import flexible, most_on_one, shared_room, shared_rooms
 from model.kinds import NodePool
 from tests.support.fleets import FleetBuilder
 
@@ -39,6 +39,28 @@ def test_the_others_are_those_that_lose_least() -> None:
     own, near, far = kind("a", 8), kind("b", 7), kind("c", 2)
     assert shared_room(pool(), own, [own, far, near]) == {"cpu": 7, "memory": 8}
     assert shared_room(pool(3), own, [own, far, near]) == {"cpu": 2, "memory": 8}
+
+
+class CountedMachine(FamilyMachine):
+    """A machine that counts how often it is asked what it holds."""
+
+    asked = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "allocatable":
+            CountedMachine.asked += 1
+        return super().__getattribute__(name)
+
+
+def test_equal_machines_of_many_zones_are_asked_once() -> None:
+    """A pool of any machine has thousands of offers; each beside each took a minute to validate."""
+    made = [
+        CountedMachine({LABEL: f"f{n % 40}"}, {"cpu": 2 + n % 40, "memory": 8}) for _ in range(50) for n in range(40)
+    ]
+    assert set(map(str, shared_rooms(pool(), made))) == {str(shared_room(pool(), it, made)) for it in made[:40]}
+    CountedMachine.asked = 0
+    shared_rooms(pool(), made)
+    assert CountedMachine.asked < 5 * len(made)
 
 
 def test_where_there_are_too_few_nothing_may_be_filled() -> None:

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fleet.actions import EvictPod
 from fleet.plan.simulated_run import SimulatedRun, simulate
-from fleet.snapshot import Pod, Snapshot
+from fleet.snapshot import GangState, Pod, Snapshot
 from model.fleet import Fleet
 from tests.fleet.scheduling.test_ordinary_pods import waiting
-from tests.support.fleets import FleetBuilder
+from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
 
 HALF_AN_HOUR_S = 1_800.0
@@ -45,3 +47,20 @@ def test_a_run_after_a_run_buys_machines_of_their_own() -> None:
     assert run.given_up_after_s is None
     assert standing(run).keys() == {"p", "q"}
     assert len(set(standing(run).values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "ends"),
+    [
+        pytest.param(590.0, True, id="in ten seconds"),
+        pytest.param(604.0, True, id="its pods started a little after it was admitted"),
+        pytest.param(700.0, False, id="it has outrun what it said"),
+    ],
+)
+def test_a_gang_ends_when_its_pods_have_run_for_as_long_as_it_said(ran_s: float, ends: bool) -> None:
+    world = World(serving())
+    world.machine("m0")
+    world.runs(gang("g"), ("m0", 1), admitted_at_s=NOW - ran_s, expected_run_s=600.0, pods_ready=True)
+    world.jobs["uid-g"] = replace(world.jobs["uid-g"], expected_run_s=600.0)
+    run = simulate(serving(), world.snapshot(), horizon_s=HALF_AN_HOUR_S)
+    assert (run.end.gangs["uid-g"].state is GangState.FINISHED) is ends

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims, PurchaseTally
+from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.snapshot import Claim, Gang, InstanceOffer, InstanceType
 from model import labels
@@ -195,6 +196,15 @@ def test_single_pods_gather_for_a_second_of_quiet() -> None:
     assert set(turn(world, 1.1).values()) == {"Batching"}
     assert set(turn(world, 2.0).values()) == {"Buying"}
     assert kinds(world.claims.values()) == {"eight.large": 1}
+
+
+def test_whom_others_were_evicted_for_keeps_its_turn_while_it_gathers() -> None:
+    """Told otherwise it would be tried after those, who would be evicted for it again: a thousand turns a second."""
+    world = World(fleet(), catalog=market(ONE, EIGHT))
+    waits = {"reason": Reason.WAITING_FOR_PREEMPTED, "message": "waits until x has left"}
+    world.waits(single("first", 0, **waits), single("other", 0))
+    assert turn(world, 0.2) == {"first": "WaitingForPreemptedWorkloads", "other": "Batching"}
+    assert set(turn(world, 1.1).values()) == {"Buying"}
 
 
 def test_ten_seconds_are_the_most_whoever_comes() -> None:
