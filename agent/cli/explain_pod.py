@@ -36,8 +36,8 @@ def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, co
 
 
 def _pods(snapshot: Snapshot) -> Iterator[Pod]:
-    standing = (*snapshot.node_pods.values(), *snapshot.daemon_pods.values(), *snapshot.gang_pods.values())
-    known = {pod.key: pod for pods in standing for pod in pods}
+    tables = (snapshot.node_pods, snapshot.daemon_pods, snapshot.gang_pods, snapshot.job_pods)
+    known = {pod.key: pod for table in tables for pods in table.values() for pod in pods}
     yield from (pod for _, pod in sorted({**known, **snapshot.waiting_pods}.items()))
 
 
@@ -46,6 +46,10 @@ def lines(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> Iterator[str]:
     yield f"{pod.key}  ({pod.phase})"
     if pod.workload:
         yield f"  it belongs to a gang: muster explain workload {pod.namespace}/{pod.workload}"
+    elif pod.held:
+        gang = snapshot.gangs.get(pod.job_uid)
+        named = f": muster explain workload {gang.namespace}/{gang.workload}" if gang is not None else ""
+        yield f"  it waits in its queue{named}"
     elif pod.node:
         claim = claims_by_node(snapshot).get(pod.node)
         yield f"  stands on: {pod.node}" + (f" ({claim.name})" if claim else ", which was not bought here")

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import fleet.plan
@@ -177,45 +177,36 @@ EXCUSES: Mapping[str, Callable[[PlannedPair], bool]] = {
 """Why a pair is not compared -> whether it is so."""
 
 
-class StartupTaints:
-    """What on a node takes the start-up taint away once the node is ready, as a network plug-in does."""
-
-    name = "startup-taints"
-
-    def __init__(self) -> None:
-        self.store: Store
-
-    def step(self, now: float) -> float | None:
-        del now
-        resource = self.store.resource("Node")
-        for node in self.store.list(resource, ""):
-            taints = node["spec"].get("taints") or []
-            kept = [taint for taint in taints if taint["key"] != STARTUP_TAINT]
-            if len(kept) < len(taints) and is_true(node, "Ready"):
-                self.store.update(resource, {**node, "spec": {**node["spec"], "taints": kept}})
-        return None
-
-
-class PromisedDevices:
-    """A device plugin for the devices that overlays promise: on every machine, whether one promises it or not.
-
-    That a promise is false no plan can know.
+class NodeAgents:
+    """What runs on every node once it is ready: it takes the start-up taint away, as a network plug-in does, and offers
+    the devices that overlays promise, whether one promises them or not. That a promise is false no plan can know.
     """
 
-    name = "promised-devices"
+    name = "node-agents"
 
     def __init__(self) -> None:
         self.store: Store
 
     def step(self, now: float) -> float | None:
         del now
-        resource = self.store.resource("Node")
-        for node in self.store.list(resource, ""):
-            status = node["status"]
-            if is_true(node, "Ready") and not status["allocatable"].keys() >= DEVICES.keys():
-                offered = {name: {**status[name], **DEVICES} for name in ("allocatable", "capacity")}
-                self.store.update(resource, {**node, "status": {**status, **offered}}, subresource="status")
+        for node in self.store.list(self.store.resource("Node"), ""):
+            if is_true(node, "Ready"):
+                self._offer(self._untaint(node))
         return None
+
+    def _untaint(self, node: dict[str, Any]) -> dict[str, Any]:
+        taints = node["spec"].get("taints") or []
+        kept = [taint for taint in taints if taint["key"] != STARTUP_TAINT]
+        if len(kept) == len(taints):
+            return node
+        return self.store.update(self.store.resource("Node"), {**node, "spec": {**node["spec"], "taints": kept}})
+
+    def _offer(self, node: dict[str, Any]) -> None:
+        status = node["status"]
+        if not status["allocatable"].keys() >= DEVICES.keys():
+            offered = {name: {**status[name], **DEVICES} for name in ("allocatable", "capacity")}
+            changed = {**node, "status": {**status, **offered}}
+            self.store.update(self.store.resource("Node"), changed, subresource="status")
 
 
 class PairWorld:
@@ -225,16 +216,16 @@ class PairWorld:
         self.rng = rng
         self.tally = tally
         self.docs = base_fleet(rng)
-        taints, devices = StartupTaints(), PromisedDevices()
+        agents = NodeAgents()
         self.sim = Simulation(
             catalog=CATALOG,
             timings=MachineTimings(stopping_s=TERMINATION_S - LISTING_S / 2),
             tempo=Tempo(tick_s=15.0, listing_s=LISTING_S, refresh_s=1e9),
             publishes=False,
             watchers=watchers,
-            more=[taints, devices],
+            more=[agents],
         )
-        taints.store = devices.store = self.sim.store
+        agents.store = self.sim.store
         self._launched = count(1)
         self.sim.push({"fleet.yaml": text_of(self.docs)})
         self.advance(1)

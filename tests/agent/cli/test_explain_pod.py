@@ -24,6 +24,9 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
     scene.runs(gpu_job("train"))
     scene.sim.submit(plain("large", gpus=8))
     scene.sim.submit(plain("odd", gpus=1, nodeSelector={"color": "red"}))
+    queued = plain("queued", gpus=8, schedulingGates=[{"name": "muster.dev/placement"}])
+    queued["metadata"]["labels"]["muster.dev/queue"] = "t"
+    scene.sim.submit(queued)
     scene.sim.advance(30)
     folder = tmp_path_factory.mktemp("fleet")
     for name, text in FLEET.items():
@@ -48,6 +51,10 @@ def test_a_pod_that_stands(asked: tuple[Path, Path, Scene]) -> None:
 def test_a_pod_of_a_gang(asked: tuple[Path, Path, Scene]) -> None:
     pod = next(it for it in asked[2].sim.objects("Pod") if it["metadata"]["name"].startswith("train"))
     assert "muster explain workload t/" in explain(asked, pod["metadata"]["name"]).output
+
+
+def test_a_pod_that_waits_in_its_queue(asked: tuple[Path, Path, Scene]) -> None:
+    assert "it waits in its queue: muster explain workload t/pod-queued-" in explain(asked, "queued").output
 
 
 def test_a_pod_beyond_the_limits(asked: tuple[Path, Path, Scene]) -> None:
