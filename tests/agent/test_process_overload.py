@@ -17,11 +17,11 @@ from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from providers.sim.apiserver.faults import FaultRule, FaultRules, Seats
 from providers.sim.store import Store
-from tests.agent.processes import SHORT, WITHIN_S, AgentPlace, until
+from tests.agent.processes import WITHIN_S, AgentPlace, until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 GANGS = 40
-QUICK = ElectionTiming(lease_s=2, renew_s=1.0, retry_s=0.2)
+QUICK = ElectionTiming(lease_s=4, renew_s=3.0, retry_s=0.3)
 
 
 def exempt(schemas: list[dict[str, Any]]) -> frozenset[str]:
@@ -58,7 +58,7 @@ def test_a_lease_outlives_a_crowd_by_its_flow_schema(schemas: list[dict[str, Any
         )
         elector.step()
         assert held.is_set()
-        level = Seats(2, held_s=2.0)
+        level = Seats(2, held_s=5.0)
         rules.add(crowded(level, store, schemas))
         lists = [threading.Thread(target=lambda: list(transport.list_pages(PODS))) for _ in range(2)]
         for it in lists:
@@ -75,7 +75,8 @@ def test_a_lease_outlives_a_crowd_by_its_flow_schema(schemas: list[dict[str, Any
 
 
 def test_an_agent_keeps_its_lease_and_gets_everything_done(place: AgentPlace) -> None:
-    first = place.start("first", timing=SHORT)
+    """With the times that are shipped: shorter ones would measure how busy the machine is that runs the test."""
+    first = place.start("first", timing=ElectionTiming())
     until(lambda: first.leads and first.get("/readyz")[0] == 200, "it leads")
     level = Seats(2, held_s=0.02, queue=2)
     place.world.api.faults.add(crowded(level, place.world.store, shipped()))
