@@ -34,7 +34,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
         staying = remaining(claims)
         missing = (pool.spec.replicas or 0) - len(staying)
         if missing > 0:
-            return _buy(pool, supply(), missing, snapshot.now_s)
+            return _buy(pool, supply(), claims, missing, snapshot.now_s)
         return _let_go(pool, snapshot, staying, -missing)
 
     pools = ((pool_subject(name), pool) for name, pool in sorted(fleet.node_pools.items()))
@@ -48,8 +48,10 @@ def remaining(claims: Sequence[Claim]) -> list[Claim]:
     return [claim for claim in living if claim.name not in succeeded]
 
 
-def _buy(pool: NodePool, supply: BuyableCapacity, missing: int, now_s: float) -> list[Action]:
+def _buy(pool: NodePool, supply: BuyableCapacity, claims: Sequence[Claim], missing: int, now_s: float) -> list[Action]:
     actions: list[Action] = []
+    # Who loses a machine in the instant in which another was bought buys the same once more: by another name.
+    owner = ",".join([pool.name, *sorted(claim.name for claim in claims)])
     purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
     while missing:
         offering = best_offering(pool, supply)
@@ -58,7 +60,7 @@ def _buy(pool: NodePool, supply: BuyableCapacity, missing: int, now_s: float) ->
         count = min(-(-missing // 2), supply.headroom[pool.name].most(offering))
         supply.headroom[pool.name].spend(offering, count)
         plan = PlacementPlan(purchases=(PlannedNodeClaims(offering, count),))
-        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
+        actions.append(OpenClaims(write_claims(plan, f"{owner}/{len(actions)}", now_s, purpose=purpose).claims))
         missing -= count
     return actions
 

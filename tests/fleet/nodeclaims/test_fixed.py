@@ -54,6 +54,16 @@ def test_machines_are_launched_by_halves(replicas: int, sizes: list[int]) -> Non
     assert len({claim.name for claim in claims}) == replicas
 
 
+def test_the_same_machine_is_bought_once_more_by_another_name() -> None:
+    """Found by the fuzzer: a machine that went in the instant in which another was bought was bought by its name."""
+    world = world_of(2, 1)
+    (first,) = bought(world)
+    world.claims[first.name] = first
+    world.claims["m0"] = replace(world.claims["m0"], deleting=True)
+    (second,) = bought(world)
+    assert second.name != first.name
+
+
 def test_machines_on_their_way_count_and_those_that_leave_do_not() -> None:
     world = world_of(3, 3)
     world.claims["m0"] = replace(world.claims["m0"], ready_at_s=0.0, registered_at_s=0.0)
