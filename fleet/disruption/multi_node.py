@@ -131,7 +131,7 @@ class MultiNodeProblem:
         standing = list(self._standing())
         for gang in self.gangs:
             with concerning(gang_subject(gang.uid)):
-                self.needs[gang.uid] = [self.flavors.need_of(gang, pods) for pods in gang.pod_sets]
+                self.needs[gang.uid] = [self.flavors.need_of(gang, pods) for pods in gang.needed]
         needs = [(gang, need) for gang in self.gangs for need in self.needs[gang.uid]]
         for gang, need in needs:
             self._classify(gang, need)

@@ -122,7 +122,7 @@ class Prefilter:
         freed = self._freed(gangs)
         wanted = []
         for gang in gangs:
-            for pod_set in gang.pod_sets:
+            for pod_set in gang.needed:
                 need = self.flavors.need_of(gang, pod_set)
                 room = self._room(gang.flavors.get(pod_set.name, ()), need)
                 total, on_claims = room.total, dict[str, int]()

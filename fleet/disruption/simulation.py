@@ -215,7 +215,7 @@ class SchedulingSimulation:
     def _place(self, gang: Gang) -> PlacementPlan | Refusal:
         if not self.flavors.declared(gang):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
-        needs = [self.flavors.need_of(gang, pod_set) for pod_set in gang.pod_sets]
+        needs = [self.flavors.need_of(gang, pod_set) for pod_set in gang.needed]
         if self.capacity.closing:
             needs = [replace(need, until_s=self.snapshot.now_s) for need in needs]
         return place_gang(self.state, self.capacity, gang.uid, needs)

@@ -68,7 +68,7 @@ def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[QuotaStandin
 
 def _asked(spec: QuotaQueueSpec, tree: QuotaTree, node: QuotaNode, gang: Gang) -> Mapping[Cell, int]:
     asked: Counter[Cell] = Counter()
-    for pod_set in gang.pod_sets:
+    for pod_set in gang.needed:
         for resource, amount in spec.asked_of(pod_set).items():
             if amount:
                 for cell in _cells(spec, tree, node, resource):

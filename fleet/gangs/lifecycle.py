@@ -20,7 +20,7 @@ from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
-from fleet.snapshot.seats import pods_of, strays_of
+from fleet.snapshot.seats import given_back, pods_of, strays_of
 from model.fleet import Fleet
 from model.plain_text import counted, number_of, plain
 
@@ -135,7 +135,7 @@ def _admitted_of(gang: Gang, job: Job) -> bool:
     pairs = zip(asked, gang.pod_sets, strict=True)
     if job.choice is not None:
         return all(held.count <= wanted.count and _alike(wanted, held) for wanted, held in pairs)
-    return all(_part_of(wanted, held) for wanted, held in pairs)
+    return all(_part_of(wanted, held, job.remaining.get(wanted.name)) for wanted, held in pairs)
 
 
 def _alike(wanted: PodSet, held: PodSet) -> bool:
@@ -143,8 +143,8 @@ def _alike(wanted: PodSet, held: PodSet) -> bool:
     return replace(wanted, count=held.count, core=held.core) == held
 
 
-def _part_of(wanted: PodSet, held: PodSet) -> bool:
-    said = [least for least in (wanted.min_count, wanted.core) if least is not None]
+def _part_of(wanted: PodSet, held: PodSet, left: int | None) -> bool:
+    said = [least for least in (wanted.min_count, wanted.core, left) if least is not None]
     least = min(said, default=wanted.count)
     return least <= held.count <= wanted.count and replace(wanted, count=held.count) == held
 
@@ -242,7 +242,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
     elif job.suspended and job.hold is Hold.SWITCH:
         tolerations = flavor_tolerations(case.fleet, gang)
         yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, gang.pod_sets)
-    elif (settled := arrived(snapshot, gang)) is not None:
+    elif (settled := arrived(snapshot, gang) or given_back(snapshot, gang)) is not None:
         yield SaveGang(settled)
     else:
         leaving = list(departures(snapshot, gang))

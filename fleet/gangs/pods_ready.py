@@ -66,15 +66,16 @@ def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
         return sum(min(well.by_set[core.name], core.count) for core in cores(gang.pod_sets)), wanted
     good = well.by_set.total()
-    if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
-        good += max(0, spare - well.succeeded)
+    if gang.remaining:  # what has ended for good is told by the job, until then by the pods
+        good += sum(gang.reclaimable.values()) - well.counted
     return min(good, wanted), wanted
 
 
 class _WellPods(NamedTuple):
     by_set: Counter[str]
     """Pod set -> its pods that are ready, or have succeeded."""
-    succeeded: int
+    counted: int
+    """Pods that have succeeded, and which the job has counted."""
 
 
 def _well_pods(snapshot: Snapshot, gang: Gang) -> _WellPods:
@@ -85,7 +86,7 @@ def _well_pods(snapshot: Snapshot, gang: Gang) -> _WellPods:
 @derived_each
 def _counted(_context: None, pods: Sequence[Pod]) -> _WellPods:
     well = Counter(pod.pod_set for pod in pods if _is_well(pod))
-    return _WellPods(well, sum(1 for pod in pods if pod.phase == "Succeeded"))
+    return _WellPods(well, sum(pod.phase == "Succeeded" and not pod.tracked for pod in pods))
 
 
 _NO_PODS: Final = _WellPods(Counter(), 0)

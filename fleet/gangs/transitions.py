@@ -97,9 +97,10 @@ def deactivated(gang: Gang) -> Refusal | None:
     return Refusal(Reason.DEACTIVATED, message)
 
 
-def missing_words(gang: Gang, fewer: int) -> str:
-    """Returns what a sentence on the start of a gang adds where that many pods do not start with it."""
-    if not fewer:
+def missing_words(gang: Gang, starting: int) -> str:
+    """Returns what a sentence on the start of a gang adds where so many pods start, and not all that it still needs."""
+    fewer = sum(pods.count for pods in gang.pod_sets) - sum(gang.reclaimable.values()) - starting
+    if fewer <= 0:
         return ""
     if any(pods.core is not None for pods in gang.pod_sets):
         return f"; {counted(fewer, 'more pod')} may join"

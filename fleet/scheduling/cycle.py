@@ -373,7 +373,7 @@ class AdmissionPass:
         placed, now = self.backend.placed[gang.uid], self.snapshot.now_s
         plan = placed.plan
         state, reason, message = progress(plan)
-        message += missing_words(gang, sum(pods.count for pods in gang.pod_sets) - sum(it.count for it in holder.given))
+        message += missing_words(gang, sum(it.count for it in holder.given))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks

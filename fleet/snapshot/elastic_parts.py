@@ -32,7 +32,7 @@ def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
 
 def startable(gang: Gang) -> tuple[PodSet, ...]:
     """Returns the pods that a waiting gang starts with; where it has a choice, all sets, some without pods."""
-    return cores(gang.pod_sets) if gang.choice is None else tuple(core_of(pods) for pods in gang.pod_sets)
+    return cores(gang.needed) if gang.choice is None else tuple(core_of(pods) for pods in gang.needed)
 
 
 def whole(uid: str) -> str:

@@ -61,6 +61,12 @@ class PodSet:
         """Returns whether the set asks more of topology than one domain for all of its pods."""
         return bool(self.preferred_topology or self.any_topology or self.slices or self.group)
 
+    def with_most(self, most: int) -> "PodSet":
+        """Returns the set with no more pods than that; one whose pods stand in slices stays whole."""
+        if most >= self.count or any(each.size > 1 for each in self.slices):
+            return self
+        return replace(self, count=most, min_count=self.min_count and min(self.min_count, most))
+
 
 @dataclass(frozen=True, slots=True)
 class JobRef:
@@ -299,6 +305,13 @@ class Gang:
             return self.remaining
         spare = ((each.name, each.count - self.remaining.get(each.name, each.count)) for each in self.pod_sets)
         return {name: pods for name, pods in spare if pods > 0}
+
+    @property
+    def needed(self) -> tuple["PodSet", ...]:
+        """Returns its pod sets without what it would not start again: pods that succeeded (Kueue `reclaimablePods`)."""
+        if not self.remaining:
+            return self.pod_sets
+        return tuple(each.with_most(self.remaining.get(each.name, each.count)) for each in self.pod_sets)
 
     @property
     def effective_priority(self) -> int:

@@ -25,7 +25,7 @@ def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
     A place is given back where a pod has succeeded, unless another pod stands there or is still to come. Quota is given
     back by what the job says alone (`Gang.reclaimable`).
     """
-    spare = dict(gang.reclaimable)
+    spare = _spare(gang)
     if not spare:
         return gang.pins
     pods, node_of_host = pods_of(snapshot, gang), nodes_by_host(snapshot, gang)
@@ -40,6 +40,29 @@ def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
         if left < pin.count:
             kept.append(replace(pin, count=pin.count - left) if left else pin)
     return tuple(kept)
+
+
+def _spare(gang: Gang) -> dict[str, int]:
+    """Returns pod set -> places that the gang has beyond the pods that its job still needs."""
+    if not gang.remaining:
+        return {}
+    places = Counter[str]()
+    for pin in gang.pins:
+        places[pin.pod_set] += pin.count
+    return {name: places[name] - left for name, left in gang.remaining.items() if places[name] > left}
+
+
+def given_back(snapshot: Snapshot, gang: Gang) -> Gang | None:
+    """Returns the gang without its places on machines where it has no seat any more; None where there are none.
+
+    That has to be written down: once such a machine is gone, its pods are gone with it, and nobody could tell that they
+    had done their part from having lost them.
+    """
+    if not gang.remaining or gang.replacing_since_s:
+        return None
+    machines = {pin.node for pin in seats_of(snapshot, gang)}
+    kept = tuple(pin for pin in gang.pins if pin.node in machines)
+    return replace(gang, pins=kept) if machines and len(kept) < len(gang.pins) else None
 
 
 def strays_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:

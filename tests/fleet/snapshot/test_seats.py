@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from fleet.gangs.pods_ready import ready_pods
 from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.scheduling import cycle
-from fleet.snapshot import Gang, GangState, Pin, Pod, Snapshot
-from fleet.snapshot.seats import seated, seats_of, strays_of
+from fleet.snapshot import Gang, GangState, Pin, Pod, Slice, Snapshot
+from fleet.snapshot.elastic_parts import startable
+from fleet.snapshot.seats import given_back, seated, seats_of, strays_of
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, pod_set
 from tests.support.world import World
 
@@ -71,10 +72,43 @@ def test_seats(remaining: dict[str, int], pods: list[tuple[str, str]], left: lis
 
 
 def test_a_pod_on_its_way_to_its_node_has_its_seat() -> None:
-    held = running({"main": 2}, (Pin("main", "a", "", 2),), count=4)
+    held = running({"main": 2})
     done = [pod(held, f"d{n}", "a", DONE) for n in range(2)]
     coming = pod(held, "p", "", "Pending", gated=False, pinned_host="a")
-    assert seats_of(seen(held, *done, coming), held) == (Pin("main", "a", "", 1),)
+    assert seats_of(seen(held, *done, coming), held) == (Pin("main", "a", "", 1), PINS[1])
+
+
+def test_places_of_pods_that_have_ended_are_given_back_machine_by_machine() -> None:
+    """Written down, they do not count again when the node is gone, and the last pods have ended uncounted."""
+    held = running(HALF)
+    one, other = (pod(held, f"d{n}", "a", DONE) for n in range(2))
+    assert given_back(seen(held, one), held) is None, "another pod has its place there"
+    less = given_back(seen(held, one, other), held)
+    assert less is not None
+    assert less.pins == PINS[1:]
+    last = [pod(held, f"l{n}", "b", DONE) for n in range(2)]
+    assert seats_of(seen(less, *last), less) == PINS[1:]
+    assert given_back(seen(less, *last), less) is None
+    assert given_back(seen(running({}), one, other), running({})) is None
+    assert given_back(seen(running({"main": 0}), *last, one, other), running({"main": 0})) is None, "its job ends"
+
+
+def test_a_gang_starts_again_without_the_pods_that_have_ended() -> None:
+    """It bought machines for all of them."""
+    world = World(FleetBuilder().pool().team(quotas={"h100": {GPU: 64}}).queue().build())
+    world.waits(gang("g", count=3, gpu=8))
+    world.gangs["uid-g"] = replace(world.gang("g"), remaining={"main": 1})
+    world.jobs["uid-g"] = replace(world.jobs["uid-g"], remaining={"main": 1})
+    world.apply(cycle.decide(world.fleet, world.snapshot()))
+    found = world.gang("g")
+    assert (sum(pin.count for pin in found.pins), len(world.claims)) == (1, 1)
+    assert "fewer" not in found.message
+
+
+def test_of_slices_none_is_cut_where_pods_have_ended() -> None:
+    sliced = replace(pod_set(count=4), slices=(Slice("kubernetes.io/hostname", 2),))
+    assert [it.count for it in startable(gang("g", sliced, remaining={"main": 3}))] == [4]
+    assert [it.count for it in startable(gang("g", pod_set(count=4), remaining={"main": 3}))] == [3]
 
 
 placed = st.tuples(st.sampled_from("ab"), st.sampled_from(["Running", "Running", "Succeeded", "Failed", "Pending"]))
@@ -122,6 +156,15 @@ def test_pods_that_have_ended_and_are_gone_are_not_missed() -> None:
     assert ready_pods(seen(held, *alive), held) == (4, 4)
     assert ready_pods(seen(held, *alive, pod(held, "d", "a", DONE)), held) == (4, 4)
     assert ready_pods(seen(held, alive[0]), held) == (3, 4)
+    uncounted = replace(pod(held, "p1", "b", DONE), tracked=True)
+    assert ready_pods(seen(held, alive[0], uncounted), held) == (4, 4)
+
+
+def test_pods_of_an_earlier_run_make_no_later_one_ready() -> None:
+    again = replace(running({"main": 1}, (Pin("main", "b", "", 1),)), pod_sets=(pod_set(count=1),))
+    ended = [pod(again, f"d{n}", "a", DONE) for n in range(3)]
+    assert ready_pods(seen(again, *ended, pod(again, "p", "b", "Pending", ready=False)), again) == (0, 1)
+    assert ready_pods(seen(again, *ended, pod(again, "p", "b")), again) == (1, 1)
 
 
 # -- pods out of place ------------------------------------------------------------------------------------------------

@@ -57,9 +57,13 @@ class BatchJob(JobKind):
     def remaining(self, raw: JsonObject) -> Mapping[str, int]:
         """What is left of its completions; without completions no pod is replaced once one has succeeded.
 
+        A pod counts from when its controller has noted its end: it lets the pod go before it adds it to its count.
+
         Source: Kueue `pkg/controller/jobs/job/job_controller.go` (ReclaimablePods).
         """
-        succeeded = dig(raw, "status", "succeeded") or 0
+        succeeded = (dig(raw, "status", "succeeded") or 0) + len(
+            dig(raw, "status", "uncountedTerminatedPods", "succeeded") or ()
+        )
         at_once = number(raw["spec"].get("parallelism"), 1)
         left = max(0, number(raw["spec"].get("completions"), at_once) - succeeded)
         return {MAIN_POD_SET: left} if succeeded and left < _at_once(raw["spec"], asked(raw)) else {}
@@ -73,7 +77,8 @@ class BatchJob(JobKind):
         """Unsuspends a Job, with a lower `parallelism` where fewer pods were admitted."""
         change = super().resume(raw, pod_sets)
         admitted = next((one.count for one in pod_sets if one.name == MAIN_POD_SET), None)
-        if admitted is None or admitted >= _at_once(raw["spec"], asked(raw)):
+        most = self.remaining(raw).get(MAIN_POD_SET, _at_once(raw["spec"], asked(raw)))
+        if admitted is None or admitted >= most:
             return JobChange([*restored(raw), *change.operations])
         wanted = {PARALLELISM: number(raw["spec"].get("parallelism"), 1)}
         if _completes_with_as_many(raw):

@@ -171,6 +171,11 @@ def test_pods_it_still_needs(
     assert found.remaining == ({} if expected is None else {"main": expected})
 
 
+def test_a_pod_is_done_from_when_its_end_was_noted() -> None:
+    noted = {"succeeded": 1, "uncountedTerminatedPods": {"succeeded": ["uid-1"]}}
+    assert job({"parallelism": 4, "completions": 4}, noted).remaining == {"main": 2}
+
+
 @pytest.mark.parametrize(("name", "expected"), [("training", "training"), (None, ""), ("", "")])
 def test_the_priority_of_its_pods(name: str | None, expected: str) -> None:
     assert job({"template": template(priorityClassName=name)}).pod_priority_class == expected
