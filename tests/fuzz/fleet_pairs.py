@@ -451,8 +451,8 @@ def _add(rng: Random, docs: Docs, busy: frozenset[str]) -> str:
         if it["kind"] == "Team" and it["spec"].get("quotas"):
             it["spec"]["quotas"]["p8"] = _quota(rng, docs["NodePool/p8"], docs)
         if it["kind"] == "Queue":
-            place = rng.randint(0, len(it["spec"]["flavors"]))
-            it["spec"]["flavors"] = [*it["spec"]["flavors"][:place], "p8", *it["spec"]["flavors"][place:]]
+            flavors = it["spec"].setdefault("flavors", [])
+            flavors.insert(rng.randint(0, len(flavors)), "p8")
     return "+NodePool/p8"
 
 
