@@ -8,19 +8,20 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from agent.config import BOOKS
 from agent.failures import Failures
+from agent.refused_writes import TOLD_AFTER, RefusedWrite, report_refusal
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.plan.withdrawals import UncountedGang, outside_quota
-from fleet.snapshot import Snapshot
+from fleet.snapshot import Snapshot, WriteRefusal
 from model import labels
 from model.fleet import Fleet
 from model.plain_text import plain
@@ -63,6 +64,11 @@ _any = msgspec.json.Decoder(_ShownObject)
 Job = Callable[[], None]
 
 
+class _Refused(NamedTuple):
+    refusal: WriteRefusal
+    times: int
+
+
 class ReportWriter:
     """Writes reports to the cluster, each only when it has changed. Runs on its own executor, one write at a time."""
 
@@ -82,8 +88,9 @@ class ReportWriter:
         self.name = name
         self._namespace = namespace
         self._shown: dict[tuple[str, str], Any] = {}
-        self._failed: SimpleQueue[tuple[str, str]] = SimpleQueue()
-        """What the writer could not write; the brain's thread alone changes `_shown`."""
+        self._ended: SimpleQueue[tuple[tuple[str, str], KubeError | None]] = SimpleQueue()
+        """What became of each write; the brain's thread alone changes what is below and `_shown`."""
+        self._refused: dict[tuple[str, str], _Refused] = {}
 
     def known(self, kind: str, resource: ResourcePath) -> None:
         """Take over what an earlier process has shown, so that what is no longer declared can be withdrawn."""
@@ -91,13 +98,25 @@ class ReportWriter:
             for raw in page.items or ():
                 self._shown.setdefault((kind, _any.decode(raw).metadata.name), _UNKNOWN)
 
-    def _forget_failed(self) -> None:
-        while not self._failed.empty():
-            self._shown[self._failed.get_nowait()] = _UNKNOWN
+    def _take_in(self) -> None:
+        while not self._ended.empty():
+            key, error = self._ended.get_nowait()
+            refusal = report_refusal(error) if error is not None else None
+            if error is not None:
+                self._shown[key] = _UNKNOWN
+            if refusal is not None:
+                self._refused[key] = _Refused(refusal, self._refused[key].times + 1 if key in self._refused else 1)
+            elif error is None:
+                self._refused.pop(key, None)
+
+    def refused(self) -> Sequence[RefusedWrite]:
+        """Returns the reports that the API keeps refusing, by name. The FleetSync, which tells of them, is none."""
+        told = sorted(key for key, it in self._refused.items() if it.times >= TOLD_AFTER and key[0] != "FleetSync")
+        return [RefusedWrite(" ".join(key), self._refused[key].refusal, stops_start=False) for key in told]
 
     def show(self, kind: str, name: str, report: Any, write: Job) -> None:
         """Write a report unless it is the one already shown."""
-        self._forget_failed()
+        self._take_in()
         if self._shown.get((kind, name)) == report:
             return
         self._shown[kind, name] = report
@@ -105,7 +124,7 @@ class ReportWriter:
 
     def withdraw(self, kind: str, resource: ResourcePath, keep: set[str]) -> None:
         """Delete objects of what is no longer declared."""
-        self._forget_failed()
+        self._take_in()
         for shown_kind, name in [key for key in self._shown if key[0] == kind and key[1] not in keep]:
             del self._shown[shown_kind, name]
             self._submit(kind, name, partial(self._delete, resource, name))
@@ -117,8 +136,10 @@ class ReportWriter:
             try:
                 write()
             except KubeError as error:
-                self._failed.put((kind, name))
+                self._ended.put(((kind, name), error))
                 log.warning("publish_failed", kind=kind, name=name, error=str(error))
+            else:
+                self._ended.put(((kind, name), None))
 
         self._executor.submit(run)
 
@@ -168,7 +189,7 @@ class ReportWriter:
         def write() -> None:
             self._api.apply(CONFIG_MAPS, BOOKS, body, self._namespace, force=True)
 
-        self._submit("books", BOOKS, write)
+        self._submit("ConfigMap", BOOKS, write)
 
     def read_books(self) -> str:
         """The books as kept; empty where there are none."""
@@ -231,6 +252,7 @@ class Publisher(Watcher):
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
         before = replace(self._report, handled_request=self._handled_request or self._report.handled_request)
-        report = sync_report(self._reports.name, self._sync.state, drifting, before, self._failures, uncounted)
+        refused = [*self._failures.writes, *self._reports.refused()]
+        report = sync_report(self._reports.name, self._sync.state, drifting, before, self._failures, refused, uncounted)
         self._report = report
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

@@ -40,6 +40,7 @@ FORGOTTEN_S: Final = 600.0
 """A write that nobody has tried again for this long is not told of any more: what it was for may have gone."""
 KEPT_MOST: Final = 10_000
 
+_RACES: Final = (Conflict, NotFound, AlreadyExists, Expired)
 _WORDS: Final[Mapping[type, str]] = {
     OpenGang: "creating its Workload",
     SaveGang: "writing the status of its Workload",
@@ -59,7 +60,7 @@ _WORDS: Final[Mapping[type, str]] = {
 
 
 class RefusedWrite(NamedTuple):
-    """A write that is being refused. `subject` is a gang, a claim or the MIG layouts."""
+    """A write that is being refused. `subject` is a gang, a claim, the MIG layouts, or what a report is about."""
 
     subject: str
     refusal: WriteRefusal
@@ -68,14 +69,22 @@ class RefusedWrite(NamedTuple):
 
 def refusal_of(action: Action, error: KubeError) -> WriteRefusal | None:
     """Returns what there is to tell of a refused write; None where it says nothing about the object."""
-    races = isinstance(error, Conflict | NotFound | AlreadyExists | Expired) and not isinstance(action, PublishLayouts)
-    if type(action) not in _WORDS or races:
-        return None
-    if isinstance(error, NoAnswer) and not isinstance(error, ServerError):
+    if type(action) not in _WORDS or (isinstance(error, _RACES) and not isinstance(action, PublishLayouts)):
         return None
     if isinstance(error, TooManyRequests):
         return WriteRefusal("PodDisruptionBudget", _told(action, error)) if error.disruption_budget else None
-    return WriteRefusal(type(error).__name__, _told(action, error))
+    return None if _unanswered(error) else WriteRefusal(type(error).__name__, _told(action, error))
+
+
+def report_refusal(error: KubeError) -> WriteRefusal | None:
+    """Returns what there is to tell of a refused report on what git declares; None where it says nothing about it."""
+    if isinstance(error, (*_RACES, TooManyRequests)) or _unanswered(error):
+        return None
+    return WriteRefusal(type(error).__name__, f"writing it is refused: {error}")
+
+
+def _unanswered(error: KubeError) -> bool:
+    return isinstance(error, NoAnswer) and not isinstance(error, ServerError)
 
 
 def _told(action: Action, error: KubeError) -> str:

@@ -174,6 +174,7 @@ def sync_report(
     drifting: int,
     before: SyncReport,
     failures: Failures,
+    refused: Sequence[RefusedWrite] = (),
     uncounted: Sequence[UncountedGang] = (),
 ) -> SyncReport:
     """The sync's report; `before` carries the history on."""
@@ -192,7 +193,7 @@ def sync_report(
         words = f"{state.planning} is being planned since {format_instant(since_s)}"
         findings.append(Finding("Reconciling", True, "Planning", words))
     findings += _failed(failures)
-    findings += _refused(list(failures.writes))
+    findings += _refused(refused)
     findings += _uncounted(uncounted)
     findings += _verified(state)
     history = before.history

@@ -155,3 +155,17 @@ def test_layouts_that_somebody_deletes_are_published_again() -> None:
     scene.sim.delete({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named})
     scene.sim.advance(310)
     assert scene.sim.object("ConfigMap", "muster-mig-config", "gpu-operator") is not None
+
+
+def test_reports_that_cannot_be_written_are_told_in_the_fleet_sync() -> None:
+    scene = Scene(simple())
+    rule = refusing(scene, "queues.muster.dev")
+    scene.sim.submit(gpu_job("g"))
+    scene.until_state("g", "Admitted", 900)
+    scene.sim.advance(60)
+    told = condition(sync(scene))
+    assert (told["status"], told["reason"]) == ("True", "Forbidden")
+    assert re.match(r"Queue \w+: writing it is refused: .*denied the request: not today", told["message"])
+    scene.sim.api_rules.remove(rule)
+    scene.sim.advance(60)
+    assert condition(sync(scene)) == {}
