@@ -312,10 +312,13 @@ class _ZoneAttempt:
     # -- re-cut -------------------------------------------------------------------------------------------------------
 
     def _recut_idle(self, need: Need, missing: int) -> int:
-        """Places pods on idle machines cut anew, roomiest first; returns how many found a place."""
+        """Places pods on idle machines cut anew, roomiest first; returns how many found a place.
+
+        A machine that is to be replaced is cut last: its work would soon be stopped again.
+        """
         placed = 0
         while placed < missing and (options := self._recut_options(need)):
-            chosen = min(options, key=lambda r: (-r.slot.room_for(need.pod_set.requests), r.claim, r.layout))
+            chosen = min(options, key=lambda it: self._recut_rank(it, need))
             slot = replace(
                 chosen.slot,
                 name=f"recut/{chosen.claim}",
@@ -336,6 +339,10 @@ class _ZoneAttempt:
         if self._held_to_zone(need):
             idle = [it for it in idle if it.slot.labels.get(labels.ZONE) == self.zone]
         return [it for it in idle if it.slot.room_for(need.pod_set.requests) and need.accepts(it.slot)]
+
+    def _recut_rank(self, recut: Recut, need: Need) -> tuple[bool, int, str, str]:
+        leaving = self.state.slots[recut.slot.name].leaving
+        return leaving, -recut.slot.room_for(need.pod_set.requests), recut.claim, recut.layout
 
     def _untouched(self, recut: Recut) -> bool:
         """Whether nothing has been placed on the machine as it is: only then can it be cut anew."""

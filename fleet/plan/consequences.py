@@ -206,8 +206,11 @@ def _successors(run: SimulatedRun, bought: Mapping[str, Claim], gone: Container[
 
 
 def _bought(run: SimulatedRun) -> dict[str, Claim]:
+    """Returns name -> what was bought; cut as it is in the end, if it was cut anew since."""
     opened = (it.action for it in run.actions if isinstance(it.action, OpenClaims))
-    return {claim.name: claim for action in opened for claim in action.claims}
+    bought = {claim.name: claim for action in opened for claim in action.claims}
+    cut = {name: end.layout for name in bought if (end := run.end.claims.get(name)) is not None}
+    return {name: replace(claim, layout=cut.get(name, claim.layout)) for name, claim in bought.items()}
 
 
 def _when(fleet: Fleet, run: SimulatedRun, claim: Claim, reason: str, at_s: float, new: Claim | None) -> When:

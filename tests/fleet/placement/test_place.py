@@ -208,6 +208,16 @@ def test_a_recut_comes_before_a_purchase_and_after_what_fits_as_it_is() -> None:
     assert [lot.count for lot in found.purchases] == [1]
 
 
+def test_a_machine_that_is_to_be_replaced_is_cut_anew_last() -> None:
+    """Found by the fuzzer: the first by name was, and the work stopped twice."""
+    world = mig_world()
+    for name in ("m0", "m1"):
+        world.machine(name)
+    snapshot = world.snapshot()
+    asked = replace(rig(world), board=build_cluster_state(snapshot, (), (), world.fleet.node_pools, frozenset({"m0"})))
+    assert [recut.claim for recut in asked.plan(sliced("3g.40gb", 16)).recuts] == ["m1"]
+
+
 def test_a_machine_is_never_used_in_two_cuts_at_once() -> None:
     world = mig_world()
     world.machine("m0")

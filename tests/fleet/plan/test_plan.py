@@ -27,9 +27,25 @@ from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set, 
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
+LARGE = "nvidia.com/mig-3g.40gb"
 
 
 # -- what would happen ------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_is_cut_anew_once_it_stands_is_told_as_it_ends() -> None:
+    """Found by the fuzzer: it was told as it was bought."""
+
+    def sliced(replicas: int) -> Fleet:
+        builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+        builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
+        builder.pool(replicas=replicas, sharing={"mig": {"layouts": ["small", "large"]}})
+        return builder.team(quotas={"h100": {LARGE: 16}}).queue().policy(guardRails=LIFTED).build()
+
+    world = World(sliced(0))
+    world.waits(gang("g", pod_set(requests={LARGE: 1})))
+    [change] = plan(world, sliced(1)).machines
+    assert (change.verb, (change.after or {})["layout"]) == ("create", "large")
 
 
 def test_nothing() -> None:
