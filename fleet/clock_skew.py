@@ -57,7 +57,7 @@ def _save_gang(now_s: float) -> Callable[[Gang], Iterator[SaveGang]]:
     def save(gang: Gang) -> Iterator[SaveGang]:
         right, eviction = _clamped(gang, _OF_GANGS, now_s), gang.eviction
         if eviction is not None and eviction.at_s > now_s:
-            right["eviction"] = replace(eviction, at_s=now_s)
+            right["eviction"] = replace(eviction, at_s=now_s, admitted_at_s=min(eviction.admitted_at_s, now_s))
             right["requeue_at_s"] = now_s + max(0.0, gang.requeue_at_s - eviction.at_s)
         yield SaveGang(replace(gang, **right))  # type: ignore[arg-type]
 

@@ -15,7 +15,8 @@ from model.plain_text import counted
 
 def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float, *, room_for: str = "") -> Gang:
     """Returns the gang told to leave. One that has not started yet gives everything back at once."""
-    counted = {"eviction": Eviction(reason, message, now_s, room_for), "evictions": gang.evictions + 1}
+    eviction = Eviction(reason, message, now_s, room_for, gang.admitted_at_s)
+    counted = {"eviction": eviction, "evictions": gang.evictions + 1}
     if gang.state is GangState.RESERVED:
         return released(gang, job, reason, message, now_s, requeue_at_s=now_s, **counted)
     return gang.moved(

@@ -214,6 +214,8 @@ def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
     gang = snapshot.gangs.get(uid)
     if gang is None or gang.state is GangState.FINISHED or _gave_way(gang) or comes_too_late(snapshot, claim, gang):
         return False
+    if gang.eviction is not None and gang.eviction.admitted_at_s >= claim.ready_at_s > 0:
+        return False  # it has run since the machine was ready: now it leaves another one, and has its turn there
     here = {pin.claim for pin in gang.pins}
     return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))
 

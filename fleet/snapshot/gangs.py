@@ -186,6 +186,8 @@ class Eviction:
     at_s: float
     room_for: str = ""
     """uid of the gang that starts where it stood, if it leaves only to make room, and is to come back elsewhere."""
+    admitted_at_s: float = 0.0
+    """When the run that it ends had begun; 0 = it had not started."""
 
 
 class CheckState(StrEnum):

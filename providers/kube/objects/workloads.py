@@ -72,6 +72,7 @@ class _Eviction(Wire, frozen=True):
     message: str = ""
     at: str | None = None
     room_for: str = ""
+    admitted_at: str | None = None
 
 
 class _Check(Wire, frozen=True):
@@ -255,11 +256,14 @@ def _eviction_object(eviction: Eviction | None) -> Mapping[str, str] | None:
     if eviction is None:
         return None
     told = {"reason": eviction.reason, "message": plain(eviction.message), "at": format_instant(eviction.at_s)}
-    return {**told, "roomFor": eviction.room_for} if eviction.room_for else told
+    return told | set_fields(roomFor=eviction.room_for, admittedAt=_stamp(eviction.admitted_at_s))
 
 
 def _eviction(found: _Eviction | None) -> Eviction | None:
-    return None if found is None else Eviction(found.reason, found.message, instant_of(found.at), found.room_for)
+    if found is None:
+        return None
+    at_s, admitted_at_s = instant_of(found.at), instant_of(found.admitted_at)
+    return Eviction(found.reason, found.message, at_s, found.room_for, admitted_at_s)
 
 
 def _stamp(epoch_s: float) -> str:

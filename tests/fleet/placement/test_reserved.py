@@ -35,6 +35,19 @@ def test_a_machine_is_kept_for_the_gang_it_was_bought_to_move_unless_that_gave_w
     assert state.slots["node-new"].only_for == (frozenset({"uid-g"}) if kept else frozenset())
 
 
+@pytest.mark.parametrize(("began_s", "kept"), [(-9000.0, True), (60.0, False)])
+def test_a_machine_is_kept_for_the_move_it_was_bought_for_and_no_later_one(began_s: float, kept: bool) -> None:
+    """Found by the fuzzer: it shut out a gang that moved together with it later, and a machine more was bought."""
+    world = standing(1)
+    world.machine("new", replaces=("m0",), gang="uid-g")
+    ready_s = world.claims["new"].ready_at_s
+    left = Eviction(Reason.DRIFTED, "x", NOW - 1, admitted_at_s=ready_s + began_s)
+    waiting = replace(gang("g"), eviction=left, since_s=NOW - 1)
+    world.gangs = {**world.gangs, waiting.uid: waiting}
+    state = build_cluster_state(world.snapshot(), ())
+    assert state.slots["node-new"].only_for == (frozenset({"uid-g"}) if kept else frozenset())
+
+
 def test_a_gang_moves_to_what_was_bought_for_it_though_it_would_fit_better_elsewhere() -> None:
     """Beside others it might stand on the next machine to go: it was moved twice, and a machine too many was bought."""
     world = World(FleetBuilder().pool().team().queue().build())

@@ -101,7 +101,7 @@ BACKING_OFF = replace(
     PENDING,
     reason="Backoff",
     message="Considered again in 2m",
-    eviction=Eviction("Preempted", "To make room for prod/serve", NOW_S - 30),
+    eviction=Eviction("Preempted", "To make room for prod/serve", NOW_S - 30, admitted_at_s=NOW_S - 90),
     evictions=1,
     requeue_at_s=NOW_S + 120,
 )

@@ -85,7 +85,7 @@ KNOWN = {
     TopologySpreadConstraint: "topology_key max_skew selector hard min_domains honors_affinity honors_taints",
     Slice: "level size",
     Pin: "pod_set node claim count",
-    Eviction: "reason message at_s room_for",
+    Eviction: "reason message at_s room_for admitted_at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
     "adopts resources layout startup_taints instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s "
     "recut_at_s advised_at_s node_ready deleting disruption refused failure list_usd_h",
