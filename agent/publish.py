@@ -64,7 +64,7 @@ _any = msgspec.json.Decoder(_ShownObject)
 Job = Callable[[], None]
 
 
-class _Refused(NamedTuple):
+class _RefusedReport(NamedTuple):
     refusal: WriteRefusal
     times: int
 
@@ -90,7 +90,7 @@ class ReportWriter:
         self._shown: dict[tuple[str, str], Any] = {}
         self._ended: SimpleQueue[tuple[tuple[str, str], KubeError | None]] = SimpleQueue()
         """What became of each write; the brain's thread alone changes what is below and `_shown`."""
-        self._refused: dict[tuple[str, str], _Refused] = {}
+        self._refused: dict[tuple[str, str], _RefusedReport] = {}
 
     def known(self, kind: str, resource: ResourcePath) -> None:
         """Take over what an earlier process has shown, so that what is no longer declared can be withdrawn."""
@@ -105,7 +105,9 @@ class ReportWriter:
             if error is not None:
                 self._shown[key] = _UNKNOWN
             if refusal is not None:
-                self._refused[key] = _Refused(refusal, self._refused[key].times + 1 if key in self._refused else 1)
+                self._refused[key] = _RefusedReport(
+                    refusal, self._refused[key].times + 1 if key in self._refused else 1
+                )
             elif error is None:
                 self._refused.pop(key, None)
 

@@ -7,6 +7,7 @@ that an outlet need not know whether an earlier one has been passed.
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 _RUNS_OF_BACKTICKS = re.compile(r"`+")
 _FENCE_LEAST = 3
@@ -26,10 +27,13 @@ def plain(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else _written_out(sign) for sign in text)
+    return "".join(map(_visible, text))
 
 
-def _written_out(sign: str) -> str:
+@lru_cache(4096)  # a text of a hostile repository may be long
+def _visible(sign: str) -> str:
+    if sign.isprintable():
+        return sign
     if sign not in "\u2028\u2029\t\n\r\v\f\x1c\x1d\x1e\x1f\x85" and sign.isspace():
         return " "
     return sign.encode("unicode_escape").decode("ascii")

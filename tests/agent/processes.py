@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent import process as process_module
+from agent.accounts import Bookkeeper
 from agent.cli.run import ClusterVersion, install_crds, open_cloud
 from agent.config import Settings
 from agent.demo.jobs import job
@@ -52,6 +53,7 @@ class Running:
         self, place: "AgentPlace", name: str, *, election: bool, timing: ElectionTiming, poll_s: float = 0.5
     ) -> None:
         place.monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=timing))
+        place.monkeypatch.setattr(process_module, "Bookkeeper", functools.partial(Bookkeeper, every_s=1.0))
         settings = Settings.model_validate(
             {
                 "cluster": "test",

@@ -1,4 +1,4 @@
-"""A hundred fixed histories keep the laws. More of them: `python -m agent.simulation`."""
+"""Three hundred fixed histories keep the laws. More of them: `python -m agent.simulation`."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from agent.simulation.play import play
 from agent.simulation.profiles import PROFILES, drawn_history
 
-A_PROFILE = 20
+A_PROFILE = 60
 BLOCK = 10
 KNOWN: dict[tuple[str, int], set[str]] = {}
 """Profile and seed -> laws it still breaks: each is a defect of the agent to be mended."""
