@@ -5,7 +5,6 @@ Karpenter (`pkg/controllers/node/termination`).
 """
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,6 +29,7 @@ from fleet.snapshot.affinity import DISRUPTED
 from fleet.snapshot.claims import SAME_INSTANT_S
 from fleet.snapshot.lookups import node_of
 from model.fleet import Fleet
+from model.upstream.durations import go_duration_s
 
 LISTING_LAG_S = 60.0
 """The cloud's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
@@ -112,9 +112,6 @@ def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: boo
         yield ForgetClaim(claim)
 
 
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|µs|ns|m|s)")
-_DURATION: Final = re.compile(rf"\+?(?:{_PART.pattern})+")
-_UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 STUCK_S: Final = 60.0
 """A pod is stuck this long after its deletion should have ended (Karpenter `pod.IsStuckTerminating`)."""
 
@@ -161,8 +158,5 @@ def protected(value: str, since_s: float, now_s: float) -> bool:
     """
     if value == "true":
         return True
-    return bool(_DURATION.fullmatch(value)) and now_s < since_s + _seconds(value)
-
-
-def _seconds(text: str) -> float:
-    return sum(float(amount) * _UNIT_S[unit] for amount, unit in _PART.findall(text))
+    lasts_s = go_duration_s(value)
+    return lasts_s is not None and now_s < since_s + lasts_s

@@ -1,16 +1,13 @@
 """What a pod spec asks of a node, read alike from pods and from templates."""
 
-import re
 from typing import Final
 
 from msgspec import Raw
 
 from model.quantity import Resources
+from model.upstream.durations import go_duration_s
 from providers.kube.objects.amounts import pod_requests, raw_bytes
 from providers.kube.objects.shapes import Wire
-
-_DURATION: Final = re.compile(r"(\d+(\.\d+)?(h|m|s|ms|us|ns))+")
-
 
 ABSENT: Final = Raw()
 """Stands for a field that is not there."""
@@ -53,4 +50,4 @@ def protection(do_not_disrupt: str, safe_to_evict: str = "") -> str:
     """
     if safe_to_evict == "false":
         return "true"
-    return do_not_disrupt if do_not_disrupt == "true" or _DURATION.fullmatch(do_not_disrupt) else ""
+    return do_not_disrupt if do_not_disrupt == "true" or go_duration_s(do_not_disrupt) is not None else ""
