@@ -22,6 +22,7 @@ from providers.kube.batches import Replace
 from providers.kube.config import connect
 from providers.kube.errors import Forbidden, NotFound
 from providers.kube.objects import decode_drifted
+from providers.kube.objects.names import GROUP
 from providers.kube.objects.paths import CONFIG_MAPS, NODE_POOLS
 from providers.kube.reading import Watched
 from providers.kube.resources import ResourcePath
@@ -41,18 +42,21 @@ def read_world(
     catalog: Catalog,
     cluster: str = "default",
     *,
+    installed: bool = True,
     warn: Callable[[str], object] = lambda words: log.warning("not_read", why=words),
 ) -> Snapshot:
     """Everything the deciders look at, listed once; the instances are taken for what the claims say.
 
     The cloud is not asked: how machines differ from what it would give their pools now is what the agent tells. Of a
     kind that a cluster need not serve, and that may not be read, there are none: `warn` hears which, and what would
-    allow it. Raises `Forbidden`, with the same words, where any other kind may not be read.
+    allow it. Raises `Forbidden`, with the same words, where any other kind may not be read. Where Muster is not
+    installed the kinds that it defines need not be served either.
     """
     mirror, of_day = Mirror(cluster), transport.clock(clock)
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
-        mirror.table(table).observe(Replace(_listed(transport, watched, warn), "0"))
+        may_lack = watched.optional or (not installed and watched.resource.group == GROUP)
+        mirror.table(table).observe(Replace(_listed(transport, watched, warn, may_lack=may_lack), "0"))
     books = _books(transport)
     now_s = of_day.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
@@ -60,7 +64,9 @@ def read_world(
     return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport))
 
 
-def _listed(transport: KubeTransport, watched: Watched[Any], warn: Callable[[str], object]) -> dict[str, Any]:
+def _listed(
+    transport: KubeTransport, watched: Watched[Any], warn: Callable[[str], object], *, may_lack: bool
+) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     try:
         for page in transport.list_pages(watched.resource):
@@ -68,10 +74,10 @@ def _listed(transport: KubeTransport, watched: Watched[Any], warn: Callable[[str
                 value = watched.decode(raw)
                 objects[watched.key(value)] = value
     except NotFound:
-        if not watched.optional:
+        if not may_lack:
             raise
     except Forbidden as error:
-        if not watched.optional:
+        if not may_lack:
             raise Forbidden(f"{rule_to_list(watched.resource)}: {error}", code=error.code) from error
         warn(f"{rule_to_list(watched.resource)}; without it the plan knows none of them")
         return {}

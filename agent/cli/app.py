@@ -98,6 +98,9 @@ def plan(
     merge: Annotated[
         bool, typer.Option("--merge/--no-merge", help="Merge a head that lacks the base into it, or compare the two.")
     ] = True,
+    observe: Annotated[
+        bool, typer.Option("--observe", help="With --world: the cluster is one on which Muster is not installed.")
+    ] = False,
     output: Annotated[PlanFormat, typer.Option("--output", "-o", help="Output format.")] = PlanFormat.TEXT,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit 2 when there are changes.")
@@ -106,7 +109,9 @@ def plan(
     """Show what a change of the fleet would do: declarations, machines, gangs, GPUs, USD/h. Changes nothing."""
     from agent.cli.plan import PlanRequest, run_plan
 
-    request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region, merge)
+    if observe and not against_world:
+        raise typer.BadParameter("it needs --world", param_hint="--observe")
+    request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region, merge, observe)
     raise typer.Exit(run_plan(request, output.value, detailed_exitcode=detailed_exitcode))
 
 

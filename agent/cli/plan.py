@@ -43,10 +43,16 @@ class PlanRequest:
     """Of the prices; empty = that of the zones at the head."""
     merge: bool = True
     """Whether a head that does not contain the base is merged into it."""
+    observe: bool = False
+    """Whether the cluster is one on which Muster is not installed."""
 
 
 class NothingInForce(Exception):
     """No base revision was given and the cluster names none."""
+
+
+class WrongCluster(Exception):
+    """Muster is installed where it should not be, or is not where it should be."""
 
 
 def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> int:
@@ -60,7 +66,7 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
     except InvalidFleet as invalid:
         _tell(invalid.problems, output)
         return exits.INVALID
-    except (SourceError, KubeError, OSError, NothingInForce, UnknownRegion) as error:
+    except (SourceError, KubeError, OSError, NothingInForce, WrongCluster, UnknownRegion) as error:
         exits.complain(error)
         return exits.ERROR
     sys.stdout.write(_rendered(plan, output))
@@ -105,8 +111,8 @@ def _rendered(plan: Plan, output: str) -> str:
 
 def _plan(request: PlanRequest) -> Plan:
     transport = _cluster(request) if request.world else None
-    report = _report(transport) if transport else None
-    if transport and report is None and not request.base:
+    report = _report(transport, observe=request.observe) if transport else None
+    if transport and report is None and not request.base and not request.observe:
         raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
     base_name = request.base or (report.applied if report else "")
     base = load(_files(request, base_name)) if base_name else Fleet()
@@ -114,7 +120,7 @@ def _plan(request: PlanRequest) -> Plan:
     region = region_for(request.region, files)
     head = load(files, further=catalog_checks(listing_for(region, files)))
     planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
-    world = _world(transport, region) if transport else _priced(region)
+    world = _world(transport, region, installed=not request.observe) if transport else _priced(region)
     confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()
     return planned(base, head, world, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
 
@@ -171,18 +177,30 @@ def _cluster(request: PlanRequest) -> "KubeTransport":
     return open_cluster(request.kubeconfig, request.context)
 
 
-def _report(transport: "KubeTransport") -> "SyncReport | None":
-    """What the agent tells of the revision in force, and of the last 24 hours; None where no revision is in force."""
+def _report(transport: "KubeTransport", *, observe: bool) -> "SyncReport | None":
+    """What the agent tells of the revision in force, and of the last 24 hours; None where no revision is in force.
+
+    Raises `WrongCluster` where Muster is not installed, or where it is and one without it was asked for.
+    """
+    from providers.kube.errors import NotFound
     from providers.kube.objects import decode_sync
     from providers.kube.objects.paths import FLEET_SYNCS
 
-    reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
+    try:
+        reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
+    except NotFound:
+        if observe:
+            return None
+        words = "Muster is not installed on this cluster: `--observe` plans what it would do there"
+        raise WrongCluster(words) from None
+    if observe:
+        raise WrongCluster("Muster is installed on this cluster: plan without `--observe`")
     return next((report for report in reports if report.applied), None)
 
 
-def _world(transport: "KubeTransport", region: str) -> Snapshot:
+def _world(transport: "KubeTransport", region: str, *, installed: bool) -> Snapshot:
     """The snapshot of the cluster, with the prices of the region."""
     from agent.cli.look import catalog_of
     from agent.world import read_world
 
-    return read_world(transport, SystemClock(), catalog_of(region), warn=exits.complain)
+    return read_world(transport, SystemClock(), catalog_of(region), installed=installed, warn=exits.complain)
