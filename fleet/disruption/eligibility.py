@@ -5,11 +5,11 @@ from typing import Final
 
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
-from fleet.nodeclaims.termination import protected
 from fleet.reasons import Reason
 from fleet.scheduling.prefilter import immovable as immovable_gang
 from fleet.snapshot import Claim
 from model.kinds import NEVER, CapacityType, NodePool
+from model.upstream.do_not_disrupt import protected
 
 CONSOLIDATES: Final = frozenset({"WhenEmptyOrUnderutilized", "Balanced"})
 """Policies under which machines that are not empty may go for what it saves."""

@@ -29,7 +29,7 @@ from fleet.snapshot.affinity import DISRUPTED
 from fleet.snapshot.claims import SAME_INSTANT_S
 from fleet.snapshot.lookups import node_of
 from model.fleet import Fleet
-from model.upstream.durations import go_duration_s
+from model.upstream.do_not_disrupt import protected
 
 LISTING_LAG_S = 60.0
 """The cloud's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
@@ -149,14 +149,3 @@ def _shorter_grace_s(pod: Pod, now_s: float, deadline_s: float) -> int | None:
     """Returns the grace (s) of a pod whose own would end after the deadline; None while there is time for its own."""
     ends_s = pod.deletion_at_s if pod.deleting else now_s + pod.deletion_grace_s
     return max(1, int(deadline_s - now_s)) if ends_s > deadline_s + 1 else None
-
-
-def protected(value: str, since_s: float, now_s: float) -> bool:
-    """Returns whether a do-not-disrupt annotation holds: for good (`true`), or for a duration from `since_s`.
-
-    What is neither protects nothing.
-    """
-    if value == "true":
-        return True
-    lasts_s = go_duration_s(value)
-    return lasts_s is not None and now_s < since_s + lasts_s

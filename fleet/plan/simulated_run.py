@@ -19,6 +19,7 @@ from fleet.plan.effects import carry_out
 from fleet.snapshot import Snapshot
 from model.cron import Cron, InvalidCron, window_active
 from model.fleet import Fleet
+from model.upstream.do_not_disrupt import lasts_s
 
 HORIZON_S: Final = 24 * 3600.0
 """How far a plan looks ahead; what is to happen later is said to be held."""
@@ -93,9 +94,9 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
     """Returns when something falls due next that the deciders read off the clock (epoch seconds); inf = nothing.
 
     Machines expire, fall idle for long enough, or may return to what their pool prefers; gangs have waited long enough
-    after an eviction; windows open.
+    after an eviction, or are protected no longer; windows open.
     """
-    due = (*_of_machines(fleet, snapshot), *(gang.requeue_at_s for gang in snapshot.gangs.values()))
+    due = (*_of_machines(fleet, snapshot), *_of_gangs(snapshot))
     passed = [at_s for at_s in due if at_s > snapshot.now_s]
     return min([*passed, *_windows(fleet, snapshot.now_s)], default=inf)
 
@@ -109,6 +110,13 @@ def _of_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
         yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
         if (back := pool.spec.disruption.return_to_preferred) is not None:
             yield claim.launched_at_s + back.after
+
+
+def _of_gangs(snapshot: Snapshot) -> Iterator[float]:
+    for gang in snapshot.gangs.values():
+        yield gang.requeue_at_s
+        if gang.do_not_disrupt:
+            yield gang.admitted_at_s + lasts_s(gang.do_not_disrupt)
 
 
 def _windows(fleet: Fleet, now_s: float) -> Iterator[float]:

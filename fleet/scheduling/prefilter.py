@@ -14,6 +14,7 @@ from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import Team
 from model.labels import MIG_RESOURCE_PREFIX
+from model.upstream.do_not_disrupt import protected
 
 PODS_MAX: Final = 150_000
 """Most pods of a gang: as many as a cluster can have (Kubernetes, "Considerations for large clusters")."""
@@ -76,7 +77,7 @@ def _against_moving(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[st
     subject, kept, strange = gang_subject(gang.uid), why_non_preemptible(fleet, gang), gang.strange_pins
     lost = gone_for_good(snapshot, gang)
     against = (
-        (gang.do_not_disrupt, f"{gang.name} says do-not-disrupt"),
+        (protected(gang.do_not_disrupt, gang.admitted_at_s, snapshot.now_s), f"{gang.name} says do-not-disrupt"),
         (kept, f"{gang.name} is {kept}"),
         (gang.state is not GangState.ADMITTED, f"{gang.name} is {gang.state}"),
         (lost, f"nobody would make the pods of {lost} of {gang.name} anew"),

@@ -125,8 +125,9 @@ class Job:
     `volcano.sh/last-checkpoint-time`."""
     checkpoint_interval_s: float | None = None
     """Seconds between its checkpoints: annotation `muster.dev/checkpoint-interval`."""
-    do_not_disrupt: bool = False
-    """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
+    do_not_disrupt: str = ""
+    """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption, for good
+    (`true`) or for a duration from its admission."""
     pod_priority_class: str = ""
     """PriorityClass of the cluster: that of the first pod set whose pods name one."""
     expected_run_s: float | None = None
@@ -285,7 +286,8 @@ class Gang:
     """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
-    do_not_disrupt: bool = False
+    do_not_disrupt: str = ""
+    """`true` or a duration from its admission, in which nobody stops it voluntarily; empty = not protected."""
     expected_run_s: float | None = None
     """Seconds its user expects it to run."""
     max_run_s: float | None = None

@@ -22,6 +22,7 @@ from fleet.snapshot.sub_groups import RolePods, SubGroup
 from fleet.snapshot.surroundings import RuntimeClass
 from model.index import Index, derived
 from model.labels import POD_SET
+from model.upstream.do_not_disrupt import longest
 
 POD_GROUP = "PodGroup"
 """Kind, in `v1`, of references to a plain group; no such object exists, and nothing has it as owner."""
@@ -96,7 +97,7 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
         pod_sets=below.pod_sets,
         ready_pods=below.ready_pods,
         active_pods=below.active_pods,
-        do_not_disrupt=job.do_not_disrupt or below.do_not_disrupt,
+        do_not_disrupt=longest((job.do_not_disrupt, below.do_not_disrupt)),
         pod_priority_class=below.pod_priority_class,
         restarts=below.restarts,
     )
@@ -148,7 +149,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
             (it.last_checkpoint_s for it in described if it.last_checkpoint_s is not None), default=None
         ),
         checkpoint_interval_s=first.checkpoint_interval_s,
-        do_not_disrupt=any(one.do_not_disrupt for one in present),
+        do_not_disrupt=longest(one.do_not_disrupt for one in present),
         hold=Hold.PODS,
         pod_priority_class=next(filter(None, (it.pod_priority_class for it in described)), ""),
         expected_run_s=first.expected_run_s,

@@ -136,11 +136,11 @@ def test_a_snapshot_is_not_changed_by_what_is_heard_later() -> None:
 def test_a_gang_carries_what_only_its_job_knows() -> None:
     mirror = Mirror("c")
     found = gang()
-    job = replace(job_of(found), last_checkpoint_s=NOW - 60, do_not_disrupt=True)
+    job = replace(job_of(found), last_checkpoint_s=NOW - 60, do_not_disrupt="true")
     mirror.gangs.observe(Replace({"ns/job-g": found}, "1"))
     mirror.works["jobs.batch"].observe(Replace({found.uid: job}, "1"))
     seen = mirror.snapshot(NOW, frozenset()).gangs[found.uid]
-    assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, True)
+    assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, "true")
 
 
 def test_every_live_field_follows_its_job() -> None:

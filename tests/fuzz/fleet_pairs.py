@@ -202,7 +202,7 @@ def work(rng: Random, docs: Docs, name: str) -> Manifest:
     elif pods > 1 and rng.random() < 0.25:  # one that is admitted with fewer pods takes longer than it has said
         said["muster.dev/job-min-parallelism"] = "1"
     if rng.random() < 0.1:
-        said["muster.dev/do-not-disrupt"] = "true"
+        said["muster.dev/do-not-disrupt"] = rng.choice(("true", "10m", "1h"))
     if rng.random() < 0.1:
         made["spec"]["backoffLimit"] = 6
     made["metadata"]["annotations"] = said

@@ -132,7 +132,7 @@ def protected_neighbour() -> World:
     """A gang spans two machines; on the other one there is a second gang that may not move."""
     world = world_of(2, **CHANGED)
     world.runs(gang("wide", count=2, gpu=4), ("m0", 1), ("m1", 1))
-    world.runs(gang("fixed", gpu=4), ("m1", 1), do_not_disrupt=True)
+    world.runs(gang("fixed", gpu=4), ("m1", 1), do_not_disrupt="true")
     return world
 
 

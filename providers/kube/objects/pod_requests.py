@@ -5,7 +5,6 @@ from typing import Final
 from msgspec import Raw
 
 from model.quantity import Resources
-from model.upstream.durations import go_duration_s
 from providers.kube.objects.amounts import pod_requests, raw_bytes
 from providers.kube.objects.shapes import Wire
 
@@ -41,13 +40,3 @@ def requests_of(spec: PodResources, *, overhead: bool = True) -> Resources:
         raw_bytes(spec.overhead) if overhead else b"",
         raw_bytes(spec.resources),
     )
-
-
-def protection(do_not_disrupt: str, safe_to_evict: str = "") -> str:
-    """How long the annotations forbid voluntary disruption: `true`, a duration, or empty where they do not.
-
-    Karpenter counts a duration from the start of the pod.
-    """
-    if safe_to_evict == "false":
-        return "true"
-    return do_not_disrupt if do_not_disrupt == "true" or go_duration_s(do_not_disrupt) is not None else ""

@@ -11,6 +11,7 @@ from fleet.snapshot import GroupMember, Pod
 from fleet.snapshot.constraints import PodLabels
 from fleet.snapshot.works import group_uid
 from model.labels import DO_NOT_DISRUPT, HOSTNAME, KUEUE_QUEUE, QUEUE
+from model.upstream.do_not_disrupt import FOR_GOOD, longest
 from providers.kube.objects.affinities import ANYWHERE
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.instants import instant_of
@@ -28,7 +29,7 @@ from providers.kube.objects.names import (
 )
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of
 from providers.kube.objects.pod_groups import member_of
-from providers.kube.objects.pod_requests import protection, requests_of
+from providers.kube.objects.pod_requests import requests_of
 from providers.kube.objects.pod_templates import shape_of_pod
 from providers.kube.objects.refused_fields import SchedulingGate
 from providers.kube.objects.shapes import Owner, Wire, WireCondition, holding
@@ -129,7 +130,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         ready=holding(status.conditions, "Ready") is not None,
         deleting=meta.deletion_timestamp is not None,
         daemon=daemon,
-        do_not_disrupt=protection(annotations.do_not_disrupt, annotations.safe_to_evict),
+        do_not_disrupt=longest((annotations.do_not_disrupt, FOR_GOOD if annotations.safe_to_evict == "false" else "")),
         started_at_s=instant_of(status.start_time),
         priority=spec.priority or 0,
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),

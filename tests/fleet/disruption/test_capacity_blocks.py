@@ -55,7 +55,7 @@ ROWS: list[Row] = [
     ("ends", lambda: blocked(9), {"m0": 1, "m1": 0}, GOES, NOTHING, "1 machine bought first"),
     ("ends, and is idle", lambda: blocked(9, gangs=0), {"m0": 0, "m1": 0}, GOES, NOTHING, "the cloud terminates"),
     ("ends, no budget", lambda: blocked(9, **NO_BUDGET), {"m0": 1, "m1": 0}, GOES, NOTHING, "1 machine bought first"),
-    ("ends, work may not move", lambda: blocked(9, run={"do_not_disrupt": True}), {"m1": 0}, WAITS, Obstacle.GANG,
+    ("ends, work may not move", lambda: blocked(9, run={"do_not_disrupt": "true"}), {"m1": 0}, WAITS, Obstacle.GANG,
      "terminates its machines; ns/g0 says do-not-disrupt"),
     ("ends, nothing can be bought", lambda: blocked(9, limits={"nodes": 2}), {"m1": 0}, WAITS, Obstacle.NO_PLACE,
      "beyond the limits of h100"),

@@ -55,7 +55,7 @@ ROWS: list[Row] = [
     ("nothing on it", lambda: world_of(**quiet(9000)), {}, KEEPS, Obstacle.EMPTY, "emptiness"),
     ("fixed", lambda: busy(replicas=1), {}, KEEPS, Obstacle.FIXED_POOL, "keeps 1"),
     ("replacement coming", cheaper_on_its_way, {}, WAITS, Obstacle.REPLACEMENT, "small has to be ready"),
-    ("may not move", lambda: busy(gpu=1, instanceTypes=BOTH, run={"do_not_disrupt": True}), {}, WAITS, Obstacle.GANG,
+    ("may not move", lambda: busy(gpu=1, instanceTypes=BOTH, run={"do_not_disrupt": "true"}), {}, WAITS, Obstacle.GANG,
      "says do-not-disrupt"),
     ("saves, no budget", lambda: busy(gpu=1, instanceTypes=BOTH, disruption={"budgets": [{"nodes": 0}]}), {}, WAITS,
      Obstacle.BUDGET, "Underutilized"),
@@ -115,7 +115,7 @@ def small_on_large(**pool: Any) -> World:
             {"disruption": {"budgets": [{"nodes": 0, "reasons": ["Drifted"]}]}}, None, True, id="other budget"
         ),
         pytest.param({"limits": {"nodes": 1}}, None, False, id="no room to buy first"),
-        pytest.param({}, of_gang(do_not_disrupt=True), False, id="must not be disturbed"),
+        pytest.param({}, of_gang(do_not_disrupt="true"), False, id="must not be disturbed"),
         pytest.param({}, of_gang(state=GangState.RESERVED), False, id="has not started"),
         pytest.param({}, lambda w: w.stands(foreign_pod("x", "node-m0")), False, id="a pod of somebody else"),
         pytest.param({}, lambda w: setattr(w, "busy", frozenset({"gang/uid-g"})), False, id="busy gang"),
@@ -201,7 +201,7 @@ def test_machines_that_are_tried_one_by_one_do_not_count_on_the_same_room() -> N
     world = standing(3)
     for n in range(3):
         wide = pod_set("main", 2, gpu=2, required_topology="kubernetes.io/hostname")
-        world.runs(gang(f"g{n}", wide, do_not_disrupt=n == 2), (f"m{n}", 2), admitted_at_s=NOW - 600)
+        world.runs(gang(f"g{n}", wide, do_not_disrupt="true" if n == 2 else ""), (f"m{n}", 2), admitted_at_s=NOW - 600)
     assert list(told(world.disrupted())) in (["m0"], ["m1"])
 
 

@@ -54,6 +54,11 @@ def ending(**pod: Any) -> World:
     return world
 
 
+def spared_since(seconds: int) -> World:
+    """A gang that asks for two hours, which it has run for so long of."""
+    return busy(**CHANGED, run={"do_not_disrupt": "2h", "admitted_at_s": NOW - seconds})
+
+
 def closed_daemon() -> World:
     """Nobody may evict the pod of a DaemonSet."""
     world = with_pod(daemon=True, labels=(("app", "a"),))
@@ -76,8 +81,12 @@ ROWS: list[Row] = [
     ("drifted, no limit left", lambda: busy(**CHANGED, limits={"nodes": 1}), {}, WAITS, Obstacle.NO_PLACE,
      "beyond the limits of h100"),
     ("drifted, no quota to come back to", too_little_quota, {}, WAITS, Obstacle.NO_PLACE, "no quota"),
-    ("do-not-disrupt", lambda: busy(**CHANGED, run={"do_not_disrupt": True}), {}, WAITS, Obstacle.GANG,
+    ("do-not-disrupt", lambda: busy(**CHANGED, run={"do_not_disrupt": "true"}), {}, WAITS, Obstacle.GANG,
      "ns/g says do-not-disrupt"),
+    ("do-not-disrupt for two hours, after one", lambda: spared_since(3600), {}, WAITS, Obstacle.GANG,
+     "ns/g says do-not-disrupt"),
+    ("do-not-disrupt for two hours, after three", lambda: spared_since(10_800), {"m0": 1}, GOES, NOTHING,
+     "1 machine bought first"),
     ("gang leaves", lambda: busy(**CHANGED, run={"state": GangState.EVICTING}), {}, WAITS, Obstacle.GANG,
      "ns/g is Evicting"),
     ("gang mends", lambda: busy(**CHANGED, run={"replacing_since_s": NOW - 5}), {}, WAITS, Obstacle.GANG,
@@ -258,7 +267,7 @@ def test_the_old_ones_go_when_the_new_ones_are_ready_and_the_pool_keeps_its_numb
 
 def test_a_gang_that_may_not_move_keeps_its_machine() -> None:
     world = fixed_pool(2, 2)
-    world.runs(replace(gang("g"), do_not_disrupt=True), ("m0", 1))
+    world.runs(replace(gang("g"), do_not_disrupt="true"), ("m0", 1))
     assert of_fixed(world) == (["m1"], [])
 
 

@@ -30,7 +30,7 @@ ROWS: list[Row] = [
     ("old and idle", lambda: world_of(**ROLLS, disruption={"consolidateAfter": "Never"}), {"m0": 0}, GOES, NOTHING,
      "1.9 h old"),
     ("old and busy", lambda: busy(**ROLLS), {"m0": 1}, GOES, NOTHING, "1 machine bought first"),
-    ("old and protected", lambda: busy(**ROLLS, run={"do_not_disrupt": True}), {}, WAITS, Obstacle.GANG,
+    ("old and protected", lambda: busy(**ROLLS, run={"do_not_disrupt": "true"}), {}, WAITS, Obstacle.GANG,
      "the pool allows 1.0 h; ns/g says"),
     ("young", busy, {}, KEEPS, Obstacle.NOT_DUE, "the pool allows 720.0 h"),
     ("never expires", lambda: busy(template={"expireAfter": "Never"}), {}, KEEPS, Obstacle.NOT_DUE, "never"),

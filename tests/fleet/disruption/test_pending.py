@@ -147,7 +147,7 @@ FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duratio
         ),
         pytest.param(lambda w: declare(w, template={"labels": {"a": "b"}}), "no candidate", id="drift takes it"),
         pytest.param(lambda w: declare(w, policy=FREEZE), "freeze window always is open", id="a freeze window opens"),
-        pytest.param(of_gang(do_not_disrupt=True), "may not move", id="its gang is not to be disturbed"),
+        pytest.param(of_gang(do_not_disrupt="true"), "may not move", id="its gang is not to be disturbed"),
         pytest.param(lambda w: w.stands(foreign_pod("x", "node-m0")), "may not move", id="a pod of nobody"),
         pytest.param(lambda w: declare(w, gpus=0), "no quota to come back to", id="its quota is gone"),
         pytest.param(lambda w: declare(w, limits={"nodes": 1}), "no other place", id="nothing may be bought"),
@@ -181,7 +181,7 @@ def _nowhere() -> dict[Any, float]:
 def test_of_several_proposals_those_that_hold_are_carried_out() -> None:
     world = small_on_large(3)
     looks(world)
-    world.gangs["uid-g1"] = replace(world.gang("g1"), do_not_disrupt=True)
+    world.gangs["uid-g1"] = replace(world.gang("g1"), do_not_disrupt="true")
     done, withdrawn = looks(world, VALIDATE_AFTER_S)
     assert sorted(claim.replaces for it in done if isinstance(it, OpenClaims) for claim in it.claims) == [
         ("m0",),

@@ -20,7 +20,7 @@ ROWS: list[Row] = [
     ("second best, sold out", lambda: sold_out(second_best()), {}, WAITS, Obstacle.NO_PLACE, "of spot are"),
     ("second best, dear work", lambda: second_best(run={"admitted_at_s": NOW - 86400}), {}, WAITS, Obstacle.PAYBACK,
      "pay for the work lost"),
-    ("second best, protected", lambda: second_best(run={"do_not_disrupt": True}), {}, WAITS, Obstacle.GANG,
+    ("second best, protected", lambda: second_best(run={"do_not_disrupt": "true"}), {}, WAITS, Obstacle.GANG,
      "ns/g says"),
     ("second best, no budget", lambda: second_best(disruption={**RETURNS, "budgets": [{"nodes": 0}]}), {}, WAITS,
      Obstacle.BUDGET, "the budgets of h100"),
@@ -85,7 +85,7 @@ def test_after_the_minimum_stay_spot_is_bought_first_and_then_the_machine_goes()
         pytest.param(fallen_back(capacityTypes=["on-demand", "spot"]), {}, id="it is what the pool prefers"),
         pytest.param(fallen_back(), {"shortages": {SPOT_A: NOW + 9, SPOT_B: NOW + 9}}, id="spot is short"),
         pytest.param(fallen_back(), {"gang": {"last_checkpoint_s": NOW - 9 * 3600}}, id="too much work is lost"),
-        pytest.param(fallen_back(), {"gang": {"do_not_disrupt": True}}, id="it must not be disturbed"),
+        pytest.param(fallen_back(), {"gang": {"do_not_disrupt": "true"}}, id="it must not be disturbed"),
         pytest.param(fallen_back({**BACK, "budgets": [{"nodes": 0}]}), {}, id="the budget lets nobody go"),
         pytest.param(
             fallen_back({**BACK, "budgets": [{"nodes": 0, "reasons": ["Underutilized"]}]}), {}, id="nor for this reason"

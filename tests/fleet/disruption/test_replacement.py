@@ -43,7 +43,7 @@ def test_machines_that_share_a_gang_are_replaced_together_in_one_launch_group() 
     [
         pytest.param({"disruption": {"budgets": [{"nodes": 1}]}}, None, id="the budget lets one go, they go in twos"),
         pytest.param({"limits": {"nodes": 3}}, None, id="the limits let one more be bought"),
-        pytest.param({}, {"do_not_disrupt": True}, id="one of the gangs must not be disturbed"),
+        pytest.param({}, {"do_not_disrupt": "true"}, id="one of the gangs must not be disturbed"),
         pytest.param({}, {"state": GangState.EVICTING}, id="one of the gangs leaves anyway"),
         pytest.param({}, {"flavors": {"main": ("gone",)}}, id="its flavor is no longer declared"),
     ],
@@ -158,7 +158,7 @@ def test_what_was_bought_for_a_machine_that_may_not_go_is_given_back() -> None:
     world = bought_long_ago()
     assert told(world.disrupted()) == {"m0": "Drifted"}, "after an absence of the agent, too"
     world = bought_long_ago()
-    world.gangs["uid-g"] = replace(world.gang("g"), do_not_disrupt=True)
+    world.gangs["uid-g"] = replace(world.gang("g"), do_not_disrupt="true")
     assert told(world.disrupted()) == {"new": "NotNeeded"}
     world.claims["new"] = replace(world.claims["new"], ready_at_s=NOW - MOVES_WITHIN_S + 1)
     assert told(world.disrupted()) == {}

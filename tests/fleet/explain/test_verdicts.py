@@ -110,7 +110,9 @@ def worlds(draw: st.DrawFn) -> World:
         places = draw(st.lists(st.sampled_from(sorted(world.claims)), min_size=1, max_size=2, unique=True))
         run = {"admitted_at_s": NOW - draw(st.sampled_from((10, 600, 80_000)))}
         it = gang(f"g{n}", count=len(places), gpu=draw(st.sampled_from((1, 2))))
-        world.runs(it, *((place, 1) for place in places), do_not_disrupt=draw(st.booleans()), **run)
+        world.runs(
+            it, *((place, 1) for place in places), do_not_disrupt=draw(st.sampled_from(("", "true", "2h"))), **run
+        )
     if draw(st.booleans()):
         world.shortages = {CapacityPool("on-demand", P5S.name, "us-east-1a"): NOW + 60}
     return world

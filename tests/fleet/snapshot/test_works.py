@@ -138,11 +138,11 @@ def test_a_job_held_pod_by_pod_has_started_when_a_pod_has() -> None:
 
 def test_a_recipe_asks_for_what_the_job_it_makes_does() -> None:
     train = job("t", shaped_below=True)
-    below = job("j", queue="", owner_uid="t", pod_sets=(LARGE,), ready_pods=3, active_pods=4, do_not_disrupt=True)
+    below = job("j", queue="", owner_uid="t", pod_sets=(LARGE,), ready_pods=3, active_pods=4, do_not_disrupt="true")
     found = works(Index(), {"t": train, "j": below}, {})
     assert found["j"] == below
     assert (found["t"].queue, found["t"].pod_sets) == ("q", (LARGE,))
-    assert (found["t"].ready_pods, found["t"].active_pods, found["t"].do_not_disrupt) == (3, 4, True)
+    assert (found["t"].ready_pods, found["t"].active_pods, found["t"].do_not_disrupt) == (3, 4, "true")
 
 
 def test_a_recipe_whose_job_is_not_made_yet_asks_for_nothing() -> None:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from fleet.snapshot import Job, JobRef, PodSet
 from model.kinds.base import NEVER, Duration
 from model.labels import DO_NOT_DISRUPT, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PRIORITY_CLASS, QUEUE
+from model.upstream.do_not_disrupt import longest
 from providers.kube.objects.additions import Additions, recorded
 from providers.kube.objects.instants import instant_of, parse_instant
 from providers.kube.objects.jobs.kind import GroupKind, JobKind
@@ -29,7 +30,6 @@ from providers.kube.objects.names import (
     SLA_WAITING,
     VOLCANO_LAST_CHECKPOINT,
 )
-from providers.kube.objects.pod_requests import protection
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
 from providers.kube.objects.refused_fields import unknown_fields
 from providers.kube.objects.shapes import JsonObject, Owner, Wire, WireMeta, first_of
@@ -76,7 +76,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         deleting=meta.deletion_timestamp is not None,
         last_checkpoint_s=checkpoint_of(annotations),
         checkpoint_interval_s=interval_of(annotations),
-        do_not_disrupt=any(map(protected, (annotations, *(template.annotations for _, template in read)))),
+        do_not_disrupt=longest(map(protection_of, (annotations, *(template.annotations for _, template in read)))),
         hold=kind.hold,
         owner_uid=owner.uid if owner else "",
         shaped_below=kind.shaped_below,
@@ -144,9 +144,9 @@ def _boost(text: str) -> int:
     return int(text) if _BOOST.fullmatch(text) else 0
 
 
-def protected(annotations: Mapping[str, str]) -> bool:
-    """Whether voluntary disruption is forbidden."""
-    return any(protection(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
+def protection_of(annotations: Mapping[str, str]) -> str:
+    """For how long voluntary disruption is forbidden: `true`, a duration, or empty where it is not."""
+    return longest(annotations.get(name, "") for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
 
 
 def _pod_set(role: Role, additions: Additions, origin: PodOrigin) -> tuple[PodSet, PodTemplate]:

@@ -184,15 +184,17 @@ def test_the_priority_of_its_pods(name: str | None, expected: str) -> None:
 @pytest.mark.parametrize(
     ("own", "of_template", "expected"),
     [
-        ({}, {}, False),
-        ({"muster.dev/do-not-disrupt": "true"}, {}, True),
-        ({"muster.dev/do-not-disrupt": "false"}, {}, False),
-        ({"karpenter.sh/do-not-disrupt": "true"}, {}, True),
-        ({}, {"karpenter.sh/do-not-disrupt": "true"}, True),
+        ({}, {}, ""),
+        ({"muster.dev/do-not-disrupt": "true"}, {}, "true"),
+        ({"muster.dev/do-not-disrupt": "false"}, {}, ""),
+        ({"karpenter.sh/do-not-disrupt": "true"}, {}, "true"),
+        ({}, {"karpenter.sh/do-not-disrupt": "true"}, "true"),
+        ({"muster.dev/do-not-disrupt": "90m"}, {"karpenter.sh/do-not-disrupt": "1h"}, "90m"),
+        ({"muster.dev/do-not-disrupt": "90m"}, {"karpenter.sh/do-not-disrupt": "true"}, "true"),
     ],
 )
-def test_do_not_disrupt(own: dict[str, str], of_template: dict[str, str], expected: bool) -> None:
-    assert job({"template": template(of_template)}, annotations=own).do_not_disrupt is expected
+def test_do_not_disrupt(own: dict[str, str], of_template: dict[str, str], expected: str) -> None:
+    assert job({"template": template(of_template)}, annotations=own).do_not_disrupt == expected
 
 
 def test_where_its_pods_may_run() -> None:

@@ -62,7 +62,7 @@ def test_what_everybody_may_say(kind: JobKind) -> None:
     raw["metadata"]["deletionTimestamp"] = CREATED
     job = read(kind, raw)
     assert (job.queue, job.priority_class) == ("q", "p")
-    assert (job.last_checkpoint_s, job.checkpoint_interval_s, job.do_not_disrupt) == (1_800_000_000.0, 600.0, True)
+    assert (job.last_checkpoint_s, job.checkpoint_interval_s, job.do_not_disrupt) == (1_800_000_000.0, 600.0, "true")
     assert job.deleting
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.nodeclaims.termination import protected
+from model.upstream.do_not_disrupt import longest, protected
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,15 @@ from fleet.nodeclaims.termination import protected
 def test_a_duration_protects_for_so_long(value: str, for_s: float) -> None:
     assert not for_s or protected(value, 0.0, for_s - 0.01)
     assert not protected(value, 0.0, for_s)
+
+
+def test_for_good() -> None:
+    assert protected("true", 0.0, 1e12)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((), ""), (("", "false"), ""), (("90m", "1h", ""), "90m"), (("2h", "true"), "true"), (("5x", "1s"), "1s")],
+)
+def test_of_several_the_longest_protects(values: tuple[str, ...], expected: str) -> None:
+    assert longest(values) == expected
