@@ -1,7 +1,8 @@
 """The brain: one thread that folds events into the mirror, runs the deciders on a snapshot and hands out actions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter, is_
 from typing import Any
 
 import structlog
@@ -62,6 +63,12 @@ Planner = Callable[[Callable[[], Event]], None]
 
 VANISHED_PAUSE_S = 3.0
 """A job is not opened anew this soon after its Workload went away by another hand."""
+_OF_TIME = frozenset({"now_s", "instances_at_s", "reservations_at_s", "spent_usd", "busy", "refused", "index"})
+"""Fields of a snapshot that change while nothing happens, or with what the brain itself does."""
+_known = attrgetter(*(it.name for it in fields(Snapshot) if it.name not in _OF_TIME))
+"""What a snapshot tells of the world."""
+_LISTS = (Observed, InstancesListed, ReservationsListed)
+"""Events that often say again what is known."""
 
 
 class Brain:
@@ -92,6 +99,18 @@ class Brain:
         self._backoff = Backoff()
         self._notices: list[Notice] = []
         self._watchers_failed: dict[str, DecisionFailed] = {}
+        self._heard_news = True
+        self._decided_on: Snapshot | None = None
+
+    @property
+    def stirred(self) -> bool:
+        """Whether there is a reason to decide anew: a tick, news, or a change of what was known in the last turn.
+
+        Watches and listings mostly tell what is known, or what nobody decides by; that waits for the next tick.
+        """
+        if self._heard_news or self._decided_on is None or not self.mirror.synced:
+            return True
+        return not all(map(is_, _known(self._decided_on), _known(self._snapshot())))
 
     @property
     def idle(self) -> bool:
@@ -105,6 +124,7 @@ class Brain:
 
     def hear(self, event: Event) -> None:
         """Fold one event."""
+        self._heard_news |= not isinstance(event, _LISTS)
         match event:
             case Observed(table=table, batch=batch):
                 if table == "gangs":
@@ -141,8 +161,10 @@ class Brain:
 
     def turn(self) -> None:
         """One pass: see to the revision, then let every decider speak."""
+        self._heard_news = False
         if not self.mirror.synced:
             return
+        self._decided_on = self._snapshot()
         while (job := self.sync.due(self._snapshot(), self._clock.now())) is not None:
             self._planner(job)
         self._answer_notices()

@@ -129,7 +129,8 @@ class Mirror:
         """Drops assumptions and shortages that are too old, and learns what the machines there are have to offer."""
         for table in self._tables():
             table.expire(now_s)
-        self.shortages = {pool: until for pool, until in self.shortages.items() if until > now_s}
+        if any(until <= now_s for until in self.shortages.values()):
+            self.shortages = {pool: until for pool, until in self.shortages.items() if until > now_s}
         if now_s - self._learned_at_s >= LEARNS_EVERY_S:
             self._learned_at_s = now_s
             self.experience.learn(self.claims.view, self.nodes.view, now_s)

@@ -362,10 +362,7 @@ class Agent:
                 break
             books.inform(brain.mirror)
             self.metrics.leading.set(1)
-            began_s = time.perf_counter()
-            brain.turn()
-            took_s = time.perf_counter() - began_s
-            self.metrics.turn_s.observe(took_s)
+            took_s = self._turned(brain) if brain.stirred else 0.0
             self._turned_at_s = self._clock.monotonic()
             if brain.sync.fleet is None:
                 publisher.show_sync()
@@ -375,6 +372,14 @@ class Agent:
             if took_s > LONG_TURN_S:
                 self._stopping.wait(min(took_s, LONGEST_REST_S))  # let events gather instead of deciding on each
         self.metrics.leading.set(0)
+
+    def _turned(self, brain: Brain) -> float:
+        """Decides once; how long it took, in seconds."""
+        began_s = time.perf_counter()
+        brain.turn()
+        took_s = time.perf_counter() - began_s
+        self.metrics.turn_s.observe(took_s)
+        return took_s
 
     def _drain(self) -> list[Event]:
         """Wait for an event, then take all that is there."""

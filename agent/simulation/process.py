@@ -350,8 +350,9 @@ class Process:
         for event in events:
             self.brain.hear(event)
         self.books.inform(self.brain.mirror)
-        self.brain.turn()
-        self.turns += 1
+        if self.brain.stirred:
+            self.brain.turn()
+            self.turns += 1
         if self._publisher is not None and self.brain.sync.fleet is None:
             self._publisher.show_sync()
 

@@ -19,7 +19,7 @@ from agent.simulation.history import DrawnHistory, HistoryEvent
 from providers.sim.store import RELEASES
 
 ACTIVE_S: Final = 1800.0
-FORESEEN: Final = 0.15
+FORESEEN: Final = 0.08
 """The share of histories whose pushes are planned with foresight, which costs more than all else."""
 Drawn = Iterator[HistoryEvent]
 

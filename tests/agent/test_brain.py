@@ -39,7 +39,7 @@ from fleet.snapshot import (
 from model.fleet import Fleet
 from providers.clock import VirtualClock
 from providers.kube.actuator import WrittenObject
-from providers.kube.batches import Replace
+from providers.kube.batches import Changes, Replace
 from tests.agent.scenes import CATALOG, simple
 from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, offering, ready_claim
 
@@ -246,6 +246,31 @@ def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.Monke
     world.clock.advance(1.0)
     world.brain.turn()
     assert [it.times for it in listener.heard] == [1, 2]
+
+
+def test_only_what_changes_something_or_a_tick_calls_for_a_turn() -> None:
+    world = BrainWorld()
+    world.submits()
+    assert world.brain.stirred
+    world.brain.turn()
+    for action in world.workers.take():
+        world.brain.hear(Done(action))
+    world.brain.turn()  # sees what the first has proposed
+    world.brain.turn()
+    assert not world.brain.stirred
+
+    world.brain.hear(InstancesListed((), NOW + 10.0))
+    world.brain.hear(ReservationsListed((), NOW + 10.0))
+    world.brain.hear(Observed("namespaces", Changes((), "2")))
+    world.clock.advance(10.0)
+    assert not world.brain.stirred, "they say what is known"
+
+    it = offering(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
+    world.brain.hear(InstancesListed((instance_of(ready_claim(it, "n")),), NOW + 20.0))
+    assert world.brain.stirred
+    world.brain.turn()
+    world.brain.hear(Tick())
+    assert world.brain.stirred, "time alone is a reason"
 
 
 def test_a_watcher_that_fails_stops_nothing() -> None:
