@@ -50,6 +50,7 @@ from fleet.deciders import DECIDERS, Decider
 from fleet.fence import EVERYBODY, DecisionFailed, told_apart
 from fleet.nodeclaims.interruption import ADVICE, respond
 from fleet.nodeclaims.launch_outcome import settle
+from fleet.quota.without_queue import with_default_queues
 from fleet.snapshot import Notice, PublishedLayouts, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
@@ -165,7 +166,7 @@ class Brain:
         if not self.mirror.synced:
             return
         self._decided_on = self._snapshot()
-        while (job := self.sync.due(self._snapshot(), self._clock.now())) is not None:
+        while (job := self.sync.due(self._observed(), self._clock.now())) is not None:
             self._planner(job)
         self._answer_notices()
         fleet = self.sync.fleet
@@ -243,6 +244,11 @@ class Brain:
                 self._watchers_failed[subject] = DecisionFailed(subject, error)
 
     def _snapshot(self) -> Snapshot:
+        """What the deciders see: what is observed, under the fleet in force."""
+        fleet, observed = self.sync.fleet, self._observed()
+        return observed if fleet is None else with_default_queues(fleet, observed)
+
+    def _observed(self) -> Snapshot:
         now = self._clock.now()
         snapshot = self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
         return replace(snapshot, refused=refused) if (refused := self.failures.writes.starts_refused()) else snapshot

@@ -1,6 +1,7 @@
 """`muster explain workload`: why a gang waits or runs, its place in the queue, and what would change it."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from agent.clouds import cloud_provider
 from agent.world import open_cluster
 from fleet.explain.what_if import otherwise, standings
 from fleet.mig.layouts import gpu_part
+from fleet.quota.without_queue import left_without_queue
 from fleet.reasons import Reason
 from fleet.scheduling.queue_order import pending_in_same_queue, queue_key, usage_of_local_queues
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import Gang, GangState, Job, Snapshot
 from fleet.snapshot.elastic_parts import cores
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
@@ -80,6 +82,9 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
         transport = open_cluster(kubeconfig, context)
         snapshot = world(transport)
         gangs = find(snapshot, name)
+        if not gangs and (left := left_without_queue(snapshot, name)):
+            sys.stdout.write(plain_lines([line for job in left for line in without_queue(job)]) + "\n")
+            return exits.OK
         if not gangs:
             known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
             exits.complain(f"no workload {name!r}; there are: {known}")
@@ -97,6 +102,17 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
         exits.complain(error)
         return exits.ERROR
     return exits.OK
+
+
+def without_queue(job: Job) -> Iterator[str]:
+    """What is to be said of a job that is left to itself."""
+    asked = Counter[str]()
+    for pods in job.pod_sets:
+        asked.update({name: amount * pods.count for name, amount in pods.requests.items()})
+    takes = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(asked.items()))
+    yield f"{job.ref.namespace}/{job.ref.name}  ({job.ref.kind}, no queue)"
+    yield f"  it asks for {takes or 'nothing'} and counts in no quota: it is left to kube-scheduler"
+    yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
 
 
 def find(snapshot: Snapshot, name: str) -> list[Gang]:

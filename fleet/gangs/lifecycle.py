@@ -55,7 +55,7 @@ def _free(snapshot: Snapshot, subjects: Iterable[tuple[str, T]]) -> Iterator[tup
 
 
 def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
-    if not job.queue or job.result or job.deleting:
+    if not job.managed or job.result or job.deleting:
         return []
     return [OpenGang(new_gang(fleet, snapshot, job))]
 

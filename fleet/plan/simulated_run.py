@@ -16,6 +16,7 @@ from fleet.disruption.expiry import expires_at_s
 from fleet.fence import DecisionFailed, told_apart
 from fleet.plan.cluster_model import ClusterModel
 from fleet.plan.effects import carry_out
+from fleet.quota.without_queue import with_default_queues
 from fleet.snapshot import Snapshot
 from model.cron import Cron, InvalidCron, window_active
 from model.fleet import Fleet
@@ -61,7 +62,7 @@ def simulate(
 
     `before`: the fleet in force until now, under which machines that are still on their way were bought.
     """
-    model = ClusterModel(fleet, snapshot, before or fleet)
+    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet)
     run = SimulatedRun(model.snapshot(), model.snapshot())
     until_s, step_s = snapshot.now_s + horizon_s, FIRST_STEP_S
     aside: dict[str, frozenset[str]] = {}

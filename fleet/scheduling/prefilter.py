@@ -46,7 +46,10 @@ def prefilter(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     binding = binding_of(fleet, gang.namespace, gang.queue)
     if binding is None:
         known = _listed(known_queues(fleet, gang.namespace))
-        return Refusal(Reason.QUEUE_NOT_FOUND, f"queue {gang.queue!r} is not declared; declared: {known}")
+        what = (
+            f"queue {gang.queue!r} is not declared" if gang.queue else "it names no queue, and its namespace holds such"
+        )
+        return Refusal(Reason.QUEUE_NOT_FOUND, f"{what}; declared: {known}")
     case = _Candidate(fleet, snapshot, gang, binding)
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 

@@ -106,7 +106,7 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A `Job` is work of any kind as observed. `queue` is empty when it does not ask to be managed."""
+    """A `Job` is work of any kind as observed. `queue` is empty when it does not name one."""
 
     ref: JobRef
     resource_version: str
@@ -151,6 +151,15 @@ class Job:
     """Whether its pod sets are taken from the job that it makes (`fleet.snapshot.works`)."""
     choice: SubGroup | None = None
     """Which of its pods may be its core; None = the cores of its pod sets are the only one."""
+    may_be_queued: bool = False
+    """Whether it names no queue, and its namespace may say what becomes of it (`fleet.quota.without_queue`)."""
+    waits_for_queue: bool = False
+    """Whether it names no queue, and its namespace holds such jobs."""
+
+    @property
+    def managed(self) -> bool:
+        """Returns whether it is held until a gang of it is admitted."""
+        return bool(self.queue) or self.waits_for_queue
 
 
 class GangState(StrEnum):

@@ -70,7 +70,7 @@ def _unmanaged(jobs: Mapping[str, Job], uid: str) -> bool:
     while uid and uid not in seen:
         seen.add(uid)
         job = jobs.get(uid)
-        if job is None or job.queue:
+        if job is None or job.managed:
             return False
         uid = job.owner_uid
     return True

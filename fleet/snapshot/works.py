@@ -91,7 +91,7 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
     if not job.shaped_below:
         return job
     if below is None:  # its pod sets are not known yet, so it is not in a queue
-        return replace(job, queue="")
+        return replace(job, queue="", may_be_queued=False)
     return replace(
         job,
         pod_sets=below.pod_sets,

@@ -47,9 +47,20 @@ class TeamSpec(Spec):
     """Classes its jobs may name; empty = all."""
     budget: TeamBudget | None = None
     """Unset = no bound."""
+    default_queue: Name | None = None
+    """The queue, one of this team, of jobs in its namespaces that name none."""
+    manage_jobs_without_queue_name: Bool = False
+    """Whether jobs in its namespaces that name no queue, and have no default one, are suspended until they name one."""
     deletion: Deletion = "Delete"
     """Whether taking this declaration away is enough. Confirm: a revision that does is refused, unless an earlier one
     said `Delete`, or its commit has the trailer `Muster-Confirm-Deletion: team/<name>`."""
+
+    @model_validator(mode="after")
+    def _jobs_without_queue(self) -> Self:
+        if (self.default_queue or self.manage_jobs_without_queue_name) and not self.namespaces:
+            said = "defaultQueue" if self.default_queue else "manageJobsWithoutQueueName"
+            raise ValueError(f"{said} is about jobs in the team's namespaces, and it has none")
+        return self
 
 
 class Team(Kind):

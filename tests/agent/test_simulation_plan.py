@@ -54,6 +54,13 @@ def fleet() -> Docs:
     }
 
 
+def nameless() -> Doc:
+    """A job that nobody runs before it has a queue."""
+    made = gpu_job("n", gpus=1)
+    made["metadata"]["labels"].pop("muster.dev/queue")
+    return made
+
+
 def running() -> Scene:
     scene = Scene(files(*fleet().values()), tempo=Tempo(tick_s=10.0, listing_s=30.0))
     scene.runs(gpu_job("a", pods=2))
@@ -62,6 +69,7 @@ def running() -> Scene:
     scene.sim.submit(job("m", "t", "normal", pods=4, requests={"nvidia.com/mig-3g.40gb": "1"}))
     scene.until_running("m")
     scene.sim.submit(gpu_job("w", pods=4, namespace="u"))
+    scene.sim.submit(nameless())
     scene.sim.advance(300)
     return scene
 
@@ -210,6 +218,8 @@ CHANGES: Mapping[str, Change] = {
         quota("t", "h100", **{GPU: 0}),
         quota("u", "h100", **{GPU: 32}),
     ),
+    "a default queue": spec("t", defaultQueue="t"),
+    "jobs without a queue are held": spec("t", manageJobsWithoutQueueName=True),
     "another namespace": lambda docs: docs["u"]["spec"].update(namespaces=["elsewhere"]),
     "a flavor less in a queue": spec("queue t", flavors=["g", "mig"]),
     "both queues drained": both(spec("queue t", stopPolicy="HoldAndDrain"), spec("queue u", stopPolicy="HoldAndDrain")),

@@ -211,6 +211,8 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("TeamSpec", "namespaces"): named("teams"),
     ("TeamSpec", "weight"): one(0.5, 1.0, 3.0),
     ("TeamSpec", "priorityClasses"): several("priorities"),
+    ("TeamSpec", "defaultQueue"): named("queues"),
+    ("TeamSpec", "manageJobsWithoutQueueName"): one(True, False),
     ("TeamBudget", "usdPerMonth"): one(0.01, 1e6),
     ("FlavorQuota", "guaranteed"): _amounts,
     ("FlavorQuota", "borrowingLimit"): one({GPU: "0"}, {GPU: "8"}, {}),

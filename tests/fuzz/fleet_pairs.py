@@ -205,6 +205,8 @@ def work(rng: Random, docs: Docs, name: str) -> Manifest:
         said["muster.dev/do-not-disrupt"] = rng.choice(("true", "10m", "1h"))
     if rng.random() < 0.1:
         made["spec"]["backoffLimit"] = 6
+    if rng.random() < 0.05:
+        made["metadata"]["labels"].pop("muster.dev/queue")
     made["metadata"]["annotations"] = said
     return made
 

@@ -74,6 +74,8 @@ def _of_teams(declarations: Declarations) -> Iterator[Reference]:
             yield Reference(team, ("spec", "quotas", flavor), flavor, _FLAVOR, at_key=True)
         for index, name in enumerate(spec.priority_classes):
             yield Reference(team, ("spec", "priorityClasses", index), name, ("PriorityClass",))
+        if spec.default_queue is not None:
+            yield Reference(team, ("spec", "defaultQueue"), spec.default_queue, ("Queue",))
 
 
 def _of_pools(declarations: Declarations) -> Iterator[Reference]:

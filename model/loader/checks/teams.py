@@ -16,6 +16,15 @@ def team_cycles(declarations: Declarations) -> Iterator[Problem]:
         yield declarations.teams[cycle[0]].problem(("spec", "parent"), message, Code.CYCLE)
 
 
+def default_queues_of_others(declarations: Declarations) -> Iterator[Problem]:
+    """A default queue that is another team's: jobs of this team's namespaces may not use it."""
+    for name, team in sorted(declarations.teams.items()):
+        queue = declarations.queues.get(team.value.spec.default_queue or "")
+        if queue is not None and queue.value.spec.team != name:
+            message = f"the queue {queue.value.name!r} is of team {queue.value.spec.team!r} ({queue.place})"
+            yield team.problem(("spec", "defaultQueue"), message, Code.INVALID_VALUE, hint="name a queue of this team")
+
+
 def namespaces_claimed_twice(declarations: Declarations) -> Iterator[Problem]:
     """A namespace in the lists of two teams, or twice in one."""
     owners: dict[str, Declared[Team]] = {}

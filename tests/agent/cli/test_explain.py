@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.explain import lines
+from agent.cli.explain import lines, without_queue
 from fleet.snapshot import Gang, GangState, Pin
 from tests.support.fleets import NOW, FleetBuilder, gang, job_of, pod_set
 from tests.support.world import World
@@ -40,3 +40,10 @@ def test_how_long_it_has_run_of_the_time_it_has() -> None:
     limits: dict[str, Any] = {"max_run_s": 6 * 3600.0, "ran_before_s": 3600.0}
     it = gang("g", state=GangState.ADMITTED, admitted_at_s=NOW - 1800, **limits)
     assert "  ran:      90m in all, 6h at most" in told(it, 1)
+
+
+def test_a_job_that_is_left_to_itself() -> None:
+    head, takes, remedy = without_queue(job_of(gang("g", count=3, gpu=4)))
+    assert head.endswith("g  (Job, no queue)")
+    assert "asks for 3 cpu, 3Gi memory, 12 nvidia.com/gpu and counts in no quota" in takes
+    assert "muster.dev/queue" in remedy

@@ -112,6 +112,18 @@ TEAMS = [
         "'x' already belongs to team 'a' (f.yaml:3)",
     ),
     ((declare("Team", "a", "{namespaces: [x, x]}"),), Code.NAMESPACE_CLAIMED_TWICE, "belongs to team 'a'"),
+    ((declare("Team", "a", "{namespaces: [x], defaultQueue: q}"),), Code.DANGLING_REFERENCE, "no Queue 'q'"),
+    (
+        (
+            declare("NodePool", "p", "{instanceTypes: [p5.48xlarge]}"),
+            declare("Team", "a", "{namespaces: [x], defaultQueue: q}"),
+            declare("Team", "b"),
+            declare("Queue", "q", "{team: b, flavors: [p]}"),
+        ),
+        Code.INVALID_VALUE,
+        "the queue 'q' is of team 'b'",
+    ),
+    ((declare("Team", "a", "{manageJobsWithoutQueueName: true}"),), Code.INVALID_VALUE, "it has none"),
     ((declare("Team", "a"), declare("Team", "a")), Code.DUPLICATE_NAME, "the other one is at f.yaml:3"),
     (
         (declare("FleetPolicy", "a"), declare("FleetPolicy", "b")),

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.snapshot import Job, JobRef, PodSet
+from fleet.snapshot import Hold, Job, JobRef, PodSet
 from model.kinds.base import NEVER, Duration
 from model.labels import DO_NOT_DISRUPT, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PRIORITY_CLASS, QUEUE
 from model.upstream.do_not_disrupt import longest
@@ -61,10 +61,12 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
     origin = PodOrigin(meta.namespace, late=kind.late, refused=tuple(kind.refused(raw)))
     origins = ((role, origin._replace(labels=kind.stamped(raw, role))) for role in kind.roles(raw))
     read = [_pod_set(role, recorded(annotations), where) for role, where in origins]
+    ours = owner is None and kind.manageable(raw)
+    queue = queue_of(meta.labels) if ours else ""
     return Job(
         ref=JobRef(kind.path.api_version(), kind.kind, meta.namespace, meta.name, meta.uid),
         resource_version=meta.resource_version,
-        queue=queue_of(meta.labels) if owner is None and kind.manageable(raw) else "",
+        queue=queue,
         priority_class=priority_of(meta.labels),
         suspended=kind.suspended(raw),
         pod_sets=tuple(pod_set for pod_set, _ in read),
@@ -84,6 +86,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         remaining=kind.remaining(raw),
         restarts=kind.restarts(raw),
         choice=kind.choice(raw),
+        may_be_queued=ours and not queue and kind.hold is Hold.SWITCH,
         **said_of(meta.labels, annotations)._asdict(),
     )
 
