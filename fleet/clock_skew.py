@@ -6,6 +6,7 @@ of its queue. Whatever follows from such a timestamp (a deadline, the end of a p
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from fleet.actions import SaveClaim, SaveGang, claim_subject, gang_subject
@@ -18,6 +19,7 @@ TOLERANCE_S: Final = 30.0
 """Clocks of well-kept machines are closer than this to each other."""
 _OF_CLAIMS: Final = ("launched_at_s", "registered_at_s", "ready_at_s", "emptied_at_s", "recut_at_s", "advised_at_s")
 _OF_GANGS: Final = ("since_s", "quota_reserved_at_s", "admitted_at_s", "not_ready_since_s", "replacing_since_s")
+_stamps_of_claim, _stamps_of_gang = attrgetter(*_OF_CLAIMS), attrgetter(*_OF_GANGS)
 
 
 def decide(_fleet: Fleet, snapshot: Snapshot) -> Iterable[Decided]:
@@ -80,13 +82,9 @@ def _latest_gang_s(_index: Index, gangs: Mapping[str, Gang]) -> float:
 
 def _claim_s(claim: Claim) -> float:
     told_s = claim.disruption.at_s if claim.disruption else 0.0
-    return max(told_s, *_stamps(claim, _OF_CLAIMS))
+    return float(max(told_s, *_stamps_of_claim(claim)))
 
 
 def _gang_s(gang: Gang) -> float:
     evicted_s = gang.eviction.at_s if gang.eviction else 0.0
-    return max(evicted_s, *_stamps(gang, _OF_GANGS))
-
-
-def _stamps(it: Claim | Gang, names: Iterable[str]) -> Iterator[float]:
-    return (float(getattr(it, name)) for name in names)
+    return float(max(evicted_s, *_stamps_of_gang(gang)))

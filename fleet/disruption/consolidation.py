@@ -34,7 +34,7 @@ from fleet.disruption.simulation import ROUND_S, turn_of
 from fleet.fence import concerning
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
-from fleet.snapshot.lookups import holders
+from fleet.snapshot.lookups import holders, machines_held
 from model.index import Index, derived
 from model.kinds import NodePool
 from model.plain_text import counted
@@ -109,6 +109,7 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
     """Returns the machines that may be consolidated: their gangs stay, and are cheaper to move than to leave there."""
     asking = {name for name, pool in context.fleet.node_pools.items() if _unasked(pool) is None}
     lost: dict[str, float] = {}
+    working = machines_held(context.snapshot)  # without ordinary pods, which are many and lose nothing
 
     def look(pool: NodePool | None, claim: Claim) -> ConsolidationCandidate | None:
         gangs = context.gangs_on(claim)
@@ -116,7 +117,8 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
             return None
         if _unsettled(context, pool, claim, gangs) or spared(context, claim):
             return None
-        affordable_usd_h = claim.price_usd_h - _lost(context, gangs, lost) * 3600 / PAYBACK_S
+        lost_usd = _lost(context, working.get(claim.name, ()), lost)
+        affordable_usd_h = claim.price_usd_h - lost_usd * 3600 / PAYBACK_S
         return ConsolidationCandidate(claim, gangs, affordable_usd_h) if affordable_usd_h > -EPSILON_USD_H else None
 
     return found_at(context.candidates(), look)
@@ -138,7 +140,7 @@ def _empty(gangs: Sequence[Gang]) -> Blocked | None:
 
 def _unsettled(context: DisruptionContext, pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> Blocked | None:
     """Blocks a machine whose gangs were admitted too recently, or that became ready too recently itself."""
-    since_s = max(gang.admitted_at_s for gang in gangs)
+    since_s = max([gang.admitted_at_s for gang in gangs])
     moving = quiet(context.snapshot.now_s, since_s, pool.spec.disruption.consolidate_after)
     return moving or minimum_stay(context, pool, claim)
 
@@ -158,10 +160,9 @@ def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
 def _lost(context: DisruptionContext, gangs: Sequence[Gang], known: dict[str, float]) -> float:
     lost = 0.0
     for gang in gangs:
-        if not gang.ordinary:  # which are many, and lose nothing
-            if gang.uid not in known:
-                known[gang.uid] = lost_work_usd(gang, context.snapshot)
-            lost += known[gang.uid]
+        if gang.uid not in known:
+            known[gang.uid] = lost_work_usd(gang, context.snapshot)
+        lost += known[gang.uid]
     return lost
 
 

@@ -17,7 +17,7 @@ from fleet.placement.inventory import comes_too_late
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.prefilter import readmission_refusal
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Pod, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Outlook, Pod, PodBudget, Snapshot
 from fleet.snapshot.lookups import awaited, claims_by_pool, holders, tenants
 from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
@@ -52,6 +52,8 @@ class DisruptionContext:
     withdrawn: list[Withdrawal] = field(default_factory=list)
     hosts: set[str] = field(init=False)
     """Claims on which places have been promised."""
+    objecting: frozenset[str] = field(init=False)
+    """Nodes that may have something against being disrupted, or a pod of a DaemonSet on them: hardly any."""
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Pool -> ready machines, and how many of them count as disrupted already."""
     _able: list[tuple[NodePool | None, Claim]] = field(init=False)
@@ -60,6 +62,8 @@ class DisruptionContext:
 
     def __post_init__(self) -> None:
         self.hosts = {it.slot.claim for _, plan in self.promised for it in plan.assignments}
+        seen = self.snapshot
+        self.objecting = _objecting(seen.index, seen.nodes, seen.daemon_pods, seen.pod_budgets)
         pools, aside = self.fleet.node_pools, busy(self.snapshot) | claims_set_aside(self.snapshot)
         self._able = [
             (pools.get(claim.node_pool), claim)
@@ -262,6 +266,21 @@ def _replaced(
     """Returns for each claim that a machine comes or stands in place of the gangs on it."""
     alive = (name for name, bought in successors.items() if any(not it.disruption and not it.deleting for it in bought))
     return {name: held.get(name, ()) for name in alive}
+
+
+@derived()
+def _objecting(
+    _index: Index, nodes: Mapping[str, Node], daemons: Mapping[str, Sequence[Pod]], budgets: Mapping[str, PodBudget]
+) -> frozenset[str]:
+    guarded = {budget.namespace for budget in budgets.values()}
+    return frozenset(
+        [
+            name
+            for name, node in nodes.items()
+            if node.do_not_disrupt
+            or any(pod.do_not_disrupt or pod.namespace in guarded for pod in daemons.get(name, ()))
+        ]
+    )
 
 
 @derived()

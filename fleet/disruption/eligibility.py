@@ -28,14 +28,13 @@ def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
     Neither emptiness nor drift nor consolidation take it.
     """
-    node, now_s = context.snapshot.nodes.get(claim.node), context.snapshot.now_s
-    if node is None:
+    if claim.node not in context.objecting:
         return None
+    node, now_s = context.snapshot.nodes[claim.node], context.snapshot.now_s
     if node.do_not_disrupt and protected(node.do_not_disrupt, node.created_at_s, now_s):
         return Blocked(Obstacle.PODS, "its node says do-not-disrupt")
     daemons = context.snapshot.daemon_pods.get(claim.node, ())
-    asking = (it for it in daemons if it.do_not_disrupt)  # hardly any, of tens of thousands
-    held = next((it for it in asking if protected(it.do_not_disrupt, it.started_at_s, now_s)), None)
+    held = next((it for it in daemons if protected(it.do_not_disrupt, it.started_at_s, now_s)), None)
     if held is not None:
         return Blocked(Obstacle.PODS, f"pod {held.key} says do-not-disrupt")
     budget = next(filter(None, map(context.closed_budget, daemons)), "")

@@ -16,7 +16,7 @@ from fleet.nodeclaims.repair import READY, node_failure
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Pod, Snapshot
+from fleet.snapshot import Claim, ClaimState, GangState, Instance, Node, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING
 from fleet.snapshot.lookups import awaited, machines_held, node_of
 from fleet.snapshot.seats import starting_gang
@@ -40,10 +40,22 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
 
 
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
-    """Returns the claims, by name, without those that are ready and stay as they are however much time passes."""
-    watched = _watched(fleet.index, fleet.node_pools)
-    held, ordinary = machines_held(snapshot), snapshot.ordinary_pods
-    return _seen_unsettled(snapshot.index, snapshot.claims, snapshot.nodes, snapshot.instances, held, ordinary, watched)
+    """Returns the claims, by name, without those that are ready and stay as they are however much time passes.
+
+    What can be said of one table is worked out when that changes: one node that changes is looked at with the others,
+    but not with ten thousand claims and their instances.
+    """
+    index, ordinary = snapshot.index, snapshot.ordinary_pods
+    well = _well(index, snapshot.nodes, _watched(fleet.index, fleet.node_pools))
+    held, standing = machines_held(snapshot), _standing(index, snapshot.instances)
+    return [
+        claim
+        for name, claim, ready, emptied, instance in _by_name(index, snapshot.claims)
+        if not ready
+        or claim.node not in well
+        or instance not in standing
+        or emptied is (name in held or claim.node in ordinary)
+    ]
 
 
 @derived()
@@ -53,33 +65,48 @@ def _watched(_index: Index, pools: Mapping[str, NodePool]) -> frozenset[tuple[st
     return frozenset((one.condition, status) for one in policies for status in one.statuses if one.condition != READY)
 
 
-@derived(2)
-def _seen_unsettled(
-    _index: Index,
-    claims: Mapping[str, Claim],
-    nodes: Mapping[str, Node],
-    instances: Mapping[str, Instance],
-    held: Mapping[str, Sequence[Gang]],
-    ordinary: Mapping[str, Sequence[Pod]],
-    watched: frozenset[tuple[str, str]],
-) -> Sequence[Claim]:
+@derived()
+def _by_name(_index: Index, claims: Mapping[str, Claim]) -> Sequence[tuple[str, Claim, bool, bool, tuple[str, bool]]]:
+    """Returns name, claim, whether it is ready and stays so, whether it is known to be empty, and its instance's id.
+
+    With the id stands whether the instance has to be in a reservation.
+    """
     return [
-        claim
+        (
+            name,
+            claim,
+            claim.disruption is None
+            and claim.node_ready
+            and claim.state is ClaimState.READY
+            and claim.recut_at_s <= claim.ready_at_s,
+            bool(claim.emptied_at_s),
+            (claim.instance_id, claim.capacity_pool.capacity_type == RESERVED),
+        )
         for name, claim in sorted(claims.items())
-        if claim.disruption is not None
-        or claim.state is not ClaimState.READY
-        or claim.recut_at_s > claim.ready_at_s
-        or bool(claim.emptied_at_s) is (name in held or claim.node in ordinary)
-        or (instance := instances.get(claim.instance_id)) is None
-        or instance.gone
-        or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
-        or (node := nodes.get(claim.node)) is None
-        or not (node.ready and claim.node_ready)
-        or node.deleting
-        or not node.has_finalizer
-        or any((condition, found.status) in watched for condition, found in node.conditions.items())
-        or any(taint.key in _PASSING for taint in node.taints)
     ]
+
+
+@derived(2)
+def _well(_index: Index, nodes: Mapping[str, Node], watched: frozenset[tuple[str, str]]) -> frozenset[str]:
+    """Returns the nodes with which nothing is to be done."""
+    return frozenset(
+        [
+            name
+            for name, node in nodes.items()
+            if node.ready
+            and not node.deleting
+            and node.has_finalizer
+            and not (node.taints and any(taint.key in _PASSING for taint in node.taints))
+            and not any((condition, found.status) in watched for condition, found in node.conditions.items())
+        ]
+    )
+
+
+@derived()
+def _standing(_index: Index, instances: Mapping[str, Instance]) -> frozenset[tuple[str, bool]]:
+    """Returns (id, False) of each instance that is not gone, and (id, True) of those in a reservation as well."""
+    there = [(name, instance) for name, instance in instances.items() if not instance.gone]
+    return frozenset([*((name, False) for name, _ in there), *((name, True) for name, it in there if it.reservation)])
 
 
 # -- intent: nothing is bought yet -----------------------------------------------------------------------------------

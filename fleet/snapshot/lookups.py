@@ -104,14 +104,21 @@ def _awaited(_index: Index, waiting: Mapping[str, Pod], verdicts: Mapping[str, P
 
 def ordinary_tenants(snapshot: Snapshot) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
     """Returns uid -> the ordinary pods of a node that are alike, as a gang that is in no queue, and the pods."""
-    return _ordinary_tenants(snapshot.index, snapshot.ordinary_pods, claims_by_node(snapshot))
+    owners = _owners(snapshot.index, claims_by_node(snapshot))
+    return _ordinary_tenants(snapshot.index, snapshot.ordinary_pods, owners)
+
+
+@derived(1, steady=True)
+def _owners(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, str]:
+    """Returns node -> name of its claim; another mapping only where one is added or goes."""
+    return {node: claim.name for node, claim in claims.items()}
 
 
 @derived(1)
 def _ordinary_tenants(
-    index: Index, pods: Mapping[str, tuple[Pod, ...]], claims: Mapping[str, Claim]
+    index: Index, pods: Mapping[str, tuple[Pod, ...]], owners: Mapping[str, str]
 ) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
-    return tenants_of_nodes(index, pods, {node: claim.name for node, claim in claims.items()})
+    return tenants_of_nodes(index, pods, owners)
 
 
 def tenants(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
@@ -121,11 +128,20 @@ def tenants(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
 
 @derived(1)
 def _tenants(
-    _index: Index, held: Mapping[str, Sequence[Gang]], ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
+    index: Index, held: Mapping[str, Sequence[Gang]], ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
 ) -> Mapping[str, Sequence[Gang]]:
     if not ordinary:
         return held
-    found = dict(held)
+    on_machine = _ordinary_by_claim(index, ordinary)
+    both = on_machine.keys() & held.keys()
+    return {**held, **on_machine, **{name: (*held[name], *on_machine[name]) for name in both}}
+
+
+@derived(1)
+def _ordinary_by_claim(
+    _index: Index, ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
+) -> Mapping[str, tuple[Gang, ...]]:
+    found: dict[str, tuple[Gang, ...]] = {}
     for gang, _ in ordinary.values():
         [pin] = gang.pins
         if pin.claim:

@@ -299,6 +299,8 @@ ALONGSIDE: Mapping[str, tuple[str, Any]] = {
     "FlavorSpec.nodeLabels": ("nodePools", []),
 }
 """Class, or class and field -> the field of the same declaration that has to be so beside it."""
+STAYS = frozenset({("FreezeWindow", "blocks")})
+"""Fields that are not taken away: a window without it holds revisions back as well, and nothing could be compared."""
 ONE_WAY = frozenset({"ReservationTerm", "AmiTerm", "SubnetTerm", "SecurityGroupTerm"})
 """Classes of which one field is given, mostly, and not the others."""
 

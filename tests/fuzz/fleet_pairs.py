@@ -29,6 +29,7 @@ from tests.fuzz.field_values import (
     ONE_WAY,
     SLICES,
     STARTUP_TAINT,
+    STAYS,
     TYPES,
     ZONES,
     DeclaredNames,
@@ -290,7 +291,7 @@ def change_field(rng: Random, docs: Docs, field: FieldPath, busy: frozenset[str]
     for name in field.path[:-1]:
         holder, cls = _into(rng, names, holder, cls, name)
     last = field.path[-1]
-    if last in holder and rng.random() < 0.2:
+    if last in holder and rng.random() < 0.2 and (field.owner, last) not in STAYS:
         del holder[last]
         return f"{key} -{'.'.join(field.path)}"
     if field.owner in ONE_WAY and rng.random() < 0.7:
