@@ -106,6 +106,11 @@ class ClusterModel:
         self._pod_index.settle()
         return list(self._pod_index.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()))
 
+    def pods_made_by(self, uid: str) -> list[Pod]:
+        """Returns the pods that a job, or one that it has made, has made without the marks of a gang."""
+        own = {uid, *(made for made, job in self.jobs.view.items() if job.owner_uid == uid)}
+        return [pod for pod in self._pods.values() if pod.owner_job in own and not pod.workload]
+
     def pods_on(self, node: str) -> list[Pod]:
         """Returns the pods on a node that have not ended, without those of DaemonSets."""
         self._pod_index.settle()
@@ -348,7 +353,7 @@ class ClusterModel:
         self.put_pod(key, None)
         gang = self._gang_of(pod)
         job = self.jobs.get(gang.uid if gang else pod.job_uid)
-        if pod.ordinary and pod.controlled:
+        if pod.ordinary and pod.controlled and not self._suspended(pod.owner_job):
             self._make_again(pod)
         if job is None:
             return
@@ -357,6 +362,10 @@ class ClusterModel:
         if gang is not None:
             self._count_pods(gang)
         self._look_at_held(self.jobs.get(job.ref.uid) or job)
+
+    def _suspended(self, uid: str) -> bool:
+        job = self.jobs.get(uid)
+        return job is not None and (job.suspended or self._suspended(job.owner_uid))
 
     def _made_anew(self, pod: Pod, gang: Gang | None, job: Job) -> bool:
         if job.result or job.deleting:

@@ -58,9 +58,11 @@ def _start_job(model: ClusterModel, action: StartJob) -> None:
 
 def _stop_job(model: ClusterModel, action: StopJob) -> None:
     job, gang = model.jobs.get(action.gang_uid), model.gangs.get(action.gang_uid)
+    unmarked = model.pods_made_by(action.gang_uid)  # of a job that was started without admission
     if job is not None:
-        model.jobs.put(action.gang_uid, replace(job, suspended=True))
-    for pod in model.pods_of(gang) if gang is not None else ():
+        stopped = replace(job, suspended=True)
+        model.jobs.put(action.gang_uid, replace(stopped, active_pods=0, ready_pods=0) if unmarked else stopped)
+    for pod in (*(model.pods_of(gang) if gang is not None else ()), *unmarked):
         _told_to_go(model, pod, None)
 
 

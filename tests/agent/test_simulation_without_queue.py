@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from fleet.plan.simulated_run import simulate
+from fleet.snapshot import GangState
+from model.loader import load
 from providers.sim.store import PatchType
 from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, team
 
@@ -46,6 +49,22 @@ def test_it_waits_in_the_default_queue(suspend: bool) -> None:
     assert workload["spec"]["queue"] == "t"
     assert scene.bought(P5) == 2
     scene.settle()
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_plan_tells_that_it_starts(suspend: bool) -> None:
+    """Also of one whose pods wait for a place: it is suspended first."""
+    scene = Scene(fleet(LEAVES))
+    scene.sim.submit(nameless(suspend=suspend))
+    scene.sim.advance(30)
+    snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    head = load({path: text.encode() for path, text in fleet(DEFAULTS).items()})
+    end = simulate(head, snapshot).end
+    (gang,) = end.gangs.values()
+    assert (gang.state, len(end.claims), len(end.waiting_pods)) == (GangState.ADMITTED, 2, 0)
+    scene.sim.push(fleet(DEFAULTS))
+    scene.until_running("g")
+    assert scene.bought() == 2
 
 
 @pytest.mark.parametrize("suspend", [True, False])
