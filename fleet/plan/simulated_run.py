@@ -1,7 +1,8 @@
 """A fleet run on a model of the world until nothing changes any more: what the agent would do, and when.
 
-The deciders are the agent's own, in its order. Time passes in steps that grow while nothing happens. A machine that is
-bought in the run does not expire in it: what takes its place would expire as well, and so on to the horizon.
+The deciders are the agent's own, in its order. Time passes in steps that grow while nothing happens; where nothing
+runs, waits or stands it passes at once until something falls due. A machine that is bought in the run does not expire
+in it: what takes its place would expire as well, and so on to the horizon.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,8 +74,9 @@ def simulate(
             continue
         if model.now_s >= until_s:
             break
-        due_s = next_deadline_s(fleet, model.snapshot())
-        to_s = min(model.now_s + step_s, max(model.next_s, model.now_s), due_s, until_s)
+        seen = model.snapshot()
+        look_s = model.now_s + step_s if _anything(seen) else inf
+        to_s = min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen), until_s)
         step_s = min(step_s * 1.5, LONGEST_STEP_S) if to_s < model.next_s else FIRST_STEP_S
         model.advance(to_s)
     else:
@@ -82,6 +84,11 @@ def simulate(
     run.end = model.snapshot()
     run.expire_again = _expire_again(fleet, run.end, until_s)
     return run
+
+
+def _anything(seen: Snapshot) -> bool:
+    """Returns whether there is anything in this world that time alone could change."""
+    return bool(seen.gangs or seen.jobs or seen.claims or seen.instances or seen.waiting_pods or seen.shortages)
 
 
 def _expire_again(fleet: Fleet, end: Snapshot, until_s: float) -> Mapping[str, float]:
