@@ -28,6 +28,7 @@ WARNINGS = frozenset(
         Reason.NO_CAPACITY,
         Reason.MACHINE_LOST,
         Reason.NODE_FAILURE,
+        Reason.PLACE_TAKEN,
         Reason.REPLACING,
         Reason.MAX_RUN_TIME,
         Reason.REQUEUING_LIMIT,

@@ -70,6 +70,8 @@ class Reason(StrEnum):
     RECLAIMED_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     FAIR_SHARING = "InCohortFairSharing"
     """Its queue has the larger dominant share of what is borrowed."""
+    PLACE_TAKEN = "PlaceTaken"
+    """Pods of no gang came to its place before its own did."""
     QUEUE_DRAINED = "ClusterQueueStopped"
     NODE_FAILURE = "NodeFailures"
     PODS_READY_TIMEOUT = "PodsReadyTimeout"

@@ -10,6 +10,7 @@ from statistics import median_high
 from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
+from fleet.gangs.taken_places import taken_place
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
@@ -22,10 +23,11 @@ from model.kinds import NodeTemplate, Taint
 
 NODE_FAILURE_AFTER_S: Final = 60.0
 """A node counts as lost when it has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
-
-UNPLANNED: Final = frozenset({Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE, Reason.DELETED})
-"""Losses that hit one machine. Where one leaves by plan (drift, expiry, consolidation) its replacement is bought first,
-for the gang as a whole (`fleet.disruption.replacement`)."""
+UNPLANNED: Final = frozenset(
+    {Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE, Reason.DELETED, Reason.PLACE_TAKEN}
+)
+"""Losses that hit one machine, or a place there. Where one leaves by plan (drift, expiry, consolidation) its
+replacement is bought first, for the gang as a whole (`fleet.disruption.replacement`)."""
 
 
 class LostPlace(NamedTuple):
@@ -60,7 +62,8 @@ def _lost_machine(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: P
         return LostPlace(Reason.NODE_FAILURE, message, node.ready_changed_at_s)
     if not job.suspended and (closed := closed_to(fleet, gang, node, claim)) and _driven_off(snapshot, gang, node):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} {closed} and a pod has left it", now)
-    return None
+    taken = None if job.suspended or gang.pods_ready else taken_place(snapshot, gang, pin, node)
+    return LostPlace(Reason.PLACE_TAKEN, *taken) if taken is not None else None
 
 
 def closed_to(fleet: Fleet, gang: Gang, node: Node, claim: Claim | None) -> str:

@@ -23,6 +23,7 @@ from fleet.gangs.lost_machines import (
     leaves_since_s,
     lost_place,
 )
+from fleet.gangs.taken_places import has_been_ready
 from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.placement.inventory import usable
 from fleet.placement.plan import PlacementPlan
@@ -32,7 +33,7 @@ from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, Pod, PodSet, 
 from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.elastic_parts import core_of, together
 from fleet.snapshot.lookups import holders
-from fleet.snapshot.seats import active_pods, pods_of, seats_of, strays_of
+from fleet.snapshot.seats import active_pods, place_of, pods_of, seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -92,6 +93,8 @@ def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Ma
         return ""
     if any(nodes_of_flavor(fleet, flavor) is None for given in gang.flavors.values() for flavor in given):
         return ", and a flavor of the gang is no longer declared"
+    if not has_been_ready(gang) and any(loss.reason == Reason.PLACE_TAKEN for loss in lost.values()):
+        return ""  # nothing is lost by it, and no failure charged to the job
     goes_on = {pin for pin in seats_of(snapshot, gang) if pin.node} - lost.keys()
     if not goes_on and not in_time(snapshot, gang, lost):
         return ""
@@ -115,7 +118,7 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
     if job.on_node_failure == "Replace":
         return ""
     standing_pods = (pod for pod in active_pods(snapshot, gang) if not pod.gated and not pod.deleting)
-    here = (pod for pod in standing_pods if pod.node in nodes)
+    here = (pod for pod in standing_pods if place_of(snapshot, gang, pod) in nodes)
     standing = Counter(pod.pod_set for pod in here)
     uncounted = Counter(pod.pod_set for pod in pods_of(snapshot, gang) if pod.tracked and _is_lost(pod))
     left = {name: max(0, pods - uncounted[name]) for name, pods in job.restarts.items()}
@@ -160,7 +163,10 @@ def _to_replace(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> PodsToReplace |
 def _unsettled(
     _index: Index, gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]
 ) -> Sequence[Gang]:
-    """Returns the admitted gangs that have a pin whose machine is unwell, leaving, still to come, or repels them."""
+    """Returns the admitted gangs that have a pin whose machine is unwell, leaving, still to come, or repels them.
+
+    So have those that lack pods which were ready: others may have taken their places.
+    """
     sick = {name for name, node in nodes.items() if not node.ready or node.unschedulable}
     well = nodes.keys() - sick
     leaving = {claim.node for claim in claims.values() if claim.disruption is not None or claim.deleting}
@@ -169,7 +175,8 @@ def _unsettled(
         for gang in gangs
         if gang.state is GangState.ADMITTED
         and any(
-            pin.node not in well
+            gang.not_ready_since_s
+            or pin.node not in well
             or pin.node in leaving
             or (pin.claim and pin.claim not in claims)
             or _repels(nodes[pin.node], gang, pin)

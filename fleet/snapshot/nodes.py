@@ -154,7 +154,8 @@ class Pod:
     owner_job: str = ""
     """uid of the job, of a kind that can be managed, that has made it."""
     waits_since_s: float = 0.0
-    """Since when kube-scheduler has found no place for it (epoch seconds); 0 = it has not said so."""
+    """Since when kube-scheduler has found no place for it, or none where its gang has one (epoch seconds; 0 = it has
+    not said so). Of a pod that was gated the time may be that of its creation, or as good as none (1)."""
 
     @property
     def held(self) -> bool:

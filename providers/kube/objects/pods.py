@@ -147,7 +147,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         else None,
         controlled=any(it.controller for it in owners),
         owner_job=intern(owner.uid) if owner is not None else "",
-        waits_since_s=_waits_since_s(spec, status) if ordinary else 0.0,
+        waits_since_s=_waits_since_s(spec, status) if ordinary or labels.workload else 0.0,
     )
 
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from fleet.actions import EvictPod, OpenClaims, SaveGang
 from fleet.gangs import lifecycle as gang_lifecycle
-from fleet.gangs.lost_machines import POLITE_S, leaves_since_s
+from fleet.gangs.lost_machines import POLITE_S, leaves_since_s, lost_place
 from fleet.scheduling import cycle
-from fleet.snapshot import GangState, NodeDisruption
+from fleet.snapshot import GangState, NodeDisruption, Pin
 from model.kinds import NEVER
-from tests.support.fleets import NOW, FleetBuilder, gang
+from model.quantity import Resources
+from tests.support.fleets import NOW, FleetBuilder, foreign_pod, gang
 from tests.support.world import World
 
 GRACE_S = 5.0
@@ -112,6 +113,45 @@ def test_a_gang_leaves_in_one_step_however_many_machines_it_waits_for() -> None:
     assert turn(world) == {}
     awaited = sorted({pin.claim for pin in world.gang("g").pins if not pin.node})
     assert len(awaited) == 2
+
+
+WELL: dict[str, Any] = {"pods_ready": True}
+RAN: dict[str, Any] = {"not_ready_since_s": NOW - 100}
+INTRUDER, DAEMON = {"nvidia.com/gpu": 1}, {"cpu": 1000}
+
+
+def crowded(*, came: int = 0, waits_s: float = 30.0, others: Resources = INTRUDER, **facts: Any) -> World:
+    """Of a gang of two on one machine `came` have come; for the others kube-scheduler finds no place."""
+    world = World(FleetBuilder().pool().team(quotas={"h100": {"nvidia.com/gpu": 64}}).queue().build())
+    world.machine("m0")
+    world.runs(gang("g", count=2, gpu=4), ("m0", 2))
+    for key in sorted(world.pods)[came:]:
+        late: dict[str, Any] = {"node": "", "pinned_host": "node-m0", "phase": "Pending", "ready": False}
+        world.pods[key] = replace(world.pods[key], waits_since_s=NOW - waits_s, **late)
+    told: dict[str, Any] = {"pods_ready": False, "admitted_at_s": NOW - 40} | facts
+    world.gangs["uid-g"] = replace(world.gangs["uid-g"], **told)
+    world.stands(foreign_pod("other", "node-m0", others))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "taken"),
+    [
+        pytest.param(crowded(), True, id="none has come"),
+        pytest.param(crowded(came=1), True, id="one of two has not come, and nothing has begun"),
+        pytest.param(crowded(**RAN), True, id="both are made anew"),
+        pytest.param(crowded(came=1, **RAN), False, id="the other runs on"),
+        pytest.param(crowded(waits_s=9), False, id="kube-scheduler may find it yet"),
+        pytest.param(crowded(others=DAEMON), False, id="there is room: something else keeps it"),
+        pytest.param(crowded(came=2, **WELL), False, id="all have come"),
+    ],
+)
+def test_which_places_count_as_taken_by_others(world: World, taken: bool) -> None:
+    seen, job = world.snapshot(), world.jobs["uid-g"]
+    found = lost_place(
+        world.fleet, seen, seen.gangs["uid-g"], replace(job, suspended=False), Pin("main", "node-m0", "m0", 2)
+    )
+    assert (found is not None and found.reason == "PlaceTaken") is taken
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,72 @@
+"""Pods of no gang come to a machine that stood idle a moment before the gang that was given a place there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, team
+from tests.agent.test_simulation_ordinary_pods import plain
+from tests.agent.test_simulation_replacement import hardy, where
+
+IDLE = {"consolidateAfter": "1h"}
+
+
+def idle_machine() -> Scene:
+    """One machine that stands idle, as the gang that it was bought for has finished."""
+    scene = Scene(files(pool(disruption=IDLE), team(), queue(podsReady={"recoveryTimeout": "20m"})))
+    scene.runs(gpu_job("first", run_s=30))
+    scene.until(lambda: scene.state("first") == "Finished")
+    return scene
+
+
+@contextmanager
+def unseen(scene: Scene) -> Iterator[None]:
+    """The agent sees pods a few seconds late."""
+    scene.sim.stalled_tables |= {"pods"}
+    yield
+    scene.sim.advance(5)
+    scene.sim.stalled_tables -= {"pods"}
+
+
+def intrude(scene: Scene, node: str, gpus: int = 1) -> None:
+    """Somebody binds a pod by hand: no scheduler is asked whether there is room for it."""
+    scene.sim.submit(plain("intruder", gpus=gpus, nodeName=node))
+
+
+def why_evicted(scene: Scene) -> list[str]:
+    """What the events on the job say."""
+    told = (it for it in scene.sim.objects("Event") if it["involvedObject"]["kind"] == "Job")
+    return [it["message"] for it in told if it["reason"] == "Evicted"]
+
+
+@pytest.mark.parametrize(("pods", "gpus"), [pytest.param(1, 8, id="its only pod"), pytest.param(8, 1, id="one of 8")])
+def test_a_gang_whose_place_is_taken_before_it_started_goes_elsewhere_at_once(pods: int, gpus: int) -> None:
+    scene = idle_machine()
+    (node,) = scene.sim.objects("Node")
+    with unseen(scene):
+        intrude(scene, node["metadata"]["name"])
+        scene.sim.submit(hardy(gpu_job("g", pods=pods, gpus=gpus), limit=0))
+    scene.until_running("g")
+    name = node["metadata"]["name"]
+    taken = f"Evicting: node {name} has not enough nvidia.com/gpu left: other pods came before those of the gang"
+    assert why_evicted(scene) == [taken]
+    assert scene.laws.evictions == {"g": 1}
+    assert scene.bought(P5) == 2
+    scene.settle(300)
+
+
+def test_a_place_that_is_taken_while_its_pod_is_made_anew_is_replaced_alone() -> None:
+    scene = Scene(files(pool(disruption=IDLE), team(), queue(podsReady={"recoveryTimeout": "20m"})))
+    scene.runs(hardy(gpu_job("g", pods=2)))
+    before = where(scene, "g")
+    lost, node = min(before.items())
+    (pod,) = (it for it in scene.sim.objects("Pod") if it["metadata"]["uid"] == lost)
+    with unseen(scene):
+        scene.sim.delete(pod)
+        scene.sim.advance(1)
+        intrude(scene, node)
+    scene.until(lambda: scene.sim.running("g") and node not in scene.nodes_of("g"), 900)
+    assert scene.laws.evictions == {}
+    assert before.items() - {(lost, node)} <= where(scene, "g").items()
+    assert scene.bought(P5) == 3
