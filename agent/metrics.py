@@ -13,6 +13,7 @@ from agent.mirror import Mirror
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.nodeclaims.garbage_collection import orphaned
+from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.admission_fair_sharing import usage_order_values
 from fleet.quota.build_tree import charged_tree
 from fleet.snapshot import GangState, Snapshot
@@ -157,7 +158,7 @@ class LatestPicture(Collector):
 
 def standing(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
     """How queues, pools and teams stand at one instant."""
-    tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
+    tree = charged_tree(fleet, snapshot, snapshot.gangs.values(), ordinary_usage(fleet, snapshot))
     pools = claims_by_pool(snapshot)
     states = Counts((gang.queue, gang.state) for gang in snapshot.gangs.values())
     yield _gauge("muster_gangs", "Gangs by queue and state", ("queue", "state"), states.items())

@@ -11,10 +11,11 @@ from fleet.actions import pool_subject, queue_subject
 from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
+from fleet.placement.pod_quota import ordinary_usage
 from fleet.plan import Plan
 from fleet.plan.sections import summary
 from fleet.plan.withdrawals import UncountedGang
-from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, tree_charged_with
+from fleet.quota.build_tree import QueueUsage, QuotaSpecs, current_quota_specs, tree_charged_with
 from fleet.quota.tree import QuotaTree
 from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
@@ -42,7 +43,8 @@ _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 def queue_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequence[QueueReport]:
     """One report a queue: gangs by state and use of the flavors it may take, against its team's guarantee."""
-    reports = _queue_reports(snapshot.index, fleet, current_quota_specs(fleet, snapshot), snapshot.gangs)
+    specs, others = current_quota_specs(fleet, snapshot), ordinary_usage(fleet, snapshot)
+    reports = _queue_reports(snapshot.index, fleet, specs, snapshot.gangs, others)
     if not failures:
         return reports
     failed = {it.name: _told_of(failures, queue_subject(it.name)) for it in reports}
@@ -50,8 +52,10 @@ def queue_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Seque
 
 
 @derived(1)
-def _queue_reports(_index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Mapping[str, Gang]) -> Sequence[QueueReport]:
-    tree = tree_charged_with(fleet, specs, gangs.values())
+def _queue_reports(
+    _index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Mapping[str, Gang], others: QueueUsage
+) -> Sequence[QueueReport]:
+    tree = tree_charged_with(fleet, specs, gangs.values(), others)
     by_queue: dict[str, list[Gang]] = {name: [] for name in fleet.queues}
     for gang in gangs.values():
         if gang.queue in by_queue:

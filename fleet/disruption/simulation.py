@@ -20,6 +20,7 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import MOVED, build_capacity, build_cluster_state
 from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
+from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.build_tree import QuotaSpecs, charged_tree, current_quota_specs, usage_of
 from fleet.quota.queue_binding import binding_of
 from fleet.quota.tree import QuotaNode, QuotaTree, Usage, charge, fits, release
@@ -85,7 +86,8 @@ class SchedulingSimulation:
         capacity = build_capacity(fleet, snapshot)
         capacity.recuts = []
         of_claim = {slot.claim: slot for slot in state.slots.values() if slot.claim}
-        specs, tree = current_quota_specs(fleet, snapshot), charged_tree(fleet, snapshot, gangs)
+        specs = current_quota_specs(fleet, snapshot)
+        tree = charged_tree(fleet, snapshot, gangs, ordinary_usage(fleet, snapshot))
         flavors = FleetFlavors(fleet, capacity.offerings, state)
         made = cls(fleet, snapshot, state, capacity, flavors, specs, tree, of_claim, state.mark())
         leaving = (gang for _, gang in sorted(snapshot.gangs.items()) if gang.state is GangState.EVICTING)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from fleet.actions import NominatePods, SaveGang
 from fleet.mig.layouts import gpu_part
+from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.build_tree import charged_tree, current_quota_specs
 from fleet.quota.queue_binding import binding_of, class_of
 from fleet.quota.specs import UNLIMITED, FlavorResource, QuotaQueueSpec
@@ -58,7 +59,8 @@ def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[QuotaStandin
     binding = binding_of(fleet, gang.namespace, gang.queue)
     if binding is None:
         return []
-    tree = charged_tree(fleet, snapshot, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
+    others = (it for it in snapshot.gangs.values() if it.uid != gang.uid)
+    tree = charged_tree(fleet, snapshot, others, ordinary_usage(fleet, snapshot))
     node = tree.queues[binding.name]
     asked = _asked(current_quota_specs(fleet, snapshot).queues[binding.name], tree, node, gang)
     return [

@@ -34,9 +34,13 @@ class FlavorNodes:
 
     def owns(self, slot: NodeSlot) -> bool:
         """Whether a machine belongs to the flavor."""
+        return self.stands_for(slot.labels, slot.pool)
+
+    def stands_for(self, labels: Mapping[str, str], pool: str) -> bool:
+        """Whether a machine with these labels, of this pool (empty = of none), belongs to the flavor."""
         if self.node_labels or self.any_node:
-            return all(slot.labels.get(key) == value for key, value in self.node_labels.items())
-        return slot.pool in {pool.name for pool in self.pools}
+            return all(labels.get(key) == value for key, value in self.node_labels.items())
+        return pool in {each.name for each in self.pools}
 
 
 def nodes_of_flavor(fleet: Fleet, name: str) -> FlavorNodes | None:
@@ -116,9 +120,15 @@ class FleetFlavors:
         any_node = all(nodes.any_node for nodes in chosen)
         return Need(pod_set, tolerations_of(self.fleet, names), labels, pools, charged, any_node)
 
-    def ordinary(self, pod_set: PodSet) -> Need:
-        """What pods of no gang need: any node will do, and machines of the pools that serve pods may be bought."""
-        return Need(pod_set, (), {}, pools_for_pods(self.fleet), any_node=True, ordinary=True)
+    def ordinary(self, pod_set: PodSet, flavor: str = "") -> Need:
+        """What pods of no gang need: any node will do, and machines of the pools that serve pods may be bought.
+
+        Of one flavor alone where one is given, as their quota is of it. KeyError for one that is not declared.
+        """
+        if not flavor:
+            return Need(pod_set, (), {}, pools_for_pods(self.fleet), any_node=True, ordinary=True)
+        nodes = _flavors(self.fleet.index, self.fleet)[flavor]
+        return Need(pod_set, (), nodes.node_labels, nodes.pools, any_node=nodes.any_node, ordinary=True)
 
     def need_of(self, gang: Gang, pod_set: PodSet) -> Need:
         """What a pod set of a gang that has its flavors needs, or of ordinary pods. KeyError for unknown flavors."""

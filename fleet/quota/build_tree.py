@@ -67,19 +67,31 @@ def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
     )
 
 
-def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
-    """Returns the tree with what these gangs hold charged to it."""
-    return tree_charged_with(fleet, current_quota_specs(fleet, snapshot), gangs)
+QueueUsage = Mapping[str, Mapping[FlavorResource, int]]
+"""Queue -> (flavor, resource) -> amount."""
 
 
-def tree_charged_with(fleet: Fleet, specs: QuotaSpecs, gangs: Iterable[Gang]) -> QuotaTree:
-    """Returns the tree of these specs with what the gangs hold charged to it."""
+def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang], others: QueueUsage) -> QuotaTree:
+    """Returns the tree with what these gangs hold, and what `others` than gangs take, charged to it."""
+    return tree_charged_with(fleet, current_quota_specs(fleet, snapshot), gangs, others)
+
+
+def tree_charged_with(fleet: Fleet, specs: QuotaSpecs, gangs: Iterable[Gang], others: QueueUsage) -> QuotaTree:
+    """Returns the tree of these specs with what the gangs hold, and what `others` take, charged to it."""
     tree = specs.tree()
+    charge_others(tree, others)
     for gang in gangs:
         binding = binding_of(fleet, gang.namespace, gang.queue)
         if binding is not None and gang.holds_capacity:
             charge(tree.queues[binding.name], usage_of(specs, tree, binding.name, gang))
     return tree
+
+
+def charge_others(tree: QuotaTree, others: QueueUsage) -> None:
+    """Charges what others than gangs take to their queues, as far as the tree counts it."""
+    for name, usage in others.items():
+        node = tree.queues[name]
+        charge(node, {tree.cell(named): amount for named, amount in usage.items() if tree.counts(node, named)})
 
 
 def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResource, int]]:

@@ -1,9 +1,10 @@
 """Finds machines for pods of no gang that kube-scheduler has found no place for: those on their way, or bought ones.
 
-Corresponds to Karpenter's provisioner. Such pods hold no quota and are never pinned: kube-scheduler binds them, once
-there is a machine that it accepts for them. Room that they have been found is kept for them before gangs are looked at,
-as kube-scheduler would give it to them; what is bought for them comes after the gangs, in the same joint purchase.
-Pods that ask for the same are placed together, as many of them as there is a place for.
+Corresponds to Karpenter's provisioner. Such pods hold no quota, unless their team says so (`PodQuota`), and are never
+pinned: kube-scheduler binds them, once there is a machine that it accepts for them. Room that they have been found is
+kept for them before gangs are looked at, as kube-scheduler would give it to them; what is bought for them comes after
+the gangs, in the same joint purchase. Pods that ask for the same are placed together, as many of them as there is a
+place for.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
+from fleet.placement.pod_quota import PodQuota
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.queue_order import BATCH_IDLE_S, BATCH_MAX_S, batching_refusal
@@ -114,6 +116,7 @@ class OrdinaryPods:
     fleet: Fleet
     snapshot: Snapshot
     backend: ClusterBackend
+    quota: PodQuota
     _waiting: list[_Places] = field(default_factory=list)
     _batched: bool = False
 
@@ -126,7 +129,8 @@ class OrdinaryPods:
         classes = pod_classes(snapshot.index, pods, anti_affinity_terms(snapshot)) if pods else ()
         batched = open_batch(pods, snapshot.pod_verdicts, snapshot.now_s)
         ordered = sorted(classes, key=_hardest_first)
-        return cls(fleet, snapshot, backend, [_Places(each, each.shape.count) for each in ordered], batched)
+        quota = PodQuota.start(fleet, snapshot, backend.planner.tree)
+        return cls(fleet, snapshot, backend, quota, [_Places(each, each.shape.count) for each in ordered], batched)
 
     def nominate(self) -> None:
         """Takes places on machines that stand or are on their way."""
@@ -178,34 +182,44 @@ class OrdinaryPods:
         capacity = self.backend.planner.capacity
         before = capacity.may_buy, capacity.recuts
         capacity.may_buy, capacity.recuts = capacity.may_buy and may_buy, []
+        refusals: list[Refusal] = []
         try:
-            while places.left and places.refusal is None:
-                self._take_most(places, buys=buys)
+            for flavor in self.quota.flavors(places.pods.shape.namespace):
+                refused = None
+                while places.left and refused is None:
+                    refused = self._take_most(places, flavor, buys=buys)
+                refusals += [refused] if refused is not None else []
         finally:
             capacity.may_buy, capacity.recuts = before
+        if places.left:
+            places.refusal = min(refusals, key=lambda it: it.reason not in _OF_QUOTA, default=None)
 
-    def _take_most(self, places: _Places, *, buys: bool) -> None:
+    def _take_most(self, places: _Places, flavor: str, *, buys: bool) -> Refusal | None:
+        """Takes places of a flavor for as many of the pods as there are; returns why there is none."""
         state, capacity = self.backend.state, self.backend.planner.capacity
+        room = self.quota.room(replace(places.pods.shape, count=places.left), flavor)
+        if isinstance(room, Refusal):
+            return room
         mark = state.mark()
-        found, count = place_most(state, capacity, places.pods.uid, self._need(places, places.left))
+        found, count = place_most(state, capacity, places.pods.uid, self._need(places, flavor, room))
         if isinstance(found, Refusal):
-            places.refusal = found
-            return
+            return found
         if not found.purchases:
             places.found.append(found)
         elif buys:
             uid = f"{places.pods.uid}/{len(places.bought)}"
-            self.backend.note_pods(uid, found, (self._need(places, count),))
+            self.backend.note_pods(uid, found, (self._need(places, flavor, count),))
             places.bought.append(uid)
         else:
             state.undo(mark)
             capacity.give_back(found.purchases)
-            places.refusal = Refusal(Reason.BUYING, "machines are bought for it")
-            return
+            return Refusal(Reason.BUYING, "machines are bought for it")
+        self.quota.take(places.pods.shape, flavor, count)
         places.left -= count
+        return None
 
-    def _need(self, places: _Places, count: int) -> Need:
-        need = self.backend.planner.flavors.ordinary(replace(places.pods.shape, count=count))
+    def _need(self, places: _Places, flavor: str, count: int) -> Need:
+        need = self.backend.planner.flavors.ordinary(replace(places.pods.shape, count=count), flavor)
         return replace(need, until_s=self.snapshot.now_s) if self.backend.planner.capacity.closing else need
 
     def _not_bound(self, pods: WaitingPods) -> Refusal | None:
@@ -266,6 +280,8 @@ def _since(verdict: PodVerdict, known: PodVerdict | None) -> PodVerdict:
     return replace(verdict, unbound=known.unbound + (verdict.reason == Reason.NOT_BOUND))
 
 
+_OF_QUOTA: Final = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_MAX_QUOTA})
+"""What a pod is told first where one flavor has no quota left and another no machine."""
 _LASTING: Final = frozenset({Reason.UNSUPPORTED, Reason.NOT_BOUND})
 """Refusals that nothing bought would change."""
 

@@ -49,6 +49,9 @@ class TeamSpec(Spec):
     """Unset = no bound."""
     default_queue: Name | None = None
     """The queue, one of this team, of jobs in its namespaces that name none."""
+    ordinary_pods_queue: Name | None = None
+    """The queue, one of this team, whose quota ordinary pods in its namespaces take; unset = they take none. Machines
+    are bought for them within it, and of its flavors. kube-scheduler asks no quota before it binds a pod."""
     manage_jobs_without_queue_name: Bool = False
     """Whether jobs in its namespaces that name no queue, and have no default one, are suspended until they name one."""
     deletion: Deletion = "Delete"
@@ -56,10 +59,14 @@ class TeamSpec(Spec):
     said `Delete`, or its commit has the trailer `Muster-Confirm-Deletion: team/<name>`."""
 
     @model_validator(mode="after")
-    def _jobs_without_queue(self) -> Self:
-        if (self.default_queue or self.manage_jobs_without_queue_name) and not self.namespaces:
-            said = "defaultQueue" if self.default_queue else "manageJobsWithoutQueueName"
-            raise ValueError(f"{said} is about jobs in the team's namespaces, and it has none")
+    def _about_namespaces(self) -> Self:
+        said = {
+            "defaultQueue": self.default_queue,
+            "manageJobsWithoutQueueName": self.manage_jobs_without_queue_name,
+            "ordinaryPodsQueue": self.ordinary_pods_queue,
+        }
+        if not self.namespaces and (about := next((name for name, value in said.items() if value), "")):
+            raise ValueError(f"{about} is about work in the team's namespaces, and it has none")
         return self
 
 

@@ -212,6 +212,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("TeamSpec", "weight"): one(0.5, 1.0, 3.0),
     ("TeamSpec", "priorityClasses"): several("priorities"),
     ("TeamSpec", "defaultQueue"): named("queues"),
+    ("TeamSpec", "ordinaryPodsQueue"): named("queues"),
     ("TeamSpec", "manageJobsWithoutQueueName"): one(True, False),
     ("TeamBudget", "usdPerMonth"): one(0.01, 1e6),
     ("FlavorQuota", "guaranteed"): _amounts,

@@ -183,7 +183,7 @@ class Invariants:
         if fleet is None:
             return
         tree, total, used = (
-            charged_tree(fleet, Snapshot(0.0), self.sim.gangs().values()),
+            charged_tree(fleet, Snapshot(0.0), self.sim.gangs().values(), {}),
             Counter[Any](),
             Counter[Any](),
         )

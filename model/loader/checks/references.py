@@ -76,6 +76,8 @@ def _of_teams(declarations: Declarations) -> Iterator[Reference]:
             yield Reference(team, ("spec", "priorityClasses", index), name, ("PriorityClass",))
         if spec.default_queue is not None:
             yield Reference(team, ("spec", "defaultQueue"), spec.default_queue, ("Queue",))
+        if spec.ordinary_pods_queue is not None:
+            yield Reference(team, ("spec", "ordinaryPodsQueue"), spec.ordinary_pods_queue, ("Queue",))
 
 
 def _of_pools(declarations: Declarations) -> Iterator[Reference]:

@@ -16,13 +16,16 @@ def team_cycles(declarations: Declarations) -> Iterator[Problem]:
         yield declarations.teams[cycle[0]].problem(("spec", "parent"), message, Code.CYCLE)
 
 
-def default_queues_of_others(declarations: Declarations) -> Iterator[Problem]:
-    """A default queue that is another team's: jobs of this team's namespaces may not use it."""
+def queues_of_others(declarations: Declarations) -> Iterator[Problem]:
+    """A queue that is another team's: work in this team's namespaces may not use it."""
     for name, team in sorted(declarations.teams.items()):
-        queue = declarations.queues.get(team.value.spec.default_queue or "")
-        if queue is not None and queue.value.spec.team != name:
-            message = f"the queue {queue.value.name!r} is of team {queue.value.spec.team!r} ({queue.place})"
-            yield team.problem(("spec", "defaultQueue"), message, Code.INVALID_VALUE, hint="name a queue of this team")
+        spec = team.value.spec
+        named = {"defaultQueue": spec.default_queue, "ordinaryPodsQueue": spec.ordinary_pods_queue}
+        for field, queue_name in named.items():
+            queue = declarations.queues.get(queue_name or "")
+            if queue is not None and queue.value.spec.team != name:
+                message = f"the queue {queue.value.name!r} is of team {queue.value.spec.team!r} ({queue.place})"
+                yield team.problem(("spec", field), message, Code.INVALID_VALUE, hint="name a queue of this team")
 
 
 def namespaces_claimed_twice(declarations: Declarations) -> Iterator[Problem]:

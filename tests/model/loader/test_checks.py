@@ -113,6 +113,18 @@ TEAMS = [
     ),
     ((declare("Team", "a", "{namespaces: [x, x]}"),), Code.NAMESPACE_CLAIMED_TWICE, "belongs to team 'a'"),
     ((declare("Team", "a", "{namespaces: [x], defaultQueue: q}"),), Code.DANGLING_REFERENCE, "no Queue 'q'"),
+    ((declare("Team", "a", "{namespaces: [x], ordinaryPodsQueue: q}"),), Code.DANGLING_REFERENCE, "no Queue 'q'"),
+    (
+        (
+            declare("NodePool", "p", "{instanceTypes: [p5.48xlarge]}"),
+            declare("Team", "a", "{namespaces: [x], ordinaryPodsQueue: q}"),
+            declare("Team", "b"),
+            declare("Queue", "q", "{team: b, flavors: [p]}"),
+        ),
+        Code.INVALID_VALUE,
+        "the queue 'q' is of team 'b'",
+    ),
+    ((declare("Team", "a", "{ordinaryPodsQueue: q}"),), Code.INVALID_VALUE, "it has none"),
     (
         (
             declare("NodePool", "p", "{instanceTypes: [p5.48xlarge]}"),
