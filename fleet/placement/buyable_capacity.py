@@ -188,11 +188,13 @@ class BuyableCapacity:
     """Whether there are capacity blocks, so that it matters how long pods will run."""
     premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.interruption_rate`)."""
+    machine_usd_h: float = 0.0
+    """What every machine costs beside its price, as the FleetPolicy states it."""
     _candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, init=False, repr=False)
 
     def expected_usd_h(self, offer: InstanceOffer) -> float:
-        """What an offer is ordered by: its price, and what its interruptions waste."""
-        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
+        """What an offer is ordered by: its price, what its interruptions waste, and what any machine costs beside."""
+        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0)) + self.machine_usd_h
 
     def candidates(self, need: Need, zone: str) -> CandidateOfferings:
         """What could be bought for pods of a need in a zone."""

@@ -236,6 +236,7 @@ def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) ->
         OpportunityCosts(fleet, snapshot.gangs, snapshot.index).priced,
         any(known.ends_machines for known in snapshot.reservations.values()),
         premiums(snapshot.interruptions, snapshot.now_s),
+        fleet.policy.spec.usd_per_hour_per_machine,
     )
 
 

@@ -245,6 +245,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("FreezeWindow", "duration"): one("1m", "10m", "1h"),
     ("FreezeWindow", "blocks"): one(["Disruption"]),
     ("FleetPolicySpec", "purchases"): one("Optimal", "Greedy"),
+    ("FleetPolicySpec", "usdPerHourPerMachine"): one(0, 0.02, 0.5, 10),
     ("AdmissionFairSharing", "usageHalfLifeTime"): one("0s", "1m", "1h"),
     ("AdmissionFairSharing", "usageSamplingInterval"): one("30s", "5m"),
     ("AdmissionFairSharing", "resourceWeights"): one({}, {GPU: 1.0, "cpu": 0.0}),

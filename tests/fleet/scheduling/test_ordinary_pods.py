@@ -12,7 +12,7 @@ from fleet.scheduling.ordinary_pods import BELIEVED_S, NOT_BELIEVED_S
 from fleet.snapshot import Pod, PodSet, PodVerdict
 from fleet.snapshot.constraints import UnsupportedConstraint
 from model import labels
-from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set
+from tests.support.fleets import NOW, P5, P5S, A, FleetBuilder, amounts, gang, job_of, pod_set
 from tests.support.world import World
 
 
@@ -52,6 +52,24 @@ def test_what_is_bought_is_nobodys_and_comes_by_halves() -> None:
     assert sorted(claim.launch.size for claim in claims) == [1, 1, 3, 3, 3]
     assert len({claim.launch.group for claim in claims}) == 3
     assert {found.claim for found in verdicts(world).values()} == {claim.name for claim in claims}
+
+
+@pytest.mark.parametrize(
+    ("pods", "policy", "machines"),
+    [
+        pytest.param(7, {}, 1, id="of equal price one machine instead of seven"),
+        pytest.param(6, {}, 6, id="six are cheaper than the large one"),
+        pytest.param(6, {"usdPerHourPerMachine": 3}, 1, id="not with what machines cost beside"),
+        pytest.param(6, {"usdPerHourPerMachine": 3, "purchases": "Greedy"}, 1, id="nor without the solver"),
+    ],
+)
+def test_what_a_machine_costs_beside_its_price_decides(pods: int, policy: dict[str, Any], machines: int) -> None:
+    """A `p5.48xlarge` costs as much as seven `p5.4xlarge` with a GPU each."""
+    sold = [P5.name, P5S.name]
+    fleet = FleetBuilder().policy(**policy).pool(serves=["Gangs", "Pods"], instanceTypes=sold, zones=[A])
+    world = World(fleet.team().queue().build())
+    world.pods = {pod.key: pod for pod in (waiting(f"p{n}") for n in range(pods))}
+    assert bought(world) == machines
 
 
 @pytest.mark.parametrize(
