@@ -126,9 +126,9 @@ class FleetPolicySpec(Spec):
     purchases: Literal["Optimal", "Greedy"] = "Optimal"
     """How the machines for what waits are chosen: by search with a bound on what could be saved, or by rules alone."""
     usd_per_hour_per_machine: Annotated[float, Strict(), Field(ge=0, le=1000, allow_inf_nan=False)] = 0.02
-    """What a machine costs beside its price (root volume, public address, agents' licences), reckoned with when machines
-    are chosen: of equal prices fewer machines are bought. Neither bills nor limits count it. The default is that of a
-    volume of 100 GiB (gp3) and a public address."""
+    """What a machine costs beside its price (root volume, public address, agents' licences), reckoned with where
+    machines are chosen: of equal prices fewer machines are bought. Neither bills nor limits count it. The default is
+    that of a volume of 100 GiB (gp3) and a public address."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     """How the use of capacity is remembered where it orders a queue; unset = it is not."""
     allow_unknown: Annotated[
