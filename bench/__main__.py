@@ -58,13 +58,6 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "decisions": {"turn_ms": (AT_MOST, 50)},
     "openb": {"decision_us": (AT_MOST, 1_000)},
     "board": {"fill_4000_s": (AT_MOST, 0.3), "gang_512_ms": (AT_MOST, 20), "provide_512_ms": (AT_MOST, 20)},
-    "gangs": {
-        "fill_4000_ms": (AT_MOST, 1_000),
-        "gang_512_ms": (AT_MOST, 200),
-        "reclaim_250x8_ms": (AT_MOST, 1_000),
-        "unschedulable_10x8_ms": (AT_MOST, 50),
-        "reclaim_4000_singly_ms": (AT_MOST, 2_000),
-    },
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
     "topology": {

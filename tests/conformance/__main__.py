@@ -10,7 +10,7 @@ from typing import TextIO
 
 from tests.conformance.cases import Result, Suite, files_below
 
-SUITES = ("kueue", "karpenter", "gangs", "gangs_agent", "kubernetes")
+SUITES = ("kueue", "karpenter", "gangs", "kubernetes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The runner of the `gangs` suite: a few rows of each kind, and that its checks find what is wrong."""
+"""The suite `gangs`: the agent answers rows, what no declaration can say is declined by name, and the judges see."""
 
 import json
 from collections.abc import Mapping
@@ -8,47 +8,95 @@ from typing import Any
 
 import pytest
 
+from fleet.actions import EvictPod, ReleasePod
+from fleet.plan.simulated_run import TimedAction
 from tests.conformance import gangs
+from tests.conformance.gangs import DECLINED, kai
+from tests.conformance.gangs.cluster import snapshot_of
 from tests.conformance.gangs.outcome import compare, is_economic
+from tests.conformance.gangs.reading import play, round_of, thrown_out
 from tests.conformance.gangs.safety import violations
-from tests.conformance.gangs.scene import Pods, SceneRound, initial, settle
-from tests.reference.session.values import Decision, SessionEviction, SessionPlacement
+from tests.conformance.gangs.scene import RowDecision, RowEviction, SceneRound, initial
 from tests.support.shared import shared_path
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "gangs.json").read_text(encoding="utf-8"))[
     "cases"
 ]
 BY_ID = {case["id"]: case for case in CASES}
-REFUSED = {"volcano-actions-reclaim-reclaim-007"}
-"""Upstream evicts there for a gang of which one pod of two could ever be placed."""
+DIFFERENT: Mapping[str, str] = {
+    "kai-stalegangeviction-stalegangeviction-006": "a gang that was short of pods leaves, and is tried again later",
+    "kai-reclaim-reclaim-014": "upstream's one action leaves what its eviction freed beyond the need; here it is used",
+    "volcano-actions-reclaim-reclaim-007": "nobody leaves for a gang that would not fit then either",
+}
+WORDLESS: Mapping[str, str] = {
+    "kai-fairshare-000": "fairshare-case/v1: numbers of an engine, no cluster",
+    "kai-can-reclaim-000": "can-reclaim-case/v1: numbers of an engine, no cluster",
+    "kai-filter-victim-000": "filter-victim-case/v1: numbers of an engine, no cluster",
+}
+ANSWERED = [case for case in CASES if case["id"] not in WORDLESS]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case["id"] not in REFUSED], ids=lambda case: case["id"])
-def test_rows_pass(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", ANSWERED, ids=lambda case: case["id"])
+def test_the_agent_answers_as_upstream_but_for_the_rows_named(case: dict[str, Any]) -> None:
     result = gangs.run(case)
-    assert result.passed, result.note
+    assert result.passed is (case["id"] not in DIFFERENT), result.note
+    assert result.got["scores"]["safety"], result.note
+    assert result.got["scores"]["stability"], result.note
 
 
-def test_nobody_is_evicted_for_a_gang_that_will_not_start() -> None:
-    result = gangs.run(BY_ID["volcano-actions-reclaim-reclaim-007"])
-    assert result.got["scores"]["safety"]
-    assert result.got["evicted"] == []
-    assert not result.passed
+@pytest.mark.parametrize(("name", "reason"), WORDLESS.items())
+def test_what_no_declaration_can_say_is_declined_by_name(name: str, reason: str) -> None:
+    result = gangs.run(BY_ID[name])
+    assert (result.passed, result.note) == (False, f"{DECLINED}{reason}")
 
 
-def test_a_row_that_breaks_the_engine_fails() -> None:
-    broken = {**BY_ID["kai-allocate-allocateGang-000"], "podgroups": None}
-    result = gangs.run(broken)
+@pytest.mark.parametrize("where", ["queues", "nodes", "podgroups", "pods"])
+def test_an_unknown_word_is_declined_by_name(where: str) -> None:
+    case = json.loads(json.dumps(BY_ID["kai-allocate-allocateGang-000"]))
+    case[where][0]["spin"] = "up"
+    assert gangs.run(case).note == f"{DECLINED}{where}.spin"
+
+
+def test_a_row_that_breaks_the_agent_fails() -> None:
+    result = gangs.run({**BY_ID["kai-allocate-allocateGang-000"], "podgroups": None})
     assert not result.passed
     assert result.note.startswith("TypeError")
 
 
-def test_the_four_scores_come_last() -> None:
+def test_a_cluster_is_read_as_the_row_gives_it() -> None:
+    """Nothing happens in a run without deciders: every pod is where it was."""
+    case = BY_ID["kai-reclaim-reclaim-014"]
+    row = kai.translate(case)
+    run = play(row.fleet, snapshot_of(row))
+    still = round_of(case, replace(run, end=run.begin, actions=[]))
+    assert still.after == still.before
+
+
+def test_what_a_run_starts_and_evicts_again_is_told() -> None:
+    row = kai.translate(BY_ID["kai-allocate-allocateGang-000"])
+    run = play(row.fleet, snapshot_of(row))
+    assert thrown_out(run) == []
+    released = [it.action.pod for it in run.actions if isinstance(it.action, ReleasePod)]
+    gone = [TimedAction(run.end.now_s, EvictPod(pod, force_grace_s=30)) for pod in released]
+    run.actions += gone
+    assert len(thrown_out(run)) == len(released) > 0
+
+
+def test_the_table_counts_declined_rows_apart() -> None:
     rows = [gangs.run(case) for case in CASES]
     lines = gangs.SUITE.summary(rows)
-    assert [line.split()[0] for line in lines[-4:]] == ["safety", "outcome", "economy", "stability"]
-    assert lines[-4] == "safety 100.0"
-    assert lines[-3] == f"outcome {100 * (len(rows) - 1) / len(rows):.1f}"
+    assert f"   1 {DECLINED}can-reclaim-case/v1: numbers of an engine, no cluster" in lines
+    judged, passed = len(ANSWERED), len(ANSWERED) - len(DIFFERENT)
+    assert lines[-1].split()[:7] == ["all", "rows", str(len(CASES)), "judged", str(judged), "passed", str(passed)]
+
+
+@pytest.mark.parametrize(("family", "least"), [("kai-*", 91.0), ("volcano-*", 89.5)])
+def test_all_rows(family: str, least: float) -> None:
+    """Safety holds in all rows; outcomes are bounded from below by what the agent reaches."""
+    folder = shared_path("conformance/gangs")
+    rows = [row for row in gangs.SUITE.run(sorted(folder.glob(f"{family}.jsonl"))) if row.got]
+    assert [row.id for row in rows if not row.got["scores"]["safety"]] == []
+    assert 100 * sum(row.got["scores"]["outcome"] for row in rows) / len(rows) >= least
 
 
 # -- the checker of safety -------------------------------------------------------------------------------------------
@@ -70,18 +118,18 @@ SCENE: Mapping[str, Any] = {
     ],
     "expect": {"podgroups": {"new": {"status": "Pending"}}, "derived": {"evicted_pods": []}},
 }
-NOTHING = Decision({}, {}, {}, (), (), ())
-HERE = SessionPlacement("n1")
+NOTHING = RowDecision({}, {}, {}, ())
+HERE = "n1"
 WORDS: Mapping[str, str] = {"bound": "Binding", "nominated": "Pipelined", "moved": "Pipelined"}
 
 
-def played(decision: Decision) -> SceneRound:
+def played(decision: RowDecision) -> SceneRound:
     """The round that would follow."""
     before = initial(SCENE)
     after = dict(before)
     for kind, word in WORDS.items():
         for name, where in getattr(decision, kind).items():
-            after[name] = replace(after[name], state=word, node=where.node)
+            after[name] = replace(after[name], state=word, node=where)
     after.update({entry.pod: replace(after[entry.pod], state="Releasing") for entry in decision.evicted})
     return SceneRound(before, after, decision)
 
@@ -93,7 +141,7 @@ def played(decision: Decision) -> SceneRound:
         pytest.param(replace(NOTHING, bound={"new-0": HERE}), True, id="half a gang"),
         pytest.param(replace(NOTHING, bound={"new-0": HERE, "new-1": HERE}), True, id="three GPUs of two"),
         pytest.param(
-            replace(NOTHING, evicted=(SessionEviction("old-0", "old", "reclaim", "new"),)),
+            replace(NOTHING, evicted=(RowEviction("old-0", "old", "reclaim", "new"),)),
             True,
             id="evicted for nothing",
         ),
@@ -101,7 +149,7 @@ def played(decision: Decision) -> SceneRound:
             replace(
                 NOTHING,
                 nominated={"new-0": HERE, "new-1": HERE},
-                evicted=(SessionEviction("old-0", "old", "reclaim", "new"),),
+                evicted=(RowEviction("old-0", "old", "reclaim", "new"),),
             ),
             False,
             id="evicted for a gang that gets the room",
@@ -110,26 +158,26 @@ def played(decision: Decision) -> SceneRound:
             replace(
                 NOTHING,
                 bound={"new-0": HERE, "new-1": HERE},
-                evicted=(SessionEviction("old-0", "old", "reclaim", "new"),),
+                evicted=(RowEviction("old-0", "old", "reclaim", "new"),),
             ),
             True,
             id="bound before the room is free",
         ),
         pytest.param(
-            replace(NOTHING, bound={"new-0": SessionPlacement("nowhere"), "new-1": HERE}),
+            replace(NOTHING, bound={"new-0": "nowhere", "new-1": HERE}),
             True,
             id="on no known machine",
         ),
     ],
 )
-def test_the_checker_finds_what_is_unsafe(decision: Decision, wrong: bool) -> None:
+def test_the_checker_finds_what_is_unsafe(decision: RowDecision, wrong: bool) -> None:
     assert bool(violations(SCENE, played(decision))) is wrong
 
 
 def test_the_outcome_is_compared_by_what_runs() -> None:
     both = replace(NOTHING, nominated={"new-0": HERE, "new-1": HERE})
-    assert compare(SCENE, played(NOTHING).after, [], {}).same
-    found = compare(SCENE, played(both).after, [], {})
+    assert compare(SCENE, played(NOTHING).after, played(NOTHING)).same
+    found = compare(SCENE, played(both).after, played(both))
     assert not found.same
     assert "0 running expected" in found.why
 
@@ -137,23 +185,3 @@ def test_the_outcome_is_compared_by_what_runs() -> None:
 def test_evicting_more_than_upstream_is_not_economic() -> None:
     assert is_economic(SCENE, [])
     assert not is_economic(SCENE, ["old-0"])
-
-
-def test_between_rounds_what_was_placed_runs_and_what_left_waits() -> None:
-    both = replace(
-        NOTHING, nominated={"new-0": HERE, "new-1": HERE}, evicted=(SessionEviction("old-0", "old", "reclaim", "new"),)
-    )
-    after: Pods = settle(played(both).after, frozenset())
-    assert {name: pod.state for name, pod in after.items()} == {
-        "old-0": "Pending",
-        "new-0": "Running",
-        "new-1": "Running",
-    }
-
-
-@pytest.mark.parametrize("name", ["kai-reclaim-reclaim.jsonl", "volcano-actions-reclaim-reclaim.jsonl"])
-def test_two_whole_files(name: str) -> None:
-    rows = list(gangs.SUITE.run([shared_path(f"conformance/gangs/{name}")]))
-    for key in ("safety", "stability"):
-        assert all(row.got["scores"][key] for row in rows)
-    assert {row.id for row in rows if not row.passed} <= REFUSED

@@ -1,58 +1,42 @@
-"""Cases in KAI-Scheduler's words (kai-scheduler/KAI-Scheduler at d5bc503a) as scenes."""
+"""Rows in KAI-Scheduler's words as a repository of Teams, Queues and PriorityClasses, and as a cluster.
 
+A queue is a Team with its quota and a Queue of the same name; what nobody is promised belongs to a Team above all. That
+work of some classes is never evicted, and stays within the quota, no declaration can say: it is work like any other.
+"""
+
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from fleet.snapshot import PodSet
+from fleet.snapshot import Node, Slice
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
+from fleet.snapshot.sub_groups import RolePods, SubGroup
+from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_amount
+from model.upstream.selectors import LabelSelectorRequirement
 from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import GangScene, Pods
-from tests.reference.session.fair import FairLedger, FairQueue
-from tests.reference.session.policy import Policy, SessionStage
-from tests.reference.session.values import (
-    Crew,
-    CrewGroup,
-    GpuShare,
-    Neighbour,
-    PodState,
-    SessionMachine,
-    SessionPod,
-    SessionTopology,
-    Squad,
-    Within,
-)
+from tests.conformance.gangs.cluster import LONG_S, RowCluster, RowGroup, RowPod, shape
+from tests.conformance.gangs.declined import RowDeclined, decline_if, known_words
+from tests.support.fleets import FleetBuilder, plain_node
 
-GPU = "nvidia.com/gpu"
-HOSTNAME = "kubernetes.io/hostname"
-GRACE_S = 60.0
-RAN_FOR_S = 60.0
-MOST_CONSUMERS = 256
-MEGABYTE = 1_000_000
-NOWHERE = {"muster.dev/unsatisfiable": "true"}
-
-STAGES = {
-    "allocate": SessionStage.ALLOCATE,
-    "consolidation": SessionStage.CONSOLIDATE,
-    "reclaim": SessionStage.RECLAIM,
-    "preempt": SessionStage.PREEMPT,
-    "stalegangeviction": SessionStage.STALE,
-}
-STATES = {
-    "Pending": PodState.PENDING,
-    "Running": PodState.RUNNING,
-    "Bound": PodState.RUNNING,
-    "Binding": PodState.RUNNING,
-    "Allocated": PodState.RUNNING,
-    "Pipelined": PodState.NOMINATED,
-    "Releasing": PodState.TERMINATING,
-    "StuckInReleasing": PodState.STUCK,
-    "Succeeded": PodState.SUCCEEDED,
-    "Failed": PodState.FAILED,
-}
+GPU: Final = "nvidia.com/gpu"
+HOSTNAME: Final = "kubernetes.io/hostname"
+FLAVOR: Final = "machines"
+MARK: Final = {"muster.dev/flavor": FLAVOR}
+EVERYTHING: Final = "everything"
+MEGABYTE: Final = 1_000_000
+UNITS: Final = {GPU: ("gpu", 1.0), "cpu": ("cpu", 1.0), "memory": ("memory", float(MEGABYTE))}
+"""Resource -> under which word a queue speaks of it, and in what unit."""
+STAYS: Final = "-stays"
+"""Ends the names of classes whose work is never evicted."""
+HERE: Final = {"Running", "Bound", "Binding", "Allocated"}
+EVICTING: Final = {"reclaim", "preempt", "consolidation"}
 
 
-CORES_BELOW = 100
+STALE_S: Final = 60.0
+"""For so long upstream lets a group stand that is short of pods, unless it says otherwise."""
+CORES_BELOW: Final = 100
 
 
 def milli_cpu(asked: float) -> int:
@@ -60,244 +44,301 @@ def milli_cpu(asked: float) -> int:
     return round(asked * 1000) if asked < CORES_BELOW else round(asked)
 
 
-def build(case: Case, pods: Pods, queued: frozenset[str]) -> GangScene:
-    """The scene of a case with its pods as they are now."""
-    claims = _KaiClaims(case)
-    policy = Policy(
-        stages=_stages(case["run"]["actions"]),
-        spread_gpus=bool(case["run"].get("custom_scheduler_conf")),
+def translate(case: Case) -> RowCluster:
+    """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
+    known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
+                "tags", "topologies")  # fmt: skip
+    known_words("run", case["run"], "actions", "mode", "rounds_after_match_stable", "rounds_until_match")
+    nodes = [_node(node) for node in case["nodes"]]
+    groups = [_group(case, group) for group in case["podgroups"]]
+    return RowCluster(_fleet(case, nodes), nodes, groups, FLAVOR)
+
+
+# -- declarations -----------------------------------------------------------------------------------------------------
+
+
+def _fleet(case: Case, nodes: Sequence[Node]) -> Fleet:
+    builder, topology = FleetBuilder(), _topology(case)
+    if topology:
+        builder.topology(topology["name"], *topology["levels"])
+    builder.flavor(FLAVOR, nodeLabels=MARK, **({"topology": topology["name"]} if topology else {}))
+    names = sorted({name for node in nodes for name in node.allocatable} - {"pods"})
+    totals = {name: sum(node.allocatable.get(name, 0) for node in nodes) for name in names}
+    promised = [_quota(case, queue, totals) for queue in case["queues"] if not queue.get("parent")]
+    rest = {name: _less(totals[name], [quota.get(name, 0) for quota in promised]) for name in totals}
+    builder.team(EVERYTHING, {FLAVOR: rest} if rest else {}, namespaces=[])
+    for queue in case["queues"]:
+        _declare(builder, case, queue, totals)
+    preempts = bool(EVICTING & set(case["run"]["actions"]))
+    for group in case["podgroups"]:
+        preemptible = group.get("preemptible", True)
+        builder.priority(_class(group), int(group["priority"]), preempts=preempts, preemptible=preemptible)
+    return builder.build()
+
+
+def _topology(case: Case) -> Mapping[str, Any] | None:
+    found = case.get("topologies") or []
+    decline_if(len(found) > 1, "more than one topology")
+    return found[0] if found else None
+
+
+def _quota(case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> dict[str, int]:
+    """Returns what a queue is promised, with all below it; one with unlimited quota is promised every machine.
+
+    A quota of GPUs is one of each MIG profile too, which upstream counts as so many GPUs as it has slices.
+    """
+    below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == queue["name"]]
+    found = {}
+    for name, total in totals.items():
+        said = _said(queue, name, "quota")
+        found[name] = said if said is not None else (sum(child[name] for child in below) if below else total)
+    return found
+
+
+def _said(queue: Mapping[str, Any], resource: str, word: str) -> int | None:
+    """Returns what a queue says of a resource (`quota`, `limit`); None = unlimited."""
+    key, unit = UNITS.get(resource, ("gpu", 1.0))
+    said = float((queue.get(key) or {}).get(word, -1))
+    per = int(resource.partition("mig-")[2].partition("g.")[0]) if "mig-" in resource else 1
+    return round(said * unit) // per if said >= 0 else None
+
+
+def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals: Mapping[str, int]) -> None:
+    known_words("queues", queue, "name", "parent", "gpu", "cpu", "memory")
+    name, promised = named(queue["name"]), _quota(case, queue, totals)
+    below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == queue["name"]]
+    own = {cell: _less(amount, [child[cell] for child in below]) for cell, amount in promised.items()}
+    quota: dict[str, Any] = {"guaranteed": own}
+    limits = {cell: _said(queue, cell, "limit") for cell in promised}
+    most = {cell: max(0, limit - promised[cell]) for cell, limit in limits.items() if limit is not None}
+    if most:
+        quota["borrowingLimit"] = most
+    builder.team(
+        name,
+        {FLAVOR: quota} if own else {},
+        namespaces=[namespace_of(name)],
+        parent=named(queue.get("parent") or EVERYTHING),
+        weight=_weight(queue),
     )
-    squads = [_squad(case, group, pods, claims) for group in case["podgroups"]]
-    ledger = FairLedger([_queue(queue) for queue in case["queues"]])
-    machines = [_machine(case, node, claims) for node in case["nodes"]]
-    return GangScene(
-        machines, squads, ledger, policy, [_topology(case, entry) for entry in case.get("topologies") or ()]
-    )
+    if not below:
+        builder.queue(
+            name, name, (FLAVOR,), fairness="GuaranteeShare", preemption=_policy(case), **_patience(case, queue)
+        )
 
 
-def _stages(actions: Sequence[str]) -> tuple[SessionStage, ...]:
-    """Consolidation before reclaim is for those who might reclaim; the others get their chance after it."""
-    stages = [STAGES[action] for action in actions]
-    if SessionStage.RECLAIM in stages and SessionStage.CONSOLIDATE in stages:
-        last = max(stages.index(stage) for stage in (SessionStage.RECLAIM, SessionStage.PREEMPT) if stage in stages)
-        stages.insert(last + 1, SessionStage.CONSOLIDATE)
-    return tuple(stages)
+def _class(group: Mapping[str, Any]) -> str:
+    return f"priority-{int(group['priority'])}{'' if group.get('preemptible', True) else STAYS}"
 
 
-def _queue(queue: Mapping[str, Any]) -> FairQueue:
-    quota: dict[str, float] = {}
-    limit: dict[str, float] = {}
-    weight: dict[str, float] = {}
-    for name, resource, unit in (("gpu", GPU, 1), ("cpu", "cpu", 1), ("memory", "memory", MEGABYTE)):
-        given = queue.get(name) or {}
-        for key, where in (("quota", quota), ("limit", limit)):
-            value = float(given.get(key, -1))
-            where[resource] = value if value < 0 else value * unit
-        weight[resource] = float(given.get("over_quota_weight", 1))
-        if quota[resource] < 0:
-            quota[resource] = -1.0
-        if limit[resource] < 0:
-            limit[resource] = -1.0
-    return FairQueue(
-        queue["name"],
-        queue.get("parent") or "",
-        quota,
-        limit,
-        weight,
-        priority=queue.get("priority", 100),
-        reclaim_min_runtime_s=queue.get("reclaim_min_runtime_s"),
-    )
+def _patience(case: Case, queue: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how long gangs of a queue may be short of pods, where a group of it is."""
+    short = [group for group in case["podgroups"] if group["queue"] == queue["name"] and group.get("stale_seconds")]
+    graces = {float(group.get("staleness_grace_s", STALE_S)) for group in short}
+    decline_if(len(graces) > 1, "podgroups.staleness_grace_s: unlike ones in a queue")
+    return {"podsReady": {"recoveryTimeout": f"{int(graces.pop())}s"}} if graces else {}
+
+
+def _weight(queue: Mapping[str, Any]) -> float:
+    """Returns its share of what nobody is promised; a share of none is the smallest that can be declared."""
+    said = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
+    return 1.0 if said < 0 else max(said, 1e-6)
+
+
+def _less(amount: int, others: Sequence[int]) -> int:
+    return max(0, amount - sum(others))
+
+
+def _policy(case: Case) -> dict[str, Any]:
+    """Returns whom gangs may evict, by the actions that are on."""
+    actions = case["run"]["actions"]
+    return {
+        "withinQueue": "LowerPriority" if "preempt" in actions else "Never",
+        "reclaim": "Any" if "reclaim" in actions else "Never",
+        "moveOthers": "consolidation" in actions,
+    }
+
+
+def namespace_of(queue: str) -> str:
+    """Returns the namespace in which the work of a queue is: a namespace belongs to one team."""
+    return f"ns-{named(queue)}"
+
+
+def named(name: str) -> str:
+    """Returns a name as Kubernetes takes it."""
+    return name.lower().replace("_", "-")
 
 
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machine(case: Case, node: Mapping[str, Any], claims: "_KaiClaims") -> SessionMachine:
-    capacity = {
+def _node(node: Mapping[str, Any]) -> Node:
+    known_words("nodes", node, "name", "gpus", "cpu", "memory", "gpu_memory_mib", "labels", "max_pods",
+                "mig_instances", "mig_strategy", "schedulable_whole_gpus")  # fmt: skip
+    room = {
         "cpu": int(node["cpu"]),
-        "memory": canonical_amount("memory", node["memory"]),
+        "memory": int(canonical_amount("memory", node["memory"])),
         "pods": int(node.get("max_pods") or 110),
-        GPU: int(node.get("schedulable_whole_gpus", node["gpus"])) + claims.devices(node["name"]),
+        GPU: int(node.get("schedulable_whole_gpus", node["gpus"])),
+        **{profile: int(count) for profile, count in (node.get("mig_instances") or {}).items()},
     }
-    legacy = any(pod.get("legacy_mig") and pod.get("node") == node["name"] for pod in case["pods"])
-    for profile, count in (node.get("mig_instances") or {}).items():
-        capacity[profile] = 0 if legacy else int(count)
-    labels = {HOSTNAME: node["name"], "kai.scheduler/type": node["name"], **(node.get("labels") or {})}
-    return SessionMachine(node["name"], capacity, labels, gpu_memory_mib=int(node.get("gpu_memory_mib") or 0))
+    return plain_node(node["name"], room, {"kai.scheduler/type": node["name"], **MARK, **(node.get("labels") or {})})
 
 
-def _topology(case: Case, topology: Mapping[str, Any]) -> SessionTopology:
-    """A domain is named by the labels of all levels down to its own: racks of different zones may share a name."""
-    levels = tuple(topology["levels"])
-    domains: list[dict[str, str]] = [{} for _ in levels]
-    for node in case["nodes"]:
-        labels, path = node.get("labels") or {}, []
-        for place, level in enumerate(levels):
-            if level not in labels:
-                break
-            path.append(labels[level])
-            domains[place][node["name"]] = "/".join(path)
-    return SessionTopology(topology["name"], levels, tuple(domains))
+# -- groups -----------------------------------------------------------------------------------------------------------
 
 
-class _KaiClaims:
-    """Resource claims as GPUs: the first pod of a claim asks for them, the others have to be where it is."""
-
-    def __init__(self, case: Case) -> None:
-        self._devices: dict[str, int] = {}
-        for piece in case.get("resource_slices") or ():
-            self._devices[piece["NodeName"]] = self._devices.get(piece["NodeName"], 0) + int(piece["Count"])
-        self._claims = {claim["Name"]: claim for claim in case.get("resource_claims") or ()}
-        self._users: dict[str, list[str]] = {}
-        for pod in sorted(case["pods"], key=lambda entry: entry.get("state") != "Running"):
-            for name in pod.get("resource_claims") or ():
-                self._users.setdefault(name, []).append(pod["name"])
-
-    def devices(self, node: str) -> int:
-        return self._devices.get(node, 0)
-
-    def of(self, pod: Mapping[str, Any]) -> tuple[int, str, bool]:
-        """GPUs to ask for, the node it has to be on, and whether it can run at all."""
-        gpus, node = 0, ""
-        for name in pod.get("resource_claims") or ():
-            claim = self._claims.get(name)
-            if claim is None:
-                return 0, "", False
-            status = claim.get("ClaimStatus") or {}
-            if self._users[name][0] == pod["name"]:
-                gpus += int(claim.get("Count") or 0)
-            else:
-                results = ((status.get("Allocation") or {}).get("Devices") or {}).get("Results") or [{}]
-                node = results[0].get("Pool", "")
-            reserved = status.get("ReservedFor")
-            others = int(reserved.get("other_consumers", 0)) if isinstance(reserved, dict) else 0
-            if others + len(self._users[name]) > MOST_CONSUMERS:
-                return 0, "", False
-        return gpus, node, True
+def _group(case: Case, group: Mapping[str, Any]) -> RowGroup:
+    known_words("podgroups", group, "name", "namespace", "queue", "priority", "preemptible", "creation_order",
+                "min_member", "sub_groups", "topology_constraint", "stale_seconds", "staleness_grace_s",
+                "being_deleted", "age_minutes", "preemption_delay_s")  # fmt: skip
+    mine = [pod for pod in case["pods"] if pod["podgroup"] == group["name"]]
+    waited_s = 60 * float(group.get("age_minutes") or 0)
+    waits = any(pod["state"] == "Pending" for pod in mine) and float(group.get("preemption_delay_s") or 0) > waited_s
+    decline_if(waits, "podgroups.preemption_delay_s")
+    done = sum(pod["state"] == "Succeeded" for pod in mine)
+    tree = group.get("sub_groups") or {}
+    roles = {entry["name"]: int(entry["min_member"]) for entry in _leaves(tree)}
+    together = sum(roles.values()) if roles else int(group.get("min_member", 1))
+    names: dict[str, str] = {}
+    pods = [_pod(case, group, pod, names) for pod in mine if pod["state"] not in {"Succeeded", "Failed"}]
+    subs = _subs(names)
+    choice = _choice(tree, "", pods, subs) if _has_choice(tree, subs) else None
+    least = {} if choice else {role: roles[sub] for role, sub in subs.items() if sub in roles}
+    return RowGroup(
+        group["name"],
+        namespace_of(group["queue"]),
+        named(group["queue"]),
+        _class(group),
+        int(group["creation_order"]),
+        pods,
+        max(0, together - done),
+        least,
+        choice=choice,
+        broken_for_s=float(group.get("stale_seconds") or 0.0),
+    )  # fmt: skip
 
 
-# -- squads -----------------------------------------------------------------------------------------------------------
+def _has_choice(tree: Mapping[str, Any], subs: Mapping[str, str]) -> bool:
+    """Returns whether some sub-groups suffice, or one has unlike pods."""
+    return bool(tree) and (_some_suffice(tree) or len({*subs.values()}) < len(subs))
 
 
-def _squad(case: Case, group: Mapping[str, Any], pods: Pods, claims: _KaiClaims) -> Squad:
-    members = [pod for pod in case["pods"] if pod["podgroup"] == group["name"]]
-    crews: dict[str, list[SessionPod]] = {}
-    for pod in members:
-        crews.setdefault(pod.get("sub_group") or "", []).append(_pod(pod, pods, claims))
-    delay, age = group.get("preemption_delay_s"), float(group.get("age_minutes") or 0) * 60
-    return Squad(
-        name=group["name"],
-        queue=group["queue"],
-        root=_root(group, crews),
-        priority=int(group["priority"]),
-        preemptible=bool(group["preemptible"]),
-        created=int(group["creation_order"]),
-        may_evict=delay is None or age >= float(delay),
-        ran_for_s=_ran_for_s(members, pods),
-        stale=_is_stale(case, group, [pods[pod["name"]].state for pod in members]),
-        leaving=bool(group.get("being_deleted")),
-    )
+def _some_suffice(tree: Mapping[str, Any]) -> bool:
+    least = tree.get("min_sub_group")
+    return (least is not None and int(least) < len(_parts(tree))) or any(map(_some_suffice, tree.get("groups") or ()))
 
 
-def _ran_for_s(members: Sequence[Mapping[str, Any]], pods: Pods) -> float | None:
-    """Nothing is said of when jobs started: upstream takes it that whatever runs has done so for a minute."""
-    return RAN_FOR_S if any(STATES[pods[pod["name"]].state] is PodState.RUNNING for pod in members) else None
+def _choice(tree: Mapping[str, Any], name: str, pods: Sequence[RowPod], subs: Mapping[str, str]) -> SubGroup:
+    """Returns a tree of sub-groups as it is."""
+    parts = [_leaf(entry, pods, subs) for entry in tree.get("pod_sets") or ()]
+    parts += [_choice(below, below["name"], pods, subs) for below in tree.get("groups") or ()]
+    least = tree.get("min_sub_group")
+    return SubGroup(name, parts=tuple(parts), least=len(parts) if least is None else int(least))
 
 
-def _is_stale(case: Case, group: Mapping[str, Any], states: Sequence[str]) -> bool:
-    """Rounds have no clock: there, nobody is granted any time."""
-    rounds = case["run"]["mode"] == "rounds"
-    grace = float(group.get("staleness_grace_s", 0.0 if rounds else GRACE_S))
-    return grace >= 0 and "Succeeded" not in states and float(group.get("stale_seconds") or 0.0) >= grace
+def _leaf(entry: Mapping[str, Any], pods: Sequence[RowPod], subs: Mapping[str, str]) -> SubGroup:
+    counts = Counter(pod.shape.name for pod in pods if subs[pod.shape.name] == entry["name"])
+    roles = tuple(RolePods(role, count) for role, count in sorted(counts.items()))
+    return SubGroup(entry["name"], roles, int(entry["min_member"]))
 
 
-def _root(group: Mapping[str, Any], crews: dict[str, list[SessionPod]]) -> CrewGroup:
-    within = _within(group.get("topology_constraint"))
-    tree = group.get("sub_groups")
-    if tree:
-        root = _group(tree, crews, "")
-        stray = tuple(pod for name, found in crews.items() if name not in _names(tree) for pod in found)
-        parts = (*root.parts, Crew("", stray, 0)) if stray else root.parts
-        return CrewGroup("", parts, root.at_least, within=within or root.within)
-    pods = tuple(pod for found in crews.values() for pod in found)
-    return CrewGroup("", (Crew("", pods, int(group.get("min_member", 1))),), 1, within=within)
+def _parts(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*(tree.get("pod_sets") or ()), *(tree.get("groups") or ())]
 
 
-def _group(tree: Mapping[str, Any], crews: Mapping[str, list[SessionPod]], name: str) -> CrewGroup:
-    parts: list[Crew | CrewGroup] = [_group(below, crews, below["name"]) for below in tree.get("groups") or ()]
-    for pod_set in tree.get("pod_sets") or ():
-        found = tuple(crews.get(pod_set["name"], ()))
-        parts.append(
-            Crew(pod_set["name"], found, int(pod_set["min_member"]), _within(pod_set.get("topology_constraint")))
-        )
-    at_least = tree.get("min_sub_group")
-    return CrewGroup(
-        name,
-        tuple(parts),
-        len(parts) if at_least is None else int(at_least),
-        within=_within(tree.get("topology_constraint")),
-    )
-
-
-def _names(tree: Mapping[str, Any]) -> set[str]:
-    found = {pod_set["name"] for pod_set in tree.get("pod_sets") or ()}
+def _leaves(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = list(tree.get("pod_sets") or ())
     for below in tree.get("groups") or ():
-        found |= _names(below)
+        found += _leaves(below)
     return found
 
 
-def _within(constraint: Mapping[str, Any] | None) -> Within | None:
-    if not constraint:
-        return None
-    return Within(
-        constraint["topology"], constraint.get("required_level") or "", constraint.get("preferred_level") or ""
+def _subs(names: Mapping[str, str]) -> dict[str, str]:
+    """Returns role -> the sub-group it is of."""
+    return {role: key.partition("|")[0] for key, role in names.items()}
+
+
+def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str]) -> RowPod:
+    known_words("pods.requests", pod["requests"], "cpu", "memory", "gpu", "mig")
+    known_words("pods", pod, "name", "podgroup", "state", "node", "sub_group", "requests", "pod_labels",
+                "task_order_priority", "node_affinity_names", "pod_affinity_topology_key",
+                "pod_anti_affinity_topology_key")  # fmt: skip
+    asked = pod["requests"]
+    requests = {
+        "cpu": milli_cpu(asked.get("cpu") or 0),
+        "memory": int(canonical_amount("memory", asked.get("memory") or 0)),
+        GPU: int(asked.get("gpu") or 0),
+        **{profile: int(count) for profile, count in (asked.get("mig") or {}).items()},
+    }
+    wishes = _wishes(group, pod.get("sub_group") or "")
+    hosts = tuple(pod.get("node_affinity_names") or ())
+    key = f"{pod.get('sub_group') or ''}|{sorted(requests.items())}|{hosts}|{pod.get('pod_labels')}"
+    role = names.setdefault(key, f"set-{len(names)}")
+    made = shape(
+        role,
+        requests,
+        namespace=namespace_of(group["queue"]),
+        constraints=_neighbours(pod, namespace_of(group["queue"])),
+        required_affinity=((RequirementTerm(key=HOSTNAME, operator="In", values=hosts),),) if hosts else (),
+        labels=tuple(sorted((pod.get("pod_labels") or {}).items())),
+        **wishes,
+    )
+    return RowPod(pod["name"], made, priority=int(pod.get("task_order_priority") or 0), **_place(case, group, pod))
+
+
+def _place(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    state = pod["state"]
+    if state == "Pending":
+        return {}
+    if state in HERE:
+        return {"node": pod["node"]}
+    if state in {"Releasing", "StuckInReleasing"}:
+        stays = state == "StuckInReleasing"
+        returns = case["run"]["mode"] == "rounds" and not group.get("being_deleted") and not stays
+        return {"node": pod["node"], "leaving_s": LONG_S if stays else 5.0, "returns": returns}
+    raise RowDeclined(f"pods.state {state}")
+
+
+def _wishes(group: Mapping[str, Any], sub: str) -> dict[str, Any]:
+    """Returns the level of the topology that the pods of a sub-group share, and the sets that share one domain."""
+    whole = group.get("topology_constraint") or {}
+    tree = group.get("sub_groups")
+    leaf = next((it for it in _leaves(tree) if it["name"] == sub), {}) if tree else {}
+    own = leaf.get("topology_constraint") or {}
+    above = tree.get("topology_constraint") if tree else None
+    below = any(it.get("topology_constraint") for it in (tree or {}).get("groups") or ())
+    decline_if(
+        below or (above and whole not in ({}, above)), "sub_groups.topology_constraint of a group within a group"
+    )
+    if above:
+        return _closer(above, own, int(leaf["min_member"]))
+    decline_if(whole and own, "topology_constraint of a group and of its sub-groups")
+    asked = own or whole
+    if not asked:
+        return {}
+    needed, liked = asked.get("required_level") or "", asked.get("preferred_level") or ""
+    return {"required_topology": needed, "preferred_topology": liked, "group": "whole" if whole and tree else ""}
+
+
+def _closer(above: Mapping[str, Any], own: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """Returns the domain that all sub-groups share, and that each stands closer together, where that is asked."""
+    known_words("sub_groups.topology_constraint", above, "topology", "required_level")
+    known_words("pod_sets.topology_constraint", own, "topology", "required_level")
+    slices = (Slice(own["required_level"], size),) if own else ()
+    return {"required_topology": above["required_level"], "group": "whole", "slices": slices}
+
+
+def _neighbours(pod: Mapping[str, Any], namespace: str) -> PodConstraints:
+    """Returns affinity to pods with the pod's own labels."""
+    chosen = tuple(
+        LabelSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in sorted((pod.get("pod_labels") or {}).items())
     )
 
+    def terms(key: str) -> tuple[PodAffinityTerm, ...]:
+        return (PodAffinityTerm(key, chosen, frozenset({namespace})),) if key else ()
 
-def _pod(pod: Mapping[str, Any], pods: Pods, claims: _KaiClaims) -> SessionPod:
-    asked, now = pod["requests"], pods[pod["name"]]
-    gpus, node, possible = claims.of(pod)
-    requests = {"cpu": milli_cpu(asked.get("cpu") or 0), "memory": canonical_amount("memory", asked.get("memory") or 0)}
-    requests[GPU] = int(asked.get("gpu") or 0) + gpus
-    requests.update({profile: int(count) for profile, count in (asked.get("mig") or {}).items()})
-    names = [*(pod.get("node_affinity_names") or ()), *([node] if node else ())]
-    affinity = ((RequirementTerm(key=HOSTNAME, operator="In", values=tuple(names)),),) if names else ()
-    legacy = pod.get("legacy_mig") and now.state == "Pending"
-    template = PodSet(
-        "pod",
-        1,
-        {name: amount for name, amount in requests.items() if amount},
-        node_selector={} if possible and not legacy else NOWHERE,
-        required_affinity=affinity,
+    return PodConstraints(
+        affinity=terms(pod.get("pod_affinity_topology_key") or ""),
+        anti_affinity=terms(pod.get("pod_anti_affinity_topology_key") or ""),
     )
-    return SessionPod(
-        name=pod["name"],
-        template=template,
-        state=STATES[now.state],
-        node=now.node,
-        order=-int(pod.get("task_order_priority") or 0),
-        gpu=_share(asked),
-        devices=now.devices if _share(asked) else (),
-        labels=pod.get("pod_labels") or {},
-        neighbours=_neighbours(pod),
-    )
-
-
-def _share(asked: Mapping[str, Any]) -> GpuShare | None:
-    devices = int(asked.get("gpu_fraction_devices") or 1)
-    if asked.get("gpu_fraction"):
-        return GpuShare(millionths=round(float(asked["gpu_fraction"]) * 1_000_000), devices=devices)
-    if asked.get("gpu_memory_mib"):
-        return GpuShare(memory_mib=int(asked["gpu_memory_mib"]), devices=devices)
-    return None
-
-
-def _neighbours(pod: Mapping[str, Any]) -> tuple[Neighbour, ...]:
-    """Affinity terms select pods with the pod's own labels."""
-    labels = {key: frozenset({value}) for key, value in (pod.get("pod_labels") or {}).items()}
-    found = []
-    if key := pod.get("pod_affinity_topology_key"):
-        found.append(Neighbour(key, labels))
-    if key := pod.get("pod_anti_affinity_topology_key"):
-        found.append(Neighbour(key, labels, apart=True))
-    return tuple(found)

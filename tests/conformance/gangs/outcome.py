@@ -22,11 +22,11 @@ class Same:
     why: str = ""
 
 
-def compare(case: Case, pods: Pods, rounds: list[SceneRound], phases: Mapping[str, str]) -> Same:
-    """Compare the pods after the last round with what the case expects."""
+def compare(case: Case, pods: Pods, played: SceneRound) -> Same:
+    """Compare the pods after the run with what the case expects."""
     if case["semantics"] == "kai":
         return _compare_states(case, pods)
-    return _compare_counts(case, pods, rounds, phases)
+    return _compare_counts(case, pods, played)
 
 
 # -- expectations by state --------------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ def _alike(pod: Mapping[str, Any]) -> tuple[str, str]:
 # -- expectations by count --------------------------------------------------------------------------------------------
 
 
-def _compare_counts(case: Case, pods: Pods, rounds: list[SceneRound], phases: Mapping[str, str]) -> Same:
+def _compare_counts(case: Case, pods: Pods, played: SceneRound) -> Same:
     expect, groups, first = case["expect"], _full_groups(case), initial(case)
     bound = {name for name, pod in pods.items() if pod.state == "Binding" and first[name].state == "Pending"}
-    evicted = {name for one in rounds for name in (entry.pod for entry in one.decision.evicted)}
-    nominated = {name for one in rounds for name in one.decision.nominated}
+    evicted = {entry.pod for entry in played.decision.evicted}
+    nominated = set(played.decision.nominated)
     found = []
     if "allocated" in expect:
         found.append(_differ("allocated", _allocated(case, bound, groups), expect["allocated"]))
@@ -75,10 +75,6 @@ def _compare_counts(case: Case, pods: Pods, rounds: list[SceneRound], phases: Ma
     else:
         found.append(_differ("bound", _by_group(bound, groups), _by_group(expect["binds"], groups)))
     found.append(_differ("evicted", _by_group(evicted, groups), _by_group(expect["evictions"], groups)))
-    if "podgroup_phase" in expect:
-        found.append(
-            _differ("phase", {name: phases[name] for name in expect["podgroup_phase"]}, expect["podgroup_phase"])
-        )
     if "pipelined_podgroup_nodes" in expect:
         wanted = set(expect["pipelined_podgroup_nodes"])
         found.append(_differ("nominated", sorted({groups[name] for name in nominated} | wanted), sorted(wanted)))

@@ -1,58 +1,58 @@
-"""Cases in Volcano's words (volcano-sh/volcano at ed72c7c8) as scenes."""
+"""Rows in Volcano's words as Volcano's own queues, which the agent reads, and as a cluster.
+
+Plugins have no switch in a repository: what a plugin alone would bring to bear (priorities, shares) is declared where
+the plugin is on. HyperNodes become node labels, one a tier.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from fleet.snapshot import PodSet
-from model.kinds import RequirementTerm
-from model.quantity import canonical_resources
-from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import GangScene, Pods
-from tests.reference.session.deserving import DeservingLedger
-from tests.reference.session.dominance import DominanceLedger
-from tests.reference.session.ledger import SessionLedger
-from tests.reference.session.policy import Policy, Rank, SessionStage
-from tests.reference.session.together import Together
-from tests.reference.session.values import (
-    Crew,
-    CrewGroup,
-    Neighbour,
-    PodState,
-    SessionMachine,
-    SessionPod,
-    SessionTopology,
-    Squad,
-    Within,
+from fleet.quota.volcano import ANY_MACHINE
+from fleet.snapshot import Node, Slice, SubGroupPolicy
+from fleet.snapshot.constraints import (
+    PodAffinityTerm,
+    PodConstraints,
+    PreferredNodes,
+    PreferredPods,
+    UnsupportedConstraint,
 )
-from tests.reference.session.weighted import LedgerRules, ShareQueue, WeightedLedger
+from fleet.snapshot.elastic_parts import PREEMPTABLE
+from model.fleet import Fleet
+from model.kinds import RequirementTerm
+from model.quantity import canonical_resources, plus
+from model.upstream import VolcanoQueue
+from model.upstream.selectors import LabelSelectorRequirement
+from model.upstream.volcano import STOP_POLICY
+from tests.conformance.cases import Case
+from tests.conformance.gangs.cluster import RowCluster, RowGroup, RowPod, shape
+from tests.conformance.gangs.declined import decline_if, known_words
+from tests.conformance.gangs.kai import FLAVOR, MARK, named
+from tests.support.fleets import FleetBuilder, plain_node
 
-STAGES = {
-    "enqueue": SessionStage.ENQUEUE,
-    "allocate": SessionStage.ALLOCATE,
-    "backfill": SessionStage.BACKFILL,
-    "reclaim": SessionStage.RECLAIM,
-    "gangreclaim": SessionStage.RECLAIM,
-    "preempt": SessionStage.PREEMPT,
-    "gangpreempt": SessionStage.PREEMPT,
-}
-RANKS = {"priority": Rank.PRIORITY, "gang": Rank.UNREADY, "drf": Rank.SHARE}
-STATES = {
-    "Pending": PodState.PENDING,
-    "Running": PodState.RUNNING,
-    "Bound": PodState.RUNNING,
-    "Binding": PodState.RUNNING,
-    "Releasing": PodState.TERMINATING,
-    "Pipelined": PodState.NOMINATED,
-    "Succeeded": PodState.SUCCEEDED,
-    "Failed": PodState.FAILED,
-}
-SYSTEM_CLASSES = {"system-cluster-critical", "system-node-critical"}
-HYPERNODES = "hypernodes"
-TOP_TIER_NAME = "volcano.sh/hypercluster"
+TOP_TIER_NAME: Final = "volcano.sh/hypercluster"
 """What the tier above all declared ones is called."""
-TASK = "volcano.sh/task-spec"
-ENDLESS = 1 << 40
-NOWHERE = {"muster.dev/unsatisfiable": "true"}
+TIER: Final = "hypernode.row/tier-"
+MEEK: Final = "-never"
+"""Ends the names of classes that evict nobody."""
+NO_TIER: Final = "hypernode.row/none"
+SHARD: Final = "row/shard"
+"""Label of the nodes that the scheduler of the row has to itself; with hard sharding the others are cordoned."""
+IN_SHARD: Final = PreferredNodes(1, (RequirementTerm(key=SHARD, operator="Exists"),))
+TASK: Final = "volcano.sh/task-spec"
+KINDS: Final = ("PodAffinity", "PodAntiAffinity", "NodeAffinity")
+REQUIRED: Final = "RequiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "PreferredDuringSchedulingIgnoredDuringExecution"
+EVICTING: Final = {"reclaim", "preempt", "gangreclaim", "gangpreempt"}
+STARTING: Final = EVICTING | {"allocate", "backfill"}
+PLUGINS: Final = frozenset({
+    "gang", "priority", "conformance", "predicates", "proportion", "capacity", "drf", "nodeorder", "binpack",
+    "network-topology-aware", "resource-strategy-fit",
+})  # fmt: skip
+CLAIMS: Final = (UnsupportedConstraint("spec.resourceClaims[0]", "claims of devices are not supported"),)
+"""What reading a pod with claims of devices says, which refuses it."""
+ALLOCATED: Final = "volcano.sh/job-allocated-hypernode"
+"""What the scheduler notes of a group that runs; where its pods are says the same."""
 
 
 class Plugins:
@@ -60,15 +60,10 @@ class Plugins:
 
     def __init__(self, run: Mapping[str, Any]) -> None:
         registered = run.get("registered_plugins")
-        self.in_order: list[str] = []
-        self._on: dict[str, set[str]] = {}
-        self._arguments: dict[str, Mapping[str, Any]] = {}
-        for plugin in (plugin for tier in run["tiers"] for plugin in tier):
-            name = plugin["name"]
-            if registered is None or name in registered:
-                self.in_order.append(name)
-                self._on[name] = set(plugin.get("enabled") or ())
-                self._arguments[name] = plugin.get("arguments") or {}
+        named = [plugin for tier in run["tiers"] for plugin in tier]
+        there = [plugin for plugin in named if registered is None or plugin["name"] in registered]
+        self.in_order = [plugin["name"] for plugin in there]
+        self._on = {plugin["name"]: set(plugin.get("enabled") or ()) for plugin in there}
 
     def __contains__(self, name: str) -> bool:
         return name in self._on
@@ -77,333 +72,296 @@ class Plugins:
         """Whether the plugin has its say at this point."""
         return point in self._on.get(name, ())
 
-    def anywhere(self, point: str) -> bool:
-        """Whether any plugin has."""
-        return any(point in points for points in self._on.values())
 
-    def argument(self, name: str, key: str) -> Any:
-        """An argument of a plugin, or None."""
-        return self._arguments.get(name, {}).get(key)
-
-
-def build(case: Case, pods: Pods, queued: frozenset[str]) -> GangScene:
-    """The scene of a case with its pods as they are now."""
+def translate(case: Case) -> RowCluster:
+    """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
+    known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
+                "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes",
+                "nodes_in_shard", "sharding_mode", "resource_claims")  # fmt: skip
     plugins = Plugins(case["run"])
-    squads = [_squad(case, group, place, pods, queued, plugins) for place, group in enumerate(case["podgroups"])]
-    queues = [_queue(queue) for queue in case["queues"]]
-    machines = [_machine(case, node, plugins) for node in case["nodes"]]
-    resources = _resources(machines, squads, queues)
-    return GangScene(
-        machines, squads, _ledger(queues, resources, squads, plugins), _policy(case, plugins), [_topology(case)]
-    )
-
-
-def _policy(case: Case, plugins: Plugins) -> Policy:
-    starving = plugins.anywhere("jobStarving")
-    stages = [STAGES[action] for action in case["run"]["actions"] if action in STAGES]
-    if not starving or not plugins.anywhere("reclaimable"):
-        stages = [stage for stage in stages if stage is not SessionStage.RECLAIM]
-    if not starving or not plugins.anywhere("preemptable"):
-        stages = [stage for stage in stages if stage is not SessionStage.PREEMPT]
-    return Policy(
-        stages=tuple(stages),
-        ranks=tuple(RANKS[name] for name in plugins.in_order if name in RANKS and plugins.on(name, "jobOrder")),
-        keep_cores=plugins.on("gang", "preemptable") or plugins.on("gang", "reclaimable"),
-        surplus_evicts=not plugins.on("gang", "jobStarving"),
-        lower_priority_only=plugins.on("priority", "preemptable"),
-        smaller_share_only=plugins.on("drf", "preemptable"),
-        moves=False,
-        backfill_only=True,
-    )
-
-
-# -- queues -----------------------------------------------------------------------------------------------------------
-
-
-def _queue(queue: Mapping[str, Any]) -> ShareQueue:
-    notes = queue.get("annotations") or {}
-    path = tuple((notes.get("volcano.sh/hierarchy") or "").split("/")[1:])
-    weights = tuple(float(weight) for weight in (notes.get("volcano.sh/hierarchy-weights") or "").split("/")[1:])
-    return ShareQueue(
-        queue["name"],
-        queue.get("parent") or "",
-        int(queue.get("weight") or 0),
-        int(queue.get("priority") or 0),
-        queue.get("state", "Open") == "Open",
-        queue.get("reclaimable") is not False,
-        canonical_resources(queue.get("capability") or {}),
-        canonical_resources(queue.get("deserved") or {}),
-        canonical_resources(queue.get("guarantee") or {}),
-        path,
-        weights[: len(path)],
-    )
-
-
-def _ledger(
-    queues: Sequence[ShareQueue], resources: Sequence[str], squads: Sequence[Squad], plugins: Plugins
-) -> SessionLedger:
-    ledgers: list[SessionLedger] = []
-    parents = {queue.name: "" for queue in queues}
     for name in plugins.in_order:
-        if name == "drf" and plugins.on(name, "hierarchy") and plugins.on(name, "queueOrder"):
-            ledgers.append(DominanceLedger(queues, resources, squads))
-        elif name == "proportion":
-            ledgers.append(WeightedLedger(queues, resources, _rules(plugins, name)))
-        elif name == "capacity":
-            levels = int(plugins.argument(name, "ancestorReclaimLevel") or 0)
-            tree = DeservingLedger(
-                queues, resources, _rules(plugins, name), tree=plugins.on(name, "hierarchy"), levels=levels
-            )
-            parents = tree.parents
-            ledgers.append(tree)
-    return Together(resources, parents, ledgers)
+        decline_if(name not in PLUGINS, f"plugin {name}")
+    decline_if(plugins.on("drf", "hierarchy"), "plugin drf with a hierarchy by annotations")
+    decline_if(not STARTING & set(case["run"]["actions"]), "run.actions: only the gate before the queue (enqueue)")
+    decline_if("podgroup_phase" in case["expect"], "expect.podgroup_phase")
+    nodes = [_node(case, node) for node in case["nodes"]]
+    groups = [_group(case, group, place, plugins) for place, group in enumerate(case["podgroups"])]
+    known = {node.name for node in nodes}
+    decline_if(any(pod.node and pod.node not in known for group in groups for pod in group.pods), "pods.node unknown")
+    flavor = FLAVOR if case.get("hypernodes_by_tier") else ANY_MACHINE
+    return RowCluster(_fleet(case, nodes, groups, plugins), nodes, groups, flavor)
 
 
-def _rules(plugins: Plugins, name: str) -> LedgerRules:
-    return LedgerRules(
-        orders=plugins.on(name, "queueOrder"),
-        limits_start=plugins.on(name, "allocatable"),
-        limits_turn=name == "proportion" and plugins.on(name, "overused"),
-        limits_claim=plugins.on(name, "preemptive"),
-        limits_loss=plugins.on(name, "reclaimable"),
-        limits_gate=plugins.on(name, "jobEnqueued"),
-    )
+# -- declarations -----------------------------------------------------------------------------------------------------
 
 
-def _resources(machines: Sequence[SessionMachine], squads: Sequence[Squad], queues: Sequence[ShareQueue]) -> list[str]:
-    names = {"cpu", "memory", "pods"}
-    for machine in machines:
-        names |= machine.capacity.keys()
+def _fleet(case: Case, nodes: Sequence[Node], groups: Sequence[RowGroup], plugins: Plugins) -> Fleet:
+    """Returns Volcano's queues as they are; with hypernodes, Queues of ours, whose flavor may have a topology."""
+    builder = FleetBuilder()
+    for name, value in sorted({(group.priority_class, group.priority) for group in groups}):
+        builder.priority(name, value, preempts=not name.endswith(MEEK))
+    queues = [_queue(queue, plugins) for queue in case["queues"] if queue["name"] != "root"]
+    if not case.get("hypernodes_by_tier"):
+        return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
+    builder.topology("hypernodes", *_levels(case)).flavor(FLAVOR, nodeLabels=MARK, topology="hypernodes")
+    totals: dict[str, int] = {}
+    for node in nodes:
+        totals = plus(totals, node.allocatable)
+    builder.team("root", {FLAVOR: totals}, namespaces=sorted({group.namespace for group in groups}))
     for queue in queues:
-        names |= queue.capability.keys() | queue.deserved.keys() | queue.guarantee.keys()
-    for squad in squads:
-        names |= squad.floor.keys()
-        for part in squad.root.parts:
-            crews = part.parts if isinstance(part, CrewGroup) else (part,)
-            names |= {
-                name for crew in crews if isinstance(crew, Crew) for pod in crew.pods for name in pod.template.requests
-            }
-    return sorted(names)
+        spec = queue.spec
+        decline_if(spec.capability or spec.deserved or spec.guarantee.resource, "amounts of a queue beside hypernodes")
+        builder.queue(queue.name, team="root", flavors=(FLAVOR,))
+    return builder.build()
+
+
+def _levels(case: Case) -> list[str]:
+    tiers = sorted((int(tier) for tier in case["hypernodes_by_tier"]), reverse=True)
+    return [f"{TIER}{tier}" for tier in (tiers[0] + 1, *tiers)]
+
+
+def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
+    known_words("queues", queue, "name", "weight", "state", "parent", "capability", "deserved", "guarantee",
+                "priority", "reclaimable")  # fmt: skip
+    above = named(queue.get("parent") or "root")
+    spec: dict[str, Any] = {"weight": max(1, int(queue.get("weight") or 1)), "parent": above}
+    spec["priority"] = int(queue.get("priority") or 0)
+    spec["reclaimable"] = queue.get("reclaimable") is not False
+    if "capacity" in plugins:
+        spec["deserved"] = queue.get("deserved") or {}
+    if "capacity" in plugins or "proportion" in plugins:
+        spec["capability"] = queue.get("capability") or {}
+        spec["guarantee"] = {"resource": queue.get("guarantee") or {}}
+    stopped = {STOP_POLICY: "Hold"} if queue.get("state", "Open") != "Open" else {}
+    metadata = {"name": named(queue["name"]), "annotations": stopped}
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": metadata}
+    return VolcanoQueue.model_validate({**body, "spec": spec})
 
 
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machine(case: Case, node: Mapping[str, Any], plugins: Plugins) -> SessionMachine:
-    capacity = {"pods": 110, **canonical_resources(node["allocatable"])}
-    for name in {name for claim in case.get("resource_claims") or () for name in _asked_of(claim)}:
-        capacity[name] = ENDLESS
-    if plugins.argument("predicates", "predicate.DynamicResourceAllocationEnable"):
-        capacity.update(_devices(case, node["name"]))
-    shard, mode = case.get("nodes_in_shard"), case.get("sharding_mode")
-    outside = shard is not None and node["name"] not in shard
-    return SessionMachine(
-        node["name"],
-        capacity,
-        node.get("labels") or {},
-        open=not (outside and mode == "hard"),
-        rank=int(outside and mode == "soft"),
-    )
+def _node(case: Case, node: Mapping[str, Any]) -> Node:
+    known_words("nodes", node, "name", "allocatable", "labels")
+    room = {"pods": 110, **canonical_resources(node["allocatable"])}
+    shard = {SHARD: "mine"} if node["name"] in (case.get("nodes_in_shard") or ()) else {}
+    labels = {**MARK, **(node.get("labels") or {}), **_tiers(case).get(node["name"], {}), **shard}
+    made = plain_node(node["name"], room, labels)
+    return replace(made, unschedulable=case.get("sharding_mode") == "hard" and not shard)
 
 
-def _devices(case: Case, node: str) -> dict[str, int]:
-    """Devices of each class; a class that looks at attributes matches no device that has none."""
-    found = {}
-    for cls in case.get("device_classes") or ():
-        picky = bool((cls.get("Spec") or {}).get("Selectors"))
-        count = sum(
-            1
-            for piece in case.get("resource_slices") or ()
-            if piece["Spec"].get("NodeName") == node
-            for device in piece["Spec"]["Devices"]
-            if device.get("Attributes") or not picky
-        )
-        found[f"deviceclass/{cls['ObjectMeta']['Name']}"] = count
-    return found
-
-
-def _asked_of(claim: Mapping[str, Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for request in claim["Spec"]["Devices"]["Requests"]:
-        exactly = request.get("Exactly") or {}
-        name = f"deviceclass/{exactly.get('DeviceClassName')}"
-        found[name] = found.get(name, 0) + int(exactly.get("Count") or 1)
-    return found
-
-
-def _topology(case: Case) -> SessionTopology:
-    """A level for each tier, the widest first, and one above them all. Where a node has no hypernode of a tier, the
-
-    one below stands for it.
-    """
+def _tiers(case: Case) -> dict[str, dict[str, str]]:
+    """Returns node -> a label for each tier; where no hypernode of a tier has it, the one below stands for it."""
     tiers = {int(tier): names for tier, names in (case.get("hypernodes_by_tier") or {}).items()}
     members = case.get("hypernode_nodes") or {}
-    levels, domains = [], []
-    below = {node["name"]: f"node/{node['name']}" for node in case["nodes"]}
+    found: dict[str, dict[str, str]] = {node["name"]: {} for node in case["nodes"]}
+    below = {name: f"node.{name}" for name in found}
     for tier in sorted(tiers):
-        here = dict(below)
         for name in _listed(tiers[tier]):
-            here.update({node: name for node in _listed(members.get(name) or ()) if node in here})
-        levels.append(f"tier/{tier}")
-        domains.append(here)
-        below = here
-    top = max(tiers, default=0) + 1
-    levels.append(f"tier/{top}")
-    domains.append({node["name"]: "top" for node in case["nodes"]})
-    return SessionTopology(HYPERNODES, tuple(reversed(levels)), tuple(reversed(domains)))
+            below.update({node: name for node in _listed(members.get(name) or ()) if node in below})
+        for node, carried in found.items():
+            carried[f"{TIER}{tier}"] = below[node]
+    if tiers:
+        for carried in found.values():
+            carried[f"{TIER}{max(tiers) + 1}"] = "all"
+    return found
 
 
 def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _within(case: Case, wish: Mapping[str, Any] | None, plugins: Plugins) -> Within | None:
+def _within(case: Case, wish: Mapping[str, Any] | None, plugins: Plugins) -> dict[str, Any]:
+    """Returns the label whose value pods share, or would like to."""
     if not wish or "network-topology-aware" not in plugins:
-        return None
+        return {}
     tiers = sorted(int(tier) for tier in case.get("hypernodes_by_tier") or {})
-    narrowest = f"tier/{tiers[0]}" if tiers else ""
     if wish.get("mode") != "hard":
-        return Within(HYPERNODES, preferred=narrowest)
-    known = [*tiers, max(tiers, default=0) + 1]
-    named = {entry.get("tier_name"): int(entry["tier"]) for entry in case.get("hypernodes") or ()}
-    named[TOP_TIER_NAME] = known[-1]
-    name = wish.get("highest_tier_name")
-    most = named.get(name, -1) if name else int(wish.get("highest_tier_allowed", known[-1]))
-    allowed = [tier for tier in known if tier <= most]
-    return Within(HYPERNODES, f"tier/{allowed[-1]}" if allowed else "tier/none", narrowest)
+        return {"preferred_topology": f"{TIER}{tiers[0]}"} if tiers else {}
+    named_tiers = {entry.get("tier_name"): int(entry["tier"]) for entry in case.get("hypernodes") or ()}
+    name, top = wish.get("highest_tier_name"), max(tiers, default=0) + 1
+    named_tiers[TOP_TIER_NAME] = top
+    most = named_tiers.get(name, -1) if name else int(wish.get("highest_tier_allowed", top))
+    allowed = [tier for tier in (*tiers, top) if tier <= most]
+    return {"required_topology": f"{TIER}{allowed[-1]}" if allowed else NO_TIER}
 
 
-# -- squads -----------------------------------------------------------------------------------------------------------
+# -- groups -----------------------------------------------------------------------------------------------------------
 
 
-def _squad(
-    case: Case, group: Mapping[str, Any], place: int, pods: Pods, queued: frozenset[str], plugins: Plugins
-) -> Squad:
-    name = f"{group['namespace']}/{group['name']}"
-    found = [
-        (pod, _pod(case, group, pod, pods, plugins))
+def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -> RowGroup:
+    known_words("podgroups", group, "namespace", "name", "queue", "min_member", "min_task_member", "phase", "priority",
+                "priority_class", "priority_class_unregistered", "min_resources", "network_topology",
+                "sub_group_policy", "annotations")  # fmt: skip
+    known_words("podgroups.annotations", group.get("annotations") or {}, ALLOCATED)
+    decline_if((group.get("priority_class") or "").startswith("system-"), "podgroups.priority_class system-critical")
+    decline_if(group["namespace"] == "kube-system", "podgroups.namespace kube-system")
+    mine = [
+        pod
         for pod in case["pods"]
         if pod["podgroup"] == group["name"] and pod["id"].split("/")[0] == group["namespace"]
     ]
-    gated = "enqueue" in case["run"]["actions"] and group.get("phase") == "Pending"
-    return Squad(
-        name=name,
-        queue=group["queue"],
-        root=_root(case, group, found, plugins),
-        priority=int(group.get("priority") or 0),
-        created=place,
-        queued=not gated or name in queued,
-        floor=canonical_resources(group.get("min_resources") or {}),
+    names: dict[str, str] = {}
+    pods = [_pod(case, group, pod, names, plugins) for pod in mine]
+    some = _some_suffice(group, names)
+    minima = {} if some else _minima(group, names)
+    together = int(group.get("min_member") or 0)
+    evicts = bool(EVICTING & set(case["run"]["actions"]))
+    meek = not evicts or any(pod.get("preemption_policy") == "Never" for pod in mine)
+    value = int(group.get("priority") or 0) if "priority" in plugins else 0
+    return RowGroup(
+        group["name"],
+        group["namespace"],
+        named(group["queue"]),
+        f"class-{value}{MEEK if meek else ''}".replace("--", "-minus-"),
+        place,
+        pods,
+        max(together, sum(minima.values())) if group.get("sub_group_policy") else together,
+        minima,
+        policies=[_sub_groups(policy) for policy in group["sub_group_policy"]] if some else (),
+        priority=value,
     )
 
 
-def _root(
-    case: Case, group: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], SessionPod]], plugins: Plugins
-) -> CrewGroup:
-    within = _within(case, group.get("network_topology"), plugins)
-    done = sum(1 for _, pod in pods if pod.state is PodState.SUCCEEDED)
-    least = max(0, int(group.get("min_member") or 0) - done)
+def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int]:
+    """Returns role -> fewest pods: of the tasks, or of each sub-group where all of them are needed."""
+    parts = {role: key.partition("|")[0] for key, role in names.items()}
+    unlike = len(set(parts.values())) < len(parts)
     if policies := group.get("sub_group_policy"):
-        parts: list[Crew | CrewGroup] = []
-        rest = list(pods)
-        for policy in policies:
-            part, rest = _policy_part(case, policy, rest, plugins)
-            parts.append(part)
-        if rest:
-            parts.append(Crew("", tuple(pod for _, pod in rest), 0))
-        return CrewGroup("", tuple(parts), len(parts), least, within)
-    minima = {role: int(count) for role, count in (group.get("min_task_member") or {}).items()}
-    if minima and least >= sum(minima.values()):
-        crews: dict[str, list[SessionPod]] = {role: [] for role in minima}
-        for given, pod in pods:
-            crews.setdefault(_role(given), []).append(pod)
-        roles = tuple(Crew(role, tuple(found), minima.get(role, 0)) for role, found in crews.items())
-        return CrewGroup("", roles, len(roles), least, within)
-    return CrewGroup("", (Crew("", tuple(pod for _, pod in pods), least),), 1, within=within)
+        return {role: size for policy in policies for role, size in _needed(policy, parts).items()}
+    minima = {task: int(count) for task, count in (group.get("min_task_member") or {}).items()}
+    if int(group.get("min_member") or 0) < sum(minima.values()):
+        return {}
+    decline_if(unlike and minima, "tasks of unlike pods")
+    return {role: minima[task] for role, task in parts.items() if task in minima}
 
 
-def _policy_part(
-    case: Case, policy: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], SessionPod]], plugins: Plugins
-) -> tuple[CrewGroup, list[tuple[Mapping[str, Any], SessionPod]]]:
-    """One crew for every combination of label values; pods without the labels are left for the next policy."""
-    within = _within(case, policy.get("network_topology"), plugins)
-    keys, crews, rest = policy.get("match_label_keys") or (), dict[tuple[str, ...], list[SessionPod]](), []
-    for given, pod in pods:
-        values = tuple(_label(given, key) for key in keys)
-        if all(values):
-            crews.setdefault(values, []).append(pod)
-        else:
-            rest.append((given, pod))
-    size = int(policy.get("size") or 1)
-    # Without hypernodes as objects upstream finds no domain for pods that join a sub-group that has started.
-    most = None if case.get("hypernodes") or not (within and within.required) else size
-    parts = tuple(Crew("/".join(values), tuple(found[:most]), size, within) for values, found in crews.items())
-    return CrewGroup(policy["name"], parts, int(policy.get("min_sub_groups") or 0)), rest
+def _some_suffice(group: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+    """Returns whether some sub-groups of a policy suffice, or one has unlike pods."""
+    parts, policies = [key.partition("|")[0] for key in names], group.get("sub_group_policy") or ()
+    found = [[part for part in parts if part.startswith(f"{policy['name']}:")] for policy in policies]
+    unlike = any(len({*mine}) < len(mine) for mine in found)
+    least = [int(policy.get("min_sub_groups") or 0) for policy in policies]
+    return unlike or any(0 < few < len(mine) for few, mine in zip(least, found, strict=True))
+
+
+def _sub_groups(policy: Mapping[str, Any]) -> SubGroupPolicy:
+    keys = tuple(policy.get("match_label_keys") or ())
+    return SubGroupPolicy(policy["name"], keys, int(policy.get("size") or 1), int(policy.get("min_sub_groups") or 0))
+
+
+def _needed(policy: Mapping[str, Any], parts: Mapping[str, str]) -> dict[str, int]:
+    """Returns role -> pods of a sub-group, for the sub-groups that a policy requires: all of them, or none."""
+    mine = [role for role, part in parts.items() if part.startswith(f"{policy['name']}:")]
+    return dict.fromkeys(mine, int(policy.get("size") or 1)) if policy.get("min_sub_groups") else {}
+
+
+def _pod(
+    case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: dict[str, str], plugins: Plugins
+) -> RowPod:
+    known_words("pods", pod, "id", "podgroup", "phase", "node", "role", "requests", "preemptable_label",
+                "node_selector", "affinity", "labels", "annotations", "preemption_policy", "priority",
+                "resource_claims")  # fmt: skip
+    decline_if(pod["phase"] not in {"Pending", "Running", "Bound"}, f"pods.phase {pod['phase']}")
+    requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
+    constraints, affinity = _constraints(group["namespace"], pod), pod.get("affinity") or {}
+    if case.get("sharding_mode") == "soft":
+        constraints = replace(constraints, preferred_nodes=(*constraints.preferred_nodes, IN_SHARD))
+    stays = {PREEMPTABLE: "false"} if str(pod.get("preemptable_label", "true")).lower() == "false" else {}
+    selector = dict(pod.get("node_selector") or {})
+    part = _part(group, pod)
+    key = f"{part}|{sorted(requests.items())}|{selector}|{affinity}|{pod.get('labels') if affinity else ''}|{stays}"
+    role = names.setdefault(key, f"set-{len(names)}")
+    made = shape(
+        role,
+        requests,
+        namespace=group["namespace"],
+        constraints=constraints,
+        node_selector=selector,
+        required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
+        unsupported=CLAIMS if pod.get("resource_claims") else (),
+        labels=tuple(sorted({**(pod.get("labels") or {}), **_task(pod), **stays}.items())),
+        **_topology_of(case, group, pod, plugins),
+    )
+    node = pod.get("node") or "" if pod["phase"] != "Pending" else ""
+    return RowPod(pod["id"], made, node, priority=int(pod.get("priority") or 0))
+
+
+def _task(pod: Mapping[str, Any]) -> dict[str, str]:
+    return {TASK: pod["role"]} if pod.get("role") else {}
+
+
+def _part(group: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
+    """Returns the sub-group or task that a pod is of."""
+    if group.get("sub_group_policy"):
+        policy = _policy_of(group, pod)
+        values = "/".join(_label(pod, key) for key in policy.get("match_label_keys") or ())
+        return f"{policy['name']}:{values}" if policy else ""
+    return _label(pod, TASK) if group.get("min_task_member") else ""
+
+
+def _policy_of(group: Mapping[str, Any], pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the first policy whose labels a pod has all of; an empty one where there is none."""
+    for policy in group.get("sub_group_policy") or ():
+        if all(_label(pod, key) for key in policy.get("match_label_keys") or ()):
+            found: Mapping[str, Any] = policy
+            return found
+    return {}
 
 
 def _label(pod: Mapping[str, Any], key: str) -> str:
-    if key == TASK:
-        return _role(pod)
-    value: str = (pod.get("labels") or {}).get(key, "")
-    return value
+    noted = {**(pod.get("annotations") or {}), **(pod.get("labels") or {})}
+    return str((pod.get("role") if key == TASK else None) or noted.get(key) or "")
 
 
-def _role(pod: Mapping[str, Any]) -> str:
-    role: str = pod.get("role") or (pod.get("labels") or {}).get(TASK) or (pod.get("annotations") or {}).get(TASK) or ""
-    return role
+def _topology_of(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+    """Returns the domain of the whole group and, where sub-groups have to stay closer together, slices within it."""
+    whole = _within(case, group.get("network_topology"), plugins)
+    policy = _policy_of(group, pod)
+    own = _within(case, policy.get("network_topology"), plugins)
+    closer = own.get("required_topology")
+    if not whole.get("required_topology") or not closer:
+        return own if closer or not whole else {**whole, "group": "whole"}
+    if closer == whole["required_topology"]:
+        return {**whole, "group": "whole"}
+    return {**whole, "group": "whole", "slices": (Slice(closer, int(policy.get("size") or 1)),)}
 
 
-def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], pods: Pods, plugins: Plugins) -> SessionPod:
-    now = pods[pod["id"]]
-    requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
-    claims = {claim["ObjectMeta"]["Name"]: claim for claim in case.get("resource_claims") or ()}
-    possible = True
-    for use in pod.get("resource_claims") or ():
-        claim = claims.get(use.get("ResourceClaimName"))
-        possible = possible and claim is not None
-        for name, count in (_asked_of(claim) if claim else {}).items():
-            requests[name] = requests.get(name, 0) + count
+def _constraints(namespace: str, pod: Mapping[str, Any]) -> PodConstraints:
     affinity = pod.get("affinity") or {}
-    critical = group.get("priority_class") in SYSTEM_CLASSES or group["namespace"] == "kube-system"
-    return SessionPod(
-        name=pod["id"],
-        template=PodSet(
-            "pod",
-            1,
-            requests,
-            node_selector=(pod.get("node_selector") or {}) if possible else NOWHERE,
-            required_affinity=_node_affinity(affinity.get("NodeAffinity") or {}),
+    beside, apart, nodes = (affinity.get(kind) or {} for kind in KINDS)
+    liked = [(1, wish) for wish in beside.get(PREFERRED) or ()] + [(-1, wish) for wish in apart.get(PREFERRED) or ()]
+    return PodConstraints(
+        affinity=tuple(_term(namespace, wish) for wish in beside.get(REQUIRED) or ()),
+        anti_affinity=tuple(_term(namespace, wish) for wish in apart.get(REQUIRED) or ()),
+        preferred_nodes=tuple(
+            PreferredNodes(int(wish["Weight"]), _terms(wish["Preference"])) for wish in nodes.get(PREFERRED) or ()
         ),
-        state=STATES[now.state],
-        node=now.node,
-        evictable=str(pod.get("preemptable_label", "true")) != "false" and not ("conformance" in plugins and critical),
-        may_evict=pod.get("preemption_policy") != "Never",
-        priority=int(pod["priority"]) if "priority" in pod else None,
-        labels=pod.get("labels") or {},
-        neighbours=_neighbours(affinity),
+        preferred_pods=tuple(
+            PreferredPods(sign * int(wish["Weight"]), _term(namespace, wish["PodAffinityTerm"])) for sign, wish in liked
+        ),
     )
 
 
-def _node_affinity(affinity: Mapping[str, Any]) -> tuple[tuple[RequirementTerm, ...], ...]:
-    required = affinity.get("RequiredDuringSchedulingIgnoredDuringExecution") or {}
+def _term(namespace: str, wish: Mapping[str, Any]) -> PodAffinityTerm:
+    selector = wish.get("LabelSelector") or {}
+    chosen = [
+        LabelSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in sorted((selector.get("MatchLabels") or {}).items())
+    ]
+    chosen += [
+        LabelSelectorRequirement(key=term["Key"], operator=term["Operator"], values=tuple(term.get("Values") or ()))
+        for term in selector.get("MatchExpressions") or ()
+    ]
+    return PodAffinityTerm(wish["TopologyKey"], tuple(chosen), frozenset({namespace}))
+
+
+def _node_terms(required: Mapping[str, Any]) -> tuple[tuple[RequirementTerm, ...], ...]:
+    return tuple(_terms(terms) for terms in required.get("NodeSelectorTerms") or ())
+
+
+def _terms(terms: Mapping[str, Any]) -> tuple[RequirementTerm, ...]:
     return tuple(
-        tuple(
-            RequirementTerm(key=term["Key"], operator=term["Operator"], values=tuple(term.get("Values") or ()))
-            for term in terms.get("MatchExpressions") or ()
-        )
-        for terms in required.get("NodeSelectorTerms") or ()
+        RequirementTerm(key=term["Key"], operator=term["Operator"], values=tuple(term.get("Values") or ()))
+        for term in terms.get("MatchExpressions") or ()
     )
-
-
-def _neighbours(affinity: Mapping[str, Any]) -> tuple[Neighbour, ...]:
-    found = []
-    for kind, apart in (("PodAffinity", False), ("PodAntiAffinity", True)):
-        wishes = (affinity.get(kind) or {}).get("RequiredDuringSchedulingIgnoredDuringExecution") or ()
-        for wish in wishes:
-            selector = wish.get("LabelSelector") or {}
-            labels = {key: frozenset({value}) for key, value in (selector.get("MatchLabels") or {}).items()}
-            for term in selector.get("MatchExpressions") or ():
-                if term["Operator"] == "In":
-                    labels[term["Key"]] = frozenset(term["Values"])
-            found.append(Neighbour(wish["TopologyKey"], labels, apart))
-    return tuple(found)

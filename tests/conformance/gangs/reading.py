@@ -9,9 +9,8 @@ from fleet.plan.simulated_run import SimulatedRun, simulate
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from model.fleet import Fleet
 from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import PodNow, SceneRound, group_of, initial
-from tests.conformance.gangs_agent.cluster import ROW_POD
-from tests.reference.session.values import Decision, SessionEviction, SessionPlacement
+from tests.conformance.gangs.cluster import ROW_POD
+from tests.conformance.gangs.scene import PodNow, RowDecision, RowEviction, SceneRound, group_of, initial
 
 HORIZON_S: Final = 1800.0
 _FOR: Final = re.compile(r"makes room for \S*/(\S+)")
@@ -29,21 +28,20 @@ def round_of(case: Case, run: SimulatedRun) -> SceneRound:
     evicted = {entry.pod: entry for entry in evictions(case, run)}
     shaken = {before[name].node for name in evicted} | {pod.node for pod in before.values() if "Releasing" in pod.state}
     after = dict(before)
-    bound, nominated, moved = (dict[str, SessionPlacement]() for _ in range(3))
+    bound, nominated, moved = (dict[str, str]() for _ in range(3))
     for name, was in before.items():
         node = places.get(name, "")
         if was.state == "Pending" and node:
             into, word = (nominated, "Pipelined") if node in shaken else (bound, "Binding")
-            into[name] = SessionPlacement(node)
+            into[name] = node
             after[name] = PodNow(word, node)
         elif name in evicted and node and node != was.node:
-            moved[name] = SessionPlacement(node)
+            moved[name] = node
             after[name] = PodNow("Pipelined", node)
         elif name in evicted and not node:
             after[name] = PodNow("Releasing", was.node)
     gone = tuple(evicted[name] for name in sorted(evicted) if name not in moved or case["semantics"] == "volcano")
-    waits = tuple(sorted(name for name, now in after.items() if now.state == "Pending"))
-    return SceneRound(before, after, Decision(bound, nominated, moved, gone, (), waits))
+    return SceneRound(before, after, RowDecision(bound, nominated, moved, gone))
 
 
 def thrown_out(run: SimulatedRun) -> list[str]:
@@ -65,7 +63,7 @@ def settled(case: Case, run: SimulatedRun) -> dict[str, str]:
     return found
 
 
-def evictions(case: Case, run: SimulatedRun) -> Iterator[SessionEviction]:
+def evictions(case: Case, run: SimulatedRun) -> Iterator[RowEviction]:
     """Yields the pods that ran and were told to go, with the reason and the gang that was to gain by it."""
     whose, before, groups = dict[str, str](), initial(case), group_of(case)
     for timed in run.actions:
@@ -77,7 +75,7 @@ def evictions(case: Case, run: SimulatedRun) -> Iterator[SessionEviction]:
             if before[name].state in {"Running", "Bound", "Binding", "Allocated"}:
                 message = whose.get(action.pod.job_uid, "")
                 found = _FOR.search(message)
-                yield SessionEviction(name, groups[name], "preempted" if found else "stale", found[1] if found else "")
+                yield RowEviction(name, groups[name], "preempted" if found else "stale", found[1] if found else "")
 
 
 def _goes(gang: Gang) -> bool:
