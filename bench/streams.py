@@ -5,7 +5,7 @@ there is no seed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.quota.ledger import QuotaLedger
@@ -15,6 +15,7 @@ from fleet.quota.specs import (
     CandidatePolicy,
     CellQuota,
     FlavorResource,
+    PreemptionStrategy,
     QueuePreemption,
     QuotaFlavorSpec,
     QuotaQueueSpec,
@@ -51,10 +52,14 @@ class StreamSpec:
     nominal_cpu: int = 20
     borrowing_limit_cpu: int = 100
     strict: bool = False
+    fair: tuple[PreemptionStrategy, ...] = ()
+    """How queues share fairly; empty = they do not."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> "StreamSpec":
-        """A specification as the recorded runs have it."""
+        """A specification as the recorded runs have it. ValueError for a field that is not honoured."""
+        if unknown := sorted(set(recorded) - _RECORDED):
+            raise ValueError(f"{unknown[0]} of a recorded run is not honoured")
         return cls(
             recorded["cohorts"],
             recorded["cluster_queues_per_cohort"],
@@ -65,10 +70,12 @@ class StreamSpec:
             recorded["nominal_cpu"],
             recorded["borrowing_limit_cpu"],
             recorded["strategy"] == "StrictFIFO",
+            _strategies(recorded.get("fair_sharing")),
         )
 
     def scheduler(self, rules: AdmissionRules | None = None) -> AdmissionScheduler:
-        """Its queues, empty."""
+        """Its queues, empty; they share as it says."""
+        rules = replace(rules or AdmissionRules(), fair=self.fair)
         quota = CellQuota(self.nominal_cpu * 1000, self.borrowing_limit_cpu * 1000)
         queues = [
             QuotaQueueSpec(
@@ -83,7 +90,7 @@ class StreamSpec:
         ]
         ledger = QuotaLedger(QuotaTree([], queues))
         flavors = {"default": QuotaFlavorSpec("default")}
-        return AdmissionScheduler(ledger, {queue.name: queue for queue in queues}, flavors, rules or AdmissionRules())
+        return AdmissionScheduler(ledger, {queue.name: queue for queue in queues}, flavors, rules)
 
     def arrivals(self) -> Iterator[Arrival]:
         """All jobs: the n-th of a set arrives at (n + 1) x interval."""
@@ -101,6 +108,22 @@ class StreamSpec:
         for cohort in range(self.cohorts):
             for index in range(self.queues):
                 yield f"cohort-{cohort:02d}", f"cq-{cohort:02d}-{index:03d}"
+
+
+_RECORDED = frozenset(
+    {
+        "cohorts", "cluster_queues_per_cohort", "nominal_cpu", "borrowing_limit_cpu", "strategy", "sets",
+        "fair_sharing",
+    }
+)  # fmt: skip
+
+
+def _strategies(said: Any) -> tuple[PreemptionStrategy, ...]:
+    """How queues share fairly: not at all where nothing is said; as Kueue does by default where no way is named."""
+    if said is None or said is False:
+        return ()
+    named = said.get("strategies") if isinstance(said, Mapping) else None
+    return tuple(PreemptionStrategy(name) for name in named or PreemptionStrategy)
 
 
 BASELINE = StreamSpec(
