@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from fleet.quota.build_tree import quota_specs
 from fleet.quota.ledger import AdmittedWorkload
 from fleet.quota.specs import (
     UNLIMITED,
@@ -23,6 +24,7 @@ from fleet.quota.specs import (
 from fleet.quota.tree import QuotaTree, charge
 from fleet.quota.workload import NEVER_CREATED_S, PodSetAssignment, Workload
 from fleet.snapshot import PodSet, Slice
+from model.fleet import Fleet
 from model.kinds import RequirementTerm, Taint, Toleration
 from tests.support.quotas import usage_in
 
@@ -332,19 +334,25 @@ def switched_on(part: Any) -> bool:
     return part is not None and part is not False
 
 
+BY_AGENT: Final = "by the agent"
+"""In a configuration: the agent's own switches decide, where the case leaves them open."""
+
+
 def rules_of(config: Json) -> AdmissionRules:
-    """What a case's configuration switches on."""
+    """What a case's configuration switches on, beside upstream's defects or the agent's own switches."""
     fair = config.get("fair_sharing")
     gates = config.get("feature_gates") or {}
     strategies = (fair.get("strategies") if isinstance(fair, dict) else None) or [s.value for s in PreemptionStrategy]
-    return AdmissionRules(
+    agents = config.get(BY_AGENT, False)
+    return replace(
+        quota_specs(Fleet()).rules if agents else AdmissionRules(upstream_defects=True),
+        fair_trees=None,
         fair=tuple(PreemptionStrategy(name) for name in strategies) if switched_on(fair) else (),
-        upstream_defects=True,
         place_again=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
         victims_again=gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),
         lost_leave=gates.get("TASFailedNodeReplacementFailFast", True),
         partial_admission=gates.get("PartialAdmission", True),
         priority_between_queues=gates.get("PrioritySortingWithinCohort", True),
         count_declared_only=config.get("quota_check_strategy") == "IgnoreUndeclared",
-        preemptors_first=gates.get("PrioritizePreemptorWorkloads", False),
+        preemptors_first=gates.get("PrioritizePreemptorWorkloads", agents),
     )
