@@ -9,6 +9,7 @@ from typing import Any
 
 from fleet.actions import PurchaseTally
 from fleet.disruption import frozen_until
+from fleet.hard_fence import unfenced
 from fleet.offerings.overlays import applied_overlays
 from fleet.plan.changes import PlannedChange, declared_changes, only_freeze_windows, utc
 from fleet.plan.consequences import (
@@ -234,6 +235,7 @@ def _allowed(before: Fleet, after: Fleet, snapshot: Snapshot) -> Allowed:
 
 def _conflicts(after: Fleet, snapshot: Snapshot) -> Iterator[str]:
     yield from map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts)
+    yield from unfenced(after, snapshot)
 
 
 def _consequences(fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> Consequences:
