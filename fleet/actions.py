@@ -8,19 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fleet.snapshot import (
-    Claim,
-    Gang,
-    HardFence,
-    JobRef,
-    LaunchRequest,
-    Node,
-    Outlook,
-    Pod,
-    PodSet,
-    PodVerdict,
-    Proposal,
-)
+from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Node, Outlook, Pod, PodSet, PodVerdict, Proposal
+from fleet.snapshot.surroundings import HardFence
 from model.kinds import Taint, Toleration
 from model.labels import DO_NOT_DISRUPT
 from model.quantity import Resources

@@ -6,6 +6,7 @@ gets the whole of it. A resource is bounded only where every flavor that the que
 of what some flavor gives without a quota the queues know no most.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 
@@ -16,7 +17,7 @@ from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.quota.build_tree import quota_specs
 from fleet.quota.specs import PODS, FlavorResource
 from fleet.quota.tree import QuotaTree
-from fleet.snapshot import HardFence, Node, Snapshot
+from fleet.snapshot import HardFence, Hold, Node, Snapshot
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import Team
@@ -52,6 +53,21 @@ def unfenced(fleet: Fleet, snapshot: Snapshot) -> Iterator[str]:
         yield (
             f"team/{team}: hardFence leaves {resource} out: no quota counts it on {where}, so that its queues know no "
             "most of it"
+        )
+
+
+def waiting_in_new_fences(before: Fleet, after: Fleet, snapshot: Snapshot) -> Iterator[str]:
+    """Yields a sentence for each team that a revision fences while work in its namespaces is held pod by pod.
+
+    Such pods count in a ResourceQuota while they wait behind their gate.
+    """
+    teams = dict(_fenced(after.index, after).items() - _fenced(before.index, before).items())
+    held = (job for job in snapshot.jobs.values() if job.hold is Hold.PODS and job.managed)
+    waiting = Counter(teams[job.ref.namespace] for job in held if job.ref.namespace in teams)
+    for team, jobs in sorted(waiting.items()):
+        yield (
+            f"team/{team}: hardFence counts pods from their creation, and {jobs} job{'' if jobs == 1 else 's'} of its "
+            "namespaces are held pod by pod: those that wait fill it as well"
         )
 
 

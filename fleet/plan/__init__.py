@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.actions import PurchaseTally
 from fleet.disruption import frozen_until
-from fleet.hard_fence import unfenced
+from fleet.hard_fence import unfenced, waiting_in_new_fences
 from fleet.offerings.overlays import applied_overlays
 from fleet.plan.changes import PlannedChange, declared_changes, only_freeze_windows, utc
 from fleet.plan.consequences import (
@@ -188,7 +188,11 @@ def make_plan(
         more_usd_h_at_peak=round(head.peak.usd_h - base.peak.usd_h, 6),
     )  # fmt: skip
     declared = _of_declarations(before, after, snapshot, base_revision, head_revision)
-    beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
+    beyond = (
+        *beyond_new_limits(before, after, snapshot),
+        *beyond_new_budgets(before, after, snapshot),
+        *waiting_in_new_fences(before, after, snapshot),
+    )
     plan = replace(
         declared,
         machines=machines,

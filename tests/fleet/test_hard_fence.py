@@ -9,12 +9,12 @@ import yaml
 
 from fleet.actions import Action, KeepHardFence, LiftHardFence
 from fleet.fence import DecisionFailed, told_apart
-from fleet.hard_fence import decide, fences, unfenced
-from fleet.snapshot import HardFence, Snapshot
+from fleet.hard_fence import decide, fences, unfenced, waiting_in_new_fences
+from fleet.snapshot import HardFence, Hold, Snapshot
 from model.fleet import Fleet
 from model.loader import load
 from tests.agent.scenes import CATALOG, G6, P4DE, layout, pool, queue, team
-from tests.support.fleets import NOW, plain_node
+from tests.support.fleets import NOW, gang, job_of, plain_node
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
 H100 = {"h100": {GPU: 32}}
@@ -113,6 +113,20 @@ def test_a_plan_says_what_a_fence_leaves_out() -> None:
     fleet = declared(fenced({"h100": {GPU: 32}, "cpu": {CPU: 4}}), queue(flavors=("h100", "cpu")))
     (words,) = unfenced(fleet, world())
     assert words.startswith("team/t: hardFence leaves cpu out: no quota counts it on flavor h100")
+
+
+@pytest.mark.parametrize(
+    ("before", "hold", "told"),
+    [(False, Hold.PODS, True), (True, Hold.PODS, False), (False, Hold.SWITCH, False)],
+)
+def test_a_plan_says_that_pods_behind_the_gate_fill_a_new_fence(before: bool, hold: Hold, told: bool) -> None:
+    job = replace(job_of(gang("g")), hold=hold)
+    jobs = {"g": replace(job, ref=replace(job.ref, namespace="t"))}
+    was, becomes = declared(fenced(hardFence=before), queue()), declared(fenced(), queue())
+    words = list(waiting_in_new_fences(was, becomes, world(jobs=jobs)))
+    assert [it.startswith("team/t: hardFence counts pods from their creation, and 1 job of") for it in words] == [
+        True
+    ] * told
 
 
 def test_devices_of_nodes_count_that_nobody_sells() -> None:
