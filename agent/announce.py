@@ -215,6 +215,7 @@ def _refs_of(subject: str, snapshot: Snapshot) -> tuple[JobRef, ...]:
         "node": JobRef("v1", "Node", "", name, node.uid) if node else None,
         "pod": next((_ref_of(pod) for pod in snapshot.waiting_pods.values() if pod.uid == name), None),
         "pool": JobRef(API_VERSION, "NodePool", "", name, ""),
+        "namespace": JobRef("v1", "Namespace", "", name, ""),
         "queue": JobRef(API_VERSION, "Queue", "", name, ""),
     }
     return (refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, ""),)

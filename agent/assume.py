@@ -12,6 +12,8 @@ from fleet.actions import (
     CloseGang,
     EvictPod,
     ForgetClaim,
+    KeepHardFence,
+    LiftHardFence,
     OpenClaims,
     OpenGang,
     PatchNode,
@@ -22,7 +24,7 @@ from fleet.actions import (
     StartJob,
     StopJob,
 )
-from fleet.snapshot import Gang, JobRef, Pod
+from fleet.snapshot import Gang, HardFence, JobRef, Pod
 from providers.kube.objects import kind_of
 
 Belief = tuple[MirrorTable[Any], str, Any]
@@ -86,6 +88,16 @@ def _node(action: PatchNode, mirror: Mirror) -> list[Belief]:
     return [(mirror.nodes, action.node, action.applied_to(node))] if node else []
 
 
+def _fence(action: KeepHardFence, mirror: Mirror) -> list[Belief]:
+    known = mirror.hard_fences.current.get(action.namespace, HardFence(action.namespace))
+    return [(mirror.hard_fences, action.namespace, replace(known, hard=action.hard, ours=True))]
+
+
+def _no_fence(action: LiftHardFence, mirror: Mirror) -> list[Belief]:
+    left = replace(action.fence, hard={}, ours=False) if action.fence.shared else None
+    return [(mirror.hard_fences, action.fence.namespace, left)]
+
+
 _TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {
     OpenGang: lambda action, mirror: _gang(action.gang, mirror),
     SaveGang: lambda action, mirror: _gang(action.gang, mirror),
@@ -98,5 +110,7 @@ _TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {
     CloseClaim: lambda action, mirror: [(mirror.claims, action.claim.name, replace(action.claim, deleting=True))],
     ForgetClaim: lambda action, mirror: [(mirror.claims, action.claim.name, None)],
     PatchNode: _node,
+    KeepHardFence: _fence,
+    LiftHardFence: _no_fence,
     RemoveNode: lambda action, mirror: [(mirror.nodes, action.node, None)],
 }

@@ -14,6 +14,7 @@ from fleet.snapshot import (
     Claim,
     DaemonOverhead,
     Gang,
+    HardFence,
     Instance,
     InterruptionHistory,
     Job,
@@ -68,6 +69,8 @@ class Mirror:
         self.daemonsets: MirrorTable[DaemonOverhead] = MirrorTable()
         self.namespaces: MirrorTable[Namespace] = MirrorTable()
         self.pod_budgets: MirrorTable[PodBudget] = MirrorTable()
+        self.hard_fences: MirrorTable[HardFence] = MirrorTable()
+        """By namespace."""
         self.pod_priorities: MirrorTable[PodPriority] = MirrorTable()
         self.runtime_classes: MirrorTable[RuntimeClass] = MirrorTable()
         self.volume_claims: MirrorTable[VolumeClaim] = MirrorTable()
@@ -112,6 +115,7 @@ class Mirror:
             self.daemonsets,
             self.namespaces,
             self.pod_budgets,
+            self.hard_fences,
             self.pod_priorities,
             self.runtime_classes,
             self.volume_claims,
@@ -220,6 +224,7 @@ class Mirror:
                 self.attach_limits.view,
             ),
             pod_budgets=self.pod_budgets.view,
+            hard_fences=self.hard_fences.view,
             layouts=self.layouts,
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,

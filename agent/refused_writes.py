@@ -17,6 +17,8 @@ from fleet.actions import (
     CloseGang,
     EvictPod,
     ForgetClaim,
+    KeepHardFence,
+    LiftHardFence,
     OpenClaims,
     OpenGang,
     PatchNode,
@@ -41,6 +43,9 @@ FORGOTTEN_S: Final = 600.0
 KEPT_MOST: Final = 10_000
 
 _RACES: Final = (Conflict, NotFound, AlreadyExists, Expired)
+_LASTING: Final[Mapping[type, type[KubeError]]] = {PublishLayouts: KubeError, KeepHardFence: Conflict}
+"""Writes for which some of these tell of more than a race: there is no such namespace, or others own what is there."""
+_ENDS: Final = "NamespaceTerminating"
 _WORDS: Final[Mapping[type, str]] = {
     OpenGang: "creating its Workload",
     SaveGang: "writing the status of its Workload",
@@ -56,11 +61,13 @@ _WORDS: Final[Mapping[type, str]] = {
     PatchNode: "changing its Node",
     RemoveNode: "deleting its Node",
     PublishLayouts: "writing the MIG layouts (is the component `mig` installed?)",
+    KeepHardFence: "writing its ResourceQuota",
+    LiftHardFence: "taking its ResourceQuota away",
 }
 
 
 class RefusedWrite(NamedTuple):
-    """A write that is being refused. `subject` is a gang, a claim, the MIG layouts, or what a report is about."""
+    """A write that is being refused. `subject` is a gang, a claim, a namespace, the MIG layouts, or a report's."""
 
     subject: str
     refusal: WriteRefusal
@@ -69,11 +76,18 @@ class RefusedWrite(NamedTuple):
 
 def refusal_of(action: Action, error: KubeError) -> WriteRefusal | None:
     """Returns what there is to tell of a refused write; None where it says nothing about the object."""
-    if type(action) not in _WORDS or (isinstance(error, _RACES) and not isinstance(action, PublishLayouts)):
+    if type(action) not in _WORDS or _passes(action, error):
         return None
     if isinstance(error, TooManyRequests):
         return WriteRefusal("PodDisruptionBudget", _told(action, error)) if error.disruption_budget else None
     return None if _unanswered(error) else WriteRefusal(type(error).__name__, _told(action, error))
+
+
+def _passes(action: Action, error: KubeError) -> bool:
+    """Whether a refusal ends by itself: a race, or a namespace that is on its way out."""
+    if any(cause.reason == _ENDS for cause in error.causes):
+        return True
+    return isinstance(error, _RACES) and not isinstance(error, _LASTING.get(type(action), ()))
 
 
 def report_refusal(error: KubeError) -> WriteRefusal | None:

@@ -29,10 +29,12 @@ from providers.git.errors import RevisionNotFound, SourceError
 from providers.git.source import GitSource
 from providers.kube.objects import (
     DECODERS,
+    HARD_FENCE,
     KINDS,
     decode_claim,
     decode_csi_node,
     decode_daemonset,
+    decode_hard_fence,
     decode_namespace,
     decode_node,
     decode_persistent_volume,
@@ -55,6 +57,7 @@ from providers.kube.objects.paths import (
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
@@ -85,6 +88,12 @@ WATCHED: dict[str, Watched[Any]] = {
     "daemonsets": Watched(DAEMON_SETS, decode_daemonset, lambda daemon: daemon.name),
     "namespaces": Watched(NAMESPACES, decode_namespace, lambda namespace: namespace.name),
     "pod_budgets": Watched(POD_DISRUPTION_BUDGETS, decode_pod_budget, lambda budget: budget.key),
+    "hard_fences": Watched(
+        RESOURCE_QUOTAS,
+        decode_hard_fence,
+        lambda fence: fence.namespace,
+        field_selector=f"metadata.name={HARD_FENCE}",
+    ),
     "pod_priorities": Watched(PRIORITY_CLASSES, decode_pod_priority, lambda priority: priority.name),
     "runtime_classes": Watched(RUNTIME_CLASSES, decode_runtime_class, lambda runtime: runtime.name),
     "volume_claims": Watched(VOLUME_CLAIMS, decode_volume_claim, lambda claim: claim.key),

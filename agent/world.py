@@ -69,7 +69,7 @@ def _listed(
 ) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     try:
-        for page in transport.list_pages(watched.resource):
+        for page in transport.list_pages(watched.resource, field_selector=watched.field_selector):
             for raw in page.items or ():
                 value = watched.decode(raw)
                 objects[watched.key(value)] = value

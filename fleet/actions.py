@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Node, Outlook, Pod, PodSet, PodVerdict, Proposal
+from fleet.snapshot.surroundings import HardFence
 from model.kinds import Taint, Toleration
 from model.labels import DO_NOT_DISRUPT
+from model.quantity import Resources
 
 
 def gang_subject(uid: str) -> str:
@@ -46,6 +48,11 @@ def pool_subject(name: str) -> str:
 def queue_subject(name: str) -> str:
     """Returns the subject that names a queue."""
     return f"queue/{name}"
+
+
+def namespace_subject(name: str) -> str:
+    """Returns the subject that names a namespace."""
+    return f"namespace/{name}"
 
 
 def revision_subject(revision: str) -> str:
@@ -329,6 +336,34 @@ class PublishLayouts:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepHardFence:
+    """Write the ResourceQuota of a namespace: our bounds, touching no others."""
+
+    namespace: str
+    hard: Resources
+    """Resource -> the most that pods may request of it in all."""
+    takes_back: bool
+    """Whether bounds of ours that somebody has changed are ours again; else they are left and the write is refused."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Returns the namespace."""
+        return (namespace_subject(self.namespace),)
+
+
+@dataclass(frozen=True, slots=True)
+class LiftHardFence:
+    """Delete the ResourceQuota of a namespace, or take our bounds out of one that others have written into."""
+
+    fence: HardFence
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Returns the namespace."""
+        return (namespace_subject(self.fence.namespace),)
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """A Kubernetes event on an object, for people."""
 
@@ -395,6 +430,8 @@ Action = (
     | PatchNode
     | RemoveNode
     | PublishLayouts
+    | KeepHardFence
+    | LiftHardFence
     | Announce
     | NominatePods
     | Consider

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from fleet import clock_skew, disruption
+from fleet import clock_skew, disruption, hard_fence
 from fleet.disruption import rollout
 from fleet.fence import Decided
 from fleet.gangs import lifecycle as gang_lifecycle
@@ -22,6 +22,7 @@ DECIDERS: Mapping[str, Decider] = MappingProxyType(
         "adoption": adoption.decide,
         "capacity-blocks": interruption.decide,
         "mig-layouts": rollout.decide,
+        "hard-fences": hard_fence.decide,
         "scheduling": cycle.decide,
         "fixed-pools": fixed.decide,
         "disruption": disruption.decide,

@@ -12,6 +12,7 @@ from pathlib import Path
 from agent.config import BOOKS, LEASE, NAMESPACE, MigSettings
 from agent.sources import WATCHED
 from fleet.snapshot import Hold
+from providers.kube.objects import HARD_FENCE
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.paths import (
     CONFIG_MAPS,
@@ -26,6 +27,7 @@ from providers.kube.objects.paths import (
     POD_DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     QUEUES,
+    RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     VOLUME_CLAIMS,
     WORKLOADS,
@@ -42,6 +44,7 @@ _WHY: Mapping[ResourcePath, str] = {
     RUNTIME_CLASSES: "What a runtime adds to its pods: overhead, node selector, tolerations.",
     VOLUME_CLAIMS: "Where the volumes of pods are, or may be made, and how many a node attaches.",
     POD_DISRUPTION_BUDGETS: "Who may be asked to leave for what is not urgent.",
+    RESOURCE_QUOTAS: "The fences of namespaces. A name cannot be given for `create`: at that moment there is none.",
     DAEMON_SETS: "What daemons take on a new machine.",
     JOBS: "Work: start and stop. Where there is no patch, the pods are held and not the objects.",
     WORKLOADS: "Its own objects. Of the FleetSync it also hears requests to poll.",
@@ -85,6 +88,7 @@ def _written() -> Mapping[ResourcePath, tuple[str, ...]]:
         NODES: ("patch", "delete"),
         PODS: ("patch", "delete"),
         EVENTS: ("create", "patch"),
+        RESOURCE_QUOTAS: ("create",),
         WORKLOADS: ("create", "patch", "delete"),
         NODE_CLAIMS: ("create", "patch", "delete"),
         FLEET_SYNCS: ("create", "patch"),
@@ -93,6 +97,7 @@ def _written() -> Mapping[ResourcePath, tuple[str, ...]]:
     }
 
 
+_ONE_OF_A_NAME = (RoleRule(RESOURCE_QUOTAS, ("patch", "delete"), names=(HARD_FENCE,)),)
 _SUBRESOURCES = (
     RoleRule(PODS, ("create",), "eviction", why="Evictions heed PodDisruptionBudgets, deletions do not."),
     RoleRule(JOBS, ("patch",), "status", why="Only to clear startTime, without which a template cannot change."),
@@ -109,7 +114,8 @@ def agent_rules() -> tuple[RoleRule, ...]:
     reads = {**dict.fromkeys(_watched(), WATCH), FLEET_SYNCS: WATCH, QUEUES: ("list",), NODE_POOLS: ("list",)}
     writes, ones = _written(), dict.fromkeys(_read_one_by_one(), ("get",))
     verbs = {it: (*ones.get(it, ()), *reads.get(it, ()), *writes.get(it, ())) for it in {**reads, **writes}}
-    return (*(RoleRule(it, granted, why=_WHY.get(it, "")) for it, granted in verbs.items()), *_SUBRESOURCES)
+    rules = (RoleRule(it, granted, why=_WHY.get(it, "")) for it, granted in verbs.items())
+    return (*rules, *_ONE_OF_A_NAME, *_SUBRESOURCES)
 
 
 def own_namespace_rules() -> tuple[RoleRule, ...]:

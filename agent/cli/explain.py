@@ -26,6 +26,7 @@ from model.plain_text import plain_lines
 from model.quantity import format_amount
 from model.report import text as problem_text
 from providers.kube.errors import KubeError, NotFound
+from providers.kube.objects import HARD_FENCE
 from providers.kube.objects.paths import QUEUES
 from providers.kube.transport import KubeTransport
 
@@ -83,7 +84,7 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
         snapshot = world(transport)
         gangs = find(snapshot, name)
         if not gangs and (left := left_without_queue(snapshot, name)):
-            sys.stdout.write(plain_lines([line for job in left for line in without_queue(job)]) + "\n")
+            sys.stdout.write(plain_lines([line for job in left for line in without_queue(job, snapshot)]) + "\n")
             return exits.OK
         if not gangs:
             known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
@@ -104,7 +105,7 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
     return exits.OK
 
 
-def without_queue(job: Job) -> Iterator[str]:
+def without_queue(job: Job, snapshot: Snapshot) -> Iterator[str]:
     """What is to be said of a job that is left to itself."""
     asked = Counter[str]()
     for pods in job.pod_sets:
@@ -112,7 +113,16 @@ def without_queue(job: Job) -> Iterator[str]:
     takes = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(asked.items()))
     yield f"{job.ref.namespace}/{job.ref.name}  ({job.ref.kind}, no queue)"
     yield f"  it asks for {takes or 'nothing'} and counts in no quota: it is left to kube-scheduler"
+    yield from fence_words(snapshot, job.ref.namespace)
     yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
+
+
+def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:
+    """How much the pods of a namespace may request together, where its team has a hard fence."""
+    fence = (snapshot.hard_fences or {}).get(namespace)
+    if fence is not None and fence.ours:
+        most = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(fence.hard.items()))
+        yield f"  fence:    all pods of {namespace} together request at most {most} (ResourceQuota {HARD_FENCE})"
 
 
 def find(snapshot: Snapshot, name: str) -> list[Gang]:
@@ -147,6 +157,7 @@ def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang, fleet: Fleet
         yield f"  ran:      {age(gang.ran_s(now))} in all{most}"
     if gang.pins:
         yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
+    yield from fence_words(snapshot, gang.namespace)
     if remedy := REMEDIES.get(gang.reason):
         yield f"  what would change it: {remedy}"
 

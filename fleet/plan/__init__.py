@@ -9,6 +9,7 @@ from typing import Any
 
 from fleet.actions import PurchaseTally
 from fleet.disruption import frozen_until
+from fleet.hard_fence import unfenced, waiting_in_new_fences
 from fleet.offerings.overlays import applied_overlays
 from fleet.plan.changes import PlannedChange, declared_changes, only_freeze_windows, utc
 from fleet.plan.consequences import (
@@ -187,7 +188,11 @@ def make_plan(
         more_usd_h_at_peak=round(head.peak.usd_h - base.peak.usd_h, 6),
     )  # fmt: skip
     declared = _of_declarations(before, after, snapshot, base_revision, head_revision)
-    beyond = (*beyond_new_limits(before, after, snapshot), *beyond_new_budgets(before, after, snapshot))
+    beyond = (
+        *beyond_new_limits(before, after, snapshot),
+        *beyond_new_budgets(before, after, snapshot),
+        *waiting_in_new_fences(before, after, snapshot),
+    )
     plan = replace(
         declared,
         machines=machines,
@@ -234,6 +239,7 @@ def _allowed(before: Fleet, after: Fleet, snapshot: Snapshot) -> Allowed:
 
 def _conflicts(after: Fleet, snapshot: Snapshot) -> Iterator[str]:
     yield from map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts)
+    yield from unfenced(after, snapshot)
 
 
 def _consequences(fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> Consequences:

@@ -61,7 +61,7 @@ class ClusterModel:
         """Numbers for what the model makes: instances, pods."""
         self._index = Index()
         nobody: frozenset[str] = frozenset()
-        self._seen = replace(snapshot, busy=nobody, set_aside=nobody, layouts=None, index=self._index)
+        self._seen = replace(snapshot, busy=nobody, set_aside=nobody, layouts=None, hard_fences=None, index=self._index)
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}

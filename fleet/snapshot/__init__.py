@@ -50,7 +50,7 @@ from fleet.snapshot.machines import (
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
-from fleet.snapshot.surroundings import Namespace, PodBudget, PodPriority, RuntimeClass
+from fleet.snapshot.surroundings import HardFence, Namespace, PodBudget, PodPriority, RuntimeClass
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model.index import Index
 from model.quantity import Resources
@@ -124,6 +124,8 @@ class Snapshot:
     volumes: Volumes = NO_VOLUMES
     pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
     """`namespace/name` -> PodDisruptionBudget."""
+    hard_fences: Mapping[str, HardFence] | None = None
+    """Namespace -> the ResourceQuota that fences it; None = whoever looks does not write them."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -162,6 +164,7 @@ __all__ = [
     "Gang",
     "GangState",
     "GroupMember",
+    "HardFence",
     "Hold",
     "ImageKind",
     "Instance",

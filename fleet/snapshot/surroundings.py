@@ -1,4 +1,4 @@
-"""Defines what else of the cluster decides about work: namespaces, PriorityClasses, and PodDisruptionBudgets."""
+"""Defines what else of the cluster decides about work: namespaces, PriorityClasses, PodDisruptionBudgets, quotas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,3 +65,17 @@ class PodBudget:
     def allows(self) -> int:
         """Returns how many of its pods may be disrupted now."""
         return self.disruptions_allowed if self.counted else 0
+
+
+@dataclass(frozen=True, slots=True)
+class HardFence:
+    """A `HardFence` is the ResourceQuota by which a namespace is fenced, as far as it concerns the agent."""
+
+    namespace: str
+    uid: str = ""
+    hard: Resources = field(default_factory=dict)
+    """Resource -> the most that pods may request of it in all, of what the agent has written and nobody changed."""
+    ours: bool = False
+    """Whether the agent has written any of it; else somebody else has made a quota of this name."""
+    shared: bool = False
+    """Whether others have written bounds of their own into it."""

@@ -54,6 +54,9 @@ class TeamSpec(Spec):
     are bought for them within it, and of its flavors. kube-scheduler asks no quota before it binds a pod."""
     manage_jobs_without_queue_name: Bool = False
     """Whether jobs in its namespaces that name no queue, and have no default one, are suspended until they name one."""
+    hard_fence: Bool = False
+    """Whether a ResourceQuota in each of its namespaces bounds what pods there request, those that pass beside the
+    queues as well, by the most that the team may use."""
     deletion: Deletion = "Delete"
     """Whether taking this declaration away is enough. Confirm: a revision that does is refused, unless an earlier one
     said `Delete`, or its commit has the trailer `Muster-Confirm-Deletion: team/<name>`."""
@@ -67,6 +70,14 @@ class TeamSpec(Spec):
         }
         if not self.namespaces and (about := next((name for name, value in said.items() if value), "")):
             raise ValueError(f"{about} is about work in the team's namespaces, and it has none")
+        return self
+
+    @model_validator(mode="after")
+    def _fenced(self) -> Self:
+        if self.hard_fence and not self.namespaces:
+            raise ValueError("hardFence is about pods in the team's namespaces, and it has none")
+        if self.hard_fence and not any(quota.guaranteed for quota in self.quotas.values()):
+            raise ValueError("hardFence bounds what the team's quotas name, and they name nothing")
         return self
 
 

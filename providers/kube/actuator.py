@@ -19,6 +19,8 @@ from fleet.actions import (
     CloseGang,
     EvictPod,
     ForgetClaim,
+    KeepHardFence,
+    LiftHardFence,
     Marks,
     OpenClaims,
     OpenGang,
@@ -36,6 +38,7 @@ from providers.clock import Clock
 from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from providers.kube.objects import (
     DECODERS,
+    HARD_FENCE,
     EventSeries,
     StaleObject,
     checks_patch,
@@ -44,12 +47,14 @@ from providers.kube.objects import (
     deactivation_patch,
     decode_claim,
     decode_conditions,
+    decode_hard_fence,
     decode_node,
     decode_pod,
     decode_workload,
     event_name,
     event_object,
     forget_patch,
+    hard_fence_object,
     kind_of,
     node_patch,
     prepare_patch,
@@ -65,6 +70,7 @@ from providers.kube.objects.paths import (
     EVENTS,
     NODE_CLAIMS,
     NODES,
+    RESOURCE_QUOTAS,
     WORKLOADS,
 )
 from providers.kube.resources import PODS, ResourcePath
@@ -117,6 +123,8 @@ class Actuator:
             PatchNode: self._patch_node,
             RemoveNode: self._remove_node,
             PublishLayouts: self._publish_layouts,
+            KeepHardFence: self._keep_hard_fence,
+            LiftHardFence: self._lift_hard_fence,
             Announce: self._announce,
         }
 
@@ -274,6 +282,28 @@ class Actuator:
         yaml.safe_load(action.config)  # never hand mig-manager a file it cannot read
         self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
         return ()
+
+    def _keep_hard_fence(self, action: KeepHardFence) -> tuple[WrittenObject, ...]:
+        body = hard_fence_object(action.namespace, action.hard)
+        return (self._apply_fence(action.namespace, body, force=action.takes_back),)
+
+    def _lift_hard_fence(self, action: LiftHardFence) -> tuple[WrittenObject, ...]:
+        """What others have written into it stays, without our bounds."""
+        namespace, uid = action.fence.namespace, action.fence.uid
+        try:
+            if action.fence.shared:
+                return (self._apply_fence(namespace, hard_fence_object(namespace, {}, uid), force=True),)
+            where = (RESOURCE_QUOTAS, HARD_FENCE, namespace)
+            raw = self._retry.call(lambda: self._api.delete(*where, uid=uid), idempotent=True)
+        except (NotFound, Conflict):
+            return (WrittenObject(namespace, ""),)  # gone, or replaced by another of the name
+        return (WrittenObject(namespace, _version(raw)),)
+
+    def _apply_fence(self, namespace: str, body: dict[str, Any], *, force: bool) -> WrittenObject:
+        raw = self._retry.call(
+            lambda: self._api.apply(RESOURCE_QUOTAS, HARD_FENCE, body, namespace, force=force), idempotent=True
+        )
+        return WrittenObject(namespace, _version(raw), decode_hard_fence(raw))
 
     def _announce(self, action: Announce) -> tuple[WrittenObject, ...]:
         name = event_name(action)

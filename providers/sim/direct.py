@@ -30,6 +30,7 @@ from providers.sim.store import (
     StoreNotFound,
     StoreTooManyRequests,
 )
+from providers.sim.store.selectors import field_predicate
 
 T = TypeVar("T")
 
@@ -187,7 +188,10 @@ def refused(error: ApiError, context: str) -> KubeError:
 
 
 class Feed(Generic[T]):
-    """What a reflector would hand over, in the store's order: a `Replace`, then `Changes`; nothing is lost between."""
+    """What a reflector would hand over, in the store's order: a `Replace`, then `Changes`; nothing is lost between.
+
+    A field selector is one by what never changes, such as the name.
+    """
 
     def __init__(self, store: Store, watched: Watched[T]) -> None:
         self._store = store
@@ -235,7 +239,9 @@ class Feed(Generic[T]):
             return
         if not entries:
             return
-        lines = b"".join(b'{"type":"%s","object":%s}\n' % (it.type.encode(), it.revision.json) for it in entries)
+        wanted = field_predicate(resource, self._watched.field_selector)
+        told = [it for it in entries if wanted is None or wanted(it.revision.obj)]
+        lines = b"".join(b'{"type":"%s","object":%s}\n' % (it.type.encode(), it.revision.json) for it in told)
         reading = self._reader.events(lines)
         self._version = entries[-1].revision.resource_version
         if reading.deltas:

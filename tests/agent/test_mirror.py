@@ -16,7 +16,9 @@ from fleet.actions import (
     CloseGang,
     EvictPod,
     ForgetClaim,
+    KeepHardFence,
     LaunchMachines,
+    LiftHardFence,
     Marks,
     OpenClaims,
     OpenGang,
@@ -31,7 +33,17 @@ from fleet.actions import (
     TerminateMachines,
 )
 from fleet.nodeclaims.launch import launch_request
-from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodBudget, PodPriority, Reservation
+from fleet.snapshot import (
+    LIVE_FIELDS,
+    CapacityPool,
+    HardFence,
+    Instance,
+    Namespace,
+    Pod,
+    PodBudget,
+    PodPriority,
+    Reservation,
+)
 from fleet.snapshot.affinity import DISRUPTED, RECUTTING
 from fleet.snapshot.pod_index import PodIndex
 from model.quantity import Resources
@@ -298,6 +310,17 @@ BELIEVED = {
         replace(NODE, labels={**NODE.labels, "a": "b"}, taints=(*NODE.taints, DISRUPTED)),
     ),
     "RemoveNode": (RemoveNode(NODE.name), NODE.name, None),
+    "KeepHardFence": (
+        KeepHardFence("ns", {"cpu": 1}, takes_back=False),
+        "ns",
+        HardFence("ns", hard={"cpu": 1}, ours=True),
+    ),
+    "LiftHardFence": (LiftHardFence(HardFence("ns", "uid", {"cpu": 1}, ours=True)), "ns", None),
+    "LiftHardFence of one with bounds of others": (
+        LiftHardFence(HardFence("ns", "uid", {"cpu": 1}, ours=True, shared=True)),
+        "ns",
+        HardFence("ns", "uid", shared=True),
+    ),
 }
 
 

@@ -11,6 +11,8 @@ from fleet.actions import (
     Action,
     Announce,
     EvictPod,
+    KeepHardFence,
+    LiftHardFence,
     PatchNode,
     PublishLayouts,
     ReleasePod,
@@ -18,7 +20,7 @@ from fleet.actions import (
     SaveGang,
     StartJob,
 )
-from fleet.snapshot import WriteRefusal
+from fleet.snapshot import HardFence, WriteRefusal
 from providers.kube import wire
 from providers.kube.batches import Replace
 from providers.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, TooManyRequests
@@ -29,6 +31,8 @@ CLAIM = ready_claim(offering(FleetBuilder().pool().build(), catalog(), "h100", P
 GANG = gang("g")
 POD = gang_pod(GANG, "p", node=CLAIM.node)
 START = StartJob(GANG.job, "1", GANG.uid, GANG.workload)
+KEEP = KeepHardFence("ns", {"cpu": 1}, takes_back=False)
+LIFT = LiftHardFence(HardFence("ns", ours=True))
 BUDGET = TooManyRequests("Cannot evict pod", causes=(wire.Cause(reason="DisruptionBudget"),))
 NO = WriteRefusal("Forbidden", "no")
 
@@ -52,6 +56,11 @@ def mirror() -> Mirror:
         (START, TooManyRequests("slow down"), None),
         (EvictPod(POD), BUDGET, "PodDisruptionBudget"),
         (PublishLayouts("x"), NotFound("no namespace"), "NotFound"),
+        (KEEP, Forbidden("no"), "Forbidden"),
+        (KEEP, Conflict("conflict with kubectl"), "Conflict"),
+        (KEEP, NotFound("no namespace"), None),
+        (KEEP, Forbidden("it ends", causes=(wire.Cause(reason="NamespaceTerminating"),)), None),
+        (LIFT, Conflict("stale"), None),
         (Announce(GANG.job, "x", "x"), Forbidden("no"), None),
     ],
 )
@@ -72,6 +81,8 @@ def test_what_there_is_to_tell(action: Action, error: KubeError, reason: str | N
         (PatchNode(CLAIM.node), "claim/m0", False),
         (SaveClaim(CLAIM), "claim/m0", False),
         (PublishLayouts("x"), "layouts", True),
+        (KEEP, "namespace/ns", False),
+        (LIFT, "namespace/ns", False),
         (PatchNode("of nobody"), None, False),
     ],
 )

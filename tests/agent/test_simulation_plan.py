@@ -220,6 +220,7 @@ CHANGES: Mapping[str, Change] = {
     ),
     "a default queue": spec("t", defaultQueue="t"),
     "jobs without a queue are held": spec("t", manageJobsWithoutQueueName=True),
+    "its namespaces are fenced": spec("t", hardFence=True),
     "another namespace": lambda docs: docs["u"]["spec"].update(namespaces=["elsewhere"]),
     "a flavor less in a queue": spec("queue t", flavors=["g", "mig"]),
     "both queues drained": both(spec("queue t", stopPolicy="HoldAndDrain"), spec("queue u", stopPolicy="HoldAndDrain")),

@@ -11,6 +11,7 @@ from agent.config import BOOKS, LEASE, NAMESPACE, MigSettings
 from agent.sources import WATCHED
 from fleet.snapshot import Hold
 from providers.kube.errors import Forbidden
+from providers.kube.objects import HARD_FENCE
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.paths import ALL
 from providers.kube.resources import LEASES
@@ -35,6 +36,7 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("", "namespaces"): _WATCHED,
     ("scheduling.k8s.io", "priorityclasses"): _WATCHED,
     ("policy", "poddisruptionbudgets"): _WATCHED,
+    ("", "resourcequotas"): _WATCHED | {"create", "patch", "delete"},
     ("node.k8s.io", "runtimeclasses"): _WATCHED,
     **{("", plural): _WATCHED for plural in ("persistentvolumeclaims", "persistentvolumes")},
     **{("storage.k8s.io", plural): _WATCHED for plural in ("storageclasses", "csinodes")},
@@ -57,6 +59,7 @@ WRITTEN = {
     ("", "configmaps"),
     ("", "events"),
     ("", "nodes"),
+    ("", "resourcequotas"),
     ("batch", "jobs"),
     ("jobset.x-k8s.io", "jobsets"),
     ("muster.dev", "fleetsyncs/status"),
@@ -89,6 +92,15 @@ def granted(path: str, kind: str) -> dict[tuple[str, str], set[str]]:
 
 def test_the_cluster_role_is_the_table() -> None:
     assert granted("base/rbac.yaml", "ClusterRole") == CLUSTER
+
+
+def test_of_resource_quotas_only_those_of_one_name_may_be_changed() -> None:
+    (role,) = [it for it in documents("base/rbac.yaml") if it["kind"] == "ClusterRole"]
+    rules = [it for it in role["rules"] if it["resources"] == ["resourcequotas"]]
+    assert [(it["verbs"], it.get("resourceNames")) for it in rules] == [
+        (["list", "watch", "create"], None),
+        (["patch", "delete"], [HARD_FENCE]),
+    ]
 
 
 def test_the_role_is_the_table() -> None:
@@ -219,12 +231,20 @@ UNUSED: dict[tuple[str, str, str], str] = {
 
 
 def test_an_agent_with_these_roles_is_refused_nothing(authorizer: Authorizer) -> None:
-    """A life in which nearly all is written: two kinds of jobs, a preemption, cut GPUs, pools and queues that go."""
+    """A life in which nearly all is written: two kinds of jobs, a preemption, cut GPUs, a fence, what goes."""
     cut = pool("mig", (P4DE,), zones=[B], sharing={"mig": {"layouts": ["thick", "thin"]}}, limits={"nodes": 1})
     layouts = layout("thick", **{"3g_40gb": 2}), layout("thin", **{"1g_10gb": 7})
     slots = {"nvidia.com/mig-3g.40gb": 32, "nvidia.com/mig-1g.10gb": 112}
     quotas = {"h100": {"nvidia.com/gpu": 32}, "mig": slots}
-    scene = Scene(files(pool(limits={"nodes": 4}), cut, *layouts, team(quotas=quotas), queue(flavors=("h100", "mig"))))
+    scene = Scene(
+        files(
+            pool(limits={"nodes": 4}),
+            cut,
+            *layouts,
+            team(quotas=quotas, hardFence=True),
+            queue(flavors=("h100", "mig")),
+        )
+    )
     low, high = gpu_jobset("low", workers=4), gpu_job("high", pods=2, priority="high")
     thick, thin = slices("thick", "3g.40gb", pods=2, run_s=20), slices("thin", "1g.10gb", pods=7)
     scene.runs(low, 1200)
@@ -240,6 +260,7 @@ def test_an_agent_with_these_roles_is_refused_nothing(authorizer: Authorizer) ->
     scene.sim.push(files(pool(limits={"nodes": 4}), team(), queue("other", team="t")))
     scene.settle(180)
     assert scene.sim.sync()["conditions"][0]["reason"] == "Applied"
+    assert not scene.sim.objects("ResourceQuota")
     assert authorizer.refused == []
     written = {(group, resource) for group, resource, verb in authorizer.used if verb == "patch"}
     assert written >= WRITTEN, "the story has become shorter than its name"

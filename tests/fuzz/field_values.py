@@ -214,6 +214,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("TeamSpec", "defaultQueue"): named("queues"),
     ("TeamSpec", "ordinaryPodsQueue"): named("queues"),
     ("TeamSpec", "manageJobsWithoutQueueName"): one(True, False),
+    ("TeamSpec", "hardFence"): one(True, False),
     ("TeamBudget", "usdPerMonth"): one(0.01, 1e6),
     ("FlavorQuota", "guaranteed"): _amounts,
     ("FlavorQuota", "borrowingLimit"): one({GPU: "0"}, {GPU: "8"}, {}),

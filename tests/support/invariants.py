@@ -15,8 +15,9 @@ from fleet.snapshot import Gang, Snapshot
 from model import labels
 from providers.kube.objects import decode_workload
 from providers.kube.objects.names import POD_SET, WORKLOAD
-from providers.sim.controllers.occupancy import allocatable_of, requests_of
+from providers.sim.controllers.occupancy import allocatable_of
 from providers.sim.store import StoreEvent
+from providers.sim.store.podrequests import requests_of
 
 Obj = dict[str, Any]
 

@@ -4,9 +4,10 @@ from collections import Counter
 
 from agent.simulation.laws.facts import Durations, Facts, Key, Law, Obj, ended, is_over, runs
 from providers.sim.controllers.matching import selects, untolerated
-from providers.sim.controllers.occupancy import allocatable_of, requests_of
+from providers.sim.controllers.occupancy import allocatable_of
 from providers.sim.controllers.scheduling import REPELLING
 from providers.sim.store import StoreEvent
+from providers.sim.store.podrequests import requests_of
 
 LONGEST_PARTIAL_S = 420.0
 """A gang that lost a pod has five minutes to become whole again, or leaves; and a pod its grace."""

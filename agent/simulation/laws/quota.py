@@ -9,8 +9,8 @@ from model import labels
 from model.fleet import Fleet
 from model.kinds import Team
 from providers.kube.objects.names import WORKLOAD
-from providers.sim.controllers.occupancy import requests_of
 from providers.sim.store import StoreEvent
+from providers.sim.store.podrequests import requests_of
 
 Cell = tuple[str, str]
 """Flavor and resource."""

@@ -9,7 +9,7 @@ from agent.simulation.writes import AgentWrite
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.kinds.base import NEVER
-from providers.sim.controllers.occupancy import requests_of
+from providers.sim.store.podrequests import requests_of
 
 
 class StandsStill(Law):

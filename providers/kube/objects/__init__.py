@@ -12,6 +12,7 @@ from providers.kube.objects.claims import claim_object, claim_status, decode_cla
 from providers.kube.objects.conditions import Condition, Finding, decode_conditions
 from providers.kube.objects.daemons import decode_daemonset
 from providers.kube.objects.events import EventSeries, event_name, event_object
+from providers.kube.objects.hard_fences import HARD_FENCE, decode_hard_fence, hard_fence_object
 from providers.kube.objects.jobs import DECODERS, KINDS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
 from providers.kube.objects.node_patches import node_patch
 from providers.kube.objects.nodes import decode_node
@@ -51,6 +52,7 @@ from providers.kube.objects.workloads import decode_workload, workload_object, w
 
 __all__ = [
     "DECODERS",
+    "HARD_FENCE",
     "KINDS",
     "Condition",
     "DriftReport",
@@ -73,6 +75,7 @@ __all__ = [
     "decode_csi_node",
     "decode_daemonset",
     "decode_drifted",
+    "decode_hard_fence",
     "decode_market",
     "decode_namespace",
     "decode_node",
@@ -89,6 +92,7 @@ __all__ = [
     "event_name",
     "event_object",
     "forget_patch",
+    "hard_fence_object",
     "kind_of",
     "node_patch",
     "node_pool_object",

@@ -15,6 +15,7 @@ PERSISTENT_VOLUMES: Final = ResourcePath("", "v1", "persistentvolumes", namespac
 STORAGE_CLASSES: Final = ResourcePath("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 CSI_NODES: Final = ResourcePath("storage.k8s.io", "v1", "csinodes", namespaced=False)
 POD_DISRUPTION_BUDGETS: Final = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
+RESOURCE_QUOTAS: Final = ResourcePath("", "v1", "resourcequotas", namespaced=True)
 NODES: Final = ResourcePath("", "v1", "nodes", namespaced=False)
 EVENTS: Final = ResourcePath("", "v1", "events", namespaced=True)
 CONFIG_MAPS: Final = ResourcePath("", "v1", "configmaps", namespaced=True)
@@ -48,6 +49,7 @@ ALL: Final = (
     STORAGE_CLASSES,
     CSI_NODES,
     POD_DISRUPTION_BUDGETS,
+    RESOURCE_QUOTAS,
     NODES,
     PODS,
     EVENTS,

@@ -341,6 +341,16 @@ def _lease(obj: Obj, now_s: float) -> list[Any]:
     return [name, (obj.get("spec") or {}).get("holderIdentity", ""), age(created, now_s)]
 
 
+def _quota(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    status = obj.get("status") or {}
+    hard, used = status.get("hard") or {}, status.get("used") or {}
+    told = {it: f"{it}: {used.get(it, '0')}/{hard[it]}" for it in sorted(hard)}
+    bounds = [it for it in told if it.startswith("limits.")]
+    requests = [it for it in told if it not in bounds]
+    return [name, *(", ".join(told[it] for it in part) for part in (requests, bounds)), age(created, now_s)]
+
+
 def _priority(obj: Obj, now_s: float) -> list[Any]:
     name, created = _meta(obj)
     return [
@@ -402,6 +412,7 @@ _BUILTIN: dict[str, tuple[tuple[tuple[str, str, int], ...], Cells]] = {
         _storage_class,
     ),
     "poddisruptionbudgets.policy": (_spec("Name Min_Available Max_Unavailable #Allowed_Disruptions Age"), _budget),
+    "resourcequotas": (_spec("Name Request Limit Age"), _quota),
     "leases.coordination.k8s.io": (_spec("Name Holder Age"), _lease),
     "priorityclasses.scheduling.k8s.io": (_spec("Name #Value Global-Default Age PreemptionPolicy"), _priority),
     "customresourcedefinitions.apiextensions.k8s.io": (_spec("Name Created_At"), _definition),

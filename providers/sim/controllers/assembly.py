@@ -23,6 +23,7 @@ from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifec
 from providers.sim.controllers.persistent_volumes import VolumeController
 from providers.sim.controllers.podgc import PodGarbage
 from providers.sim.controllers.registration import Registration, RegistrationOptions
+from providers.sim.controllers.resource_quotas import ResourceQuotas
 from providers.sim.controllers.runtime import Controller
 from providers.sim.controllers.scheduler import Scheduler
 from providers.sim.kernel import Kernel, KernelThread
@@ -107,6 +108,7 @@ def assemble(
         Kubelets(cluster, health, chosen.kubelet),
         PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),
         Budgets(cluster),
+        ResourceQuotas(cluster),
         *more,
     ]
     kernel = Kernel(store, clock, controllers, moves=moves)

@@ -13,6 +13,7 @@ wait is over.
 from collections.abc import Iterable
 from math import inf
 
+from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.jobbackoff import BackoffOptions, JobBackoff
 from providers.sim.controllers.joblook import FINAL_CONDITION, JobLook, worth_of
 from providers.sim.controllers.jobpods import JOB_TRACKING, new_pod
@@ -30,6 +31,7 @@ from providers.sim.controllers.objects import (
     status_of,
 )
 from providers.sim.controllers.runtime import Reconciler, WorkQueue
+from providers.sim.store import StoreForbidden
 
 _OURS = "kubernetes.io/job-controller"
 
@@ -89,6 +91,7 @@ class JobController(Reconciler[Key]):
         self._written: set[str] = set()
         self._specs: dict[Key, list[Obj]] = {}
         self._strays: dict[Key, None] = {}
+        self._events = EventLog(cluster, "job-controller")
         self._jobs = cluster.mirror("Job", "batch")
         self._pods = cluster.mirror("Pod")
         self._pods.index("job", _job_key)
@@ -192,6 +195,8 @@ class JobController(Reconciler[Key]):
         again = None if wake == inf else wake
         if not self._say(look, backoff, now):
             raise _StatusRefused(again)
+        if look.refused is not None:
+            raise look.refused
         return self._expire(look.job, now) if look.finished else again
 
     # Pods
@@ -243,7 +248,12 @@ class JobController(Reconciler[Key]):
             return held_until
         for index in places:
             notes = look.work.counts_for(look.delayed.get(-1 if index is None else index))
-            look.added(self._pods.create(new_pod(look.job, index, notes)))
+            try:
+                look.added(self._pods.create(new_pod(look.job, index, notes)))
+            except StoreForbidden as refused:
+                self._events.warning(look.job, "FailedCreate", f"Error creating: {refused.message}", now)
+                look.refused = refused
+                break
         return inf
 
     def _release(self, pods: Iterable[Obj]) -> None:

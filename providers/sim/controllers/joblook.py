@@ -20,6 +20,7 @@ from providers.sim.controllers.objects import (
     status_of,
     with_condition,
 )
+from providers.sim.store import StoreForbidden
 
 FINAL_CONDITION: Mapping[str, str] = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
 """What is decided first -> what stands in the end, when no pod is left."""
@@ -50,6 +51,8 @@ class JobLook:
     target: str = ""
     reason: str = ""
     message: str = ""
+    refused: StoreForbidden | None = None
+    """Why the API server would not have a pod."""
 
     @classmethod
     def of(cls, job: Obj, pods: list[Obj], now: float) -> "JobLook":

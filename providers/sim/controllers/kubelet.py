@@ -25,9 +25,10 @@ from providers.sim.controllers.objects import (
     node_of,
     status_of,
 )
-from providers.sim.controllers.occupancy import Amounts, Occupancy, allocatable_of, requests_of, shortages
+from providers.sim.controllers.occupancy import Occupancy, allocatable_of, shortages
 from providers.sim.controllers.podstatus import over, rejected, running, starting, waiting
 from providers.sim.controllers.runtime import Reconciler
+from providers.sim.store.podrequests import Amounts, requests_of
 
 RUN_SECONDS = "sim.muster.dev/run-seconds"
 FAIL = "sim.muster.dev/fail"

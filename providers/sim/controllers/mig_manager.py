@@ -16,7 +16,7 @@ from providers.sim.controllers.migparted import InvalidMigConfig, MigConfig, geo
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.nodework import NodeReconciler, pods_by_node
 from providers.sim.controllers.objects import Key, Obj, instant, is_terminal, labels_of
-from providers.sim.controllers.occupancy import requests_of
+from providers.sim.store.podrequests import requests_of
 
 CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"

@@ -35,7 +35,7 @@ from providers.sim.controllers.objects import (
     status_of,
     with_condition,
 )
-from providers.sim.controllers.occupancy import fits, requests_of
+from providers.sim.controllers.occupancy import fits
 from providers.sim.controllers.scheduling import (
     REPELLING,
     PendingPod,
@@ -47,6 +47,7 @@ from providers.sim.controllers.scheduling import (
     signature_of,
 )
 from providers.sim.store import ApiError, StoreConflict, StoreNotFound
+from providers.sim.store.podrequests import requests_of
 
 _SIGNATURES_KEPT = 2048
 _EVENTS, _EVENTS_REFILL_S = 5, 60.0

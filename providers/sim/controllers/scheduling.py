@@ -9,7 +9,8 @@ import msgspec
 from providers.sim.controllers.filters.bound_pods import hard_constraints, host_ports, required_terms
 from providers.sim.controllers.matching import Taint
 from providers.sim.controllers.objects import Key, Obj, is_true, labels_of
-from providers.sim.controllers.occupancy import Amounts, allocatable_of
+from providers.sim.controllers.occupancy import allocatable_of
+from providers.sim.store.podrequests import Amounts
 
 NOT_READY: Taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 UNSCHEDULABLE: Taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -183,6 +183,7 @@ def _with_string_data(obj: Obj) -> Obj:
 _BOTH = ("spec", "status")
 _PARTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("namespaces", "nodes", "pods", "services", "persistentvolumes", "persistentvolumeclaims"), _BOTH),
+    "resourcequotas": _BOTH,
     **dict.fromkeys(_WORKLOAD_SPECS, _BOTH),
     **dict.fromkeys(("jobs.batch", "cronjobs.batch", "poddisruptionbudgets.policy"), _BOTH),
     "leases.coordination.k8s.io": ("spec",),

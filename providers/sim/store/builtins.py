@@ -36,6 +36,7 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
         ("persistentvolumeclaims", "PersistentVolumeClaim", "N", "pvc", _STATUS, False),
         ("persistentvolumes", "PersistentVolume", "C", "pv", _STATUS, False),
         ("endpoints", "Endpoints", "N", "ep", frozenset(), False),
+        ("resourcequotas", "ResourceQuota", "N", "quota", _STATUS, False),
     ),
     "apps/v1": (
         ("controllerrevisions", "ControllerRevision", "N", "", frozenset(), False),

@@ -57,6 +57,7 @@ from providers.sim.store.pods import bound_pod
 from providers.sim.store.reading import StoredObjects
 from providers.sim.store.registry import Resource
 from providers.sim.store.releases import LATEST, Release
+from providers.sim.store.resourcequota import QUOTAS, charged
 from providers.sim.store.schema import defaulted, faults, pruned
 from providers.sim.store.strategic import PatchType, patched
 from providers.sim.store.typed import check_applied
@@ -306,6 +307,8 @@ class Store(StoredObjects):
         obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
         if self._ledger.table(resource).get(key):
             raise already_exists(resource, key[1], self.get(resource, key[1], key[0]))
+        if resource.key == "pods":
+            self._charge_quotas(resource, obj, namespace, dry_run=dry_run)
         if resource.key == CRD_KEY:
             obj["status"] = established(obj, writer.time)
         if writer.operation == "Update":
@@ -317,6 +320,13 @@ class Store(StoredObjects):
         self._lifecycle.created(resource, key, stored)
         self._lifecycle.settle()
         return stored
+
+    def _charge_quotas(self, pods: Resource, pod: Obj, namespace: str, *, dry_run: bool) -> None:
+        """Count a new pod in the quotas of its namespace. Forbidden where one of them has no room for it."""
+        quotas = self._by_key(QUOTAS)
+        for counted in charged(pods, pod, self.list(quotas, namespace), self._clock.now()):
+            if not dry_run:
+                self.update(quotas, counted, subresource="status")
 
     def _generated(self, resource: Resource, namespace: str, prefix: str | None) -> str:
         if not prefix:

@@ -16,6 +16,7 @@ from providers.sim.store.naming import Fault, invalid_value, label_value, qualif
 from providers.sim.store.objects import Obj
 from providers.sim.store.podspec import required, unsupported
 from providers.sim.store.registry import Resource
+from providers.sim.store.resourcequota import quota_faults
 
 Rule = Callable[[Obj, Obj | None], Iterator[Fault]]
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -202,6 +203,7 @@ def _priority_class(new: Obj, old: Obj | None) -> Iterator[Fault]:
 _RULES: Final[dict[str, Rule]] = {
     "configmaps": _data,
     "secrets": _data,
+    "resourcequotas": quota_faults,
     POLICIES: policy_faults,
     BINDINGS: binding_faults,
     "events": _event,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.cli.explain import lines, without_queue
-from fleet.snapshot import Gang, GangState, Pin
+from agent.cli.explain import fence_words, lines, without_queue
+from fleet.snapshot import Gang, GangState, HardFence, Pin, Snapshot
 from tests.support.fleets import NOW, FleetBuilder, gang, job_of, pod_set
 from tests.support.world import World
 
@@ -43,7 +43,28 @@ def test_how_long_it_has_run_of_the_time_it_has() -> None:
 
 
 def test_a_job_that_is_left_to_itself() -> None:
-    head, takes, remedy = without_queue(job_of(gang("g", count=3, gpu=4)))
+    head, takes, remedy = without_queue(job_of(gang("g", count=3, gpu=4)), Snapshot(NOW))
     assert head.endswith("g  (Job, no queue)")
     assert "asks for 3 cpu, 3Gi memory, 12 nvidia.com/gpu and counts in no quota" in takes
     assert "muster.dev/queue" in remedy
+
+
+@pytest.mark.parametrize(
+    ("fence", "told"),
+    [
+        (None, []),
+        (HardFence("ns"), []),
+        (
+            HardFence("ns", hard={"nvidia.com/gpu": 32, "cpu": 1500}, ours=True),
+            [
+                (
+                    "  fence:    all pods of ns together request at most 1500m cpu, 32 nvidia.com/gpu "
+                    "(ResourceQuota muster-hard-fence)"
+                )
+            ],
+        ),
+    ],
+)
+def test_the_fence_of_its_namespace(fence: HardFence | None, told: list[str]) -> None:
+    known = {"ns": fence} if fence else {}
+    assert list(fence_words(Snapshot(NOW, hard_fences=known), "ns")) == told

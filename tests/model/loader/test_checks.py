@@ -136,6 +136,16 @@ TEAMS = [
         "the queue 'q' is of team 'b'",
     ),
     ((declare("Team", "a", "{manageJobsWithoutQueueName: true}"),), Code.INVALID_VALUE, "it has none"),
+    (
+        (declare("Team", "a", "{hardFence: true, quotas: {p: {guaranteed: {cpu: 1}}}}"),),
+        Code.INVALID_VALUE,
+        "pods in the team's namespaces, and it has none",
+    ),
+    (
+        (declare("Team", "a", "{hardFence: true, namespaces: [x], quotas: {p: {guaranteed: {}}}}"),),
+        Code.INVALID_VALUE,
+        "what the team's quotas name, and they name nothing",
+    ),
     ((declare("Team", "a"), declare("Team", "a")), Code.DUPLICATE_NAME, "the other one is at f.yaml:3"),
     (
         (declare("FleetPolicy", "a"), declare("FleetPolicy", "b")),

@@ -17,6 +17,11 @@ def ours(kind: str, name: str, spec: str = "{}") -> str:
 POOL = ours("NodePool", "p", "{instanceTypes: [p5.48xlarge], replicas: 0, template: {labels: {gpu: h100}}}")
 TEAM = ours("Team", "t", "{namespaces: [n]}")
 QUEUE = ours("Queue", "ml", "{team: t, flavors: [p]}")
+FENCED = (
+    POOL,
+    ours("Team", "t", "{namespaces: [n], quotas: {p: {guaranteed: {cpu: 1}}}, hardFence: true}"),
+    QUEUE,
+)
 LOCAL = manifest("LocalQueue", "l", "{clusterQueue: q}", namespace="n")
 
 CASES = [
@@ -42,6 +47,11 @@ CASES = [
      "spec.parentName", "a -> b -> a", ""),
     ((manifest("Cohort", "a", "{parentName: a}"),), "f.yaml:4", Code.CYCLE, "spec.parentName", "a -> a", ""),
     ((manifest("Queue", "a", "{parent: a}", version=VOLCANO),), "f.yaml:4", Code.CYCLE, "spec.parent", "a -> a", ""),
+    # fences
+    ((*FENCED, FLAVOR, CQ, LOCAL), "f.yaml:9", Code.INVALID_VALUE, "spec.hardFence",
+     "jobs in the namespaces of team 't' may use the LocalQueue 'l' (f.yaml:28) as well, whose quota", "fence only"),
+    ((*FENCED, manifest("Queue", "v", version=VOLCANO)), "f.yaml:9", Code.INVALID_VALUE, "spec.hardFence",
+     "may use the Volcano queue 'v' (f.yaml:18) as well", "fence only"),
     # names
     ((FLAVOR, CQ, CQ.replace(V2, V1).replace("cohortName", "cohort")), "f.yaml:13", Code.DUPLICATE_NAME,
      "metadata.name", "ClusterQueue 'q' is declared twice; the other one is at f.yaml:8", ""),

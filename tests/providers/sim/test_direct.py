@@ -1,6 +1,7 @@
 """The transport without a wire says what the transport with one says; the feed shows what a reflector would show."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -215,6 +216,23 @@ def test_a_feed_folds_to_what_the_store_holds(steps: list[tuple[str, str, int]])
     for batch in feed.take():
         fold(seen, batch)
     assert seen == {obj["metadata"]["name"]: obj for obj in store.list(store.resource("ConfigMap"))}
+    assert feed.take() == []
+
+
+def test_a_field_selector_is_heeded_in_the_list_and_in_what_changes() -> None:
+    api, store = api_with()
+    feed = Feed(store, replace(WATCHED, field_selector="metadata.name=b"))
+    for name in "ab":
+        api.create(MAPS, config_map(name), "default")
+    (first,) = feed.take()
+    assert isinstance(first, Replace)
+    assert list(first.objects) == ["b"]
+    for name in "ab":
+        api.delete(MAPS, name, "default")
+    (second,) = feed.take()
+    assert isinstance(second, Changes)
+    assert [(delta.kind.value, delta.key) for delta in second.deltas] == [("DELETED", "b")]
+    api.create(MAPS, config_map("a"), "default")
     assert feed.take() == []
 
 

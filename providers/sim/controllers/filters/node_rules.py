@@ -15,8 +15,9 @@ from providers.sim.controllers.filters.state import (
 )
 from providers.sim.controllers.matching import selects, tolerates, untolerated
 from providers.sim.controllers.objects import Obj
-from providers.sim.controllers.occupancy import requests_of, shortages
+from providers.sim.controllers.occupancy import shortages
 from providers.sim.controllers.scheduling import REPELLING, UNSCHEDULABLE, SchedulableNode
+from providers.sim.store.podrequests import requests_of
 
 _CORDONED = NodeRefusal(("node(s) were unschedulable",))
 _TAINTED = NodeRefusal(("node(s) had untolerated taint(s)",))

@@ -7,7 +7,7 @@ from typing import Any
 from providers.sim.controllers.matching import node_selector_matches, selector_matches
 from providers.sim.controllers.mirror import Cluster, InformerCache
 from providers.sim.controllers.objects import Key, Obj, annotations_of, being_deleted, key_of, labels_of, status_of
-from providers.sim.controllers.occupancy import amounts
+from providers.sim.store.podrequests import amounts
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from providers.sim.controllers.objects import being_deleted, is_active, is_terminal, is_true, node_of
-from providers.sim.controllers.occupancy import allocatable_of, fits, requests_of
+from providers.sim.controllers.occupancy import allocatable_of, fits
 from providers.sim.store import ApiError, StoreTooManyRequests
+from providers.sim.store.podrequests import requests_of
 from tests.providers.sim.controllers.world import ControllerWorld, pod_template
 
 NODES = [f"n{i}" for i in range(3)]

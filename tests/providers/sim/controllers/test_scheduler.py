@@ -2,9 +2,10 @@ import pytest
 
 from providers.sim.controllers.filters.bound_pods import BoundPod, BoundPods
 from providers.sim.controllers.matching import selector_matches, selects, tolerates, untolerated
-from providers.sim.controllers.occupancy import Occupancy, requests_of
+from providers.sim.controllers.occupancy import Occupancy
 from providers.sim.controllers.scheduling import SchedulableNode
 from providers.sim.store import StoreEvent
+from providers.sim.store.podrequests import requests_of
 from tests.providers.sim.controllers.world import ControllerWorld, Obj
 
 

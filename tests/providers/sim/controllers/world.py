@@ -17,10 +17,11 @@ from providers.sim.controllers import (
     assemble,
 )
 from providers.sim.controllers.objects import condition_of, is_active, is_terminal, node_of
-from providers.sim.controllers.occupancy import allocatable_of, requests_of
+from providers.sim.controllers.occupancy import allocatable_of
 from providers.sim.kernel import VirtualDriver
 from providers.sim.machines import NodeShape, SimulatedMachine
 from providers.sim.store import Store
+from providers.sim.store.podrequests import requests_of
 
 Obj = dict[str, Any]
 
