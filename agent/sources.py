@@ -33,6 +33,7 @@ from providers.kube.objects import (
     decode_claim,
     decode_csi_node,
     decode_daemonset,
+    decode_limit_range,
     decode_namespace,
     decode_node,
     decode_persistent_volume,
@@ -48,6 +49,7 @@ from providers.kube.objects import (
 from providers.kube.objects.paths import (
     CSI_NODES,
     DAEMON_SETS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODE_CLAIMS,
     NODES,
@@ -87,6 +89,7 @@ WATCHED: dict[str, Watched[Any]] = {
     "pod_budgets": Watched(POD_DISRUPTION_BUDGETS, decode_pod_budget, lambda budget: budget.key),
     "pod_priorities": Watched(PRIORITY_CLASSES, decode_pod_priority, lambda priority: priority.name),
     "runtime_classes": Watched(RUNTIME_CLASSES, decode_runtime_class, lambda runtime: runtime.name),
+    "limit_ranges": Watched(LIMIT_RANGES, decode_limit_range, lambda limits: limits.key),
     "volume_claims": Watched(VOLUME_CLAIMS, decode_volume_claim, lambda claim: claim.key),
     "persistent_volumes": Watched(PERSISTENT_VOLUMES, decode_persistent_volume, lambda volume: volume.name),
     "storage_classes": Watched(STORAGE_CLASSES, decode_storage_class, lambda storage: storage.name),
