@@ -41,6 +41,7 @@ WARNINGS = frozenset(
         Reason.EXCEEDS_MAX_QUOTA,
         Reason.UNSUPPORTED,
         Reason.RUNTIME_CLASS_NOT_FOUND,
+        Reason.PODS_FORBIDDEN,
         Reason.QUEUE_NOT_FOUND,
         Reason.NAMESPACE_NOT_ALLOWED,
     }

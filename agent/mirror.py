@@ -18,6 +18,7 @@ from fleet.snapshot import (
     Instance,
     InterruptionHistory,
     Job,
+    LimitRange,
     Namespace,
     Node,
     Outlook,
@@ -73,6 +74,7 @@ class Mirror:
         """By namespace."""
         self.pod_priorities: MirrorTable[PodPriority] = MirrorTable()
         self.runtime_classes: MirrorTable[RuntimeClass] = MirrorTable()
+        self.limit_ranges: MirrorTable[LimitRange] = MirrorTable()
         self.volume_claims: MirrorTable[VolumeClaim] = MirrorTable()
         self.persistent_volumes: MirrorTable[PersistentVolume] = MirrorTable()
         self.storage_classes: MirrorTable[StorageClass] = MirrorTable()
@@ -118,6 +120,7 @@ class Mirror:
             self.hard_fences,
             self.pod_priorities,
             self.runtime_classes,
+            self.limit_ranges,
             self.volume_claims,
             self.persistent_volumes,
             self.storage_classes,
@@ -184,7 +187,8 @@ class Mirror:
         """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
         self.pod_index.settle()
         work = (table.view for table in self.works.values())
-        jobs = _works(self.index, self.pod_index.job_pods, self.terms.view, self.runtime_classes.view, *work)
+        limits = _limit_ranges(self.index, self.limit_ranges.view)
+        jobs = _works(self.index, self.pod_index.job_pods, self.terms.view, self.runtime_classes.view, limits, *work)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
@@ -240,9 +244,24 @@ def _works(
     job_pods: Mapping[str, tuple[Pod, ...]],
     terms: Mapping[str, Terms],
     runtimes: Mapping[str, RuntimeClass],
+    limits: Mapping[str, tuple[LimitRange, ...]],
     *tables: Mapping[str, Job],
 ) -> Mapping[str, Job]:
-    return works(index, {uid: job for table in tables for uid, job in table.items()}, job_pods, terms, runtimes)
+    return works(index, {uid: job for table in tables for uid, job in table.items()}, job_pods, terms, runtimes, limits)
+
+
+@derived(1, steady=True)
+def _limit_ranges(index: Index, found: Mapping[str, LimitRange]) -> Mapping[str, tuple[LimitRange, ...]]:
+    """By namespace, sorted by name. Where none has changed, the tuple is the one before: its jobs are not read anew."""
+    by_namespace: dict[str, list[LimitRange]] = {}
+    for key in sorted(found):
+        by_namespace.setdefault(found[key].namespace, []).append(found[key])
+    return {namespace: _together(index, *ranges) for namespace, ranges in by_namespace.items()}
+
+
+@derived(16384)
+def _together(_index: Index, *ranges: LimitRange) -> tuple[LimitRange, ...]:
+    return ranges
 
 
 @derived(1, steady=True)

@@ -35,6 +35,7 @@ from providers.kube.objects import (
     decode_csi_node,
     decode_daemonset,
     decode_hard_fence,
+    decode_limit_range,
     decode_namespace,
     decode_node,
     decode_persistent_volume,
@@ -50,6 +51,7 @@ from providers.kube.objects import (
 from providers.kube.objects.paths import (
     CSI_NODES,
     DAEMON_SETS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODE_CLAIMS,
     NODES,
@@ -96,6 +98,7 @@ WATCHED: dict[str, Watched[Any]] = {
     ),
     "pod_priorities": Watched(PRIORITY_CLASSES, decode_pod_priority, lambda priority: priority.name),
     "runtime_classes": Watched(RUNTIME_CLASSES, decode_runtime_class, lambda runtime: runtime.name),
+    "limit_ranges": Watched(LIMIT_RANGES, decode_limit_range, lambda limits: limits.key),
     "volume_claims": Watched(VOLUME_CLAIMS, decode_volume_claim, lambda claim: claim.key),
     "persistent_volumes": Watched(PERSISTENT_VOLUMES, decode_persistent_volume, lambda volume: volume.name),
     "storage_classes": Watched(STORAGE_CLASSES, decode_storage_class, lambda storage: storage.name),

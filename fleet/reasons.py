@@ -28,6 +28,8 @@ class Reason(StrEnum):
     UNSUPPORTED = "UnsupportedConstraint"
     """Its pods ask something about their places that is not honoured."""
     RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
+    PODS_FORBIDDEN = "PodsForbidden"
+    """The API server would refuse its pods for their amounts: a LimitRange, or requests above limits."""
     TOO_MANY_PODS = "TooManyPods"
     """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"

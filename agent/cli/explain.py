@@ -42,6 +42,7 @@ REMEDIES: dict[str, str] = {
     Reason.BEHIND_HEAD: "let the head of the queue run, or set the queue's order to BestEffortFIFO",
     Reason.UNSUPPORTED: "correct the field in the job, as the reason says; it keeps its place in the queue",
     Reason.RUNTIME_CLASS_NOT_FOUND: "create the RuntimeClass, or name another in the job",
+    Reason.PODS_FORBIDDEN: "correct requests and limits in the job, or change the LimitRange that is named",
     Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
     Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
     Reason.WAITING_FOR_QUOTA: "it runs when others finish; a higher priority or more guaranteed quota gets it sooner",

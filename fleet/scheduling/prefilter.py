@@ -187,6 +187,16 @@ def _runtime_exists(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.RUNTIME_CLASS_NOT_FOUND, f"RuntimeClass {wanted[0]!r} does not exist; there are: {known}")
 
 
+def _pods_allowed(case: _Candidate) -> Refusal | None:
+    """Refuses a gang whose pods the API server would refuse for their amounts (`PodSet.forbidden`)."""
+    against = [(pods.name, words) for pods in case.gang.pod_sets for words in pods.forbidden]
+    if not against:
+        return None
+    (name, first), more = against[0], len(against) - 1
+    others = f" (and {more} more)" if more else ""
+    return Refusal(Reason.PODS_FORBIDDEN, f"the API server would refuse pods of pod set {name!r}: {first}{others}")
+
+
 def _few_enough(case: _Candidate) -> Refusal | None:
     """Refuses a gang of more pods than a cluster can run, before anything is computed for it."""
     pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
@@ -265,7 +275,7 @@ def _listed(names: Iterable[str]) -> str:
 
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
-    *(_supported, _runtime_exists, _few_enough, _namespace),
+    *(_supported, _runtime_exists, _pods_allowed, _few_enough, _namespace),
     *(_priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""

@@ -22,6 +22,7 @@ from fleet.snapshot.gangs import (
     PodSet,
     Slice,
 )
+from fleet.snapshot.limit_ranges import LimitRange, LimitRangeItem
 from fleet.snapshot.machines import (
     NOT_READ,
     CapacityPool,
@@ -180,6 +181,8 @@ __all__ = [
     "LaunchFailure",
     "LaunchOutcome",
     "LaunchRequest",
+    "LimitRange",
+    "LimitRangeItem",
     "Measured",
     "MeasuredKind",
     "Namespace",

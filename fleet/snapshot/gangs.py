@@ -8,6 +8,7 @@ from typing import Final
 
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
+from fleet.snapshot.limit_ranges import PodAmounts
 from fleet.snapshot.sub_groups import SubGroup
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
@@ -41,6 +42,11 @@ class PodSet:
     """RuntimeClass of its pods; what that adds is added when the gang is made."""
     unsupported: tuple[UnsupportedConstraint, ...] = ()
     """What its template asks and is not honoured: with any, the gang is refused."""
+    forbidden: tuple[str, ...] = ()
+    """Why the API server would refuse its pods, in Kubernetes' words: with any, the gang waits."""
+    amounts: PodAmounts | None = field(default=None, compare=False, repr=False)
+    """What its template says of amounts, to which LimitRanges are applied; None where its pods were admitted already,
+    and of a stored gang."""
     required_topology: str = ""
     """Node label whose value all pods of the set must share (`muster.dev/podset-required-topology`)."""
     preferred_topology: str = ""

@@ -3,6 +3,7 @@
 - A job that only names a recipe (TrainJob) has the pod sets of the job it makes.
 - A job whose pods are held one by one has started when one of its pods has.
 - A plain group has no object of its own: it is its pods. A pod on a queue that names no group is a gang of its own.
+- Pods of a namespace with LimitRanges ask their defaults, too. Those of a plain group show them already.
 - Pods of a RuntimeClass ask what it adds, too. Those of a plain group show it already.
 """
 
@@ -17,10 +18,11 @@ from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes, with_cores
 from fleet.snapshot.elastic_parts import PREEMPTABLE
 from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.limit_ranges import LimitRange, admitted
 from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.sub_groups import RolePods, SubGroup
 from fleet.snapshot.surroundings import RuntimeClass
-from model.index import Index, derived
+from model.index import Index, derived, derived_each
 from model.labels import POD_SET
 from model.upstream.do_not_disrupt import longest
 
@@ -41,10 +43,12 @@ def works(
     job_pods: Mapping[str, Sequence[Pod]],
     terms: Mapping[str, Terms] = MappingProxyType({}),
     runtimes: Mapping[str, RuntimeClass] = MappingProxyType({}),
+    limits: Mapping[str, tuple[LimitRange, ...]] = MappingProxyType({}),
 ) -> Mapping[str, Job]:
     """Returns all jobs by uid: the observed objects, completed, and plain groups.
 
     `terms` are by `namespace/group`, `runtimes` by name: what a RuntimeClass adds to pods their templates do not show.
+    `limits` are the LimitRanges by namespace, sorted by name; a job is read anew when it or these are other objects.
     """
     found = dict(jobs)
     special = [job for job in jobs.values() if job.shaped_below or job.hold is Hold.PODS]
@@ -55,10 +59,26 @@ def works(
         member = pods[0].member if uid not in found else None
         if member is not None:
             found[uid] = _group_job(index, uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
+    if limits:
+        bounded = [uid for uid, job in found.items() if job.ref.namespace in limits]
+        found |= {uid: _limited(index, limits[found[uid].ref.namespace], found, uid) for uid in bounded}
     for uid, job in found.items():
         if any(pods.runtime_class for pods in job.pod_sets):
             found[uid] = replace(job, pod_sets=tuple(_with_runtime(pods, runtimes) for pods in job.pod_sets))
     return found
+
+
+@derived_each
+def _limited(ranges: tuple[LimitRange, ...], job: Job) -> Job:
+    """Returns a job whose pods ask what the LimitRanges of its namespace give them, and are forbidden what these do."""
+    return replace(job, pod_sets=tuple(_with_limits(pods, ranges) for pods in job.pod_sets))
+
+
+def _with_limits(pods: PodSet, ranges: tuple[LimitRange, ...]) -> PodSet:
+    if pods.amounts is None:
+        return pods
+    found = admitted(pods.amounts, ranges)
+    return replace(pods, requests=found.requests, forbidden=found.forbidden)
 
 
 def _with_runtime(pods: PodSet, runtimes: Mapping[str, RuntimeClass]) -> PodSet:

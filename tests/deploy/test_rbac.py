@@ -37,6 +37,7 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("scheduling.k8s.io", "priorityclasses"): _WATCHED,
     ("policy", "poddisruptionbudgets"): _WATCHED,
     ("", "resourcequotas"): _WATCHED | {"create", "patch", "delete"},
+    ("", "limitranges"): _WATCHED,
     ("node.k8s.io", "runtimeclasses"): _WATCHED,
     **{("", plural): _WATCHED for plural in ("persistentvolumeclaims", "persistentvolumes")},
     **{("storage.k8s.io", plural): _WATCHED for plural in ("storageclasses", "csinodes")},

@@ -39,7 +39,12 @@ from providers.kube.objects.reports import (
     SyncReport,
     remembered,
 )
-from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority, decode_runtime_class
+from providers.kube.objects.surroundings import (
+    decode_limit_range,
+    decode_namespace,
+    decode_pod_priority,
+    decode_runtime_class,
+)
 from providers.kube.objects.sync import decode_sync, sync_object, sync_status
 from providers.kube.objects.volumes import (
     decode_csi_node,
@@ -76,6 +81,7 @@ __all__ = [
     "decode_daemonset",
     "decode_drifted",
     "decode_hard_fence",
+    "decode_limit_range",
     "decode_market",
     "decode_namespace",
     "decode_node",

@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import Raw, Struct
 
+from fleet.snapshot.limit_ranges import AdmittedPod, ContainerAmounts, PodAmounts, admitted, containers_total
 from model.quantity import Resources, canonical_resources
 
 NO_RESOURCES: Resources = {}
@@ -41,69 +42,55 @@ def resource_list(text: bytes) -> Resources:
 
 
 @lru_cache(maxsize=65536)
-def container_requests(text: bytes) -> Resources:
-    """What one container asks for. A limit without a request is the request (`core/v1` SetDefaults_Pod).
+def _container_amounts(text: bytes) -> tuple[Resources, Resources]:
+    """Requests and limits of one container. A limit without a request is the request (`core/v1` SetDefaults_Pod).
 
     The API does that when it stores a pod but not inside a job's template, where GPUs are often given as limits only.
     """
     if not text:
-        return NO_RESOURCES
+        return NO_RESOURCES, NO_RESOURCES
     found = _requirements.decode(text)
-    return canonical_resources({**(found.limits or {}), **(found.requests or {})})
+    limits = canonical_resources(found.limits or {})
+    return {**limits, **canonical_resources(found.requests or {})}, limits
 
 
 @lru_cache(maxsize=65536)
-def pod_requests(
+def pod_amounts(
     containers: tuple[bytes, ...], init_containers: tuple[Container, ...], overhead: bytes, pod_level: bytes
-) -> Resources:
-    """What a pod takes on a node (`k8s.io/component-helpers/resource` PodRequests).
+) -> PodAmounts:
+    """What a pod spec says of amounts. What is given for the whole pod replaces what its containers ask."""
+    read = (
+        *(
+            ContainerAmounts(f"spec.initContainers[{n}]", *_container_amounts(text), init=True, sidecar=is_sidecar)
+            for n, (is_sidecar, text) in enumerate(init_containers)
+        ),
+        *(ContainerAmounts(f"spec.containers[{n}]", *_container_amounts(text)) for n, text in enumerate(containers)),
+    )
+    requests, limits = NO_RESOURCES, NO_RESOURCES
+    if pod_level:
+        requests, limits = _of_whole_pod(pod_level, containers_total([(it, it.requests) for it in read]))
+    return PodAmounts(read, resource_list(overhead), requests, limits)
 
-    The larger of all containers with all sidecars together and, for each init container, itself with the sidecars
-    started before it; what is given for the whole pod replaces that; plus the overhead of its runtime class.
+
+@lru_cache(maxsize=65536)
+def as_created(
+    containers: tuple[bytes, ...], init_containers: tuple[Container, ...], overhead: bytes, pod_level: bytes
+) -> AdmittedPod:
+    """What a pod of these amounts takes on a node where no LimitRange is, and why no API server takes it."""
+    return admitted(pod_amounts(containers, init_containers, overhead, pod_level), ())
+
+
+def _of_whole_pod(text: bytes, of_containers: Resources) -> tuple[Resources, Resources]:
+    """Requests and limits of the whole pod. A limit counts as request where no container requests any of it.
+
+    That of huge pages always does. (`SetDefaults_Pod`, KEP-2837)
     """
-    sidecars: dict[str, int] = {}
-    start: dict[str, int] = {}
-    for is_sidecar, text in init_containers:
-        asked = container_requests(text)
-        if is_sidecar:
-            _add(sidecars, asked)
-            _raise_to(start, sidecars)
-        else:
-            _raise_to(start, _sum(sidecars, asked))
-    total = dict(sidecars)
-    for text in containers:
-        _add(total, container_requests(text))
-    _raise_to(total, start)
-    total.update(_of_whole_pod(pod_level, total))
-    _add(total, resource_list(overhead))
-    return {name: amount for name, amount in total.items() if amount}
-
-
-def _of_whole_pod(text: bytes, of_containers: Resources) -> Resources:
-    """Requests of the whole pod. A limit counts where no container requests any of it, and of huge pages always.
-
-    (`SetDefaults_Pod`, KEP-2837)
-    """
-    if not text:
-        return NO_RESOURCES
     found = _requirements.decode(text)
-    limits = canonical_resources(found.limits or {}).items()
-    asked = {name: amount for name, amount in limits if name not in of_containers or name.startswith(_HUGE_PAGES)}
+    limits = canonical_resources(found.limits or {})
+    asked = {name: it for name, it in limits.items() if name not in of_containers or name.startswith(_HUGE_PAGES)}
     asked |= canonical_resources(found.requests or {})
-    return {name: amount for name, amount in asked.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+    return _pod_level(asked), _pod_level(limits)
 
 
-def _add(into: dict[str, int], amounts: Resources) -> None:
-    for name, amount in amounts.items():
-        into[name] = into.get(name, 0) + amount
-
-
-def _sum(left: Resources, right: Resources) -> dict[str, int]:
-    total = dict(left)
-    _add(total, right)
-    return total
-
-
-def _raise_to(into: dict[str, int], amounts: Resources) -> None:
-    for name, amount in amounts.items():
-        into[name] = max(into.get(name, 0), amount)
+def _pod_level(amounts: Resources) -> Resources:
+    return {name: it for name, it in amounts.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}

@@ -10,6 +10,7 @@ _VERSION: Final = "v1alpha1"
 NAMESPACES: Final = ResourcePath("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES: Final = ResourcePath("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 RUNTIME_CLASSES: Final = ResourcePath("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
+LIMIT_RANGES: Final = ResourcePath("", "v1", "limitranges", namespaced=True)
 VOLUME_CLAIMS: Final = ResourcePath("", "v1", "persistentvolumeclaims", namespaced=True)
 PERSISTENT_VOLUMES: Final = ResourcePath("", "v1", "persistentvolumes", namespaced=False)
 STORAGE_CLASSES: Final = ResourcePath("storage.k8s.io", "v1", "storageclasses", namespaced=False)
@@ -44,6 +45,7 @@ ALL: Final = (
     NAMESPACES,
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
+    LIMIT_RANGES,
     VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,

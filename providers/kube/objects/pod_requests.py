@@ -4,8 +4,9 @@ from typing import Final
 
 from msgspec import Raw
 
+from fleet.snapshot.limit_ranges import AdmittedPod, PodAmounts
 from model.quantity import Resources
-from providers.kube.objects.amounts import pod_requests, raw_bytes
+from providers.kube.objects.amounts import Container, as_created, pod_amounts, raw_bytes
 from providers.kube.objects.shapes import Wire
 
 ABSENT: Final = Raw()
@@ -34,7 +35,17 @@ def requests_of(spec: PodResources, *, overhead: bool = True) -> Resources:
 
     Equal pods share it.
     """
-    return pod_requests(
+    return as_created(*_texts(spec, overhead=overhead)).requests
+
+
+def template_amounts(spec: PodResources, *, overhead: bool) -> tuple[PodAmounts, AdmittedPod]:
+    """What a template says of amounts, and what its pods are where no LimitRange is. Equal templates share both."""
+    texts = _texts(spec, overhead=overhead)
+    return pod_amounts(*texts), as_created(*texts)
+
+
+def _texts(spec: PodResources, *, overhead: bool) -> tuple[tuple[bytes, ...], tuple[Container, ...], bytes, bytes]:
+    return (
         tuple([raw_bytes(container.resources) for container in spec.containers or ()]),
         tuple([(one.restart_policy == "Always", raw_bytes(one.resources)) for one in spec.init_containers or ()]),
         raw_bytes(spec.overhead) if overhead else b"",

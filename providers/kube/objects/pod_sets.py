@@ -54,6 +54,7 @@ class WirePodSet(StoredConstraints, frozen=True, kw_only=True):
     labels: dict[str, str] | None = None
     runtime_class_name: str = ""
     unsupported: list[_Unsupported] | None = None
+    forbidden: list[str] | None = None
     topology_request: _TopologyRequest = _TopologyRequest()
 
 
@@ -69,6 +70,7 @@ def pod_set_object(pod_set: PodSet) -> JsonObject:
         **constraint_fields(pod_set.constraints),
         runtimeClassName=pod_set.runtime_class,
         unsupported=[{"path": it.path, "message": it.words} for it in pod_set.unsupported],
+        forbidden=list(pod_set.forbidden),
         topologyRequest=_topology_object(pod_set),
     )
 
@@ -88,6 +90,7 @@ def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
         constraints=constraints_from(found, namespace),
         runtime_class=found.runtime_class_name,
         unsupported=tuple(UnsupportedConstraint(it.path, it.message) for it in found.unsupported or ()),
+        forbidden=tuple(found.forbidden or ()),
         required_topology=topology.required,
         preferred_topology=topology.preferred,
         any_topology=topology.unconstrained,

@@ -18,7 +18,7 @@ from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
-from providers.kube.objects.pod_requests import requests_of
+from providers.kube.objects.pod_requests import template_amounts
 from providers.kube.objects.refused_fields import (
     SchedulingGate,
     refused_claims,
@@ -102,11 +102,12 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
     """Returns `count` pods of `template` as a pod set, without what a start has added (`additions`, labels, gate)."""
     spec, wishes = template.spec, wishes_of(template.annotations)
     labels = _labels(template, origin)
+    amounts, created = template_amounts(spec, overhead=origin.made or not spec.runtime_class_name)
     read = spec.affinity_and_spread(origin.namespace, labels, origin.late | _START_LABELS)
     return PodSet(
         name=name,
         count=count,
-        requests=requests_of(spec, overhead=origin.made or not spec.runtime_class_name),
+        requests=created.requests,
         node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
         required_affinity=read.required_nodes,
         tolerations=_users(spec.tolerations, additions.get(name)),
@@ -115,6 +116,8 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
         constraints=constraints_of(spec, read),
         runtime_class="" if origin.made else spec.runtime_class_name or "",
         unsupported=tuple(islice(chain(origin.refused, read.unsupported, _refused(spec, origin)), _MOST_REFUSED)),
+        forbidden=() if origin.made else created.forbidden,
+        amounts=None if origin.made else amounts,
         required_topology=wishes.required,
         preferred_topology=wishes.preferred,
         any_topology=wishes.anywhere,

@@ -1,11 +1,13 @@
-"""`v1` Namespace, `scheduling.k8s.io/v1` PriorityClass and `node.k8s.io/v1` RuntimeClass."""
+"""`v1` Namespace and LimitRange, `scheduling.k8s.io/v1` PriorityClass and `node.k8s.io/v1` RuntimeClass."""
 
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import Namespace, PodPriority, RuntimeClass
+from fleet.snapshot import LimitRange, LimitRangeItem, Namespace, PodPriority, RuntimeClass
+from fleet.snapshot.limit_ranges import CONTAINER, POD_TYPE
+from model.quantity import CPU, Resources, canonical_amount, canonical_resources
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.pod_templates import WireToleration, tolerations_of
 from providers.kube.objects.shapes import Wire, WireMeta, interned
@@ -39,6 +41,28 @@ class _RuntimeClass(Wire, frozen=True):
     scheduling: _RuntimeScheduling | None = None
 
 
+_Amounts = dict[str, str | int]
+
+
+class _LimitRangeItem(Wire, frozen=True):
+    type: str = ""
+    default: _Amounts | None = None
+    default_request: _Amounts | None = None
+    min: _Amounts | None = None
+    max: _Amounts | None = None
+    max_limit_request_ratio: _Amounts | None = None
+
+
+class _LimitRangeSpec(Wire, frozen=True):
+    limits: list[_LimitRangeItem] | None = None
+
+
+class _LimitRange(Wire, frozen=True):
+    metadata: WireMeta
+    spec: _LimitRangeSpec = _LimitRangeSpec()
+
+
+_limit_ranges = msgspec.json.Decoder(_LimitRange)
 _runtimes = msgspec.json.Decoder(_RuntimeClass)
 _namespaces = msgspec.json.Decoder(_Namespace)
 _priorities = msgspec.json.Decoder(_PriorityClass)
@@ -66,3 +90,25 @@ def decode_runtime_class(raw: bytes | Raw) -> RuntimeClass:
         interned(scheduling.node_selector),
         tolerations_of(scheduling.tolerations),
     )
+
+
+def decode_limit_range(raw: bytes | Raw) -> LimitRange:
+    """What pods of a namespace get by default, and may ask. Items that are not about pods are left out."""
+    found = _limit_ranges.decode(raw)
+    items = (it for it in found.spec.limits or () if it.type in (CONTAINER, POD_TYPE))
+    return LimitRange(found.metadata.namespace, found.metadata.name, tuple(_limit_range_item(it) for it in items))
+
+
+def _limit_range_item(found: _LimitRangeItem) -> LimitRangeItem:
+    return LimitRangeItem(
+        type=found.type,
+        default=_read(found.default),
+        default_request=_read(found.default_request),
+        min=_read(found.min),
+        max=_read(found.max),
+        max_ratio_milli={name: canonical_amount(CPU, it) for name, it in (found.max_limit_request_ratio or {}).items()},
+    )
+
+
+def _read(amounts: _Amounts | None) -> Resources:
+    return canonical_resources(amounts or {})

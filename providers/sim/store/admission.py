@@ -9,6 +9,7 @@ from typing import Any
 
 from providers.sim.store import crds, jobs, pods
 from providers.sim.store.errors import cause
+from providers.sim.store.limitranger import defaulted_limit_range
 from providers.sim.store.mutating import POLICIES, defaulted_policy
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.podplacement import Lookup
@@ -192,6 +193,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     "namespaces": _namespace,
     "nodes": _node,
     "pods": pods.created_pod,
+    "limitranges": lambda _, obj, __: defaulted_limit_range(obj),
     "persistentvolumes": _unbound,
     "persistentvolumeclaims": _unbound,
     "storageclasses.storage.k8s.io": _storage_class,
@@ -211,6 +213,7 @@ _ON_CREATE: dict[str, OnCreate] = {
     "customresourcedefinitions.apiextensions.k8s.io": lambda resource, obj, _: crds.admitted(resource, obj),
 }
 _ON_UPDATE: dict[str, OnUpdate] = {
+    "limitranges": lambda _, new, __: defaulted_limit_range(new),
     "pods": updated_pod,
     "events": lambda _, new, __: {**_EVENT, **new},
     "events.events.k8s.io": lambda _, new, __: {**_NEW_EVENT, **new},

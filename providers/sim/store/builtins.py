@@ -33,6 +33,7 @@ _TABLE: dict[str, tuple[_Row, ...]] = {
         ("secrets", "Secret", "N", "", frozenset(), False),
         ("services", "Service", "N", "svc", _STATUS, False),
         ("serviceaccounts", "ServiceAccount", "N", "sa", frozenset({"token"}), False),
+        ("limitranges", "LimitRange", "N", "limits", frozenset(), False),
         ("persistentvolumeclaims", "PersistentVolumeClaim", "N", "pvc", _STATUS, False),
         ("persistentvolumes", "PersistentVolume", "C", "pv", _STATUS, False),
         ("endpoints", "Endpoints", "N", "ep", frozenset(), False),

@@ -38,6 +38,7 @@ from providers.sim.store.errors import (
 )
 from providers.sim.store.ledger import Key
 from providers.sim.store.lifecycle import Lifecycle, Propagation
+from providers.sim.store.limitranger import LimitRanger
 from providers.sim.store.mutating import MutatingPolicies
 from providers.sim.store.objects import (
     Identities,
@@ -88,6 +89,7 @@ class Store(StoredObjects):
         self._clock = clock
         self._identities = Identities(seed)
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
+        self._limits = LimitRanger(self._held)
         self._policies = MutatingPolicies(self._held, lambda name: self._lookup("namespaces", "", name))
         self._ledger.listen(self._definition_changed, self._by_key(CRD_KEY))
         for name in _NAMESPACES:
@@ -304,7 +306,10 @@ class Store(StoredObjects):
         if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
             obj.pop("status", None)
         obj = self._policies.mutated(resource, obj, None)
+        obj = self._limits.mutated(obj) if resource.key == "pods" else obj
         obj = with_parts(resource, admit_new(resource, self._conforming(resource, obj), self._lookup))
+        if resource.key == "pods":
+            self._limits.validate(obj)
         if self._ledger.table(resource).get(key):
             raise already_exists(resource, key[1], self.get(resource, key[1], key[0]))
         if resource.key == "pods":

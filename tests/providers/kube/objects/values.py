@@ -147,6 +147,7 @@ pod_sets = st.builds(
     constraints=constraints | st.just(UNCONSTRAINED),
     runtime_class=names | st.just(""),
     unsupported=st.lists(st.builds(UnsupportedConstraint, path=names, words=texts), max_size=2).map(tuple),
+    forbidden=st.lists(texts, max_size=2).map(tuple),
     name=names,
     count=st.integers(min_value=0, max_value=5000),
     requests=amounts,
