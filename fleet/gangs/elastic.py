@@ -22,6 +22,7 @@ from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, tog
 from fleet.snapshot.seats import active_pods, place_of
 from fleet.snapshot.sub_groups import SubGroup, chosen
 from model.index import Index, derived
+from model.plain_text import counted
 
 
 def growing(snapshot: Snapshot) -> Sequence[Gang]:
@@ -196,14 +197,33 @@ def _beyond(kept: int, pods: Iterable[Pod]) -> Sequence[Pod]:
     return staying[max(0, kept) :]
 
 
-def _smaller(gang: Gang, empty: list[Pin], now_s: float) -> Gang:
+def scaled_down(snapshot: Snapshot, gang: Gang, job: Job) -> Gang | None:
+    """Returns the gang of a StatefulSet without the seats that its lower replicas leave empty; None where none are.
+
+    A seat, with its quota, is given back once its pod is gone: others would find it taken before.
+    """
+    if job.numbering is None:
+        return None
+    asked = sum(pods.count for pods in job.pod_sets) + job.numbering.going
+    spare = sum(pods.count for pods in gang.pod_sets) - max(1, asked)
+    here, empty = _pods_by_place(snapshot, gang), list[Pin]()
+    for pin in sorted(gang.pins, key=lambda pin: (bool(pin.node), pin.count, pin)):
+        free = pin.count - (len(here.get((pin.pod_set, pin.node), ())) if pin.node else 0)
+        less = max(0, min(free, spare))
+        spare -= less
+        if less:
+            empty.append(replace(pin, count=less))
+    return _smaller(gang, empty, snapshot.now_s, "left, as fewer replicas are asked for") if empty else None
+
+
+def _smaller(gang: Gang, empty: list[Pin], now_s: float, why: str = "beyond its minimum left") -> Gang:
     gone = Counter[str]()
     for pin in empty:
         gone[pin.pod_set] += pin.count
     single = _singly(empty)
     return moved_on(
         gang,
-        f"{len(single)} pod{'s' if len(single) > 1 else ''} beyond its minimum left",
+        f"{counted(len(single), 'pod')} {why}",
         now_s,
         pod_sets=tuple(replace(pods, count=pods.count - gone[pods.name]) for pods in gang.pod_sets),
         pins=_without(gang.pins, single),

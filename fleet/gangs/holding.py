@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
 from fleet.actions import Action, EvictPod, Marks, ReleasePod, StopJob, pod_subject
 from fleet.gangs.lost_machines import closed_to
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
+from fleet.reasons import Reason
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
 from fleet.snapshot.works import PLAIN, excess, has_started
@@ -92,9 +95,47 @@ def _turn(pod: Pod) -> tuple[object, ...]:
 
 def _held(snapshot: Snapshot, gang: Gang) -> Iterator[Pod]:
     """Yields the pods of the gang's job that wait to be taken into it, without those that its group has too many."""
-    own = snapshot.job_pods.get(gang.uid, ())
+    own, job = snapshot.job_pods.get(gang.uid, ()), snapshot.jobs.get(gang.uid)
     surplus = {pod.uid for pod in excess(own)}
-    return (pod for pod in own if pod.held and pod.uid not in surplus)
+    return (pod for pod in own if pod.held and pod.uid not in surplus and _fits(gang, job, pod))
+
+
+REVISION: Final = "controller-revision-hash"
+"""Label of the pods of a StatefulSet: which template they were made of."""
+_ADDED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""What admission plug-ins and sidecars add to pods; what else a pod asks for stands in its template."""
+
+
+def outdated(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
+    """Returns that the template of a StatefulSet asks for something else than its gang holds, and a pod of it is there.
+
+    Quota and place were given for the template that the gang was admitted with.
+    """
+    if job.numbering is None or not _asks_anew(gang, job):
+        return None
+    pods = (pod for pod in snapshot.job_pods.get(gang.uid, ()) if pod.active and not pod.deleting)
+    new = next((pod.name for pod in pods if job.numbering.revision and _revision(pod) == job.numbering.revision), "")
+    return (Reason.TEMPLATE_CHANGED, f"its template asks for something else since pod {new}") if new else None
+
+
+def _asks_anew(gang: Gang, job: Job) -> bool:
+    """Returns whether the pods that a job would make now differ from the gang's, in more than number and labels."""
+    alike = [replace(pods, count=0, labels=()) for pods in job.pod_sets]
+    return alike != [replace(pods, count=0, labels=()) for pods in gang.pod_sets]
+
+
+def _revision(pod: Pod) -> str:
+    return dict(pod.labels).get(REVISION, "")
+
+
+def _fits(gang: Gang, job: Job | None, pod: Pod) -> bool:
+    """Returns whether a pod may have a seat of the gang: one of a StatefulSet may be of a newer template than it."""
+    if job is None or job.numbering is None:
+        return True
+    if _asks_anew(gang, job) and job.numbering.revision in {"", _revision(pod)}:
+        return False
+    seat = gang.pod_set(pod.pod_set).requests
+    return all(amount <= seat.get(name, 0) for name, amount in pod.requests.items() if name not in _ADDED)
 
 
 def _free_places(fleet: Fleet, snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Mapping[str, list[str]]:

@@ -34,13 +34,24 @@ def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) ->
     since_s, limit_s = gang.admitted_at_s, terms.start_timeout
     if gang.not_ready_since_s:
         since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
-    if snapshot.now_s - since_s < limit_s:
+    if snapshot.now_s - max(since_s, _last_made_s(snapshot, gang, job)) < limit_s:
         return None
     ready, wanted = ready_pods(snapshot, gang)
     if ready >= wanted:
         return None
     pods = f"{counted(wanted, 'pod')} {number_of(wanted, 'was', 'were')}"
     return late(terms, gang, f"{ready} of {pods} ready after {format_duration(limit_s)}")
+
+
+def _last_made_s(snapshot: Snapshot, gang: Gang, job: Job) -> float:
+    """Returns when the youngest pod was made (epoch s), of pods that are made one when those before are ready; else 0.
+
+    So each of them has as much time as a gang has that makes all of them at once.
+    """
+    if job.numbering is None or not job.numbering.one_by_one:
+        return 0.0
+    pods = snapshot.job_pods.get(gang.uid, ())
+    return max((pod.member.created_at_s for pod in pods if pod.member is not None), default=0.0)
 
 
 def late(terms: PodsReady, gang: Gang, message: str) -> tuple[Reason, str]:
@@ -62,6 +73,9 @@ def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     lost, while it backs off.
     """
     wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
+    job = snapshot.jobs.get(gang.uid)
+    if job is not None and job.numbering is not None:  # those that it has no number for any more are on their way out
+        wanted = max(1, min(wanted, sum(pod_set.count for pod_set in job.pod_sets)))
     well = _well_pods(snapshot, gang)
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
         return sum(min(well.by_set[core.name], core.count) for core in cores(gang.pod_sets)), wanted

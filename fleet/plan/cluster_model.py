@@ -70,7 +70,7 @@ class ClusterModel:
         self._node_names: dict[str, str] = {}
         for node in snapshot.nodes.values():
             self._know(node)
-        tables = (*snapshot.gang_pods.values(), *snapshot.job_pods.values(), *snapshot.node_pods.values())
+        tables = (*snapshot.job_pods.values(), *snapshot.gang_pods.values(), *snapshot.node_pods.values())
         for pod in (*(pod for pods in tables for pod in pods), *snapshot.waiting_pods.values()):
             if pod.key not in self._pods:
                 self.put_pod(pod.key, pod)
@@ -300,6 +300,18 @@ class ClusterModel:
         if gang is not None:
             self._count_pods(gang)
             self.finishes(gang)
+            self._make_next(pod, self.jobs.get(gang.uid))
+
+    def _make_next(self, ready: Pod, job: Job | None) -> None:
+        """Makes the next pod of a StatefulSet that makes each when the one before it is ready."""
+        if job is not None and job.numbering is not None and job.numbering.one_by_one and self._lacks_pods(job):
+            self._make_again(ready)
+
+    def _lacks_pods(self, job: Job) -> bool:
+        """Returns whether a StatefulSet has fewer pods than it asks for."""
+        self._pod_index.settle()
+        there = self._pod_index.job_pods.get(job.ref.uid, ())
+        return sum(pod.active for pod in there) < sum(asked.count for asked in job.pod_sets)
 
     def _count_pods(self, gang: Gang) -> None:
         """Lets a job say how many pods it has: those that were told to go count no more (Job `status.active`)."""
@@ -373,7 +385,7 @@ class ClusterModel:
         if job.ref.kind in PLAIN:
             return pod.controlled
         if job.hold is Hold.PODS:
-            return True
+            return job.numbering is None or self._lacks_pods(job)
         running = gang is not None and gang.state is GangState.ADMITTED and not job.suspended
         return running and bool(job.restarts.get(pod.pod_set))
 
@@ -396,7 +408,11 @@ class ClusterModel:
         if not pods and job.ref.kind in PLAIN:
             self.jobs.put(job.ref.uid, None)
         else:
-            self.jobs.put(job.ref.uid, replace(job, suspended=not any(map(has_started, pods))))
+            known = replace(job, suspended=not any(map(has_started, pods)))
+            if job.numbering is not None and job.numbering.going:
+                beyond = sum(pod.active for pod in pods) - sum(asked.count for asked in job.pod_sets)
+                known = replace(known, numbering=replace(job.numbering, going=max(0, beyond)))
+            self.jobs.put(job.ref.uid, known)
 
     def released(self, pod: Pod) -> None:
         """Writes a pod that has just been let onto its node."""

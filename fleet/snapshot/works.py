@@ -16,7 +16,7 @@ from types import MappingProxyType
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes, with_cores
 from fleet.snapshot.elastic_parts import PREEMPTABLE
-from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet, workload_name
 from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.sub_groups import RolePods, SubGroup
 from fleet.snapshot.surroundings import RuntimeClass
@@ -53,12 +53,23 @@ def works(
         found[job.ref.uid] = _completed(job, below.get(job.ref.uid), job_pods.get(job.ref.uid, ()))
     for uid, pods in job_pods.items():
         member = pods[0].member if uid not in found else None
-        if member is not None:
+        if member is not None and not _of_another(uid, pods[0], member):
             found[uid] = _group_job(index, uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
     for uid, job in found.items():
         if any(pods.runtime_class for pods in job.pod_sets):
             found[uid] = replace(job, pod_sets=tuple(_with_runtime(pods, runtimes) for pods in job.pod_sets))
     return found
+
+
+def _of_another(uid: str, pod: Pod, member: GroupMember) -> bool:
+    """Returns whether a pod that names no group is nevertheless not a gang of its own.
+
+    Its StatefulSet is not known yet, or it has the marks of another gang, whose job let go of it.
+    """
+    if member.group:
+        return False
+    single = workload_name(JobRef("v1", POD, pod.namespace, pod.name, pod.uid))
+    return uid == pod.owner_job or pod.workload not in {"", single}
 
 
 def _with_runtime(pods: PodSet, runtimes: Mapping[str, RuntimeClass]) -> PodSet:
