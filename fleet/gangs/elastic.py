@@ -17,8 +17,8 @@ from fleet.gangs.holding import ended
 from fleet.gangs.transitions import moved_on
 from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
-from fleet.snapshot import Gang, GangState, Hold, Job, Pin, Pod, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, together
+from fleet.snapshot import Gang, GangState, Hold, Job, Numbering, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, pods_in, together
 from fleet.snapshot.seats import active_pods, place_of
 from fleet.snapshot.sub_groups import SubGroup, chosen
 from model.index import Index, derived
@@ -202,18 +202,17 @@ def scaled_down(snapshot: Snapshot, gang: Gang, job: Job) -> Gang | None:
 
     A seat, with its quota, is given back once its pod is gone: others would find it taken before.
     """
-    if job.numbering is None:
+    if job.numbering is None or (spare := pods_in(gang.pod_sets) - max(1, _kept(job, job.numbering))) <= 0:
         return None
-    asked = sum(pods.count for pods in job.pod_sets) + job.numbering.going
-    spare = sum(pods.count for pods in gang.pod_sets) - max(1, asked)
-    here, empty = _pods_by_place(snapshot, gang), list[Pin]()
-    for pin in sorted(gang.pins, key=lambda pin: (bool(pin.node), pin.count, pin)):
-        free = pin.count - (len(here.get((pin.pod_set, pin.node), ())) if pin.node else 0)
-        less = max(0, min(free, spare))
-        spare -= less
-        if less:
-            empty.append(replace(pin, count=less))
-    return _smaller(gang, empty, snapshot.now_s, "left, as fewer replicas are asked for") if empty else None
+    here = _pods_by_place(snapshot, gang)
+    standing = [replace(pin, count=len(here.get((pin.pod_set, pin.node), ()))) for pin in gang.pins if pin.node]
+    empty = sorted(_singly(_without(gang.pins, _singly(standing))), key=lambda pin: (bool(pin.node), pin))
+    why = "left, as fewer replicas are asked for"
+    return _smaller(gang, empty[:spare], snapshot.now_s, why) if empty else None
+
+
+def _kept(job: Job, numbering: Numbering) -> int:
+    return pods_in(job.pod_sets) + numbering.going
 
 
 def _smaller(gang: Gang, empty: list[Pin], now_s: float, why: str = "beyond its minimum left") -> Gang:

@@ -9,8 +9,7 @@ from fleet.actions import Action, EvictPod, Marks, ReleasePod, StopJob, pod_subj
 from fleet.gangs.lost_machines import closed_to
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
-from fleet.reasons import Reason
-from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
+from fleet.snapshot import Gang, Hold, Job, Numbering, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
 from fleet.snapshot.works import PLAIN, excess, has_started
 from model.fleet import Fleet
@@ -106,22 +105,16 @@ _ADDED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What admission plug-ins and sidecars add to pods; what else a pod asks for stands in its template."""
 
 
-def outdated(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
-    """Returns that the template of a StatefulSet asks for something else than its gang holds, and a pod of it is there.
-
-    Quota and place were given for the template that the gang was admitted with.
-    """
-    if job.numbering is None or not _asks_anew(gang, job):
-        return None
-    pods = (pod for pod in snapshot.job_pods.get(gang.uid, ()) if pod.active and not pod.deleting)
-    new = next((pod.name for pod in pods if job.numbering.revision and _revision(pod) == job.numbering.revision), "")
-    return (Reason.TEMPLATE_CHANGED, f"its template asks for something else since pod {new}") if new else None
-
-
-def _asks_anew(gang: Gang, job: Job) -> bool:
+def asks_anew(gang: Gang, job: Job) -> bool:
     """Returns whether the pods that a job would make now differ from the gang's, in more than number and labels."""
     alike = [replace(pods, count=0, labels=()) for pods in job.pod_sets]
     return alike != [replace(pods, count=0, labels=()) for pods in gang.pod_sets]
+
+
+def newest(numbering: Numbering, pods: Iterable[Pod]) -> str:
+    """Returns a pod of a StatefulSet that was made of its present template and stays; empty where there is none."""
+    staying = (pod for pod in pods if pod.active and not pod.deleting) if numbering.revision else ()
+    return next((pod.name for pod in staying if _revision(pod) == numbering.revision), "")
 
 
 def _revision(pod: Pod) -> str:
@@ -132,7 +125,7 @@ def _fits(gang: Gang, job: Job | None, pod: Pod) -> bool:
     """Returns whether a pod may have a seat of the gang: one of a StatefulSet may be of a newer template than it."""
     if job is None or job.numbering is None:
         return True
-    if _asks_anew(gang, job) and job.numbering.revision in {"", _revision(pod)}:
+    if asks_anew(gang, job) and job.numbering.revision in {"", _revision(pod)}:
         return False
     seat = gang.pod_set(pod.pod_set).requests
     return all(amount <= seat.get(name, 0) for name, amount in pod.requests.items() if name not in _ADDED)

@@ -11,7 +11,7 @@ from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_
 from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures, scaled_down
-from fleet.gangs.holding import flavor_tolerations, outdated, releases, stop, trimmed
+from fleet.gangs.holding import asks_anew, flavor_tolerations, newest, releases, stop, trimmed
 from fleet.gangs.lost_machines import awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
@@ -277,11 +277,22 @@ def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
         return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
-    if told := verdict(case.fleet, case.gang) or outdated(case.snapshot, case.gang, case.job):
+    if told := verdict(case.fleet, case.gang) or _outdated(case):
         return told
     return not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job) or must_go(
         case.fleet, case.snapshot, case.gang, case.job
     )
+
+
+def _outdated(case: _GangStep) -> tuple[Reason, str] | None:
+    """Returns that the template of a StatefulSet asks for something else than its gang holds, and a pod of it is there.
+
+    Quota and place were given for the template that the gang was admitted with.
+    """
+    if case.job.numbering is None or not asks_anew(case.gang, case.job):
+        return None
+    new = newest(case.job.numbering, case.snapshot.job_pods.get(case.gang.uid, ()))
+    return (Reason.TEMPLATE_CHANGED, f"its template asks for something else since pod {new}") if new else None
 
 
 def _queue_closed(case: _GangStep) -> tuple[Reason, str] | None:

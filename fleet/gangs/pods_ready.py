@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
-from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.elastic_parts import cores, pods_in
 from model.fleet import Fleet
 from model.index import derived_each
 from model.kinds import PodsReady
@@ -72,10 +72,7 @@ def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     The pods themselves are counted: the Job controller leaves `status.ready` as it was for up to 20 s after a pod was
     lost, while it backs off.
     """
-    wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
-    job = snapshot.jobs.get(gang.uid)
-    if job is not None and job.numbering is not None:  # those that it has no number for any more are on their way out
-        wanted = max(1, min(wanted, sum(pod_set.count for pod_set in job.pod_sets)))
+    wanted = _wanted(gang, snapshot.jobs.get(gang.uid))
     well = _well_pods(snapshot, gang)
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
         return sum(min(well.by_set[core.name], core.count) for core in cores(gang.pod_sets)), wanted
@@ -83,6 +80,13 @@ def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     if gang.remaining:  # what has ended for good is told by the job, until then by the pods
         good += sum(gang.reclaimable.values()) - well.counted
     return min(good, wanted), wanted
+
+
+def _wanted(gang: Gang, job: Job | None) -> int:
+    wanted = pods_in(cores(gang.pod_sets))
+    if job is None or job.numbering is None:
+        return wanted
+    return max(1, min(wanted, pods_in(job.pod_sets)))  # those that have no number any more are on their way out
 
 
 class _WellPods(NamedTuple):

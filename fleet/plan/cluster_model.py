@@ -4,7 +4,7 @@ It decides nothing. Launches bring what they ask for unless a shortage is known,
 of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
@@ -15,8 +15,22 @@ from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
 from fleet.plan.model_objects import ModelTable, less, node_name, observed_machines, summed
 from fleet.scheduling.queue_order import ends_at_s
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
+from fleet.snapshot import (
+    Claim,
+    ClaimState,
+    Gang,
+    GangState,
+    Hold,
+    Instance,
+    Job,
+    JobResult,
+    Node,
+    Numbering,
+    Pod,
+    Snapshot,
+)
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
+from fleet.snapshot.elastic_parts import pods_in
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
@@ -304,14 +318,15 @@ class ClusterModel:
 
     def _make_next(self, ready: Pod, job: Job | None) -> None:
         """Makes the next pod of a StatefulSet that makes each when the one before it is ready."""
-        if job is not None and job.numbering is not None and job.numbering.one_by_one and self._lacks_pods(job):
+        numbering = job.numbering if job is not None else None
+        if job is not None and numbering is not None and numbering.one_by_one and self._lacks_pods(job):
             self._make_again(ready)
 
     def _lacks_pods(self, job: Job) -> bool:
         """Returns whether a StatefulSet has fewer pods than it asks for."""
         self._pod_index.settle()
         there = self._pod_index.job_pods.get(job.ref.uid, ())
-        return sum(pod.active for pod in there) < sum(asked.count for asked in job.pod_sets)
+        return sum(pod.active for pod in there) < pods_in(job.pod_sets)
 
     def _count_pods(self, gang: Gang) -> None:
         """Lets a job say how many pods it has: those that were told to go count no more (Job `status.active`)."""
@@ -408,10 +423,7 @@ class ClusterModel:
         if not pods and job.ref.kind in PLAIN:
             self.jobs.put(job.ref.uid, None)
         else:
-            known = replace(job, suspended=not any(map(has_started, pods)))
-            if job.numbering is not None and job.numbering.going:
-                beyond = sum(pod.active for pod in pods) - sum(asked.count for asked in job.pod_sets)
-                known = replace(known, numbering=replace(job.numbering, going=max(0, beyond)))
+            known = replace(job, suspended=not any(map(has_started, pods)), numbering=_fewer(job, pods))
             self.jobs.put(job.ref.uid, known)
 
     def released(self, pod: Pod) -> None:
@@ -421,3 +433,10 @@ class ClusterModel:
         if job is not None:
             self._look_at_held(job)
         self.becomes_ready(pod.key)
+
+
+def _fewer(job: Job, pods: Sequence[Pod]) -> Numbering | None:
+    """Returns the numbering of a StatefulSet's pods once some that it asks for no longer have gone."""
+    if job.numbering is None or not job.numbering.going:
+        return job.numbering
+    return replace(job.numbering, going=max(0, sum(pod.active for pod in pods) - pods_in(job.pod_sets)))

@@ -7,7 +7,8 @@ asks for all. So do the pods of a set that names no queue while its template doe
 Source: Kueue `pkg/controller/jobs/statefulset` makes a group of the pods, of which none has to be there at admission.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -78,30 +79,60 @@ def _numbered(
 
 @derived(4096)
 def _divided(_index: Index, job: Job, pods: tuple[Pod, ...], holding: Mapping[str, int]) -> _Division:
-    numbering, workload = job.numbering or Numbering(), workload_name(job.ref)
-    numbers = range(numbering.first, numbering.first + sum(asked.count for asked in job.pod_sets))
-    inside = {number: pod for pod in pods if (number := _number(pod)) in numbers}
-    taken = frozenset(pod.uid for pod in pods if pod.workload == workload)
-    alone = frozenset(pod.uid for pod in pods if pod.uid in holding) - taken
-    first = inside.get(numbering.first)
-    if not job.queue or (not taken and first is not None and first.uid in alone):  # they were admitted one by one
-        own, count, asks = taken, len(taken), False
-        single = frozenset(pod.uid for pod in pods) - taken
-    else:
-        admitted = holding.get(job.ref.uid, _ANY)
-        beyond = _beyond(numbering.first, inside, taken, alone, admitted) if admitted != _ANY else frozenset()
-        single = alone | beyond
-        own = taken | ({pod.uid for pod in inside.values()} - single)
-        count = len(numbers) - sum(pod.uid in alone for pod in inside.values())
-        count = count if admitted == _ANY else min(count, admitted)
-        asks = bool(count) and (bool(own) or job.ref.uid in holding)
+    first = job.numbering.first if job.numbering is not None else 0
+    numbers = range(first, first + sum(asked.count for asked in job.pod_sets))
+    inside = {_number(pod): pod for pod in pods if _number(pod) in numbers}
+    taken = _taken(job, pods)
+    alone = (_uids(pods) & holding.keys()) - taken
+    if not job.queue or _were_admitted_singly(inside.get(first), taken, alone):
+        return _parted(job, pods, taken, _uids(pods) - taken, numbers)
+    single = alone | _beyond(first, inside, taken, alone, holding.get(job.ref.uid, _ANY))
+    waiting = _uids(inside.values())
+    own, count = taken | (waiting - single), len(numbers) - len(alone & waiting)
+    if (admitted := holding.get(job.ref.uid, _ANY)) != _ANY:
+        count = min(count, admitted)
+    asks = bool(count) and (bool(own) or job.ref.uid in holding)
+    sized = replace(job, pod_sets=tuple(replace(asked, count=count) for asked in job.pod_sets))
+    return _parted(sized, pods, own, single, numbers, asks=asks)
+
+
+def _taken(job: Job, pods: Iterable[Pod]) -> frozenset[str]:
+    """Returns the pods that the gang of the set was admitted with, by uid."""
+    workload = workload_name(job.ref)
+    return frozenset(pod.uid for pod in pods if pod.workload == workload)
+
+
+def _uids(pods: Iterable[Pod]) -> frozenset[str]:
+    return frozenset(pod.uid for pod in pods)
+
+
+def _were_admitted_singly(first: Pod | None, taken: frozenset[str], alone: frozenset[str]) -> bool:
+    """Returns whether the pods run as gangs of their own from a time when they could not be one."""
+    return not taken and first is not None and first.uid in alone
+
+
+def _parted(
+    job: Job,
+    pods: Sequence[Pod],
+    own: AbstractSet[str],
+    single: AbstractSet[str],
+    numbers: range,
+    *,
+    asks: bool = False,
+) -> _Division:
+    taken = _taken(job, pods)
     going = sum(pod.uid in taken and pod.active and _number(pod) not in numbers for pod in pods)
-    job = _with(job, count, going, asks=asks)
     return _Division(
-        job,
-        _of(job, [pod for pod in pods if pod.uid in own]),
+        replace(job, numbering=replace(job.numbering or Numbering(), going=going), queue=job.queue if asks else ""),
+        tuple(_of(job, pod) for pod in pods if pod.uid in own),
         tuple(replace(pod, job_uid=pod.uid) for pod in pods if pod.uid in single),
     )
+
+
+def _of(job: Job, pod: Pod) -> Pod:
+    """Returns a pod as one of the set's one pod set; how many there are to be is said by the set, not by its pods."""
+    member = replace(pod.member, total=0) if pod.member is not None else None
+    return replace(pod, pod_set=job.pod_sets[0].name, member=member)
 
 
 def _beyond(
@@ -109,8 +140,10 @@ def _beyond(
 ) -> frozenset[str]:
     """Returns the pods that wait and have no seat in a gang of so many: it has one for those taken, then for the first.
 
-    A number whose pod is not there now keeps its seat.
+    A number whose pod is not there now keeps its seat. Where the number of pods is not settled all have one.
     """
+    if admitted == _ANY:
+        return frozenset()
     left, settled, found = admitted - sum(pod.uid in taken for pod in inside.values()), 0, set[str]()
     for number, pod in sorted(inside.items()):
         if pod.uid in taken or pod.uid in alone:
@@ -124,19 +157,3 @@ def _number(pod: Pod) -> int:
     """Returns the number at the end of a pod's name; -1 without one."""
     text = pod.name.rpartition("-")[2]
     return int(text) if text.isdecimal() and text.isascii() else -1
-
-
-def _with(job: Job, count: int, going: int, *, asks: bool) -> Job:
-    """Returns the set as a job that asks for so many pods, and only where it has any that wait or run on a queue."""
-    pod_sets = tuple(replace(asked, count=count) for asked in job.pod_sets)
-    numbering = replace(job.numbering, going=going) if job.numbering is not None else None
-    return replace(job, pod_sets=pod_sets, numbering=numbering, queue=job.queue if asks else "")
-
-
-def _of(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Returns pods as those of the set's one pod set; how many there are to be is said by the set, not by them."""
-    name = job.pod_sets[0].name
-    return tuple(
-        replace(pod, pod_set=name, member=replace(pod.member, total=0) if pod.member is not None else None)
-        for pod in pods
-    )

@@ -5,13 +5,17 @@ from typing import Any
 import pytest
 import yaml
 
+from fleet.plan.simulated_run import simulate
+from model.loader import load
 from providers.sim.store import PatchType
-from tests.agent.scenes import P5, Doc, Scene, files, gpu_job, pool, queue, team
+from tests.agent.scenes import P5, Doc, Scene, doc, files, gpu_job, pool, queue, team
 from tests.agent.test_simulation_ordinary_pods import pods, running
+from tests.agent.test_simulation_plan import LIFTED, state
 from tests.agent.test_simulation_queued_pods import POLICIES, on_queue, states, world
 
 BOTH_POLICIES = pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 ADMITTED = ["Admitted PodsReady"]
+RAILS = yaml.safe_dump(doc("FleetPolicy", "p", guardRails=LIFTED))
 
 
 def stateful(replicas: int, gpus: int = 2, name: str = "web", **spec: Any) -> Doc:
@@ -141,7 +145,8 @@ def test_a_pod_that_is_deleted_comes_back_to_its_seat(policy: str) -> None:
     assert nodes(scene) == before
     assert scene.bought(P5) == 3
     after = scene.sim.gang("web")
-    assert gang is not None and after is not None
+    assert gang is not None
+    assert after is not None
     assert after.admitted_at_s == gang.admitted_at_s
     scene.settle()
 
@@ -212,18 +217,18 @@ def test_a_template_that_asks_for_the_same_is_rolled_out_in_place() -> None:
 
 
 @BOTH_POLICIES
-def test_an_agent_that_dies_in_the_middle_goes_on(policy: str) -> None:
-    for write in range(1, 14):
-        scene = Scene(world())
-        scene.sim.crash_at(write)
-        scene.sim.submit(stateful(3, podManagementPolicy=policy))
-        scene.until(lambda: not scene.sim.alive or running(scene) == 3)
-        if not scene.sim.alive:
-            scene.sim.advance(3)
-            scene.sim.restart()
-        scene.until(lambda: running(scene) == 3 and states(scene) == ADMITTED)
-        assert held(scene) == {"statefulset/t/web": 3}
-        assert scene.bought(P5) == 1
+@pytest.mark.parametrize("write", range(1, 14))
+def test_an_agent_that_dies_in_the_middle_goes_on(write: int, policy: str) -> None:
+    scene = Scene(world())
+    scene.sim.crash_at(write)
+    scene.sim.submit(stateful(3, podManagementPolicy=policy))
+    scene.until(lambda: not scene.sim.alive or running(scene) == 3)
+    if not scene.sim.alive:
+        scene.sim.advance(3)
+        scene.sim.restart()
+    scene.until(lambda: running(scene) == 3 and states(scene) == ADMITTED)
+    assert held(scene) == {"statefulset/t/web": 3}
+    assert scene.bought(P5) == 1
 
 
 def test_pods_that_ran_before_as_gangs_of_their_own_run_on() -> None:
@@ -293,3 +298,19 @@ def test_with_claims_made_for_its_pods_each_is_a_gang_of_its_own() -> None:
     scene.sim.advance(120)
     assert all(str(it.job).startswith("pod/t/web-") for it in scene.sim.gangs().values())
     assert scene.sim.gangs()
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 20), (20, 4), (20, 0)])
+@BOTH_POLICIES
+def test_the_plan_says_what_becomes_of_it(policy: str, before: int, after: int) -> None:
+    scene = Scene(world(gpus=before) | {"p.yaml": RAILS})
+    scene.sim.submit(stateful(4, 4, name="web", podManagementPolicy=policy))
+    scene.sim.submit(stateful(2, 2, name="small", podManagementPolicy=policy))
+    scene.sim.advance(400)
+    pushed = world(gpus=after, template={"labels": {"new": "yes"}}) | {"p.yaml": RAILS}
+    head = load({path: text.encode() for path, text in pushed.items()})
+    run = simulate(head, scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset()))
+    scene.sim.push(pushed)
+    scene.sim.advance(1800)
+    assert run.given_up_after_s is None
+    assert state(run.end.claims, run.end.gangs) == state(scene.sim.claims(), scene.sim.gangs())
