@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from fleet.actions import Action, EvictPod, Marks, ReleasePod, StopJob, pod_subject
 from fleet.gangs.lost_machines import closed_to
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
-from fleet.snapshot import Gang, Hold, Job, Numbering, Pin, Pod, Snapshot
+from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
-from fleet.snapshot.works import PLAIN, excess, has_started
+from fleet.snapshot.works import PLAIN, asks_anew, excess, has_started, outgrown, revision_of
 from model.fleet import Fleet
 from model.kinds import Toleration
 
@@ -95,37 +94,22 @@ def _turn(pod: Pod) -> tuple[object, ...]:
 def _held(snapshot: Snapshot, gang: Gang) -> Iterator[Pod]:
     """Yields the pods of the gang's job that wait to be taken into it, without those that its group has too many."""
     own, job = snapshot.job_pods.get(gang.uid, ()), snapshot.jobs.get(gang.uid)
-    surplus = {pod.uid for pod in excess(own)}
-    return (pod for pod in own if pod.held and pod.uid not in surplus and _fits(gang, job, pod))
+    surplus, outgrows = {pod.uid for pod in excess(own)}, outgrown(gang, job, own)
+    return (pod for pod in own if pod.held and pod.uid not in surplus and _fits(gang, job, pod, outgrows))
 
 
-REVISION: Final = "controller-revision-hash"
-"""Label of the pods of a StatefulSet: which template they were made of."""
 _ADDED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What admission plug-ins and sidecars add to pods; what else a pod asks for stands in its template."""
 
 
-def asks_anew(gang: Gang, job: Job) -> bool:
-    """Returns whether the pods that a job would make now differ from the gang's, in more than number and labels."""
-    alike = [replace(pods, count=0, labels=()) for pods in job.pod_sets]
-    return alike != [replace(pods, count=0, labels=()) for pods in gang.pod_sets]
+def _fits(gang: Gang, job: Job | None, pod: Pod, outgrows: str) -> bool:
+    """Returns whether a pod may have a seat of the gang: one of a StatefulSet may be of a newer template than it.
 
-
-def newest(numbering: Numbering, pods: Iterable[Pod]) -> str:
-    """Returns a pod of a StatefulSet that was made of its present template and stays; empty where there is none."""
-    staying = (pod for pod in pods if pod.active and not pod.deleting) if numbering.revision else ()
-    return next((pod.name for pod in staying if _revision(pod) == numbering.revision), "")
-
-
-def _revision(pod: Pod) -> str:
-    return dict(pod.labels).get(REVISION, "")
-
-
-def _fits(gang: Gang, job: Job | None, pod: Pod) -> bool:
-    """Returns whether a pod may have a seat of the gang: one of a StatefulSet may be of a newer template than it."""
+    `outgrows`: the revision whose pods may not. While that of a new template has no name yet none may.
+    """
     if job is None or job.numbering is None:
         return True
-    if asks_anew(gang, job) and job.numbering.revision in {"", _revision(pod)}:
+    if (outgrows and revision_of(pod) == outgrows) or (not job.numbering.revision and asks_anew(gang, job)):
         return False
     seat = gang.pod_set(pod.pod_set).requests
     return all(amount <= seat.get(name, 0) for name, amount in pod.requests.items() if name not in _ADDED)

@@ -11,7 +11,7 @@ from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_
 from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures, scaled_down
-from fleet.gangs.holding import asks_anew, flavor_tolerations, newest, releases, stop, trimmed
+from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
 from fleet.gangs.lost_machines import awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
@@ -22,6 +22,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
 from fleet.snapshot.gangs import workload_name
 from fleet.snapshot.seats import given_back, pods_of, strays_of
+from fleet.snapshot.works import outgrown
 from model.fleet import Fleet
 from model.plain_text import counted, number_of, plain
 
@@ -289,10 +290,10 @@ def _outdated(case: _GangStep) -> tuple[Reason, str] | None:
 
     Quota and place were given for the template that the gang was admitted with.
     """
-    if case.job.numbering is None or not asks_anew(case.gang, case.job):
+    revision = outgrown(case.gang, case.job, case.snapshot.job_pods.get(case.gang.uid, ()))
+    if not revision:
         return None
-    new = newest(case.job.numbering, case.snapshot.job_pods.get(case.gang.uid, ()))
-    return (Reason.TEMPLATE_CHANGED, f"its template asks for something else since pod {new}") if new else None
+    return Reason.TEMPLATE_CHANGED, f"its template asks for something else since revision {revision}"
 
 
 def _queue_closed(case: _GangStep) -> tuple[Reason, str] | None:

@@ -109,41 +109,20 @@ def test_a_seat_on_a_machine_that_is_still_to_come_is_given_back_first() -> None
 LARGER = replace(ASKED, requests=amounts(gpu=4))
 RELABELLED = replace(ASKED, labels=(("version", "2"),))
 NEWER: dict[str, Any] = {"labels": (("controller-revision-hash", NEW),)}
+BOTH = [runs(0), runs(1)]
+LATER: dict[str, Any] = {"template": LARGER, "revision": NEW}
 CHANGED: list[tuple[str, list[Pod], dict[str, Any], list[str]]] = [
-    ("nobody is of it yet", [runs(0), runs(1), runs(2, "m1")], {"template": LARGER, "revision": NEW}, ["ready"]),
-    ("one is", [runs(0), runs(1), pod(2, **NEWER)], {"template": LARGER, "revision": NEW}, ["leave"]),
-    (
-        "one is, its revision not told yet",
-        [runs(0), runs(1), pod(2, **NEWER)],
-        {"template": LARGER, "revision": ""},
-        [],
-    ),
-    ("one is of the old", [runs(0), runs(1), pod(2)], {"template": LARGER, "revision": NEW}, ["release web-2 node-m1"]),
-    (
-        "one was let go before it was told",
-        [runs(0), runs(1), runs(2, "m1", **NEWER)],
-        {"template": LARGER, "revision": NEW},
-        ["leave"],
-    ),
-    (
-        "one on its way out is",
-        [runs(0), runs(1), runs(2, "m1", deleting=True, **NEWER)],
-        {"template": LARGER, "revision": NEW},
-        [],
-    ),
-    (
-        "it asks for the same",
-        [runs(0), runs(1), pod(2, **NEWER)],
-        {"template": RELABELLED, "revision": NEW},
-        ["release web-2 node-m1"],
-    ),
-    ("a pod asks for more than its template was known to", [runs(0), runs(1), pod(2, requests=amounts(gpu=4))], {}, []),
-    (
-        "a pod has been given more by others",
-        [runs(0), runs(1), pod(2, requests=amounts(gpu=2, cpu="9"))],
-        {},
-        ["release web-2 node-m1"],
-    ),
+    ("nobody is of it yet", [*BOTH, runs(2, "m1")], LATER, ["ready"]),
+    ("one is", [*BOTH, pod(2, **NEWER)], LATER, ["leave"]),
+    ("one is, its revision not told yet", [*BOTH, pod(2, **NEWER)], {**LATER, "revision": ""}, []),
+    ("one is made anew of the old", [*BOTH, pod(2)], LATER, ["release web-2 node-m1"]),
+    ("one was let go before it was told", [*BOTH, runs(2, "m1", **NEWER)], LATER, ["leave"]),
+    ("one on its way out is", [*BOTH, runs(2, "m1", deleting=True, **NEWER)], LATER, []),
+    ("all are: a newer agent reads more", [*BOTH, pod(2)], {**LATER, "revision": OLD}, ["release web-2 node-m1"]),
+    ("it asks for the same", [*BOTH, pod(2, **NEWER)], {**LATER, "template": RELABELLED}, ["release web-2 node-m1"]),
+    ("a pod asks for more than was known of it", [*BOTH, pod(2, requests=amounts(gpu=4))], {}, []),
+    ("others gave a pod more", [*BOTH, pod(2, requests=amounts(gpu=2, cpu="9"))], {}, ["release web-2 node-m1"]),
+    ("none has started", [pod(0, **NEWER)], LATER, ["close"]),
 ]
 
 
