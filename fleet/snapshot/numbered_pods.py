@@ -43,6 +43,8 @@ def numbered_pods(
 
     `sets` are as they were read, by uid; `job_pods` has all pods of a set under its uid.
     """
+    if not any(job.queue or uid in job_pods for uid, job in sets.items()):
+        return NumberedPods(sets, job_pods)
     return _numbered(index, sets, job_pods, _holding(index, gangs))
 
 
@@ -62,11 +64,10 @@ def _admitted(gang: Gang) -> int:
 def _numbered(
     index: Index, sets: Mapping[str, Job], job_pods: Mapping[str, tuple[Pod, ...]], holding: Mapping[str, int]
 ) -> NumberedPods:
-    concerned = {uid: job for uid, job in sets.items() if job.queue or uid in job_pods}
-    if not concerned:
-        return NumberedPods(sets, job_pods)
     jobs, divided = dict(sets), dict(job_pods)
-    for uid, job in concerned.items():
+    for uid, job in sets.items():
+        if not job.queue and uid not in job_pods:
+            continue
         found = _divided(index, job, job_pods.get(uid, ()), holding)
         jobs[uid] = found.job
         divided.pop(uid, None)
