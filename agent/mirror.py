@@ -34,12 +34,14 @@ from fleet.snapshot import (
     Terms,
     Volumes,
 )
+from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
 from fleet.snapshot.works import works
 from model.index import Index, derived
 from providers.kube.objects import KINDS
 from providers.kube.objects.jobs import JobKind
+from providers.kube.objects.jobs.stateful_set import StatefulSet
 
 LEARNS_EVERY_S = 60.0
 UNLISTED_S = 60.0
@@ -50,6 +52,9 @@ BOUGHT_MOST = 10_000
 def job_table(kind: JobKind) -> str:
     """The name of a kind's table: two groups may have resources of one name."""
     return str(kind.path)
+
+
+_STATEFUL = job_table(StatefulSet())
 
 
 class Mirror:
@@ -186,16 +191,18 @@ class Mirror:
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
         self.pod_index.settle()
-        work = (table.view for table in self.works.values())
-        limits = _limit_ranges(self.index, self.limit_ranges.view)
-        jobs = _works(self.index, self.pod_index.job_pods, self.terms.view, self.runtime_classes.view, limits, *work)
+        tables = {name: table.view for name, table in self.works.items()}
+        numbered = numbered_pods(self.index, tables[_STATEFUL], self.pod_index.job_pods, self.gangs.view)
+        tables[_STATEFUL] = numbered.jobs
+        runtimes, limits = self.runtime_classes.view, _limit_ranges(self.index, self.limit_ranges.view)
+        jobs = _works(self.index, numbered.job_pods, self.terms.view, runtimes, limits, *tables.values())
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
             nodes=self.nodes.view,
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
-            job_pods=self.pod_index.job_pods,
+            job_pods=numbered.job_pods,
             node_pods=self.pod_index.node_pods,
             daemon_pods=self.pod_index.daemon_pods,
             repelling_pods=self.pod_index.repelling_pods,

@@ -76,6 +76,8 @@ class Reason(StrEnum):
     """Pods of no gang came to its place before its own did."""
     QUEUE_DRAINED = "ClusterQueueStopped"
     NODE_FAILURE = "NodeFailures"
+    TEMPLATE_CHANGED = "TemplateChanged"
+    """The template of its StatefulSet asks for something else than the gang was admitted with."""
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     """Not all pods were ready in time, at the start or after a loss (Kueue's word)."""
     REQUEUING_LIMIT = "RequeuingLimitExceeded"

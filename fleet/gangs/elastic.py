@@ -17,11 +17,12 @@ from fleet.gangs.holding import ended
 from fleet.gangs.transitions import moved_on
 from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
-from fleet.snapshot import Gang, GangState, Hold, Job, Pin, Pod, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, together
+from fleet.snapshot import Gang, GangState, Hold, Job, Numbering, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, pods_in, together
 from fleet.snapshot.seats import active_pods, place_of
 from fleet.snapshot.sub_groups import SubGroup, chosen
 from model.index import Index, derived
+from model.plain_text import counted
 
 
 def growing(snapshot: Snapshot) -> Sequence[Gang]:
@@ -196,14 +197,32 @@ def _beyond(kept: int, pods: Iterable[Pod]) -> Sequence[Pod]:
     return staying[max(0, kept) :]
 
 
-def _smaller(gang: Gang, empty: list[Pin], now_s: float) -> Gang:
+def scaled_down(snapshot: Snapshot, gang: Gang, job: Job) -> Gang | None:
+    """Returns the gang of a StatefulSet without the seats that its lower replicas leave empty; None where none are.
+
+    A seat, with its quota, is given back once its pod is gone: others would find it taken before.
+    """
+    if job.numbering is None or (spare := pods_in(gang.pod_sets) - max(1, _kept(job, job.numbering))) <= 0:
+        return None
+    here = _pods_by_place(snapshot, gang)
+    standing = [replace(pin, count=len(here.get((pin.pod_set, pin.node), ()))) for pin in gang.pins if pin.node]
+    empty = sorted(_singly(_without(gang.pins, _singly(standing))), key=lambda pin: (bool(pin.node), pin))
+    why = "left, as fewer replicas are asked for"
+    return _smaller(gang, empty[:spare], snapshot.now_s, why) if empty else None
+
+
+def _kept(job: Job, numbering: Numbering) -> int:
+    return pods_in(job.pod_sets) + numbering.going
+
+
+def _smaller(gang: Gang, empty: list[Pin], now_s: float, why: str = "beyond its minimum left") -> Gang:
     gone = Counter[str]()
     for pin in empty:
         gone[pin.pod_set] += pin.count
     single = _singly(empty)
     return moved_on(
         gang,
-        f"{len(single)} pod{'s' if len(single) > 1 else ''} beyond its minimum left",
+        f"{counted(len(single), 'pod')} {why}",
         now_s,
         pod_sets=tuple(replace(pods, count=pods.count - gone[pods.name]) for pods in gang.pod_sets),
         pins=_without(gang.pins, single),

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from fleet.actions import Action, EvictPod, Marks, ReleasePod, StopJob, pod_subject
 from fleet.gangs.lost_machines import closed_to
@@ -9,7 +10,7 @@ from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
 from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
-from fleet.snapshot.works import PLAIN, excess, has_started
+from fleet.snapshot.works import PLAIN, asks_anew, excess, has_started, outgrown, revision_of
 from model.fleet import Fleet
 from model.kinds import Toleration
 
@@ -92,9 +93,26 @@ def _turn(pod: Pod) -> tuple[object, ...]:
 
 def _held(snapshot: Snapshot, gang: Gang) -> Iterator[Pod]:
     """Yields the pods of the gang's job that wait to be taken into it, without those that its group has too many."""
-    own = snapshot.job_pods.get(gang.uid, ())
-    surplus = {pod.uid for pod in excess(own)}
-    return (pod for pod in own if pod.held and pod.uid not in surplus)
+    own, job = snapshot.job_pods.get(gang.uid, ()), snapshot.jobs.get(gang.uid)
+    surplus, outgrows = {pod.uid for pod in excess(own)}, outgrown(gang, job, own)
+    return (pod for pod in own if pod.held and pod.uid not in surplus and _fits(gang, job, pod, outgrows))
+
+
+_ADDED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""What admission plug-ins and sidecars add to pods; what else a pod asks for stands in its template."""
+
+
+def _fits(gang: Gang, job: Job | None, pod: Pod, outgrows: str) -> bool:
+    """Returns whether a pod may have a seat of the gang: one of a StatefulSet may be of a newer template than it.
+
+    `outgrows`: the revision whose pods may not. While that of a new template has no name yet none may.
+    """
+    if job is None or job.numbering is None:
+        return True
+    if (outgrows and revision_of(pod) == outgrows) or (not job.numbering.revision and asks_anew(gang, job)):
+        return False
+    seat = gang.pod_set(pod.pod_set).requests
+    return all(amount <= seat.get(name, 0) for name, amount in pod.requests.items() if name not in _ADDED)
 
 
 def _free_places(fleet: Fleet, snapshot: Snapshot, gang: Gang, released: Iterable[Pod]) -> Mapping[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_subject
 from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
-from fleet.gangs.elastic import departures
+from fleet.gangs.elastic import departures, scaled_down
 from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
 from fleet.gangs.lost_machines import awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
@@ -20,12 +20,13 @@ from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
+from fleet.snapshot.gangs import workload_name
 from fleet.snapshot.seats import given_back, pods_of, strays_of
+from fleet.snapshot.works import outgrown
 from model.fleet import Fleet
 from model.plain_text import counted, number_of, plain
 
 T = TypeVar("T")
-LABEL_VALUE_MAX = 63
 LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
 
@@ -66,7 +67,7 @@ def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
     return Gang(
         uid=job.ref.uid,
         namespace=job.ref.namespace,
-        workload=workload_name(job),
+        workload=workload_name(job.ref),
         job=job.ref,
         queue=job.queue,
         priority_class=job.priority_class,
@@ -78,13 +79,6 @@ def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
         since_s=snapshot.now_s,
         preempts=priority.preempts,
     )
-
-
-def workload_name(job: Job) -> str:
-    """Returns `<kind>-<name>-<start of the uid>`, short enough to be a label value on the pods."""
-    kind, uid = job.ref.kind.lower(), job.ref.uid[:5]
-    room = LABEL_VALUE_MAX - len(kind) - len(uid) - 2
-    return f"{kind}-{job.ref.name[:room].rstrip('.-')}-{uid}"
 
 
 def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
@@ -242,13 +236,19 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
     elif job.suspended and job.hold is Hold.SWITCH:
         tolerations = flavor_tolerations(case.fleet, gang)
         yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, gang.pod_sets)
-    elif (settled := arrived(snapshot, gang) or given_back(snapshot, gang)) is not None:
+    elif (settled := _settled(case)) is not None:
         yield SaveGang(settled)
     else:
         leaving = list(departures(snapshot, gang))
         yield from releases(case.fleet, snapshot, gang)
         yield from moved_out(snapshot, gang)
         yield from leaving or _readiness(case)
+
+
+def _settled(case: _GangStep) -> Gang | None:
+    """Returns the gang with what has become of its seats by itself; None where nothing has."""
+    snapshot, gang = case.snapshot, case.gang
+    return arrived(snapshot, gang) or given_back(snapshot, gang) or scaled_down(snapshot, gang, case.job)
 
 
 def _readiness(case: _GangStep) -> Iterator[Action]:
@@ -271,18 +271,29 @@ def _readiness(case: _GangStep) -> Iterator[Action]:
 def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
     """Returns why a running gang cannot stay where it is; None while it may.
 
-    It was deactivated or has run its time, its queue is drained, an admission check is against it, its pods were not
-    ready in time, or a machine leaves or failed and may not be replaced.
+    It was deactivated or has run its time, its queue is drained, an admission check is against it, its template asks
+    for something else, its pods were not ready in time, or a machine leaves or failed and may not be replaced.
     """
     if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
         return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
-    if told := verdict(case.fleet, case.gang):
+    if told := verdict(case.fleet, case.gang) or _outdated(case):
         return told
     return not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job) or must_go(
         case.fleet, case.snapshot, case.gang, case.job
     )
+
+
+def _outdated(case: _GangStep) -> tuple[Reason, str] | None:
+    """Returns that the template of a StatefulSet asks for something else than its gang holds, and a pod of it is there.
+
+    Quota and place were given for the template that the gang was admitted with.
+    """
+    revision = outgrown(case.gang, case.job, case.snapshot.job_pods.get(case.gang.uid, ()))
+    if not revision:
+        return None
+    return Reason.TEMPLATE_CHANGED, f"its template asks for something else since revision {revision}"
 
 
 def _queue_closed(case: _GangStep) -> tuple[Reason, str] | None:

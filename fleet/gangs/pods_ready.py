@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
-from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.elastic_parts import cores, pods_in
 from model.fleet import Fleet
 from model.index import derived_each
 from model.kinds import PodsReady
@@ -34,13 +34,24 @@ def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) ->
     since_s, limit_s = gang.admitted_at_s, terms.start_timeout
     if gang.not_ready_since_s:
         since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
-    if snapshot.now_s - since_s < limit_s:
+    if snapshot.now_s - max(since_s, _last_made_s(snapshot, gang, job)) < limit_s:
         return None
     ready, wanted = ready_pods(snapshot, gang)
     if ready >= wanted:
         return None
     pods = f"{counted(wanted, 'pod')} {number_of(wanted, 'was', 'were')}"
     return late(terms, gang, f"{ready} of {pods} ready after {format_duration(limit_s)}")
+
+
+def _last_made_s(snapshot: Snapshot, gang: Gang, job: Job) -> float:
+    """Returns when the youngest pod was made (epoch s), of pods that are made one when those before are ready; else 0.
+
+    So each of them has as much time as a gang has that makes all of them at once.
+    """
+    if job.numbering is None or not job.numbering.one_by_one:
+        return 0.0
+    pods = snapshot.job_pods.get(gang.uid, ())
+    return max((pod.member.created_at_s for pod in pods if pod.member is not None), default=0.0)
 
 
 def late(terms: PodsReady, gang: Gang, message: str) -> tuple[Reason, str]:
@@ -61,7 +72,7 @@ def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     The pods themselves are counted: the Job controller leaves `status.ready` as it was for up to 20 s after a pod was
     lost, while it backs off.
     """
-    wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
+    wanted = _wanted(gang, snapshot.jobs.get(gang.uid))
     well = _well_pods(snapshot, gang)
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
         return sum(min(well.by_set[core.name], core.count) for core in cores(gang.pod_sets)), wanted
@@ -69,6 +80,13 @@ def ready_pods(snapshot: Snapshot, gang: Gang) -> tuple[int, int]:
     if gang.remaining:  # what has ended for good is told by the job, until then by the pods
         good += sum(gang.reclaimable.values()) - well.counted
     return min(good, wanted), wanted
+
+
+def _wanted(gang: Gang, job: Job | None) -> int:
+    wanted = pods_in(cores(gang.pod_sets))
+    if job is None or job.numbering is None:
+        return wanted
+    return max(1, min(wanted, pods_in(job.pod_sets)))  # those that have no number any more are on their way out
 
 
 class _WellPods(NamedTuple):

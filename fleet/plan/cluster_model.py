@@ -4,7 +4,7 @@ It decides nothing. Launches bring what they ask for unless a shortage is known,
 of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
@@ -15,8 +15,22 @@ from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
 from fleet.plan.model_objects import ModelTable, less, node_name, observed_machines, summed
 from fleet.scheduling.queue_order import ends_at_s
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Hold, Instance, Job, JobResult, Node, Pod, Snapshot
+from fleet.snapshot import (
+    Claim,
+    ClaimState,
+    Gang,
+    GangState,
+    Hold,
+    Instance,
+    Job,
+    JobResult,
+    Node,
+    Numbering,
+    Pod,
+    Snapshot,
+)
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
+from fleet.snapshot.elastic_parts import pods_in
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
@@ -70,7 +84,7 @@ class ClusterModel:
         self._node_names: dict[str, str] = {}
         for node in snapshot.nodes.values():
             self._know(node)
-        tables = (*snapshot.gang_pods.values(), *snapshot.job_pods.values(), *snapshot.node_pods.values())
+        tables = (*snapshot.job_pods.values(), *snapshot.gang_pods.values(), *snapshot.node_pods.values())
         for pod in (*(pod for pods in tables for pod in pods), *snapshot.waiting_pods.values()):
             if pod.key not in self._pods:
                 self.put_pod(pod.key, pod)
@@ -300,6 +314,19 @@ class ClusterModel:
         if gang is not None:
             self._count_pods(gang)
             self.finishes(gang)
+            self._make_next(pod, self.jobs.get(gang.uid))
+
+    def _make_next(self, ready: Pod, job: Job | None) -> None:
+        """Makes the next pod of a StatefulSet that makes each when the one before it is ready."""
+        numbering = job.numbering if job is not None else None
+        if job is not None and numbering is not None and numbering.one_by_one and self._lacks_pods(job):
+            self._make_again(ready)
+
+    def _lacks_pods(self, job: Job) -> bool:
+        """Returns whether a StatefulSet has fewer pods than it asks for."""
+        self._pod_index.settle()
+        there = self._pod_index.job_pods.get(job.ref.uid, ())
+        return sum(pod.active for pod in there) < pods_in(job.pod_sets)
 
     def _count_pods(self, gang: Gang) -> None:
         """Lets a job say how many pods it has: those that were told to go count no more (Job `status.active`)."""
@@ -373,7 +400,7 @@ class ClusterModel:
         if job.ref.kind in PLAIN:
             return pod.controlled
         if job.hold is Hold.PODS:
-            return True
+            return job.numbering is None or self._lacks_pods(job)
         running = gang is not None and gang.state is GangState.ADMITTED and not job.suspended
         return running and bool(job.restarts.get(pod.pod_set))
 
@@ -396,7 +423,8 @@ class ClusterModel:
         if not pods and job.ref.kind in PLAIN:
             self.jobs.put(job.ref.uid, None)
         else:
-            self.jobs.put(job.ref.uid, replace(job, suspended=not any(map(has_started, pods))))
+            known = replace(job, suspended=not any(map(has_started, pods)), numbering=_fewer(job, pods))
+            self.jobs.put(job.ref.uid, known)
 
     def released(self, pod: Pod) -> None:
         """Writes a pod that has just been let onto its node."""
@@ -405,3 +433,10 @@ class ClusterModel:
         if job is not None:
             self._look_at_held(job)
         self.becomes_ready(pod.key)
+
+
+def _fewer(job: Job, pods: Sequence[Pod]) -> Numbering | None:
+    """Returns the numbering of a StatefulSet's pods once some that it asks for no longer have gone."""
+    if job.numbering is None or not job.numbering.going:
+        return job.numbering
+    return replace(job.numbering, going=max(0, sum(pod.active for pod in pods) - pods_in(job.pod_sets)))

@@ -25,6 +25,11 @@ def core_of(pods: PodSet) -> PodSet:
     return replace(pods, count=pods.core, core=None)
 
 
+def pods_in(pod_sets: Iterable[PodSet]) -> int:
+    """Returns the number of pods in all of the sets."""
+    return sum(pods.count for pods in pod_sets)
+
+
 def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
     """Returns the parts of its pod sets that a gang needs to start; without those that have no core."""
     return tuple(core for pods in pod_sets if (core := core_of(pods)).count)

@@ -97,6 +97,8 @@ class JobResult(StrEnum):
 
 POD: Final = "Pod"
 """Kind, in `v1`, of references to a pod that is a gang of its own, or to the first of several of no gang."""
+STATEFUL_SET: Final = "StatefulSet"
+"""Kind, in `apps/v1`, of jobs whose pods are numbered."""
 ANY_NUMBER: Final = 1 << 31
 """Stands for an unlimited number of restarts."""
 
@@ -108,6 +110,31 @@ class Hold(StrEnum):
     """The job itself is suspended and has no pods; pods made once it starts carry the gang's marks."""
     PODS = "Pods"
     """Each pod waits behind a scheduling gate, and gets the gang's marks when it is released."""
+
+
+LABEL_VALUE_MAX: Final = 63
+
+
+def workload_name(job: JobRef) -> str:
+    """Returns `<kind>-<name>-<start of the uid>`, short enough to be a label value on the pods."""
+    kind, uid = job.kind.lower(), job.uid[:5]
+    room = LABEL_VALUE_MAX - len(kind) - len(uid) - 2
+    return f"{kind}-{job.name[:room].rstrip('.-')}-{uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """A `Numbering` says how the pods of a StatefulSet are numbered and made anew."""
+
+    first: int = 0
+    """The lowest number (`spec.ordinals.start`)."""
+    one_by_one: bool = True
+    """Whether a pod is made only when those before it are ready (`OrderedReady`)."""
+    revision: str = ""
+    """Label `controller-revision-hash` of pods of the present template; empty while its controller has not said it."""
+    going: int = 0
+    """Pods of the gang with numbers that it asks for no longer, which have not ended (`fleet.snapshot.numbered_pods`).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +188,8 @@ class Job:
     """Whether it names no queue, and its namespace may say what becomes of it (`fleet.quota.without_queue`)."""
     waits_for_queue: bool = False
     """Whether it names no queue, and its namespace holds such jobs."""
+    numbering: Numbering | None = None
+    """Of the pods of a StatefulSet; None for all others."""
 
     @property
     def managed(self) -> bool:

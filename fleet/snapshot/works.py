@@ -4,20 +4,22 @@
 - A job whose pods are held one by one has started when one of its pods has.
 - A plain group has no object of its own: it is its pods. A pod on a queue that names no group is a gang of its own.
 - Pods of a namespace with LimitRanges ask their defaults, too. Those of a plain group show them already.
+- A StatefulSet may have a template that its gang was not admitted with.
 - Pods of a RuntimeClass ask what it adds, too. Those of a plain group show it already.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from operator import itemgetter
 from types import MappingProxyType
+from typing import Final
 
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes, with_cores
 from fleet.snapshot.elastic_parts import PREEMPTABLE
-from fleet.snapshot.gangs import POD, Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.gangs import POD, Gang, Hold, Job, JobRef, JobResult, PodSet, workload_name
 from fleet.snapshot.limit_ranges import LimitRange, admitted
 from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.sub_groups import RolePods, SubGroup
@@ -30,6 +32,8 @@ POD_GROUP = "PodGroup"
 """Kind, in `v1`, of references to a plain group; no such object exists, and nothing has it as owner."""
 PLAIN = frozenset({POD_GROUP, POD})
 """Kinds of what has no job: it is there as long as its pods are."""
+REVISION: Final = "controller-revision-hash"
+"""Label of the pods of a StatefulSet: which template they were made of."""
 
 
 def group_uid(namespace: str, group: str) -> str:
@@ -57,7 +61,7 @@ def works(
         found[job.ref.uid] = _completed(job, below.get(job.ref.uid), job_pods.get(job.ref.uid, ()))
     for uid, pods in job_pods.items():
         member = pods[0].member if uid not in found else None
-        if member is not None:
+        if member is not None and not _of_another(uid, pods[0], member):
             found[uid] = _group_job(index, uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
     if limits:
         bounded = [uid for uid, job in found.items() if job.ref.namespace in limits]
@@ -79,6 +83,17 @@ def _with_limits(pods: PodSet, ranges: tuple[LimitRange, ...]) -> PodSet:
         return pods
     found = admitted(pods.amounts, ranges)
     return replace(pods, requests=found.requests, forbidden=found.forbidden)
+
+
+def _of_another(uid: str, pod: Pod, member: GroupMember) -> bool:
+    """Returns whether a pod that names no group is nevertheless not a gang of its own.
+
+    Its StatefulSet is not known yet, or it has the marks of another gang, whose job let go of it.
+    """
+    if member.group:
+        return False
+    single = workload_name(JobRef("v1", POD, pod.namespace, pod.name, pod.uid))
+    return uid == pod.owner_job or pod.workload not in {"", single}
 
 
 def _with_runtime(pods: PodSet, runtimes: Mapping[str, RuntimeClass]) -> PodSet:
@@ -126,6 +141,30 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
 def has_started(pod: Pod) -> bool:
     """Returns whether a pod runs or may run: released with its gang, or never gated."""
     return pod.active and not pod.deleting and (bool(pod.workload) or not pod.gated)
+
+
+def outgrown(gang: Gang, job: Job | None, pods: Iterable[Pod]) -> str:
+    """Returns the revision of a StatefulSet whose pods ask for something else than its gang holds; empty where none do.
+
+    There have to be pods of another revision beside them: where all are of one, it is not they who have changed, but
+    how templates are read (by a newer agent), or a RuntimeClass.
+    """
+    if job is None or job.numbering is None or not asks_anew(gang, job):
+        return ""
+    found = {revision_of(pod) for pod in pods if pod.active and not pod.deleting}
+    revision = job.numbering.revision
+    return revision if revision in found and len(found) > 1 else ""
+
+
+def asks_anew(gang: Gang, job: Job) -> bool:
+    """Returns whether the pods that a job would make now differ from the gang's, in more than number and labels."""
+    alike = [replace(pods, count=0, labels=()) for pods in job.pod_sets]
+    return alike != [replace(pods, count=0, labels=()) for pods in gang.pod_sets]
+
+
+def revision_of(pod: Pod) -> str:
+    """Returns which template of its StatefulSet a pod was made of; empty where it does not say."""
+    return dict(pod.labels).get(REVISION, "")
 
 
 def excess(pods: Sequence[Pod]) -> list[Pod]:

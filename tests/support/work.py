@@ -106,6 +106,12 @@ SPECS: Mapping[tuple[str, str], Obj] = {
             {"name": "worker", "replicas": 4, "minAvailable": 2, "template": pod(gated=True)},
         ],
     },
+    ("apps", "StatefulSet"): {
+        "replicas": 3,
+        "serviceName": "train",
+        "selector": {"matchLabels": {"app": "train"}},
+        "template": pod(labels={"app": "train"}),
+    },
 }
 """API group and kind -> the specification of a held job of that kind."""
 POD_SETS: Mapping[tuple[str, str], list[tuple[str, int]]] = {
@@ -122,6 +128,7 @@ POD_SETS: Mapping[tuple[str, str], list[tuple[str, int]]] = {
     ("trainer.kubeflow.org", "TrainJob"): [],
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): [("leader", 2), ("worker", 4)],
     ("batch.volcano.sh", "Job"): [("ps", 1), ("worker", 4)],
+    ("apps", "StatefulSet"): [("main", 3)],
 }
 """What each of `SPECS` asks for, as far as the object itself says it."""
 

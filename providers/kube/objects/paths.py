@@ -21,6 +21,7 @@ NODES: Final = ResourcePath("", "v1", "nodes", namespaced=False)
 EVENTS: Final = ResourcePath("", "v1", "events", namespaced=True)
 CONFIG_MAPS: Final = ResourcePath("", "v1", "configmaps", namespaced=True)
 DAEMON_SETS: Final = ResourcePath("apps", "v1", "daemonsets", namespaced=True)
+STATEFUL_SETS: Final = ResourcePath("apps", "v1", "statefulsets", namespaced=True)
 JOBS: Final = ResourcePath("batch", "v1", "jobs", namespaced=True)
 JOB_SETS: Final = ResourcePath("jobset.x-k8s.io", "v1alpha2", "jobsets", namespaced=True)
 PYTORCH_JOBS: Final = ResourcePath("kubeflow.org", "v1", "pytorchjobs", namespaced=True)
@@ -57,6 +58,7 @@ ALL: Final = (
     EVENTS,
     CONFIG_MAPS,
     DAEMON_SETS,
+    STATEFUL_SETS,
     JOBS,
     JOB_SETS,
     PYTORCH_JOBS,

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, field
 
-from fleet.snapshot import GroupMember, Pod
+from fleet.snapshot import STATEFUL_SET, GroupMember, Pod
 from fleet.snapshot.constraints import PodLabels
 from fleet.snapshot.works import group_uid
 from model.labels import DO_NOT_DISRUPT, HOSTNAME, KUEUE_QUEUE, QUEUE
@@ -110,7 +110,8 @@ def decode_pod(raw: bytes | Raw) -> Pod:
     annotations = meta.annotations or _NO_ANNOTATIONS
     grace_s = spec.termination_grace_period_seconds
     owners = meta.owner_references or ()
-    owner = managing(owners, _WORK) if owners else None
+    made_by = managing(owners, _WORK) if owners else None
+    stateful, owner = (made_by, None) if made_by is not None and made_by.kind == STATEFUL_SET else (None, made_by)
     daemon = annotations.mirror is not None or (bool(owners) and any(it.kind == "DaemonSet" for it in owners))
     gated = spec.scheduling_gates is not None and any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates)
     alone = not daemon and (gated or bool(labels.workload))
@@ -135,7 +136,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         priority=spec.priority or 0,
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
-        job_uid=_job_uid(meta, owner, member),
+        job_uid=_job_uid(meta, owner or stateful, member),
         member=member,
         labels=all_labels,
         constraints=constraints_of(
@@ -146,7 +147,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         if ordinary
         else None,
         controlled=any(it.controller for it in owners),
-        owner_job=intern(owner.uid) if owner is not None else "",
+        owner_job=_owner_job(owner, stateful, member),
         waits_since_s=_waits_since_s(spec, status) if ordinary or labels.workload else 0.0,
     )
 
@@ -187,12 +188,24 @@ def _queued(labels: _Labels, annotations: _PodAnnotations, *, alone: bool) -> bo
 
 
 def _job_uid(meta: _PodMeta, owner: Owner | None, member: GroupMember | None) -> str:
-    """The job whose pods are held one by one: the owner, the plain group, or the pod itself."""
-    if owner is not None:
+    """The job whose pods are held one by one: the owner, the plain group, or the pod itself.
+
+    A pod of a StatefulSet that names a group is of that; whether others are gangs of their own depends on the set.
+    """
+    if owner is not None and owner.kind != STATEFUL_SET:
         return intern(owner.uid) if (owner.group, owner.kind) in HELD_BY_POD else ""
     if member is None:
         return ""
-    return intern(group_uid(meta.namespace, member.group) if member.group else meta.uid)
+    if member.group:
+        return intern(group_uid(meta.namespace, member.group))
+    return intern(owner.uid if owner is not None else meta.uid)
+
+
+def _owner_job(owner: Owner | None, stateful: Owner | None, member: GroupMember | None) -> str:
+    """The job that has made it. A pod of a StatefulSet is its only where it waits, or runs, on a queue."""
+    if stateful is not None and member is not None and not member.group:
+        return intern(stateful.uid)
+    return intern(owner.uid) if owner is not None else ""
 
 
 def _role(labels: _Labels, annotations: _PodAnnotations, member: GroupMember | None) -> str:

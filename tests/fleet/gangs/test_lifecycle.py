@@ -10,6 +10,7 @@ from fleet.actions import Action, CloseGang, OpenGang, ReleasePod, SaveGang, Sta
 from fleet.gangs import lifecycle
 from fleet.snapshot import Eviction, Gang, GangState, JobRef, JobResult, NodeDisruption, Pin
 from fleet.snapshot.affinity import DISRUPTED
+from fleet.snapshot.gangs import workload_name
 from model.kinds import NEVER, Taint
 from tests.support.fleets import (
     NOW,
@@ -380,9 +381,7 @@ def test_the_priority_of_a_class_is_taken_when_the_gang_is_opened() -> None:
 
 @pytest.mark.parametrize("name", ["x" * 250, "a" * 57 + ".-b"])
 def test_a_workload_name_fits_a_label(name: str) -> None:
-    made = job_of(gang("g"))
-    ref = JobRef("batch/v1", "JobSet", "ns", name, "0123456789")
-    workload = lifecycle.workload_name(replace(made, ref=ref))
+    workload = workload_name(JobRef("batch/v1", "JobSet", "ns", name, "0123456789"))
     assert len(workload) <= 63
     assert workload.startswith("jobset-")
     assert workload.endswith("01234")

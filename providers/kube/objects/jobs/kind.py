@@ -1,7 +1,7 @@
 """One kind of work, behind one interface: where it lives, what it asks for, and how it is held, started and stopped.
 
 A kind reads plain JSON, as the API wrote it: what a user can write there is whatever the kind's own controller takes.
-Of the metadata it may count on name, namespace and annotations.
+Of the metadata it may count on name, namespace, generation and annotations.
 """
 
 from abc import ABC, abstractmethod
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from fleet.actions import StartJob
-from fleet.snapshot import Hold, JobResult, PodSet
+from fleet.snapshot import Hold, JobResult, Numbering, PodSet
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.sub_groups import SubGroup
 from providers.kube.objects.instants import instant_of
@@ -102,6 +102,10 @@ class JobKind(ABC):
 
     def choice(self, raw: JsonObject) -> SubGroup | None:
         """Returns which of its pods may be its core, where pods of unlike sets may stand in for each other."""
+        return None
+
+    def numbering(self, raw: JsonObject) -> Numbering | None:
+        """Returns how its pods are numbered; None where a pod's name says nothing."""
         return None
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:

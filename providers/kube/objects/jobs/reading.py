@@ -55,7 +55,8 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
     """A job of that kind; one that a job of one of the kinds `parents` made is not managed by itself."""
     found = _objects.decode(data)
     meta, annotations = found.metadata, found.metadata.annotations or {}
-    named = {"name": meta.name, "namespace": meta.namespace, "annotations": annotations}
+    named: JsonObject = {"name": meta.name, "namespace": meta.namespace, "annotations": annotations}
+    named["generation"] = meta.generation
     raw: JsonObject = {"metadata": named, "spec": found.spec, "status": found.status}
     owner, outcome, counts = managing(meta.owner_references, parents), kind.outcome(raw), kind.counts(raw)
     origin = PodOrigin(meta.namespace, late=kind.late, refused=tuple(kind.refused(raw)))
@@ -86,6 +87,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         remaining=kind.remaining(raw),
         restarts=kind.restarts(raw),
         choice=kind.choice(raw),
+        numbering=kind.numbering(raw),
         may_be_queued=ours and not queue and kind.hold is Hold.SWITCH,
         **said_of(meta.labels, annotations)._asdict(),
     )

@@ -13,6 +13,7 @@ from providers.kube.objects.jobs.kubeflow import REPLICA_JOBS
 from providers.kube.objects.jobs.leader_worker import LeaderWorkerSet
 from providers.kube.objects.jobs.ray import RayCluster, RayJob
 from providers.kube.objects.jobs.reading import read_job
+from providers.kube.objects.jobs.stateful_set import StatefulSet
 from providers.kube.objects.jobs.trainer import TrainJob
 from providers.kube.objects.jobs.volcano import VolcanoJob
 
@@ -25,6 +26,7 @@ KINDS: Final[tuple[JobKind, ...]] = (
     TrainJob(),
     LeaderWorkerSet(),
     VolcanoJob(),
+    StatefulSet(),
 )
 BY_GROUP_KIND: Final[Mapping[GroupKind, JobKind]] = {kind.group_kind: kind for kind in KINDS}
 HELD_BY_POD: Final = frozenset(kind.group_kind for kind in KINDS if kind.hold is Hold.PODS)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fleet.actions import Marks, ReleasePod
-from fleet.snapshot import Pod, Terms
+from fleet.snapshot import STATEFUL_SET, Pod, Terms
 from fleet.snapshot.works import group_job, group_uid
 from model.kinds import Toleration
 from providers.clock import VirtualClock
@@ -128,7 +128,7 @@ def owned(kind: JobKind, uid: str = "o") -> list[Obj]:
     return [{"apiVersion": kind.path.api_version(), "kind": kind.kind, "name": "j", "uid": uid, "controller": True}]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.path))
+@pytest.mark.parametrize("kind", [it for it in KINDS if it.kind != STATEFUL_SET], ids=lambda kind: str(kind.path))
 def test_pods_of_a_job_are_the_jobs(kind: JobKind) -> None:
     """Whatever labels its template has; only one whose pods are held one by one is looked for by its pods."""
     found = read(raw(ownerReferences=owned(kind)))
@@ -136,9 +136,26 @@ def test_pods_of_a_job_are_the_jobs(kind: JobKind) -> None:
     assert (read(raw({}, ownerReferences=owned(kind))).job_uid, read(raw({})).job_uid) == (found.job_uid, "")
 
 
+SET: Obj = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
+
+
 def test_pods_of_other_owners_may_form_a_group() -> None:
-    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
-    assert read(raw(ownerReferences=[reference])).job_uid == group_uid("t", "g")
+    found = read(raw(ownerReferences=[SET]))
+    assert (found.job_uid, found.owner_job) == (group_uid("t", "g"), "")
+
+
+def test_pods_of_a_stateful_set_are_looked_for_by_it_where_they_wait_on_a_queue() -> None:
+    found = read(raw({"muster.dev/queue": "q"}, ownerReferences=[SET]))
+    assert found.held
+    assert (found.job_uid, found.owner_job) == ("s", "s")
+    ordinary = read(raw({}, ownerReferences=[SET]))
+    assert (ordinary.job_uid, ordinary.owner_job, ordinary.member) == ("", "", None)
+    ungated = raw({"muster.dev/queue": "q"}, ownerReferences=[SET])
+    ungated["spec"] = {key: value for key, value in ungated["spec"].items() if key != "schedulingGates"}
+    told = read(ungated)
+    assert (told.job_uid, told.owner_job) == ("", "")
+    assert told.shape is not None
+    assert [it.path for it in told.shape.unsupported] == ["metadata.labels"]
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])

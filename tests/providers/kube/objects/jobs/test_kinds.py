@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.snapshot import Hold, Job, JobResult, PodSet
+from fleet.snapshot import ANY_NUMBER, Hold, Job, JobResult, Numbering, PodSet
 from providers.kube.objects import DECODERS
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
 from providers.kube.objects.names import ASKED
@@ -226,11 +226,48 @@ def test_a_held_leader_worker_set_asks_for_what_its_user_did() -> None:
 
 
 def test_what_is_held_pod_by_pod_says_so() -> None:
-    assert {kind.group_kind for kind in KINDS if kind.hold is Hold.PODS} == {("batch.volcano.sh", "Job")}
+    held = {kind.group_kind for kind in KINDS if kind.hold is Hold.PODS}
+    assert held == {("batch.volcano.sh", "Job"), ("apps", "StatefulSet")}
     kind = of("batch.volcano.sh", "Job")
     sets: tuple[PodSet, ...] = read(kind, manifest(kind)).pod_sets
     assert [(one.name, one.core) for one in sets] == [("ps", 1), ("worker", 2)]
 
 
 def test_only_what_every_cluster_has_must_be_served() -> None:
-    assert [kind.group_kind for kind in KINDS if not kind.optional] == [("batch", "Job")]
+    assert [kind.group_kind for kind in KINDS if not kind.optional] == [("batch", "Job"), ("apps", "StatefulSet")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "read_as"),
+    [
+        ({}, {}, Numbering(0)),
+        ({"podManagementPolicy": "OrderedReady"}, {}, Numbering(0)),
+        ({"podManagementPolicy": "Parallel"}, {}, Numbering(0, one_by_one=False)),
+        ({"ordinals": {"start": 5}}, {}, Numbering(5)),
+        ({}, {"updateRevision": "r2", "observedGeneration": 7}, Numbering(0, revision="r2")),
+        ({}, {"updateRevision": "r1", "observedGeneration": 6}, Numbering(0)),
+    ],
+)
+def test_how_the_pods_of_a_stateful_set_are_numbered(spec: Obj, status: Obj, read_as: Numbering) -> None:
+    kind = of("apps", "StatefulSet")
+    raw = {**manifest(kind, **spec), "status": status}
+    raw["metadata"]["generation"] = 7
+    assert read(kind, raw).numbering == read_as
+
+
+@pytest.mark.parametrize(
+    ("spec", "replicas", "queue"),
+    [
+        ({}, 3, "t"),
+        ({"replicas": 0}, 0, "t"),
+        ({"replicas": None}, 1, "t"),
+        ({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}, 3, ""),
+        ({"template": pod(labels={"muster.dev/pod-group-name": "g"})}, 3, ""),
+        ({"template": pod(labels={"kueue.x-k8s.io/pod-group-name": "g"})}, 3, ""),
+        ({"template": pod(annotations={"scheduling.k8s.io/group-name": "g"})}, 3, ""),
+    ],
+)
+def test_which_stateful_sets_are_one_gang(spec: Obj, replicas: int, queue: str) -> None:
+    kind = of("apps", "StatefulSet")
+    job = read(kind, manifest(kind, **spec))
+    assert (job.queue, shape(job), job.restarts) == (queue, [("main", replicas)], {"main": ANY_NUMBER})
