@@ -11,6 +11,7 @@ from typing import Final
 from fleet.actions import gang_subject
 from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
+from fleet.disruption.evaluation import eviction_cost
 from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
@@ -45,6 +46,8 @@ MOST_WAYS: Final = 400
 grows with them. Machines whose gangs would bring more are left for the next plan."""
 LEAST_USD: Final = 0.01
 """What moving a gang counts at least: nothing moves for nothing."""
+LEAST_SHARE: Final = 0.1
+"""Of it is what pods count that would rather go."""
 _PLANNED = frozenset({"", labels.ZONE, labels.HOSTNAME})
 """What pods may have to share for the plan to know where they may go."""
 _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_NAME, labels.NODE_CLAIM})
@@ -214,8 +217,16 @@ class MultiNodeProblem:
             name = self._of_need[gang.uid, pin.pod_set]
             held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_domain = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
-        lost = max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
-        return PodBlock(gang.uid, places, moving_usd=lost, one_domain=one_domain)
+        return PodBlock(gang.uid, places, moving_usd=self._moving_usd(gang), one_domain=one_domain)
+
+    def _moving_usd(self, gang: Gang) -> float:
+        """Returns what moving it counts: the work that is lost; ordinary pods lose none, and go by their eviction cost.
+
+        That chooses between machines that save the same, and is too little to keep any where it is.
+        """
+        if gang.ordinary:
+            return LEAST_USD * max(LEAST_SHARE, eviction_cost(gang.deletion_cost, gang.effective_priority))
+        return max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
 
     def _place(self, pin: Pin) -> str:
         return pin.claim if pin.claim in self.going else f"host {pin.node}"
