@@ -14,6 +14,7 @@ from fleet.disruption.context import DisruptionContext
 from fleet.disruption.evaluation import eviction_cost
 from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
+from fleet.nodeclaims.capacity_buffers import pods_of_buffers
 from fleet.offerings.offerings import Offering
 from fleet.optimize.consolidate import (
     ConsolidationProblem,
@@ -93,7 +94,8 @@ class MultiNodeProblem:
     @classmethod
     def of(cls, context: DisruptionContext, candidates: Sequence[Claim]) -> "MultiNodeProblem | None":
         """Returns the problem of a pass; None where nobody on the candidates could be moved by this."""
-        state = build_cluster_state(context.snapshot, holders(context.snapshot))
+        standing = (*holders(context.snapshot), *pods_of_buffers(context.fleet, context.snapshot))
+        state = build_cluster_state(context.snapshot, standing)
         capacity = build_capacity(context.fleet, context.snapshot)
         made = cls(context, {}, (), state, capacity, FleetFlavors(context.fleet, capacity.offerings, state))
         made.market = OfferingCatalog(capacity)
