@@ -12,8 +12,8 @@ from model.upstream import (
     CapacityBuffer,
     ClusterQueue,
     Cohort,
+    CorePodTemplate,
     LocalQueue,
-    PodTemplate,
     ResourceFlavor,
     VolcanoQueue,
 )
@@ -56,7 +56,7 @@ class Fleet:
     """The root queue need not be here."""
     capacity_buffers: Mapping[str, CapacityBuffer] = field(default_factory=dict)
     """By `namespace/name`."""
-    pod_templates: Mapping[str, PodTemplate] = field(default_factory=dict)
+    pod_templates: Mapping[str, CorePodTemplate] = field(default_factory=dict)
     """By `namespace/name`; those that buffers name, and perhaps others."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Views derived from these declarations alone."""

@@ -27,7 +27,7 @@ from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.quantity import CPU
-from model.upstream import CapacityBuffer, PodTemplate
+from model.upstream import CapacityBuffer, CorePodTemplate
 
 REPLICAS: Final = "replicas"
 """Name of the set of pods that a buffer stands for."""
@@ -84,7 +84,7 @@ def virtual_pods(fleet: Fleet) -> Sequence[tuple[str, PodSet]]:
 
 @derived()
 def _virtual_pods(
-    _index: Index, buffers: Mapping[str, CapacityBuffer], templates: Mapping[str, PodTemplate]
+    _index: Index, buffers: Mapping[str, CapacityBuffer], templates: Mapping[str, CorePodTemplate]
 ) -> Sequence[tuple[str, PodSet]]:
     shapes = [(key, _shape(buffer, templates[buffer.template])) for key, buffer in buffers.items()]
     return sorted(((key, shape) for key, shape in shapes if shape.count), key=_hardest_first)
@@ -95,7 +95,7 @@ def _hardest_first(named: tuple[str, PodSet]) -> tuple[object, ...]:
     return -sum(gpu_part(shape.requests).values()), -shape.requests.get(CPU, 0), -shape.requests.get("memory", 0), key
 
 
-def _shape(buffer: CapacityBuffer, template: PodTemplate) -> PodSet:
+def _shape(buffer: CapacityBuffer, template: CorePodTemplate) -> PodSet:
     body, requests = template.template, template.requests
     return PodSet(
         REPLICAS,

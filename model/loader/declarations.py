@@ -29,9 +29,9 @@ from model.upstream import (
     CapacityBuffer,
     ClusterQueue,
     Cohort,
+    CorePodTemplate,
     EC2NodeClass,
     LocalQueue,
-    PodTemplate,
     ResourceFlavor,
     VolcanoQueue,
     read,
@@ -95,7 +95,7 @@ class Declarations:
     admission_checks: dict[str, Declared[AdmissionCheck]] = field(default_factory=dict)
     volcano_queues: dict[str, Declared[VolcanoQueue]] = field(default_factory=dict)
     capacity_buffers: dict[str, Declared[CapacityBuffer]] = field(default_factory=dict)
-    pod_templates: dict[str, Declared[PodTemplate]] = field(default_factory=dict)
+    pod_templates: dict[str, Declared[CorePodTemplate]] = field(default_factory=dict)
     broken: set[tuple[str, str]] = field(default_factory=set)
     """(kind, name) of declarations with errors of their own: a reference to one is not dangling."""
     complete: bool = True
@@ -124,7 +124,7 @@ class Declarations:
             "AdmissionCheck": self.admission_checks,
             "VolcanoQueue": self.volcano_queues,
             "CapacityBuffer": self.capacity_buffers,
-            "PodTemplate": self.pod_templates,
+            "CorePodTemplate": self.pod_templates,
         }
         return tables[name]
 

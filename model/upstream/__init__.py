@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from model.kinds import Declaration, NodeOverlay, NodePool, PriorityClass, Topology
 from model.upstream.base import KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
 from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
-from model.upstream.capacity_buffer import AUTOSCALING_GROUP, CapacityBuffer, PodTemplate
+from model.upstream.capacity_buffer import AUTOSCALING_GROUP, CapacityBuffer, CorePodTemplate
 from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
 from model.upstream.karpenter import (
     PLACES,
@@ -45,7 +45,7 @@ UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
     EC2NodeClassV1Beta1,
     KarpenterNodeOverlay,
     CapacityBuffer,
-    PodTemplate,
+    CorePodTemplate,
 )
 
 
@@ -109,6 +109,7 @@ __all__ = [
     "ClusterQueue",
     "ClusterQueueV1Beta1",
     "Cohort",
+    "CorePodTemplate",
     "EC2NodeClass",
     "EC2NodeClassV1Beta1",
     "KarpenterNodeOverlay",
@@ -116,7 +117,6 @@ __all__ = [
     "KarpenterNodePoolV1Beta1",
     "KueueTopology",
     "LocalQueue",
-    "PodTemplate",
     "Reading",
     "ResourceFlavor",
     "VolcanoQueue",

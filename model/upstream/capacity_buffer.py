@@ -85,6 +85,8 @@ class CapacityBuffer(UpstreamKind):
 class _TemplatePart(Spec):
     """A part of a pod template: what decides nothing about places is left aside."""
 
+    ignored_as: ClassVar[str] = "it decides nothing about places"
+
     @model_validator(mode="before")
     @classmethod
     def _what_decides(cls, data: Any) -> Any:
@@ -187,7 +189,7 @@ class PodTemplateBody(Spec):
     """What they ask for."""
 
 
-class PodTemplate(UpstreamKind):
+class CorePodTemplate(UpstreamKind):
     """A kind of pod that a CapacityBuffer keeps room for (`core/v1`)."""
 
     api_version: Literal["v1"]

@@ -6,7 +6,7 @@ from model.hints import did_you_mean, listing
 from model.loader.declarations import Declarations, Declared
 from model.problem import Code, Problem
 from model.quantity import format_amount
-from model.upstream import CapacityBuffer, PodTemplate
+from model.upstream import CapacityBuffer, CorePodTemplate
 
 
 def buffers_without_effect(declarations: Declarations) -> Iterator[Problem]:
@@ -25,7 +25,7 @@ def buffers_without_effect(declarations: Declarations) -> Iterator[Problem]:
 
 def _nowhere(declarations: Declarations, buffer: Declared[CapacityBuffer]) -> Iterator[Problem]:
     wanted = buffer.value.spec.pod_template_ref.name
-    if ("PodTemplate", wanted) in declarations.broken:
+    if ("CorePodTemplate", wanted) in declarations.broken:
         return
     namespace, known = buffer.value.metadata.namespace, declarations.pod_templates
     here = [it.value.name for it in known.values() if it.value.metadata.namespace == namespace]
@@ -34,7 +34,7 @@ def _nowhere(declarations: Declarations, buffer: Declared[CapacityBuffer]) -> It
     yield buffer.problem(("spec", "podTemplateRef", "name"), message, Code.DANGLING_REFERENCE, hint=hint)
 
 
-def _of_limits(buffer: Declared[CapacityBuffer], template: PodTemplate) -> Iterator[Problem]:
+def _of_limits(buffer: Declared[CapacityBuffer], template: CorePodTemplate) -> Iterator[Problem]:
     requests, spec = template.requests, buffer.value.spec
     for name, most in (spec.limits or {}).items():
         asked, path = requests.get(name, 0), ("spec", "limits", name)

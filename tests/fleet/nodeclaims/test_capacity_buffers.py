@@ -10,7 +10,7 @@ from fleet.nodeclaims.capacity_buffers import BufferRoom, buffer_rooms
 from fleet.snapshot import Pod, PodVerdict
 from model.fleet import Fleet
 from model.kinds import Taint
-from model.upstream import CapacityBuffer, PodTemplate
+from model.upstream import CapacityBuffer, CorePodTemplate
 from tests.support.disruption import opened, told
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, amounts, foreign_pod, gang, pod_set
 from tests.support.world import World
@@ -19,10 +19,12 @@ OPEN: dict[str, Any] = {"budgets": [{"nodes": "100%"}]}
 PODS = ["Gangs", "Pods"]
 
 
-def template(gpus: int, **spec: Any) -> PodTemplate:
+def template(gpus: int, **spec: Any) -> CorePodTemplate:
     body = {"spec": {"containers": [{"resources": {"limits": {GPU: gpus}}}], **spec}}
     meta = {"name": "s", "namespace": "ns"}
-    return PodTemplate.model_validate({"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": body})
+    return CorePodTemplate.model_validate(
+        {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": body}
+    )
 
 
 def buffered(fleet: Fleet, replicas: int = 1, gpus: int = 4, **spec: Any) -> Fleet:
