@@ -45,7 +45,9 @@ def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
 
 def lacking(fleet: Fleet, snapshot: Snapshot) -> bool:
     """Returns whether pods of no gang wait, or a CapacityBuffer has less room than it should."""
-    return bool(waiting_pods(fleet, snapshot)) or any(room.missing for room in buffer_rooms(fleet, snapshot))
+    if waiting_pods(fleet, snapshot):
+        return True
+    return bool(fleet.capacity_buffers) and any(room.missing for room in buffer_rooms(fleet, snapshot))
 
 
 def forgotten(snapshot: Snapshot) -> Iterator[NominatePods]:
@@ -172,7 +174,8 @@ class OrdinaryPods:
                     places.refusal = batching_refusal() if self._batched else None
                     if not self._batched:
                         self._take(places, may_buy=True, buys=True)
-        self.spare.buy(batched=self._batched)
+        if self.fleet.capacity_buffers:
+            self.spare.buy(batched=self._batched)
 
     def names(self) -> Mapping[str, str]:
         """Returns what people call those for whom something is bought, by the uid under which it is noted."""

@@ -7,6 +7,7 @@ import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.nodeclaims.capacity_buffers import BufferRoom, buffer_rooms
+from fleet.plan import make_plan
 from fleet.snapshot import Pod, PodVerdict
 from model.fleet import Fleet
 from model.kinds import Taint
@@ -220,3 +221,25 @@ def test_a_drifted_machine_with_room_is_replaced_before_it_goes() -> None:
     actions = world.pass_once(boot=False)
     assert [replaces for _, _, replaces in opened(actions)] == [("m0",)]
     assert not any(isinstance(it, SaveClaim) and it.claim.disruption for it in actions)
+    world.settle_down()
+    world.now_s += 120
+    world.settle_down()
+    assert (len(world.claims), "m0" in world.claims, counts(world)) == (1, False, (1, 0, 0))
+
+
+def test_a_plan_tells_what_a_buffer_buys_and_what_it_costs() -> None:
+    world = world_of(0, replicas=2)
+    bare = replace(world.fleet, capacity_buffers={}, pod_templates={})
+    plan = make_plan(bare, world.fleet, world.snapshot(), base_revision="base")
+    assert [it.address for it in plan.declared] == ["capacitybuffer/ns/b", "podtemplate/ns/s"]
+    [machine] = plan.machines
+    assert machine.verb == "create"
+    assert "CapacityBuffer ns/b" in machine.reason
+    assert plan.then is not None
+    assert plan.then.usd_h == 98
+    world.settle_down()
+    back = make_plan(world.fleet, bare, world.snapshot(), base_revision="base")
+    assert [it.verb for it in back.machines] == ["delete"]
+    assert back.then is not None
+    assert back.then.usd_h == 0
+    assert plan.plan_id != back.plan_id
