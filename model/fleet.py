@@ -7,7 +7,16 @@ from model.index import Index
 from model.kinds import Flavor, FleetPolicy, MigLayout, NodeOverlay, NodePool, PriorityClass, Queue, Team, Topology
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
-from model.upstream import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, VolcanoQueue
+from model.upstream import (
+    AdmissionCheck,
+    CapacityBuffer,
+    ClusterQueue,
+    Cohort,
+    CorePodTemplate,
+    LocalQueue,
+    ResourceFlavor,
+    VolcanoQueue,
+)
 
 
 def default_policy() -> FleetPolicy:
@@ -45,6 +54,10 @@ class Fleet:
     admission_checks: Mapping[str, AdmissionCheck] = field(default_factory=dict)
     volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
     """The root queue need not be here."""
+    capacity_buffers: Mapping[str, CapacityBuffer] = field(default_factory=dict)
+    """By `namespace/name`."""
+    pod_templates: Mapping[str, CorePodTemplate] = field(default_factory=dict)
+    """By `namespace/name`; those that buffers name, and perhaps others."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Views derived from these declarations alone."""
 

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from model.kinds import KINDS, Declaration
 from model.upstream import (
     AdmissionCheck,
+    CapacityBuffer,
     ClusterQueue,
     Cohort,
+    CorePodTemplate,
     EC2NodeClass,
     KarpenterNodeOverlay,
     KarpenterNodePool,
@@ -35,6 +37,7 @@ FAMILIES: Mapping[str, tuple[type[Declaration], ...]] = {
         AdmissionCheck,
     ),
     "volcano.md": (VolcanoQueue,),
+    "capacity-buffer.md": (CapacityBuffer, CorePodTemplate),
     "karpenter.md": (KarpenterNodePool, EC2NodeClass, KarpenterNodeOverlay),
 }
 """Pages that hold the tables of several kinds: page -> kinds. Every kind of ours has a page of its own."""
@@ -64,6 +67,8 @@ def _fields(node: dict[str, Any], path: str, defs: dict[str, Any]) -> Iterator[F
     target = _resolve(node, defs)
     required = target.get("required", ())
     for name, child in target.get("properties", {}).items():
+        if child.keys() == {"description"}:
+            continue  # it is left aside
         below = f"{path}.{name}" if path else name
         default = "required" if name in required else _default(child)
         yield Field(below, _type(child, defs), default, _meaning(child, defs))

@@ -43,7 +43,7 @@ class _WithDocstrings(GenerateJsonSchema):
         if issubclass(cls, Spec):
             for key, advice in sorted(cls.unsupported.items()):
                 properties[key] = {"not": {}, "description": f"Not supported. {advice[0].upper()}{advice[1:]}."}
-            properties |= {key: {"description": "Left aside: the server writes it."} for key in sorted(cls.ignored)}
+            properties |= {key: {"description": f"Left aside: {cls.ignored_as}."} for key in sorted(cls.ignored)}
         return described
 
 

@@ -276,6 +276,20 @@ def explain_pod(
     raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
 
 
+@explain.command("buffer")
+def explain_buffer(
+    name: Annotated[str, typer.Argument(help="Name of a CapacityBuffer, or namespace/name.")],
+    fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
+    region: Annotated[str, typer.Option(help="AWS region of the offers; default: of the fleet's zones.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """For how many pods of a CapacityBuffer there is room, on which machines, and why not for all."""
+    from agent.cli.explain_buffer import explain_buffer as explained
+
+    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
+
+
 @explain.command("pool")
 def explain_pool(
     name: Annotated[str, typer.Argument(help="Name of a node pool.")],

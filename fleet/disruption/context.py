@@ -11,6 +11,7 @@ from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
 from fleet.fence import claims_among, claims_set_aside, concerning
 from fleet.gangs.pod_budgets import closed_budget, pod_budget_refusal
+from fleet.nodeclaims.capacity_buffers import buffer_tenants
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import reservation_of, terminates_s
 from fleet.placement.inventory import comes_too_late
@@ -34,7 +35,7 @@ class DisruptionContext:
     fleet: Fleet
     snapshot: Snapshot
     held: Mapping[str, Sequence[Gang]]
-    """Claim -> gangs with pods pinned to its machine."""
+    """Claim -> gangs with pods pinned to its machine, ordinary pods and those of CapacityBuffers as gangs."""
     members: Mapping[str, Sequence[Claim]]
     """Pool -> its claims."""
     successors: Mapping[str, Sequence[Claim]]
@@ -74,7 +75,7 @@ class DisruptionContext:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
         """Returns the context of a pass in which nothing has been taken yet."""
-        held, members = tenants(snapshot), claims_by_pool(snapshot)
+        held, members = _with_buffers(tenants(snapshot), buffer_tenants(fleet, snapshot)), claims_by_pool(snapshot)
         return cls(
             fleet, snapshot, held, members, _successors(snapshot.index, snapshot.claims), outlook=snapshot.outlook
         )
@@ -215,6 +216,13 @@ class DisruptionContext:
         for gang in gangs:
             self.promised.append((gang, plans[gang.uid]))
             self.hosts |= {it.slot.claim for it in plans[gang.uid].assignments}
+
+
+def _with_buffers(
+    held: Mapping[str, Sequence[Gang]], spare: Mapping[str, Sequence[Gang]]
+) -> Mapping[str, Sequence[Gang]]:
+    """Returns also the pods that CapacityBuffers stand for: they have to have a place elsewhere as others do."""
+    return {**held, **{name: (*held.get(name, ()), *gangs) for name, gangs in spare.items()}} if spare else held
 
 
 def found_at(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import out_of_budget, quiet, spared, undeclared
 from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.nodeclaims.capacity_buffers import buffer_of
 from fleet.reasons import Reason, some_of
 from fleet.snapshot import Claim
 from model.kinds import NodePool
@@ -51,8 +52,10 @@ class Emptiness:
 
 
 def _occupants(context: DisruptionContext, claim: Claim) -> str:
-    gangs = [gang.name for gang in context.gangs_on(claim)]
+    gangs = [gang.name for gang in context.gangs_on(claim) if not buffer_of(gang)]
+    buffers = sorted({buffer_of(gang) for gang in context.gangs_on(claim)} - {""})
     others = sum(1 for pod in context.snapshot.node_pods.get(claim.node, ()) if not pod.workload)
     named = [some_of(gangs)] if gangs else []
     named += [f"{others} pod{'s' if others > 1 else ''} of no gang"] if others else []
+    named += [f"room for the CapacityBuffer {some_of(buffers)}"] if buffers else []
     return f"{' and '.join(named) or 'work'} on it"

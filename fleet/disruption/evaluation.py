@@ -214,7 +214,7 @@ def disturbed(gangs: Iterable[Gang], only_on: str = "") -> float:
 
 def _evictions(gangs: Iterable[Gang], only_on: str) -> Iterator[float]:
     for gang in gangs:
-        cost = eviction_cost(priority=gang.effective_priority)
+        cost = eviction_cost(gang.deletion_cost, gang.effective_priority)
         yield from (cost * pin.count for pin in gang.pins if not only_on or pin.claim == only_on)
 
 

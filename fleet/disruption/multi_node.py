@@ -11,8 +11,10 @@ from typing import Final
 from fleet.actions import gang_subject
 from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
+from fleet.disruption.evaluation import eviction_cost
 from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
+from fleet.nodeclaims.capacity_buffers import pods_of_buffers
 from fleet.offerings.offerings import Offering
 from fleet.optimize.consolidate import (
     ConsolidationProblem,
@@ -45,6 +47,8 @@ MOST_WAYS: Final = 400
 grows with them. Machines whose gangs would bring more are left for the next plan."""
 LEAST_USD: Final = 0.01
 """What moving a gang counts at least: nothing moves for nothing."""
+LEAST_SHARE: Final = 0.1
+"""Of it is what pods count that would rather go."""
 _PLANNED = frozenset({"", labels.ZONE, labels.HOSTNAME})
 """What pods may have to share for the plan to know where they may go."""
 _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_NAME, labels.NODE_CLAIM})
@@ -90,7 +94,8 @@ class MultiNodeProblem:
     @classmethod
     def of(cls, context: DisruptionContext, candidates: Sequence[Claim]) -> "MultiNodeProblem | None":
         """Returns the problem of a pass; None where nobody on the candidates could be moved by this."""
-        state = build_cluster_state(context.snapshot, holders(context.snapshot))
+        standing = (*holders(context.snapshot), *pods_of_buffers(context.fleet, context.snapshot))
+        state = build_cluster_state(context.snapshot, standing)
         capacity = build_capacity(context.fleet, context.snapshot)
         made = cls(context, {}, (), state, capacity, FleetFlavors(context.fleet, capacity.offerings, state))
         made.market = OfferingCatalog(capacity)
@@ -214,8 +219,16 @@ class MultiNodeProblem:
             name = self._of_need[gang.uid, pin.pod_set]
             held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_domain = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
-        lost = max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
-        return PodBlock(gang.uid, places, moving_usd=lost, one_domain=one_domain)
+        return PodBlock(gang.uid, places, moving_usd=self._moving_usd(gang), one_domain=one_domain)
+
+    def _moving_usd(self, gang: Gang) -> float:
+        """Returns what moving it counts: the work that is lost; ordinary pods lose none, and go by their eviction cost.
+
+        That chooses between machines that save the same, and is too little to keep any where it is.
+        """
+        if gang.ordinary:
+            return LEAST_USD * max(LEAST_SHARE, eviction_cost(gang.deletion_cost, gang.effective_priority))
+        return max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
 
     def _place(self, pin: Pin) -> str:
         return pin.claim if pin.claim in self.going else f"host {pin.node}"

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from fleet.actions import gang_subject
 from fleet.fence import concerning
+from fleet.nodeclaims.capacity_buffers import pods_of_buffers
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -81,8 +82,8 @@ class SchedulingSimulation:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "SchedulingSimulation":
         """Returns the simulation of a snapshot in which nothing has moved."""
-        gangs = holders(snapshot)
-        state = build_cluster_state(snapshot, gangs, (), fleet.node_pools, drifted_claims(fleet, snapshot))
+        gangs, spare = holders(snapshot), pods_of_buffers(fleet, snapshot)
+        state = build_cluster_state(snapshot, (*gangs, *spare), (), fleet.node_pools, drifted_claims(fleet, snapshot))
         capacity = build_capacity(fleet, snapshot)
         capacity.recuts = []
         of_claim = {slot.claim: slot for slot in state.slots.values() if slot.claim}

@@ -11,6 +11,7 @@ from fleet.quota.build_tree import charged_tree, current_quota_specs
 from fleet.quota.queue_binding import binding_of, class_of
 from fleet.quota.specs import UNLIMITED, FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
+from fleet.reasons import Refusal
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pod, PodSet, PodVerdict, Snapshot
 from model import labels
@@ -21,6 +22,13 @@ def verdict_of(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> PodVerdict | None:
     """Returns what a pass finds now for a waiting pod of no gang; None where it does not look at it."""
     told = (action for action in cycle.decide(fleet, snapshot) if isinstance(action, NominatePods))
     return next((it.verdicts.get(pod.uid) for it in told), None)
+
+
+def why_no_room(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Refusal]:
+    """Returns CapacityBuffer (`namespace/name`) -> why a pass buys no machine now for some of its pods."""
+    started = cycle.AdmissionPass.start(fleet, snapshot)
+    started.run()
+    return started.ordinary.spare.refused
 
 
 @dataclass(frozen=True, slots=True)

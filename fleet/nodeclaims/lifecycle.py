@@ -9,6 +9,7 @@ from dataclasses import replace
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
 from fleet.mig.layouts import layout_name, owed
+from fleet.nodeclaims.capacity_buffers import buffer_tenants
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
@@ -48,13 +49,14 @@ def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
     index, ordinary = snapshot.index, snapshot.ordinary_pods
     well = _well(index, snapshot.nodes, _watched(fleet.index, fleet.node_pools))
     held, standing = machines_held(snapshot), _standing(index, snapshot.instances)
+    spare = buffer_tenants(fleet, snapshot)
     return [
         claim
         for name, claim, ready, emptied, instance in _by_name(index, snapshot.claims)
         if not ready
         or claim.node not in well
         or instance not in standing
-        or emptied is (name in held or claim.node in ordinary)
+        or emptied is (name in held or claim.node in ordinary or name in spare)
     ]
 
 
@@ -149,7 +151,9 @@ def _wanted(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> bool:
     if any(gang.state in _WAITING for gang in machines_held(snapshot).get(claim.name, ())):
         return True
     fixed = fleet.node_pools[claim.node_pool].spec.replicas is not None
-    return not claim.gang and (fixed or claim.name in awaited(snapshot))
+    if claim.gang:
+        return False
+    return fixed or claim.name in awaited(snapshot) or claim.name in buffer_tenants(fleet, snapshot)
 
 
 _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
@@ -162,6 +166,7 @@ _WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
 def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
     node = node_of(snapshot, claim)
     held = claim.name in machines_held(snapshot) or claim.node in snapshot.ordinary_pods
+    held = held or claim.name in buffer_tenants(fleet, snapshot)
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or instance_gone(snapshot, claim):

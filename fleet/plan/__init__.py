@@ -300,9 +300,10 @@ def _declarations(fleet: Fleet) -> list[Any]:
     ours = (fleet.node_pools, fleet.node_overlays, fleet.mig_layouts, fleet.flavors, fleet.teams, fleet.queues)
     upstream = (fleet.cluster_queues, fleet.cohorts, fleet.local_queues, fleet.resource_flavors)
     others = (fleet.admission_checks, fleet.volcano_queues, fleet.priority_classes, fleet.topologies)
+    buffers = (fleet.capacity_buffers, fleet.pod_templates)
     return [
         [resource.model_dump(mode="json", by_alias=True) for _, resource in sorted(table.items())]
-        for table in (*ours, *upstream, *others, {"": fleet.policy})
+        for table in (*ours, *upstream, *others, *buffers, {"": fleet.policy})
     ]
 
 

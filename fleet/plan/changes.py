@@ -27,6 +27,8 @@ _TABLES = (
     ("resourceflavor", "resource_flavors"),
     ("admissioncheck", "admission_checks"),
     ("volcanoqueue", "volcano_queues"),
+    ("capacitybuffer", "capacity_buffers"),
+    ("podtemplate", "pod_templates"),
 )
 """Kind as in addresses, and the table of `Fleet`."""
 

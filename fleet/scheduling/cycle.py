@@ -48,7 +48,7 @@ from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
-from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, waiting_pods
+from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, lacking
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import may_take_more, prefilter, uncut
 from fleet.scheduling.queue_order import (
@@ -80,7 +80,7 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 
 
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
-    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or waiting_pods(fleet, snapshot)
+    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or lacking(fleet, snapshot)
     if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         return list(forgotten(snapshot))
     return AdmissionPass.start(fleet, snapshot, may_buy=may_buy).run()

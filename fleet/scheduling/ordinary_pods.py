@@ -4,7 +4,7 @@ Corresponds to Karpenter's provisioner. Such pods hold no quota, unless their te
 pinned: kube-scheduler binds them, once there is a machine that it accepts for them. Room that they have been found is
 kept for them before gangs are looked at, as kube-scheduler would give it to them; what is bought for them comes after
 the gangs, in the same joint purchase. Pods that ask for the same are placed together, as many of them as there is a
-place for.
+place for. Last come the pods that CapacityBuffers stand for (`SpareRoom`), so that they take no room from anybody.
 """
 
 from collections import Counter
@@ -15,10 +15,9 @@ from typing import Final
 from fleet.actions import NominatePods, pod_subject
 from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
-from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import ClusterState
+from fleet.nodeclaims.capacity_buffers import buffer_need, buffer_rooms, buffer_uid, take_room, virtual_pods
 from fleet.placement.flavor_nodes import pools_for_pods
-from fleet.placement.place import place_gang
+from fleet.placement.place_pods import of_pods, place_most
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_quota import PodQuota
 from fleet.reasons import Reason, Refusal
@@ -44,6 +43,13 @@ def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
     return pods_that_wait(snapshot.index, snapshot.waiting_pods, snapshot.jobs)
 
 
+def lacking(fleet: Fleet, snapshot: Snapshot) -> bool:
+    """Returns whether pods of no gang wait, or a CapacityBuffer has less room than it should."""
+    if waiting_pods(fleet, snapshot):
+        return True
+    return bool(fleet.capacity_buffers) and any(room.missing for room in buffer_rooms(fleet, snapshot))
+
+
 def forgotten(snapshot: Snapshot) -> Iterator[NominatePods]:
     """Yields that nothing is to be remembered of pods any more, once none waits."""
     if snapshot.pod_verdicts:
@@ -58,35 +64,6 @@ def open_batch(pods: Sequence[Pod], verdicts: Mapping[str, PodVerdict], now_s: f
 
 def _is_new(verdict: PodVerdict | None) -> bool:
     return verdict is None or verdict.reason == Reason.BATCHING
-
-
-def place_most(
-    state: ClusterState, capacity: BuyableCapacity, uid: str, need: Need
-) -> tuple[PlacementPlan | Refusal, int]:
-    """Places all pods of a need that do not depend on each other, or as many of them as bisection finds.
-
-    Returns the plan, which is taken on the state, and of how many; a refusal and 0 where there is no place for any.
-    """
-    count = need.pod_set.count
-    found = place_gang(state, capacity, uid, [need])
-    if isinstance(found, PlacementPlan):
-        return found, count
-    able, unable, refusal = 0, count, found
-    while unable - able > 1:
-        half = (able + unable) // 2
-        mark = state.mark()
-        found = place_gang(state, capacity, uid, [_of(need, half)])
-        if isinstance(found, Refusal):
-            unable, refusal = half, found
-        else:
-            state.undo(mark)
-            capacity.give_back(found.purchases)
-            able = half
-    return (place_gang(state, capacity, uid, [_of(need, able)]), able) if able else (refusal, 0)
-
-
-def _of(need: Need, count: int) -> Need:
-    return replace(need, pod_set=replace(need.pod_set, count=count))
 
 
 @dataclass(slots=True)
@@ -110,6 +87,52 @@ class _Places:
 
 
 @dataclass(slots=True)
+class SpareRoom:
+    """`SpareRoom` is the working state of one pass for CapacityBuffers, after everybody who is real has had a turn."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    backend: ClusterBackend
+    names: dict[str, str] = field(default_factory=dict)
+    """What people call the buffers for which something is bought, by the uid under which it is noted."""
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    """Buffer -> why no machine comes for some of its pods."""
+
+    def buy(self, *, batched: bool) -> None:
+        """Finds room for every buffer, and plans purchases for what is missing, unless more pods may come first."""
+        capacity = self.backend.planner.capacity
+        for key, shape in virtual_pods(self.fleet):
+            if buffer_uid(key) in self.snapshot.set_aside:
+                continue
+            with concerning(buffer_uid(key)):
+                need = buffer_need(self.fleet, capacity, shape, self.snapshot.now_s)
+                left, refusal = self._take(key, need, buys=False)
+                if left:
+                    left, refusal = (left, batching_refusal()) if batched else self._take(key, of_pods(need, left))
+                if refusal is not None:
+                    self.refused[key] = refusal
+
+    def _take(self, key: str, need: Need, *, buys: bool = True) -> tuple[int, Refusal | None]:
+        """Takes room for the pods of a buffer; returns for how many there is none, and why."""
+        state, capacity = self.backend.state, self.backend.planner.capacity
+        may_buy, capacity.may_buy = capacity.may_buy, capacity.may_buy and buys
+        left = need.pod_set.count
+        try:
+            while left:
+                found, count = take_room(state, capacity, key, of_pods(need, left))
+                if isinstance(found, Refusal):
+                    return left, found
+                left -= count
+                if found.purchases:
+                    uid = f"{buffer_uid(key)}/{len(self.names)}"
+                    self.names[uid] = f"CapacityBuffer {key}"
+                    self.backend.note_pods(uid, found, (of_pods(need, count),))
+        finally:
+            capacity.may_buy = may_buy
+        return left, None
+
+
+@dataclass(slots=True)
 class OrdinaryPods:
     """`OrdinaryPods` are the working state of one pass for ordinary pods, beside `AdmissionPass` for gangs."""
 
@@ -117,6 +140,7 @@ class OrdinaryPods:
     snapshot: Snapshot
     backend: ClusterBackend
     quota: PodQuota
+    spare: SpareRoom
     _waiting: list[_Places] = field(default_factory=list)
     _batched: bool = False
 
@@ -129,8 +153,9 @@ class OrdinaryPods:
         classes = pod_classes(snapshot.index, pods, anti_affinity_terms(snapshot)) if pods else ()
         batched = open_batch(pods, snapshot.pod_verdicts, snapshot.now_s)
         ordered = sorted(classes, key=_hardest_first)
-        quota = PodQuota.start(fleet, snapshot, backend.planner.tree)
-        return cls(fleet, snapshot, backend, quota, [_Places(each, each.shape.count) for each in ordered], batched)
+        quota, spare = PodQuota.start(fleet, snapshot, backend.planner.tree), SpareRoom(fleet, snapshot, backend)
+        places = [_Places(each, each.shape.count) for each in ordered]
+        return cls(fleet, snapshot, backend, quota, spare, places, batched)
 
     def nominate(self) -> None:
         """Takes places on machines that stand or are on their way."""
@@ -142,21 +167,25 @@ class OrdinaryPods:
                     self._take(places, may_buy=spreads, buys=False)
 
     def buy(self) -> None:
-        """Plans purchases for the pods that have no place yet, unless more may come in a moment."""
+        """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""
         for places in self._waiting:
             if places.left and (places.refusal is None or places.refusal.reason not in _LASTING):
                 with concerning(places.subject):
                     places.refusal = batching_refusal() if self._batched else None
                     if not self._batched:
                         self._take(places, may_buy=True, buys=True)
+        if self.fleet.capacity_buffers:
+            self.spare.buy(batched=self._batched)
 
     def names(self) -> Mapping[str, str]:
         """Returns what people call those for whom something is bought, by the uid under which it is noted."""
-        return {uid: places.pods.pods[0].key for places in self._waiting for uid in places.bought}
+        own = {uid: places.pods.pods[0].key for places in self._waiting for uid in places.bought}
+        return {**own, **self.spare.names}
 
     def claims(self) -> Iterator[PlacedGang]:
         """Yields what is bought, after the joint purchase."""
-        return (self.backend.placed[uid] for places in self._waiting for uid in places.bought)
+        own = (uid for places in self._waiting for uid in places.bought)
+        return (self.backend.placed[uid] for uid in (*own, *self.spare.names))
 
     def news(self) -> Iterator[NominatePods]:
         """Yields what was found for the pods, where that is not what was found before."""

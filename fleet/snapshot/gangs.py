@@ -339,6 +339,8 @@ class Gang:
     sla_waiting_s: float | None = None
     """Seconds it may wait until capacity is reserved for it (Volcano's `sla-waiting-time`)."""
     priority_boost: int = 0
+    deletion_cost: int = 0
+    """Of ordinary pods: how much each would rather stay, see `Pod`."""
     workload_uid: str = ""
     """uid of the Workload object; empty until that is made."""
     remaining: Mapping[str, int] = field(default_factory=dict)

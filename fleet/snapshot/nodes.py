@@ -133,6 +133,8 @@ class Pod:
     started_at_s: float = 0.0
     priority: int = 0
     """Of its own PriorityClass: among alike pods of a gang the highest starts first and leaves last."""
+    deletion_cost: int = 0
+    """Its annotation `controller.kubernetes.io/pod-deletion-cost`, -2^31 to 2^31: how much it would rather stay."""
     deletion_grace_s: float = 30.0
     """Its own grace period in seconds."""
     deletion_at_s: float = 0.0

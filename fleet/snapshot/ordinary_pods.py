@@ -105,7 +105,7 @@ def _tenants_of(claim: str, pods: Sequence[Pod]) -> Sequence[tuple[Gang, tuple[P
     classes: dict[object, list[Pod]] = {}
     for pod in pods:
         if pod.shape is not None and not pod.deleting:
-            classes.setdefault(_asks(pod.shape, None), []).append(pod)
+            classes.setdefault((pod.priority, pod.deletion_cost, _asks(pod.shape, None)), []).append(pod)
     return [(_as_gang(claim, tuple(members)), tuple(members)) for members in classes.values()]
 
 
@@ -119,12 +119,13 @@ def _as_gang(claim: str, pods: tuple[Pod, ...]) -> Gang:
         job=JobRef("v1", POD, first.namespace, first.name, first.uid),
         queue="",
         priority_class="",
-        priority=0,
+        priority=first.priority,
         pod_sets=(shape,) if shape is not None else (),
         created_at_s=first.started_at_s,
         state=GangState.ADMITTED,
         pins=(Pin("pods", first.node, claim, len(pods)),),
         admitted_at_s=max(pod.started_at_s for pod in pods),
+        deletion_cost=first.deletion_cost,
     )
 
 

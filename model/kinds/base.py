@@ -160,7 +160,9 @@ class Spec(BaseModel):
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Keys that others write here and that would change nothing -> what to do instead."""
     ignored: ClassVar[frozenset[str]] = frozenset()
-    """Keys that a server writes here and that no declaration means."""
+    """Keys that stand here and that no declaration means."""
+    ignored_as: ClassVar[str] = "the server writes it"
+    """Why they are left aside."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -26,8 +26,10 @@ from model.problem import Code, Problem, Severity
 from model.upstream import (
     AdmissionCheck,
     AnyKarpenterNodePool,
+    CapacityBuffer,
     ClusterQueue,
     Cohort,
+    CorePodTemplate,
     EC2NodeClass,
     LocalQueue,
     ResourceFlavor,
@@ -92,6 +94,8 @@ class Declarations:
     resource_flavors: dict[str, Declared[ResourceFlavor]] = field(default_factory=dict)
     admission_checks: dict[str, Declared[AdmissionCheck]] = field(default_factory=dict)
     volcano_queues: dict[str, Declared[VolcanoQueue]] = field(default_factory=dict)
+    capacity_buffers: dict[str, Declared[CapacityBuffer]] = field(default_factory=dict)
+    pod_templates: dict[str, Declared[CorePodTemplate]] = field(default_factory=dict)
     broken: set[tuple[str, str]] = field(default_factory=set)
     """(kind, name) of declarations with errors of their own: a reference to one is not dangling."""
     complete: bool = True
@@ -119,6 +123,8 @@ class Declarations:
             "ResourceFlavor": self.resource_flavors,
             "AdmissionCheck": self.admission_checks,
             "VolcanoQueue": self.volcano_queues,
+            "CapacityBuffer": self.capacity_buffers,
+            "CorePodTemplate": self.pod_templates,
         }
         return tables[name]
 

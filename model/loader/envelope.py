@@ -9,6 +9,7 @@ from model.loader.foreign import CORE, Foreign, foreign
 from model.loader.tree import Document, Path
 from model.problem import Code, Problem
 from model.upstream import (
+    AUTOSCALING_GROUP,
     KARPENTER_GROUP,
     KARPENTER_PROVIDER_GROUP,
     KUEUE_GROUP,
@@ -17,7 +18,7 @@ from model.upstream import (
     VOLCANO_GROUP,
 )
 
-_READ_GROUPS = (KUEUE_GROUP, VOLCANO_GROUP, KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP)
+_READ_GROUPS = (KUEUE_GROUP, VOLCANO_GROUP, KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, AUTOSCALING_GROUP)
 _FOREIGN_GROUPS = ("kueue.x-k8s.io", "karpenter.sh", "karpenter.k8s.aws", "volcano.sh", "scheduling.x-k8s.io")
 """Endings of groups: `config.kueue.x-k8s.io`, `topology.volcano.sh`."""
 

@@ -43,7 +43,6 @@ _KINDS: Final[Mapping[tuple[str, str], Foreign]] = {
     ("", "ResourceQuota"): _LIMITS,
     ("", "LimitRange"): _LIMITS,
     ("", "Pod"): _WORK,
-    ("", "PodTemplate"): _WORK,
     ("", "ReplicationController"): _WORK,
     ("batch", "Job"): _WORK,
     ("batch", "CronJob"): _WORK,

@@ -133,4 +133,6 @@ def _fleet(declarations: Declarations) -> Fleet:
         resource_flavors=_values(declarations.resource_flavors),
         admission_checks=_values(declarations.admission_checks),
         volcano_queues=_values(declarations.volcano_queues),
+        capacity_buffers=_values(declarations.capacity_buffers),
+        pod_templates=_values(declarations.pod_templates),
     )

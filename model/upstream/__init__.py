@@ -1,4 +1,4 @@
-"""Manifests of Karpenter, Kueue and Volcano in the fleet repository, read as they are.
+"""Manifests of Karpenter, Kueue, Volcano and of capacity buffers in the fleet repository, read as they are.
 
 `UPSTREAM_KINDS` are the forms in which they may be written; `READINGS` says which of them become another value: older
 versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself, but
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from model.kinds import Declaration, NodeOverlay, NodePool, PriorityClass, Topology
 from model.upstream.base import KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
 from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
+from model.upstream.capacity_buffer import AUTOSCALING_GROUP, CapacityBuffer, CorePodTemplate
 from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
 from model.upstream.karpenter import (
     PLACES,
@@ -43,6 +44,8 @@ UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
     EC2NodeClass,
     EC2NodeClassV1Beta1,
     KarpenterNodeOverlay,
+    CapacityBuffer,
+    CorePodTemplate,
 )
 
 
@@ -91,6 +94,7 @@ def read(value: Declaration) -> Declaration:
 
 
 __all__ = [
+    "AUTOSCALING_GROUP",
     "KARPENTER_GROUP",
     "KARPENTER_PROVIDER_GROUP",
     "KUEUE_GROUP",
@@ -101,9 +105,11 @@ __all__ = [
     "VOLCANO_GROUP",
     "AdmissionCheck",
     "AnyKarpenterNodePool",
+    "CapacityBuffer",
     "ClusterQueue",
     "ClusterQueueV1Beta1",
     "Cohort",
+    "CorePodTemplate",
     "EC2NodeClass",
     "EC2NodeClassV1Beta1",
     "KarpenterNodeOverlay",

@@ -147,6 +147,26 @@ def thin_only(docs: Docs) -> None:
     docs["flavor mig"] = doc("Flavor", "mig", nodePools=["mig", "mig2"])
 
 
+SERVES = spec("h100", serves=["Gangs", "Pods"])
+
+
+def buffer(docs: Docs) -> None:
+    """Room ahead for two pods of a whole machine."""
+    container = {"name": "c", "resources": {"limits": {GPU: 8}}}
+    docs["room"] = {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": "room", "namespace": "t"},
+        "template": {"spec": {"containers": [container]}},
+    }
+    docs["buffer"] = {
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": {"name": "ahead", "namespace": "t"},
+        "spec": {"podTemplateRef": {"name": "room"}, "replicas": 2},
+    }
+
+
 LABELLED = {"template": {"labels": {"x": "y"}}}
 WINDOW = [{"name": "w", "schedule": "* * * * *", "duration": "1h", "blocks": ["Disruption"]}]
 CHANGES: Mapping[str, Change] = {
@@ -229,6 +249,13 @@ CHANGES: Mapping[str, Change] = {
     ),
     "time-slicing": spec("g", sharing={"timeSlicing": {"replicas": 4}}),
     "a price": lambda docs: docs.update(dear=doc("NodeOverlay", "dear", requirements=[], priceAdjustment="+50%")),
+    "a capacity buffer": both(SERVES, buffer),
+    "a capacity buffer, and labels": both(SERVES, buffer, spec("h100", **LABELLED)),
+    "a capacity buffer that is too large": both(SERVES, buffer, lambda docs: docs["buffer"]["spec"].update(replicas=9)),
+    "a capacity buffer that no pool serves": buffer,
+    "a capacity buffer goes": both(SERVES, gone("buffer", "room")),
+    "a capacity buffer shrinks": both(SERVES, buffer, lambda docs: docs["buffer"]["spec"].update(replicas=1)),
+    "a buffered pool changes": both(SERVES, buffer, spec("h100", **LABELLED)),
     "another class of priority": lambda docs: docs.update(low=doc("PriorityClass", "low", value=1)),
     "a maintenance window that has passed, and labels": both(
         spec(
@@ -247,7 +274,14 @@ CHANGES: Mapping[str, Change] = {
 
 
 DRAINED = spec("queue u", stopPolicy="HoldAndDrain")
-BEFORE: Mapping[str, Change] = {"a queue goes": DRAINED, "a team goes": DRAINED}
+BUFFERED = both(SERVES, buffer)
+BEFORE: Mapping[str, Change] = {
+    "a queue goes": DRAINED,
+    "a team goes": DRAINED,
+    "a capacity buffer goes": BUFFERED,
+    "a capacity buffer shrinks": BUFFERED,
+    "a buffered pool changes": BUFFERED,
+}
 """What is pushed, and comes to rest, before the change."""
 
 

@@ -376,7 +376,22 @@ def _prices(rng: Random, _docs: Docs) -> Doc:
     return doc("NodeOverlay", "o", requirements=[], priceAdjustment=rng.choice(("+50%", "-10%")))
 
 
+def _spare_room(rng: Random, docs: Docs) -> Doc:
+    """A CapacityBuffer with its template, and a pool that serves pods."""
+    pools = list(names_of(docs).pools)
+    if pools:
+        docs[f"NodePool/{rng.choice(pools)}"]["spec"]["serves"] = ["Gangs", "Pods"]
+    asks = {GPU: rng.choice((1, 4, 8))} if rng.random() < 0.8 else {"cpu": 4}
+    body = {"spec": {"containers": [{"name": "c", "resources": {"limits": asks}}]}}
+    meta = {"name": "room", "namespace": "t"}
+    put(docs, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": body})
+    spec = {"podTemplateRef": {"name": "room"}, "replicas": rng.choice((1, 2, 5))}
+    version = "autoscaling.x-k8s.io/v1beta1"
+    return {"apiVersion": version, "kind": "CapacityBuffer", "metadata": {**meta, "name": "ahead"}, "spec": spec}
+
+
 NEW: dict[str, Callable[[Random, Docs], Doc]] = {
+    "CapacityBuffer": _spare_room,
     "NodeOverlay": _prices,
     "MigLayout": _more_cuts,
     "Flavor": _new_flavor,
@@ -401,6 +416,11 @@ def _forget(value: Any, name: str, other: str | None = None) -> Any:
     return value
 
 
+def _with_spec(docs: Docs) -> list[Doc]:
+    """All but templates of pods, which name nothing."""
+    return [it for it in docs.values() if "spec" in it]
+
+
 def _remove(rng: Random, docs: Docs, busy: frozenset[str]) -> str:
     """Takes a declaration away, and its name out of the others; the queues of a team go with it."""
     key = _choose(rng, [it for it in docs if not it.startswith("FleetPolicy")], busy)
@@ -411,7 +431,7 @@ def _remove(rng: Random, docs: Docs, busy: frozenset[str]) -> str:
         ]:
             del docs[queue]
     if not key.startswith(("Queue/", "Team/")):
-        for it in docs.values():
+        for it in _with_spec(docs):
             it["spec"] = _forget(it["spec"], name)
     return f"-{key}"
 
@@ -427,7 +447,7 @@ def _rename(rng: Random, docs: Docs, busy: frozenset[str]) -> str:
         it["metadata"]["name"] = name = f"{it['metadata']['name']}x"
         put(renamed, it)
     if not key.startswith("PriorityClass/"):
-        for it in renamed.values():
+        for it in _with_spec(renamed):
             namespaces = it["spec"].get("namespaces")
             it["spec"] = _forget(it["spec"], key.partition("/")[2], name)
             if namespaces is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from model.loader.checks.buffers import buffers_without_effect
 from model.loader.checks.fair_sharing import use_not_remembered, use_remembered_oddly, weights_for_nobody
 from model.loader.checks.flavors import ambiguous_flavors, profiles_without_quota, quotas_without_capacity
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
@@ -66,6 +67,7 @@ CHECKS: tuple[Check, ...] = (
     use_not_remembered,
     weights_for_nobody,
     use_remembered_oddly,
+    buffers_without_effect,
 )
 
 __all__ = ["CHECKS", "Check"]

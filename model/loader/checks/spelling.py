@@ -103,6 +103,7 @@ def _resources(declarations: Declarations) -> Iterator[_Named]:
         for name in sharing.resource_weights if sharing else ():
             yield policy, ("spec", "admissionFairSharing", "resourceWeights", name), name
     yield from _upstream_resources(declarations)
+    yield from _buffer_resources(declarations)
 
 
 def _upstream_resources(declarations: Declarations) -> Iterator[_Named]:
@@ -112,6 +113,19 @@ def _upstream_resources(declarations: Declarations) -> Iterator[_Named]:
     for cohort in declarations.cohorts.values():
         for cell in cells(cohort.value.spec.resource_groups):
             yield cohort, ("spec", *cell.path, "name"), cell.quota.name
+
+
+def _buffer_resources(declarations: Declarations) -> Iterator[_Named]:
+    for buffer in declarations.capacity_buffers.values():
+        for name in buffer.value.spec.limits or ():
+            yield buffer, ("spec", "limits", name), name
+    for template in declarations.pod_templates.values():
+        for index, container in enumerate(template.value.template.spec.containers):
+            place: Path = ("template", "spec", "containers", index, "resources")
+            for name in container.resources.requests:
+                yield template, (*place, "requests", name), name
+            for name in container.resources.limits:
+                yield template, (*place, "limits", name), name
 
 
 def _labels(declarations: Declarations) -> Iterator[_Named]:

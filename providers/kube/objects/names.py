@@ -48,6 +48,7 @@ ON_NODE_FAILURE: Final = "muster.dev/on-node-failure"
 MIN_PARALLELISM: Final = either("job-min-parallelism")
 """On a batch/v1 Job: fewest pods it may be admitted with."""
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API's image of a static pod of a node."""
 

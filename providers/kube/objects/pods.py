@@ -21,6 +21,7 @@ from providers.kube.objects.names import (
     GROUP_NAME,
     MIRROR,
     PLACEMENT_GATE,
+    POD_DELETION_COST,
     POD_SET,
     SAFE_TO_EVICT,
     VOLCANO_GROUP,
@@ -35,6 +36,8 @@ from providers.kube.objects.refused_fields import SchedulingGate
 from providers.kube.objects.shapes import Owner, Wire, WireCondition, holding
 
 DEFAULT_GRACE_S: Final = 30
+MOST_DIGITS: Final = 11
+"""Of a 32-bit integer, with its sign."""
 
 
 class _Labels(Wire, frozen=True):
@@ -50,6 +53,7 @@ class _Labels(Wire, frozen=True):
 class _PodAnnotations(Wire, frozen=True):
     do_not_disrupt: str = field(default="", name=DO_NOT_DISRUPT)
     safe_to_evict: str = field(default="", name=SAFE_TO_EVICT)
+    deletion_cost: str = field(default="", name=POD_DELETION_COST)
     mirror: str | None = field(default=None, name=MIRROR)
     volcano_task: str = field(default="", name=VOLCANO_TASK)
     volcano_group: str = field(default="", name=VOLCANO_GROUP[0])
@@ -134,6 +138,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         do_not_disrupt=longest((annotations.do_not_disrupt, FOR_GOOD if annotations.safe_to_evict == "false" else "")),
         started_at_s=instant_of(status.start_time),
         priority=spec.priority or 0,
+        deletion_cost=_deletion_cost(annotations.deletion_cost),
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
         job_uid=_job_uid(meta, owner or stateful, member),
@@ -163,6 +168,13 @@ def _waits_since_s(spec: _PodSpec, status: _PodStatus) -> float:
     if said is None or said.status == "True" or said.reason != "Unschedulable":
         return 0.0
     return instant_of(said.last_transition_time) or 1.0
+
+
+def _deletion_cost(text: str) -> int:
+    """The cost that an annotation says, 0 where that is no 32-bit integer: the API server takes no such one."""
+    if not text or not text.removeprefix("-").isdecimal() or len(text) > MOST_DIGITS:
+        return 0
+    return max(-(1 << 31), min(int(text), (1 << 31) - 1))
 
 
 @lru_cache(maxsize=16384)

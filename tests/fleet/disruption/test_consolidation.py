@@ -10,6 +10,7 @@ from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, GangState, InstanceOffer, NodeDisruption
+from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodHostPort
 from fleet.snapshot.gangs import Eviction
 from tests.support.disruption import (
     BOTH,
@@ -177,6 +178,32 @@ def test_what_fits_elsewhere_goes_there() -> None:
     for n in range(2):
         world.runs(gang(f"g{n}", gpu=4), (f"m{n}", 1), admitted_at_s=NOW - 600)
     assert list(told(world.disrupted()).values()) == ["Underutilized"]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "goes"),
+    [
+        ({}, {}, "m0"),
+        ({"deletion_cost": 1000}, {}, "m1"),
+        ({}, {"deletion_cost": -1000}, "m1"),
+        ({"priority": 1000}, {}, "m1"),
+        ({"priority": 1000}, {"deletion_cost": 1 << 30}, "m0"),
+        ({"deletion_cost": -(1 << 31)}, {}, "m0"),
+    ],
+)
+def test_of_ordinary_pods_those_go_first_that_would_least_rather_stay(
+    first: dict[str, Any], second: dict[str, Any], goes: str, one_by_one: bool
+) -> None:
+    """Karpenter's eviction cost. Either fits beside the other; one with a port is no matter of the plan for many."""
+    world = standing(2)
+    for n, facts in enumerate((first, second)):
+        asked = PodConstraints(host_ports=(PodHostPort(80 + n),)) if one_by_one else UNCONSTRAINED
+        shape = pod_set(f"p{n}", 1, gpu=4, namespace="other", constraints=asked)
+        more = {"controlled": True, "shape": shape, "constraints": asked, "started_at_s": NOW - 600}
+        world.stands(foreign_pod(f"p{n}", f"node-m{n}", shape.requests, **more, **facts))
+        world.claims[f"m{n}"] = replace(world.claims[f"m{n}"], emptied_at_s=0.0)
+    assert list(told(world.disrupted())) == [goes]
 
 
 def test_what_does_not_fit_elsewhere_stays() -> None:

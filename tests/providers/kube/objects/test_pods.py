@@ -110,6 +110,15 @@ def test_do_not_disrupt(metadata: dict[str, Any], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [("7", 7), ("-2147483648", -(1 << 31)), ("9999999999", (1 << 31) - 1), ("1e3", 0), ("", 0), ("1" * 5000, 0)],
+)
+def test_deletion_cost(text: str, expected: int) -> None:
+    assert pod(annotations={"controller.kubernetes.io/pod-deletion-cost": text}).deletion_cost == expected
+    assert pod(annotations={}).deletion_cost == 0
+
+
+@pytest.mark.parametrize(
     ("metadata", "expected"),
     [
         ({"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}, True),
