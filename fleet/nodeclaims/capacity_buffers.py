@@ -21,7 +21,7 @@ from fleet.placement.inventory import build_capacity, build_cluster_state, comin
 from fleet.placement.place_pods import of_pods, place_most
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.reasons import Refusal
-from fleet.snapshot import Gang, GangState, JobRef, Pin, PodSet, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, JobRef, Pin, PodSet, Snapshot
 from fleet.snapshot.gangs import POD
 from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
@@ -128,11 +128,12 @@ def take_room(
 # -- where the room is now ---------------------------------------------------------------------------------------------
 
 _FACTS: Final = (
-    *("now_s", "nodes", "claims", "gangs", "jobs", "gang_pods", "foreign_use", "node_pods", "ordinary_pods"),
+    *("nodes", "claims", "gangs", "jobs", "gang_pods", "foreign_use", "node_pods", "ordinary_pods"),
     *("daemon_pods", "repelling_pods", "waiting_pods", "pod_verdicts", "namespaces", "volumes", "catalog"),
     *("reservations", "measured", "daemon_overheads", "resolved", "strays", "instances"),
 )
-"""All of a snapshot that says where there is room."""
+"""All of a snapshot that says where there is room, beside the time."""
+_ANY_TIME: Final = 0.0
 _facts_of: Final = attrgetter(*_FACTS)
 
 
@@ -140,7 +141,16 @@ def buffer_rooms(fleet: Fleet, snapshot: Snapshot) -> Sequence[BufferRoom]:
     """Returns how much room there is for every buffer, beside all that stands, is promised, or waits for a machine."""
     if not fleet.capacity_buffers:
         return ()
-    return _rooms(snapshot.index, fleet, *_facts_of(snapshot))
+    timed = any(known.ends_machines for known in snapshot.reservations.values()) or _moving(
+        snapshot.index, snapshot.claims
+    )
+    return _rooms(snapshot.index, fleet, snapshot.now_s if timed else _ANY_TIME, *_facts_of(snapshot))
+
+
+@derived()
+def _moving(_index: Index, claims: Mapping[str, Claim]) -> bool:
+    """Returns whether a machine is kept for a move, for a while: else room does not change by time alone."""
+    return any(claim.replaces for claim in claims.values())
 
 
 def pods_of_buffers(fleet: Fleet, snapshot: Snapshot) -> Iterator[Gang]:
@@ -157,8 +167,8 @@ def buffer_tenants(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, tuple[Gang,
 
 
 @derived(2)
-def _rooms(index: Index, fleet: Fleet, *facts: Any) -> Sequence[BufferRoom]:
-    seen = Snapshot(**dict(zip(_FACTS, facts, strict=True)), index=index)
+def _rooms(index: Index, fleet: Fleet, now_s: float, *facts: Any) -> Sequence[BufferRoom]:
+    seen = Snapshot(now_s, **dict(zip(_FACTS, facts, strict=True)), index=index)
     leaving = drifted_claims(fleet, seen)
     state = build_cluster_state(seen, holders(seen), coming_machines(fleet, seen), fleet.node_pools, leaving)
     _keep_for_waiting_pods(state, seen)

@@ -7,6 +7,7 @@ the gangs, in the same joint purchase. Pods that ask for the same are placed tog
 place for. Last come the pods that CapacityBuffers stand for (`SpareRoom`), so that they take no room from anybody.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,8 @@ from fleet.placement.pod_quota import PodQuota
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.queue_order import BATCH_IDLE_S, BATCH_MAX_S, batching_refusal
-from fleet.snapshot import Pod, PodVerdict, Snapshot, WaitingPods, pod_classes, pods_that_wait
+from fleet.scheduling.queue_order import open_batch as open_batch_of_gangs
+from fleet.snapshot import GangState, Pod, PodVerdict, Snapshot, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.lookups import anti_affinity_terms
 from model.fleet import Fleet
@@ -100,12 +102,14 @@ class SpareRoom:
 
     def buy(self, *, batched: bool) -> None:
         """Finds room for every buffer, and plans purchases for what is missing, unless more pods may come first."""
-        capacity = self.backend.planner.capacity
+        capacity, now_s = self.backend.planner.capacity, self.snapshot.now_s
+        waiting = [gang for gang in self.snapshot.gangs.values() if gang.state is GangState.PENDING]
+        batched = batched or bool(open_batch_of_gangs(waiting, now_s))
         for key, shape in virtual_pods(self.fleet):
             if buffer_uid(key) in self.snapshot.set_aside:
                 continue
             with concerning(buffer_uid(key)):
-                need = buffer_need(self.fleet, capacity, shape, self.snapshot.now_s)
+                need = buffer_need(self.fleet, capacity, shape, now_s)
                 left, refusal = self._take(key, need, buys=False)
                 if left:
                     left, refusal = (left, batching_refusal()) if batched else self._take(key, of_pods(need, left))
@@ -124,12 +128,16 @@ class SpareRoom:
                     return left, found
                 left -= count
                 if found.purchases:
-                    uid = f"{buffer_uid(key)}/{len(self.names)}"
+                    uid = f"{buffer_uid(key)}/{self._beside()}/{len(self.names)}"
                     self.names[uid] = f"CapacityBuffer {key}"
                     self.backend.note_pods(uid, found, (of_pods(need, count),))
         finally:
             capacity.may_buy = may_buy
         return left, None
+
+    def _beside(self) -> str:
+        """Returns what names a purchase besides buffer and instant: in one instant somebody may take the first one."""
+        return hashlib.sha256(",".join(sorted(self.snapshot.claims)).encode()).hexdigest()[:10]
 
 
 @dataclass(slots=True)

@@ -272,7 +272,7 @@ class FieldChanger:
 
 def _any_field(rng: Random, docs: Docs) -> FieldPath:
     """A field of a declaration that is there, the deeper parts no more often than the others."""
-    kind = rng.choice([it["kind"] for it in docs.values()])
+    kind = rng.choice([it["kind"] for it in docs.values() if it["kind"] in _SPECS])
     of_kind = [field for field in DRAWN if field.kind == kind]
     top = rng.choice(sorted({field.path[0] for field in of_kind}))
     return rng.choice([field for field in of_kind if field.path[0] == top])

@@ -175,6 +175,18 @@ def test_a_gang_takes_the_room_and_it_is_bought_anew() -> None:
     assert {pin.claim for pin in world.gang("g").pins} == {"m0"}
 
 
+def test_room_that_is_taken_in_the_instant_in_which_it_was_bought_is_bought_by_another_name() -> None:
+    """Found by made-up fleets: the second purchase had the name of the first, and the agent turned in a circle."""
+    world = world_of(0, gpus=8)
+    world.pass_once(boot=False)
+    [first] = world.claims
+    world.waits(gang("g", gpu=8))
+    world.pass_once(boot=False)
+    assert {pin.claim for pin in world.gang("g").pins} == {first}
+    assert len(world.claims) == 2
+    assert not any(isinstance(it, OpenClaims) for it in world.pass_once(boot=False))
+
+
 # -- what becomes of machines ------------------------------------------------------------------------------------------
 
 
