@@ -74,14 +74,26 @@ def test_a_gang_has_its_quota_before_pods_that_wait_beside_it() -> None:
 
 def test_pods_of_other_namespaces_take_none() -> None:
     scene = Scene(files(*fleet(gpus=0), team("free", {}, namespaces=["free"])))
-    for name in ("t", "free"):
-        made = plain(name, gpus=8)
-        made["metadata"]["namespace"] = name
-        scene.sim.submit(made)
+    free = plain("free", gpus=8)
+    free["metadata"]["namespace"] = "free"
+    scene.sim.submit(free)
     scene.until(lambda: running(scene) == 1)
+    scene.sim.submit(plain("t", gpus=8))
     scene.sim.advance(60)
-    assert pods(scene)["free"]["status"]["phase"] == "Running"
+    assert pods(scene)["t"]["status"]["phase"] == "Pending"
     assert (scene.bought(), used(scene)) == (1, 0)
+
+
+def test_what_kube_scheduler_binds_without_quota_is_charged() -> None:
+    scene = Scene(files(*fleet(gpus=0), team("free", {}, namespaces=["free"])))
+    free = plain("free", gpus=1)
+    free["metadata"]["namespace"] = "free"
+    scene.sim.submit(free)
+    scene.until(lambda: running(scene) == 1)
+    scene.sim.submit(plain("t", gpus=2))
+    scene.until(lambda: running(scene) == 2, 60, "it finds room beside the other")
+    scene.sim.advance(5)
+    assert (scene.bought(), used(scene)) == (1, 2)
 
 
 def test_a_plan_says_what_the_quota_lets_be_bought() -> None:
