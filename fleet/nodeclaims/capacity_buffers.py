@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from fleet.fence import concerning
+from fleet.fence import DecisionFailed
 from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -45,6 +45,8 @@ class BufferRoom:
     """What its pods ask for; `count` is how many there are to be room for."""
     tenants: tuple[Gang, ...]
     """Its pods of each machine, as those who move work see them: as ordinary pods that hold nothing."""
+    failed: DecisionFailed | None = None
+    """Why nobody knows where its room is; then it has some on every machine that it might be on."""
 
     @property
     def ready(self) -> int:
@@ -160,28 +162,70 @@ def pods_of_buffers(fleet: Fleet, snapshot: Snapshot) -> Iterator[Gang]:
 
 def buffer_tenants(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, tuple[Gang, ...]]:
     """Returns claim -> the pods of buffers that have room on its machine, as gangs in no queue."""
+    return _by_claim(snapshot.index, buffer_rooms(fleet, snapshot))
+
+
+@derived()
+def _by_claim(_index: Index, rooms: Sequence[BufferRoom]) -> Mapping[str, tuple[Gang, ...]]:
     found: dict[str, tuple[Gang, ...]] = {}
-    for gang in pods_of_buffers(fleet, snapshot):
+    for gang in (gang for room in rooms for gang in room.tenants):
         found[gang.pins[0].claim] = (*found.get(gang.pins[0].claim, ()), gang)
     return found
+
+
+def failed_buffers(fleet: Fleet, snapshot: Snapshot) -> Iterator[DecisionFailed]:
+    """Yields the buffers of which nobody knows where their room is, with the cause, but those that are set aside."""
+    failed = (room.failed for room in buffer_rooms(fleet, snapshot))
+    return (it for it in failed if it is not None and it.subject not in snapshot.set_aside)
 
 
 @derived(2)
 def _rooms(index: Index, fleet: Fleet, now_s: float, *facts: Any) -> Sequence[BufferRoom]:
     seen = Snapshot(now_s, **dict(zip(_FACTS, facts, strict=True)), index=index)
-    leaving = drifted_claims(fleet, seen)
-    state = build_cluster_state(seen, holders(seen), coming_machines(fleet, seen), fleet.node_pools, leaving)
-    _keep_for_waiting_pods(state, seen)
+    try:
+        state = _beside_the_real(fleet, seen)
+    except Exception as error:  # noqa: BLE001  the fence: whoever it was about is told of by those who decide about him
+        return [_unknown(fleet, seen, key, shape, error) for key, shape in virtual_pods(fleet)]
     capacity = build_capacity(fleet, seen, may_buy=False)
-    found = []
-    for key, shape in virtual_pods(fleet):
-        with concerning(buffer_uid(key)):
-            need, plans, left = buffer_need(fleet, capacity, shape, seen.now_s), list[PlacementPlan](), shape.count
-            while left and not isinstance((plan := take_room(state, capacity, key, of_pods(need, left)))[0], Refusal):
-                plans.append(plan[0])
-                left -= plan[1]
-        found.append(BufferRoom(key, shape, tuple(_tenants(seen, key, shape, plans))))
-    return found
+    return [_room(fleet, seen, state, capacity, *named) for named in virtual_pods(fleet)]
+
+
+def _beside_the_real(fleet: Fleet, snapshot: Snapshot) -> ClusterState:
+    """Returns the machines with all that stands there, is promised, or waits for them."""
+    leaving, coming = drifted_claims(fleet, snapshot), coming_machines(fleet, snapshot)
+    state = build_cluster_state(snapshot, holders(snapshot), coming, fleet.node_pools, leaving)
+    _keep_for_waiting_pods(state, snapshot)
+    return state
+
+
+def _room(
+    fleet: Fleet, snapshot: Snapshot, state: ClusterState, capacity: BuyableCapacity, key: str, shape: PodSet
+) -> BufferRoom:
+    """Takes the room of one buffer; where that fails it has none, and those after it are none the worse."""
+    mark, plans, left = state.mark(), list[PlacementPlan](), shape.count
+    try:
+        need = buffer_need(fleet, capacity, shape, snapshot.now_s)
+        while left and not isinstance((plan := take_room(state, capacity, key, of_pods(need, left)))[0], Refusal):
+            plans.append(plan[0])
+            left -= plan[1]
+    except Exception as error:  # noqa: BLE001  the fence: it is this buffer's alone
+        state.undo(mark)
+        return _unknown(fleet, snapshot, key, shape, error)
+    counts = Counter[tuple[str, str]]()
+    for it in (it for found in plans for it in found.assignments):
+        counts[it.slot.claim, it.slot.node] += it.count
+    return BufferRoom(key, shape, tuple(_tenants(snapshot, key, shape, counts)))
+
+
+def _unknown(fleet: Fleet, snapshot: Snapshot, key: str, shape: PodSet, error: Exception) -> BufferRoom:
+    """Returns a buffer of which nobody knows the room: a pod on every machine of its pools, so that none of them goes.
+
+    They would be given back as idle and be bought anew, again and again.
+    """
+    pools = {pool.name for pool in pools_for_pods(fleet)}
+    counts = {(name, claim.node): 1 for name, claim in snapshot.claims.items() if claim.node_pool in pools}
+    tenants = tuple(_tenants(snapshot, key, shape, counts))
+    return BufferRoom(key, shape, tenants, DecisionFailed(buffer_uid(key), error))
 
 
 def _keep_for_waiting_pods(state: ClusterState, snapshot: Snapshot) -> None:
@@ -196,12 +240,8 @@ def _keep_for_waiting_pods(state: ClusterState, snapshot: Snapshot) -> None:
             state.place(slot, pod.shape, 1)
 
 
-def _tenants(snapshot: Snapshot, key: str, shape: PodSet, plans: Sequence[PlacementPlan]) -> Iterator[Gang]:
+def _tenants(snapshot: Snapshot, key: str, shape: PodSet, counts: Mapping[tuple[str, str], int]) -> Iterator[Gang]:
     """Yields the pods of a buffer machine by machine, by name; they have been there since the machine was ready."""
-    counts = Counter[tuple[str, str]]()
-    for plan in plans:
-        for it in plan.assignments:
-            counts[it.slot.claim, it.slot.node] += it.count
     namespace, _, name = key.partition("/")
     for (claim, node), count in sorted(counts.items()):
         yield Gang(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
 from fleet.mig.layouts import layout_name, owed
-from fleet.nodeclaims.capacity_buffers import buffer_tenants
+from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
@@ -37,7 +37,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
     unsettled = ((claim_subject(claim.name), claim) for claim in _unsettled(fleet, snapshot))
     free = ((subject, claim) for subject, claim in unsettled if subject not in snapshot.busy)
     steps = each(snapshot, free, lambda claim: _STEPS[claim.state](fleet, snapshot, claim))
-    return [*steps, *collect(snapshot)]
+    return [*steps, *collect(snapshot), *failed_buffers(fleet, snapshot)]
 
 
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.fence import DecisionFailed
+from fleet.nodeclaims import capacity_buffers, lifecycle
 from fleet.nodeclaims.capacity_buffers import BufferRoom, buffer_rooms
 from fleet.plan import make_plan
 from fleet.snapshot import Pod, PodVerdict
@@ -255,3 +257,25 @@ def test_a_plan_tells_what_a_buffer_buys_and_what_it_costs() -> None:
     assert back.then is not None
     assert back.then.usd_h == 0
     assert plan.plan_id != back.plan_id
+
+
+@pytest.mark.parametrize("sick", ["place_most", "build_cluster_state"])
+def test_a_buffer_that_makes_the_search_fail_stops_nobody_and_costs_no_machine(
+    sick: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machines stay: given back as idle they would be bought anew for as long as it fails."""
+    world = world_of(machines=2)
+    world.machine("leaves", node={"ready": False, "ready_changed_at_s": NOW - 9000})
+
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("of the search")
+
+    monkeypatch.setattr(capacity_buffers, sick, fails)
+    decided = lifecycle.decide(world.fleet, world.snapshot())
+    [failed] = [it for it in decided if isinstance(it, DecisionFailed)]
+    assert (failed.subject, str(failed.error)) == ("buffer/ns/b", "of the search")
+    saved = {it.claim.name: it.claim for it in decided if isinstance(it, SaveClaim)}
+    assert saved["leaves"].disruption is not None, "others are decided as ever"
+    assert all(saved[name].emptied_at_s == 0.0 for name in ("m0", "m1") if name in saved)
+    aside = replace(world.snapshot(), set_aside=frozenset({"buffer/ns/b"}))
+    assert not any(isinstance(it, DecisionFailed) for it in lifecycle.decide(world.fleet, aside))
