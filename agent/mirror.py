@@ -41,7 +41,7 @@ from fleet.snapshot.works import works
 from model.index import Index, derived
 from providers.kube.objects import KINDS
 from providers.kube.objects.jobs import JobKind
-from providers.kube.objects.jobs.stateful_set import StatefulSet
+from providers.kube.objects.paths import STATEFUL_SETS
 
 LEARNS_EVERY_S = 60.0
 UNLISTED_S = 60.0
@@ -54,7 +54,7 @@ def job_table(kind: JobKind) -> str:
     return str(kind.path)
 
 
-_STATEFUL = job_table(StatefulSet())
+_STATEFUL = str(STATEFUL_SETS)
 
 
 class Mirror:

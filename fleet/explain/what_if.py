@@ -1,10 +1,11 @@
 """What people ask about a waiting gang: how its quota stands in the tree, and what if it were otherwise."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fleet.actions import NominatePods, SaveGang
+from fleet.actions import Action, NominatePods, SaveGang
+from fleet.fence import together
 from fleet.mig.layouts import gpu_part
 from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.build_tree import charged_tree, current_quota_specs
@@ -25,10 +26,21 @@ def verdict_of(fleet: Fleet, snapshot: Snapshot, pod: Pod) -> PodVerdict | None:
 
 
 def why_no_room(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Refusal]:
-    """Returns CapacityBuffer (`namespace/name`) -> why a pass buys no machine now for some of its pods."""
-    started = cycle.AdmissionPass.start(fleet, snapshot)
-    started.run()
-    return started.ordinary.spare.refused
+    """Returns CapacityBuffer (`namespace/name`) -> why a pass buys no machine now for some of its pods.
+
+    Gangs about which nothing can be decided are left out, as they are when the agent decides.
+    """
+    refused: Mapping[str, Refusal] = {}
+
+    def run(world: Snapshot) -> Sequence[Action]:
+        nonlocal refused
+        started = cycle.AdmissionPass.start(fleet, world)
+        actions = started.run()
+        refused = started.ordinary.spare.refused
+        return actions
+
+    together(snapshot, run)
+    return refused
 
 
 @dataclass(frozen=True, slots=True)

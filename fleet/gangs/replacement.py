@@ -174,13 +174,15 @@ def _unsettled(
         gang
         for gang in gangs
         if gang.state is GangState.ADMITTED
-        and any(
+        and (
             gang.not_ready_since_s
-            or pin.node not in well
-            or pin.node in leaving
-            or (pin.claim and pin.claim not in claims)
-            or _repels(nodes[pin.node], gang, pin)
-            for pin in gang.pins
+            or any(
+                pin.node not in well
+                or pin.node in leaving
+                or (pin.claim and pin.claim not in claims)
+                or _repels(nodes[pin.node], gang, pin)
+                for pin in gang.pins
+            )
         )
     ]
 

@@ -40,9 +40,13 @@ class PodQuota:
         charge_others(tree, ordinary_usage(fleet, snapshot))
         return cls(fleet, tree)
 
+    def queue(self, namespace: str) -> str:
+        """Returns the queue whose quota pods of a namespace take; empty where they take none."""
+        return _queues(self.fleet.index, self.fleet).get(namespace, "")
+
     def flavors(self, namespace: str) -> Sequence[str]:
         """Returns the flavors to try for pods of a namespace, in order."""
-        queue = _queue_of(self.fleet, namespace)
+        queue = self.queue(namespace)
         return self.fleet.queues[queue].spec.flavors if queue else ANY_FLAVOR
 
     def room(self, pods: PodSet, flavor: str) -> int | Refusal:
@@ -50,7 +54,7 @@ class PodQuota:
         asked = self._asked(pods, flavor)
         if not asked:
             return pods.count
-        node = self.tree.queues[_queue_of(self.fleet, pods.namespace)]
+        node = self.tree.queues[self.queue(pods.namespace)]
         for cell, amount in asked.items():
             if amount > (free := available(node, cell)):
                 return self._missing(cell, amount, free, node.potential[cell])
@@ -59,14 +63,14 @@ class PodQuota:
     def take(self, pods: PodSet, flavor: str, count: int) -> None:
         """Charges so many of the pods."""
         if asked := self._asked(pods, flavor):
-            node = self.tree.queues[_queue_of(self.fleet, pods.namespace)]
+            node = self.tree.queues[self.queue(pods.namespace)]
             charge(node, {cell: amount * count for cell, amount in asked.items()})
 
     def _asked(self, pods: PodSet, flavor: str) -> Mapping[Cell, int]:
         """Returns what one of the pods takes of the quota that is declared; nothing where they take none."""
         if not flavor:
             return {}
-        node = self.tree.queues[_queue_of(self.fleet, pods.namespace)]
+        node = self.tree.queues[self.queue(pods.namespace)]
         named = ((FlavorResource(flavor, resource), amount) for resource, amount in pods.requests.items() if amount)
         return {self.tree.cell(each): amount for each, amount in named if self.tree.counts(node, each)}
 
@@ -79,11 +83,6 @@ class PodQuota:
         missing = format_amount(resource, amount - free)
         words = f"needs {missing} more {resource} of {flavor}: asks {asked}, {left} available"
         return Refusal(Reason.WAITING_FOR_QUOTA, words)
-
-
-def _queue_of(fleet: Fleet, namespace: str) -> str:
-    """Returns the queue whose quota ordinary pods of a namespace take; empty where they take none."""
-    return _queues(fleet.index, fleet).get(namespace, "")
 
 
 def ordinary_usage(fleet: Fleet, snapshot: Snapshot) -> QueueUsage:

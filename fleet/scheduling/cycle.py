@@ -50,7 +50,7 @@ from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
 from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, lacking
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
-from fleet.scheduling.prefilter import may_take_more, prefilter, uncut
+from fleet.scheduling.prefilter import prefilter, takes_no_more, uncut
 from fleet.scheduling.queue_order import (
     batching_refusal,
     ends_at_s,
@@ -355,7 +355,7 @@ class AdmissionPass:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""
         binding = self._binding(gang)
         busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.backend.lost_pods
-        if binding is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, binding):
+        if binding and not busy and gang.active and takes_no_more(self.snapshot, binding) is None:
             for more in joining(self.snapshot, gang, binding):
                 self.scheduler.submit(replace(more, non_preemptible=within_guarantee(self.fleet, gang)))
 

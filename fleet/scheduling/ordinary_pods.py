@@ -21,8 +21,10 @@ from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.placement.place_pods import of_pods, place_most
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_quota import PodQuota
+from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
+from fleet.scheduling.prefilter import takes_no_more
 from fleet.scheduling.queue_order import BATCH_IDLE_S, BATCH_MAX_S, batching_refusal
 from fleet.scheduling.queue_order import open_batch as open_batch_of_gangs
 from fleet.snapshot import GangState, Pod, PodVerdict, Snapshot, WaitingPods, pod_classes, pods_that_wait
@@ -169,7 +171,7 @@ class OrdinaryPods:
         """Takes places on machines that stand or are on their way."""
         for places in self._waiting:
             with concerning(places.subject):
-                places.refusal = _unsupported(places.pods) or self._not_bound(places.pods)
+                places.refusal = _unsupported(places.pods) or self._closed(places.pods) or self._not_bound(places.pods)
                 if places.refusal is None:
                     spreads = any(each.hard for each in places.pods.shape.constraints.spread)
                     self._take(places, may_buy=spreads, buys=False)
@@ -259,6 +261,12 @@ class OrdinaryPods:
         need = self.backend.planner.flavors.ordinary(replace(places.pods.shape, count=count), flavor)
         return replace(need, until_s=self.snapshot.now_s) if self.backend.planner.capacity.closing else need
 
+    def _closed(self, pods: WaitingPods) -> Refusal | None:
+        """Refuses pods whose queue takes no further work, where their team names one for them."""
+        queue = self.quota.queue(pods.shape.namespace)
+        binding = binding_of(self.fleet, "", queue) if queue else None
+        return takes_no_more(self.snapshot, binding) if binding is not None else None
+
     def _not_bound(self, pods: WaitingPods) -> Refusal | None:
         """Refuses pods that kube-scheduler does not bind although there seems to be room.
 
@@ -319,7 +327,7 @@ def _since(verdict: PodVerdict, known: PodVerdict | None) -> PodVerdict:
 
 _OF_QUOTA: Final = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_MAX_QUOTA})
 """What a pod is told first where one flavor has no quota left and another no machine."""
-_LASTING: Final = frozenset({Reason.UNSUPPORTED, Reason.NOT_BOUND})
+_LASTING: Final = frozenset({Reason.UNSUPPORTED, Reason.NOT_BOUND, Reason.QUEUE_STOPPED, Reason.BUDGET_EXHAUSTED})
 """Refusals that nothing bought would change."""
 
 

@@ -100,12 +100,6 @@ def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
     return ""
 
 
-def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding) -> bool:
-    """Returns whether a running gang may have further pods: its queue is not stopped, its team has budget left."""
-    case = _Candidate(fleet, snapshot, gang, binding)
-    return gang.active and not any(rule(case) for rule in (_not_stopped, _budget))
-
-
 def _namespace(case: _Candidate) -> Refusal | None:
     """Refuses a gang of a namespace that does not belong to the queue's team."""
     if case.team is None:
@@ -148,23 +142,21 @@ def _priority_allowed(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.PRIORITY_NOT_ALLOWED, message)
 
 
-def _not_stopped(case: _Candidate) -> Refusal | None:
-    """Refuses a gang of a stopped queue (`stopPolicy`)."""
-    policy = case.binding.stop_policy
-    if policy == "None":
+def takes_no_more(snapshot: Snapshot, binding: QueueBinding) -> Refusal | None:
+    """Returns why a queue takes no further work, whoever asks: it is stopped, or its team's month is spent."""
+    if binding.stop_policy != "None":
+        return Refusal(Reason.QUEUE_STOPPED, f"queue {binding.name!r} is stopped ({binding.stop_policy})")
+    team = binding.team
+    budget = team.spec.budget if team is not None else None
+    if team is None or budget is None or snapshot.spent_usd.get(team.name, 0.0) < budget.usd_per_month:
         return None
-    return Refusal(Reason.QUEUE_STOPPED, f"queue {case.binding.name!r} is stopped ({policy})")
-
-
-def _budget(case: _Candidate) -> Refusal | None:
-    """Refuses a gang of a team that has spent its budget of this month."""
-    budget = case.team.spec.budget if case.team else None
-    if case.team is None or budget is None:
-        return None
-    if case.snapshot.spent_usd.get(case.team.name, 0.0) < budget.usd_per_month:
-        return None
-    message = f"team {case.team.name!r} has used up its {budget.usd_per_month:.2f} USD of this month"
+    message = f"team {team.name!r} has used up its {budget.usd_per_month:.2f} USD of this month"
     return Refusal(Reason.BUDGET_EXHAUSTED, message)
+
+
+def _taken(case: _Candidate) -> Refusal | None:
+    """Refuses a gang whose queue takes no further work."""
+    return takes_no_more(case.snapshot, case.binding)
 
 
 def _supported(case: _Candidate) -> Refusal | None:
@@ -276,7 +268,7 @@ def _listed(names: Iterable[str]) -> str:
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
     *(_supported, _runtime_exists, _pods_allowed, _few_enough, _namespace),
-    *(_priority_exists, _priority_allowed, _not_stopped, _budget, _writable),
+    *(_priority_exists, _priority_allowed, _taken, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""
 _RULES: tuple[_Rule, ...] = (*_LASTING, _back_off, _suspended, _calm)

@@ -157,7 +157,7 @@ class Pod:
     """uid of the job, of a kind that can be managed, that has made it."""
     waits_since_s: float = 0.0
     """Since when kube-scheduler has found no place for it, or none where its gang has one (epoch seconds; 0 = it has
-    not said so). Of a pod that was gated the time may be that of its creation, or as good as none (1)."""
+    not said so). Of a pod that was gated it is the time of its creation."""
 
     @property
     def held(self) -> bool:

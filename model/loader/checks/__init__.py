@@ -18,7 +18,7 @@ from model.loader.checks.references import dangling_references
 from model.loader.checks.repetitions import repeated_values
 from model.loader.checks.schedules import invalid_windows
 from model.loader.checks.spelling import misspelt_names
-from model.loader.checks.teams import doors_beside_fences, namespaces_claimed_twice, queues_of_others, team_cycles
+from model.loader.checks.teams import namespaces_claimed_twice, queues_of_others, queues_past_fences, team_cycles
 from model.loader.checks.tidiness import several_policies, unused_declarations
 from model.loader.checks.topologies import misordered_levels
 from model.loader.checks.upstream import (
@@ -39,7 +39,7 @@ CHECKS: tuple[Check, ...] = (
     team_cycles,
     namespaces_claimed_twice,
     queues_of_others,
-    doors_beside_fences,
+    queues_past_fences,
     malformed_terms,
     impossible_requirements,
     misspelt_machines,

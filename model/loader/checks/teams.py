@@ -29,19 +29,19 @@ def queues_of_others(declarations: Declarations) -> Iterator[Problem]:
                 yield team.problem(("spec", field), message, Code.INVALID_VALUE, hint="name a queue of this team")
 
 
-def doors_beside_fences(declarations: Declarations) -> Iterator[Problem]:
+def queues_past_fences(declarations: Declarations) -> Iterator[Problem]:
     """Queues that take jobs of a fenced namespace and have quota that is not the team's: its fence knows none of it."""
     for name, team in sorted(declarations.teams.items()):
         spec = team.value.spec
         if not spec.hard_fence:
             continue
         local = [it for _, it in sorted(declarations.local_queues.items())]
-        doors: list[tuple[str, Declared[Any]]] = [
+        past: list[tuple[str, Declared[Any]]] = [
             *(("LocalQueue", it) for it in local if it.value.metadata.namespace in spec.namespaces),
             *(("Volcano queue", it) for _, it in sorted(declarations.volcano_queues.items())),
         ]
-        for kind, door in doors[:1]:
-            which = f"the {kind} {door.value.name!r} ({door.place})"
+        for kind, queue in past[:1]:
+            which = f"the {kind} {queue.value.name!r} ({queue.place})"
             message = f"jobs in the namespaces of team {name!r} may use {which} as well, whose quota is not the team's"
             hint = "fence only namespaces whose jobs use Queues of their team"
             yield team.problem(("spec", "hardFence"), message, Code.INVALID_VALUE, hint=hint)

@@ -67,6 +67,7 @@ class _PodMeta(Wire, frozen=True):
     labels: Raw = Raw()
     annotations: _PodAnnotations | None = None
     owner_references: list[Owner] | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     finalizers: list[str] | None = None
 
@@ -153,11 +154,11 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         else None,
         controlled=any(it.controller for it in owners),
         owner_job=_owner_job(owner, stateful, member),
-        waits_since_s=_waits_since_s(spec, status) if ordinary or labels.workload else 0.0,
+        waits_since_s=_waits_since_s(spec, status, meta.creation_timestamp) if ordinary or labels.workload else 0.0,
     )
 
 
-def _waits_since_s(spec: _PodSpec, status: _PodStatus) -> float:
+def _waits_since_s(spec: _PodSpec, status: _PodStatus, created: str | None) -> float:
     """Since when kube-scheduler has found no place for the pod; 0 = it has not said so, or is making room for it.
 
     Source: Karpenter `pkg/utils/pod/scheduling.go` (FailedToSchedule, IsPreempting).
@@ -167,7 +168,7 @@ def _waits_since_s(spec: _PodSpec, status: _PodStatus) -> float:
     said = next((it for it in status.conditions or () if it.type == "PodScheduled"), None)
     if said is None or said.status == "True" or said.reason != "Unschedulable":
         return 0.0
-    return instant_of(said.last_transition_time) or 1.0
+    return instant_of(said.last_transition_time or created) or 1.0
 
 
 def _deletion_cost(text: str) -> int:

@@ -55,6 +55,25 @@ def test_what_is_bought_is_nobodys_and_comes_by_halves() -> None:
 
 
 @pytest.mark.parametrize(
+    ("queue", "spent_usd", "reason"),
+    [
+        pytest.param({"stopPolicy": "Hold"}, 0.0, "QueueStopped", id="its queue is stopped"),
+        pytest.param({}, 500.0, "BudgetExhausted", id="its team's month is spent"),
+        pytest.param({}, 499.0, "", id="neither"),
+    ],
+)
+def test_pods_on_the_quota_of_a_queue_wait_where_it_takes_no_more_work(
+    queue: dict[str, Any], spent_usd: float, reason: str
+) -> None:
+    fleet = FleetBuilder().pool(serves=["Gangs", "Pods"]).queue(**queue)
+    world = World(fleet.team(ordinaryPodsQueue="q", budget={"usdPerMonth": 500}).build())
+    world.pods = {pod.key: pod for pod in [waiting("p")]}
+    world.spent_usd = {"t": spent_usd}
+    [verdict] = verdicts(world).values()
+    assert (verdict.reason, bought(world)) == (reason, 0 if reason else 1)
+
+
+@pytest.mark.parametrize(
     ("pods", "policy", "machines"),
     [
         pytest.param(7, {}, 1, id="of equal price one machine instead of seven"),
