@@ -39,6 +39,8 @@ from fleet.actions import (
     LaunchMachines,
     NominatePods,
     PublishLayouts,
+    SaveClaim,
+    SaveGang,
     TagMachine,
     TerminateMachines,
     claim_subject,
@@ -64,6 +66,8 @@ Planner = Callable[[Callable[[], Event]], None]
 
 VANISHED_PAUSE_S = 3.0
 """A job is not opened anew this soon after its Workload went away by another hand."""
+UNWRITTEN_PAUSE_S = 1.0
+"""What could not be written down is not done again (a launch whose answer was not kept) this soon."""
 _OF_TIME = frozenset({"now_s", "instances_at_s", "reservations_at_s", "spent_usd", "busy", "refused", "index"})
 """Fields of a snapshot that change while nothing happens, or with what the brain itself does."""
 _known = attrgetter(*(it.name for it in fields(Snapshot) if it.name not in _OF_TIME))
@@ -98,6 +102,8 @@ class Brain:
         self._planner: Planner = planner or (lambda job: self.hear(job()))
         self._under_way: dict[str, int] = {}
         self._backoff = Backoff()
+        self._saves = Backoff()
+        """Pauses after saves that failed: a pause after any other write is no reason not to write down why."""
         self._notices: list[Notice] = []
         self._watchers_failed: dict[str, DecisionFailed] = {}
         self._heard_news = True
@@ -226,12 +232,8 @@ class Brain:
 
     def _mark_failures(self, snapshot: Snapshot) -> Snapshot:
         """Let the conditions `DecisionFailed` and `WriteRefused` of every gang and claim say what is so now."""
-        marks = []
-        for action in failure_marks(self.failures, snapshot):
-            # A pause after another write that failed is no reason to be silent about it.
-            silent = snapshot.busy if self.failures.writes.cannot_tell(action) else self._under_way.keys()
-            if not silent & set(action.subjects):
-                marks.append(action)
+        silent = self._saves.pausing(self._clock.now()) | self._under_way.keys()
+        marks = [it for it in failure_marks(self.failures, snapshot) if silent.isdisjoint(it.subjects)]
         return self._acted(marks, snapshot)
 
     def _tell(self, say: Callable[[Watcher], None]) -> None:
@@ -275,8 +277,9 @@ class Brain:
             for claim in snapshot.claims.values()
             if claim.instance_id in named
         )
+        pausing = self._saves.pausing(self._clock.now())
         for action in response.actions:
-            if not self._under_way.keys() & set(action.subjects):
+            if (pausing | self._under_way.keys()).isdisjoint(action.subjects):
                 self._act(action)
         if heard and not writing and not response.actions:
             self._acknowledge(heard)
@@ -307,6 +310,8 @@ class Brain:
     def _done(self, event: Done) -> None:
         for subject in event.action.subjects:
             self._backoff.succeeded(subject)
+            if isinstance(event.action, SaveGang | SaveClaim):
+                self._saves.succeeded(subject)
         self.failures.writes.done(event, self.mirror)
         expected = {key: table for table, key, _ in beliefs(event.action, self.mirror)}
         written = {write.key: write for write in event.written}
@@ -352,6 +357,9 @@ class Brain:
         now = self._clock.now()
         for subject in event.action.subjects:
             self._backoff.failed(subject, now)
+            if isinstance(event.action, SaveGang | SaveClaim):
+                self._saves.failed(subject, now)
+                self._backoff.pause(subject, now + UNWRITTEN_PAUSE_S)
         for table, key, _ in beliefs(event.action, self.mirror):
             table.reject(key)
         self._tell(lambda watcher: watcher.ended(event, now))

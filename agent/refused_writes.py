@@ -151,10 +151,6 @@ class RefusedWrites:
         if self._tried:
             self._tried = {key: it for key, it in self._tried.items() if now_s < it.last_s + FORGOTTEN_S}
 
-    def cannot_tell(self, action: SaveGang | SaveClaim) -> bool:
-        """Returns whether the status by which an object would tell of a refused write was itself refused lately."""
-        return (action.subjects[0], type(action).__name__, action.subjects) in self._tried
-
     def starts_refused(self) -> Mapping[str, WriteRefusal]:
         """Returns subject -> why what it needs to start cannot be written."""
         return {it.subject: it.refusal for it in self if it.stops_start}

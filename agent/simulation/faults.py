@@ -7,7 +7,7 @@ from typing import Final
 from agent.simulation.history import HistoryEvent
 from agent.simulation.operations import Effect, Operation, name_of, picked
 from agent.simulation.seat import NAMESPACE
-from agent.simulation.world import Simulation
+from agent.simulation.world import Simulation, at_once
 from fleet.snapshot import CapacityPool, Instance
 from providers.git.errors import RemoteUnreachable
 from providers.sim.apiserver.faults import (
@@ -116,6 +116,20 @@ def _refuses(sim: Simulation, event: HistoryEvent) -> Effect:
     rule = FaultRule(_EFFECTS[event.args["how"]], WRITES, resources, when=lambda count: count % every == 0)
     sim.api_rules.add(rule)
     return Effect(undo=lambda: sim.api_rules.remove(rule), hinders=every == 1)
+
+
+def _late_refusals(sim: Simulation, event: HistoryEvent) -> Effect:
+    """Actions are carried out late, and writes are refused then: the agent has gone on in the belief that they are."""
+    rng, most_s = Random(event.pick), event.args["most_s"]
+    rule = FaultRule(_EFFECTS[event.args["how"]], WRITES, frozenset(event.args["resources"]))
+    sim.late_writes = lambda: rng.uniform(0.0, most_s)
+    sim.api_rules.add(rule)
+
+    def undo() -> None:
+        sim.late_writes = at_once
+        sim.api_rules.remove(rule)
+
+    return Effect(undo=undo, hinders=True)
 
 
 def _watch_stalls(sim: Simulation, event: HistoryEvent) -> Effect:
@@ -237,6 +251,7 @@ FAULTS: Final[Mapping[str, Operation]] = {
     "api_errors": _api_countdown("errors"),
     "api_lost_answers": _api_countdown("lost_answers"),
     "api_refuses": _refuses,
+    "api_refuses_late": _late_refusals,
     "watch_stalls": _watch_stalls,
     "controller_lags": _controller_lags,
     "controller_stands": _controller_stands,

@@ -150,6 +150,10 @@ class Surroundings(Protocol):
         """Tables of which nothing is heard."""
         ...
 
+    def late_s(self, action: Action) -> float:
+        """How much later than asked for an action is carried out."""
+        ...
+
     def leading(self) -> bool:
         """Whether this process may act."""
         ...
@@ -223,7 +227,7 @@ class Process:
         of_day = api.clock(world.agent_clock)
         rng = None if tempo.shuffle is None else random.Random(tempo.shuffle)
         self.inbox: list[Event] = []
-        self.worker_queue = _SteppedExecutor(clock, tempo.latency_s, rng)
+        self.worker_queue = _SteppedExecutor(clock, lambda action: tempo.latency_s(action) + world.late_s(action), rng)
         self.writer = _SteppedExecutor(clock, lambda _work: 0.0, None)
         self._planner = _SteppedExecutor(clock, lambda _job: tempo.planning_s, None)
         retrier = Retrier(

@@ -75,8 +75,8 @@ def _calm(rng: Random) -> Drawn:
 
 def _faults(rng: Random) -> Drawn:
     for _ in range(rng.choice((1, 2, 4, 6, 8))):
-        kind = rng.choice(sorted(_DRAWN_FAULTS))
-        yield _early(rng, kind, **_DRAWN_FAULTS[kind](rng))
+        kind = rng.choice(sorted(DRAWN_FAULTS))
+        yield _early(rng, kind, **DRAWN_FAULTS[kind](rng))
 
 
 def _humans(rng: Random) -> Drawn:
@@ -99,7 +99,7 @@ def _clocks(rng: Random) -> Drawn:
         yield _event(rng, "clock_freezes", for_s=_short(rng))
     for kind in ("slow_boots", "never_boots"):
         if rng.random() < 0.3:
-            yield _event(rng, kind, **_DRAWN_FAULTS[kind](rng))
+            yield _event(rng, kind, **DRAWN_FAULTS[kind](rng))
 
 
 def _two_agents(rng: Random) -> Drawn:
@@ -142,7 +142,7 @@ _TABLES: Final = ("nodes", "pods", "gangs", "claims", "jobs.batch")
 _REFUSED: Final = ("pods", "jobs.batch", "workloads.muster.dev", "nodeclaims.muster.dev", "nodes", "configmaps")
 _CONTROLLERS: Final = ("job", "scheduler", "kubelet", "node-lifecycle", "jobset", "device-plugin", "registration")
 
-_DRAWN_FAULTS: Final[Mapping[str, Draw]] = {
+DRAWN_FAULTS: Final[Mapping[str, Draw]] = {
     "shortage": _some_pools,
     "partial_fulfilment": lambda rng: {**_pool(rng), "machines": rng.randint(0, 2), "for_s": _long(rng)},
     "vcpu_quota": lambda rng: {**_pool(rng), "vcpus": rng.choice((0, 96, 192, 400)), "for_s": _long(rng)},
@@ -166,6 +166,12 @@ _DRAWN_FAULTS: Final[Mapping[str, Draw]] = {
         "how": rng.choice(("denies", "fails", "overloaded", "broken")),
         "every": rng.choice((1, 1, 2, 3)),
         "for_s": _short(rng),
+    },
+    "api_refuses_late": lambda rng: {
+        "resources": rng.sample(_REFUSED, rng.choice((1, 2, 6))),
+        "how": rng.choice(("fails", "overloaded", "broken")),
+        "most_s": rng.choice((1.0, 10.0)),
+        "for_s": rng.choice((5.0, 10.0, 45.0, 120.0)),
     },
     "watch_stalls": lambda rng: {
         "tables": rng.sample(_TABLES, rng.choice((1, 2, 5))),
@@ -224,8 +230,8 @@ _DRAWN_DEEDS: Final[Mapping[str, Draw]] = {
 
 _AMONG_AGENTS: Final[Mapping[str, Draw]] = {
     "suspend": lambda rng: {"for_s": rng.choice((5.0, 12.0, 20.0, 60.0, 300.0)), "in_flight": rng.random() < 0.5},
-    "crash": _DRAWN_FAULTS["crash"],
-    "die_acting": _DRAWN_FAULTS["die_acting"],
+    "crash": DRAWN_FAULTS["crash"],
+    "die_acting": DRAWN_FAULTS["die_acting"],
     "lease_deleted": lambda _: {},
     "api_refuses": lambda rng: {
         "resources": ["leases.coordination.k8s.io"],

@@ -9,6 +9,7 @@ from agent.simulation.clock import AgentClock
 from agent.simulation.process import Commits, Killed, Process, Tempo
 from agent.simulation.writes import AgentWrite, Moment, RecordedCloud, RecordedTransport
 from agent.watch import Watcher
+from fleet.actions import Action, LaunchMachines, TagMachine, TerminateMachines
 from providers.clock import VirtualClock
 from providers.kube.elector import ElectionTiming, Elector, FencingToken
 from providers.kube.lease import KubeLease
@@ -36,6 +37,7 @@ class SeatSurroundings(Protocol):
     api_faults: ApiFaults
     api_rules: FaultRules
     stalled_tables: frozenset[str]
+    late_writes: Callable[[], float]
 
     def wrote(self, moment: Moment) -> None:
         """Is called around each write; may end the process there."""
@@ -81,6 +83,10 @@ class AgentSeat:
     def stalled_tables(self) -> frozenset[str]:
         """Tables of which nothing is heard."""
         return self._world.stalled_tables
+
+    def late_s(self, action: Action) -> float:
+        """How much later than asked for an action is carried out."""
+        return 0.0 if isinstance(action, LaunchMachines | TagMachine | TerminateMachines) else self._world.late_writes()
 
     @property
     def runs(self) -> bool:

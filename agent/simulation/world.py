@@ -35,6 +35,11 @@ Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
 
 
+def at_once() -> float:
+    """Actions are carried out when they are asked for."""
+    return 0.0
+
+
 class Simulation:
     """A fleet under a virtual clock: the agent, the cluster, the cloud, and the means to disturb them.
 
@@ -70,6 +75,8 @@ class Simulation:
         self.commits = Commits()
         self.stalled_tables: frozenset[str] = frozenset()
         """Tables of which the agents hear nothing."""
+        self.late_writes: Callable[[], float] = at_once
+        """How much later than asked for the next write of an agent in the cluster is carried out."""
         self.hindrances = 0
         """How much keeps the agents from working at present."""
         self.writes = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fleet.actions import claim_subject
 from fleet.disruption.budgets import allowed
-from fleet.disruption.context import DisruptionContext
+from fleet.disruption.context import DisruptionContext, busy
 from fleet.disruption.eligibility import immovable, keeps
 from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
 from fleet.disruption.simulation import WHAT_IFS, CandidateGroup, bought_for, in_turns
@@ -145,7 +145,8 @@ def _command(
 ) -> Command | None:
     """Lets a group go where all that was bought for it is ready; else what it lacks is bought first."""
     reason, why = due[group.names[0]]
-    if unready(context, group.names) or context.pod_budget(group.claims, reason):
+    wait = unready(context, group.names) or context.pod_budget(group.claims, reason)
+    if wait or (not insist and _incomplete(context, group, staying.avoid)):
         return None
     bought = coming(context, group.names)
     if budgeted and not bought and not context.may_take(group.claims, reason):
@@ -164,6 +165,20 @@ def _command(
         plans = staying.move_there(group) or plans
     context.promise(group.gangs, plans)
     return Command(group.claims, reason, why, claims_of(plans, group, context.snapshot.now_s))
+
+
+def _incomplete(context: DisruptionContext, group: CandidateGroup, avoid: Collection[str]) -> bool:
+    """Returns whether a machine under these gangs is missing that is to leave as they are, only not at this moment.
+
+    An action on it is under way, or the one that it replaced is not gone. Without it two are bought in place of one.
+    """
+    snapshot = context.snapshot
+    others = {pin.claim for gang in group.gangs for pin in gang.pins}.intersection(avoid).difference(group.names)
+    return any(
+        name in busy(snapshot) or context.awaits_move(snapshot.claims[name])
+        for name in others
+        if name in snapshot.claims
+    )
 
 
 def why_not_replaced(
@@ -239,29 +254,29 @@ def groups(context: DisruptionContext, due: Due) -> list[CandidateGroup]:
     if not due:
         return []
     able = [claim for _, claim in context.candidates() if claim.name in due]
-    busy = {claim.name: claim for claim in able if not context.is_empty(claim)}
+    in_use = {claim.name: claim for claim in able if not context.is_empty(claim)}
     seen: set[str] = set()
     found = []
-    for name in sorted(busy):
+    for name in sorted(in_use):
         if name not in seen:
             with concerning(claim_subject(name)):
-                group = _spanned(context, busy, name)
+                group = _spanned(context, in_use, name)
                 seen |= set(group.names)
                 if not any(immovable(context, claim, due[claim.name][0]) for claim in group.claims):
                     found.append(group)
     return found
 
 
-def _spanned(context: DisruptionContext, busy: Mapping[str, Claim], start: str) -> CandidateGroup:
+def _spanned(context: DisruptionContext, in_use: Mapping[str, Claim], start: str) -> CandidateGroup:
     """Returns the busy machines that gangs tie to `start`, directly or over others, and these gangs."""
     names, gangs, todo = {start}, {}, [start]
     while todo:
-        for gang in context.gangs_on(busy[todo.pop()]):
+        for gang in context.gangs_on(in_use[todo.pop()]):
             gangs[gang.uid] = gang
-            more = {pin.claim for pin in gang.pins if pin.claim in busy} - names
+            more = {pin.claim for pin in gang.pins if pin.claim in in_use} - names
             names |= more
             todo += sorted(more)
-    return CandidateGroup(tuple(busy[name] for name in sorted(names)), tuple(gangs[uid] for uid in sorted(gangs)))
+    return CandidateGroup(tuple(in_use[name] for name in sorted(names)), tuple(gangs[uid] for uid in sorted(gangs)))
 
 
 def _group_of(context: DisruptionContext, claim: Claim, due: Due) -> CandidateGroup | None:

@@ -12,13 +12,13 @@ from fleet.mig.layouts import layout_name, owed
 from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
-from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
+from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, is_unregistered, launched, registered, registration
 from fleet.nodeclaims.repair import READY, node_failure
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, GangState, Instance, Node, Snapshot
-from fleet.snapshot.affinity import FOR_GANGS, RECUTTING
+from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
 from fleet.snapshot.lookups import awaited, machines_held, node_of
 from fleet.snapshot.seats import starting_gang
 from model import labels
@@ -175,9 +175,9 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         yield from close(snapshot, claim, Reason.DELETED, f"somebody deleted node {node.name}")
     elif failure := node_failure(fleet, snapshot, claim, node):
         yield SaveClaim(claim.with_disruption(failure))
-    elif not node.has_finalizer:
+    elif is_unregistered(node) or not node.has_finalizer:
         if node_subject(node.name) not in snapshot.busy:
-            yield PatchNode(node.name, add_finalizer=True)
+            yield _joined_anew(fleet, snapshot, claim, node)
     elif (plain := converted_to_on_demand(snapshot, claim)) is not None:
         yield from _relabelled(snapshot, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:
@@ -190,7 +190,16 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         yield SaveClaim(replace(claim, emptied_at_s=0.0 if held else snapshot.now_s))
 
 
-_PASSING = frozenset({RECUTTING.key, FOR_GANGS.key})
+def _joined_anew(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:
+    """Returns what a node of ours lacks: its kubelet has registered it anew, or an older agent knew no finalizer."""
+    return (
+        registration(fleet, snapshot, claim, node)
+        if is_unregistered(node)
+        else PatchNode(node.name, add_finalizer=True)
+    )
+
+
+_PASSING = frozenset({RECUTTING.key, FOR_GANGS.key, UNREGISTERED.key})
 
 
 def _over(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[str, ...]:

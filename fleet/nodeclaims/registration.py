@@ -42,7 +42,7 @@ def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]
         yield from _take_over(fleet, snapshot, claim)
     elif node is not None:
         if node_subject(node.name) not in snapshot.busy:
-            yield _registration(fleet, snapshot, claim, node)
+            yield registration(fleet, snapshot, claim, node)
             yield SaveClaim(replace(claim, node=node.name, registered_at_s=snapshot.now_s))
     elif snapshot.now_s - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
@@ -73,9 +73,10 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         yield from close(snapshot, claim, Reason.DELETED, f"somebody deleted node {node.name}")
     elif (silence := fell_silent(fleet, snapshot, claim, node)) is not None:
         yield SaveClaim(claim.with_disruption(silence))
-    elif any(taint.key == UNREGISTERED.key for taint in node.taints):
-        if node_subject(node.name) not in snapshot.busy:
-            yield _registration(fleet, snapshot, claim, node)
+    elif node_subject(node.name) in snapshot.busy:
+        return  # what is being written on the node counts when the API has taken it
+    elif is_unregistered(node):
+        yield registration(fleet, snapshot, claim, node)
     elif not (missing := _not_initialised(fleet, claim, node)):
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=emptied_at_s))
@@ -83,7 +84,12 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         yield from close(snapshot, claim, Reason.INITIALIZATION_TIMEOUT, f"not initialised: {missing}")
 
 
-def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:
+def is_unregistered(node: Node) -> bool:
+    """Returns whether a node still carries the taint that it joins with."""
+    return any(taint.key == UNREGISTERED.key for taint in node.taints)
+
+
+def registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:
     """Returns the patch that registers a node: its pool and claim, and the labels, taints and annotations of the pool.
 
     Of a pool that has changed since, the machine gets nothing: it was launched by the old template, which its kubelet

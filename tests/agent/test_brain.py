@@ -331,6 +331,9 @@ def test_a_notice_is_acknowledged_once_what_follows_is_written() -> None:
     assert world.acknowledged == [], "a crash now brings it again"
     world.brain.hear(Failed(saved, "no answer"))
     world.brain.turn()
+    assert world.workers.take() == [], "an API server that is overloaded is not asked again at once"
+    world.clock.advance(BASE_S)
+    world.brain.turn()
     (again,) = world.workers.take(SaveClaim)
     world.brain.hear(Done(again))
     world.brain.turn()

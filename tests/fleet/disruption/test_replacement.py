@@ -55,6 +55,28 @@ def test_when_they_are_not_replaced(pool: dict[str, Any], change: dict[str, Any]
     assert world.disrupted() == []
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(lambda world: setattr(world, "busy", frozenset({"claim/m1"})), id="an action on it is under way"),
+        pytest.param(
+            lambda world: world.claims.update(
+                m1=replace(world.claims["m1"], replaces=("old",)),
+                old=replace(world.claims["m1"], name="old", deleting=True),
+            ),
+            id="the one that it replaced is not gone yet",
+        ),
+    ],
+)
+def test_a_machine_waits_for_another_one_of_its_gang_that_cannot_leave_at_this_moment(
+    later: Callable[[World], object],
+) -> None:
+    """Both of the gang's machines were bought in place of the one."""
+    world = drifted()
+    later(world)
+    assert world.disrupted() == []
+
+
 def test_what_shares_a_machine_shares_the_one_bought_in_its_place() -> None:
     """Gang by gang each got a machine of its own, and one was replaced by as many as it had tenants."""
     world = standing(1)

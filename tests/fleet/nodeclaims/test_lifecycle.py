@@ -194,6 +194,7 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("its instance ends", READY, 10, instance_ends, ["InstanceTerminated"]),
     ("somebody deletes its node", READY, 10, node(deleting=True), ["Deleted"]),
     ("registered by an agent that knew no finalizer", READY, 10, node(has_finalizer=False), [PatchNode]),
+    ("unregistered after all", READY, 10, tainted("muster.dev/unregistered"), [PatchNode]),
     ("taint of a cut that is over", READY, 10, tainted("muster.dev/recutting"), [PatchNode]),
     # terminating: taint -> drain -> terminate -> remove the node -> forget
     ("tainted first", TERMINATING, 10, nothing, [PatchNode]),
@@ -238,6 +239,13 @@ def test_the_next_step(stage: ClaimState, since_s: float, change: Change, expect
     subjects = {subject for it in actions for subject in it.subjects}
     world.busy = frozenset({"claim/m0", "node/node-m0", *subjects})
     assert steps(world) == [], "busy subjects are left alone"
+
+
+def test_a_node_whose_registration_is_under_way_is_not_ready() -> None:
+    """Its taint is believed to be gone as soon as its removal is asked for; the API may refuse that."""
+    world = bought(REGISTERED, since_s=10)
+    world.busy = frozenset({"node/node-m0"})
+    assert steps(world) == []
 
 
 def test_why_a_claim_goes_that_somebody_deleted_is_written_down_before_anything_else() -> None:
