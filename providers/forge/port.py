@@ -1,0 +1,142 @@
+"""What the review asks of a forge, in the words of GitHub; each adapter translates its own.
+
+The port decides nothing: whose word counts, what a comment says and when one is written are questions of others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+
+class ForgeError(Exception):
+    """The forge did not do what was asked: the request is wrong or not allowed, and will be so again."""
+
+
+class ForgeUnreachable(ForgeError):
+    """No answer, or one that says that the forge is broken (5xx). The same request may succeed later."""
+
+
+class ForgeRateLimited(ForgeUnreachable):
+    """The forge asks to be left alone until `until_s` (epoch): its primary or a secondary rate limit."""
+
+    def __init__(self, message: str, until_s: float) -> None:
+        super().__init__(message)
+        self.until_s = until_s
+
+
+class RequestState(StrEnum):
+    """Where a pull request stands."""
+
+    OPEN = "Open"
+    MERGED = "Merged"
+    CLOSED = "Closed"
+
+
+class Permission(IntEnum):
+    """What somebody may do in the repository; a higher one includes the lower."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+class Verdict(StrEnum):
+    """What a commit status says."""
+
+    PENDING = "Pending"
+    SUCCESS = "Success"
+    FAILURE = "Failure"
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull (merge) request as the forge tells it now; `head` and `merge_commit` are full commit ids."""
+
+    number: int
+    title: str
+    author: str
+    head: str
+    head_ref: str
+    """The ref of the base repository by which the head can be fetched (`refs/pull/7/head`)."""
+    base: str
+    """The branch that it is to be merged into, without `refs/heads/`."""
+    from_fork: bool
+    state: RequestState
+    merge_commit: str
+    """Empty unless merged."""
+    updated_at_s: float
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment of a pull request's conversation. `id` is the forge's, unique among the comments of the repository."""
+
+    id: int
+    author: str
+    text: str
+    created_at_s: float
+    ours: bool
+    """Whether the user that the adapter is signed in as wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A problem at a line of a file of the head commit; lines count from 1."""
+
+    path: str
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStatus:
+    """A named verdict on a commit; one of a name replaces the one before. `summary` is a line of at most 140 signs."""
+
+    name: str
+    verdict: Verdict
+    summary: str
+    url: str = ""
+    annotations: tuple[Annotation, ...] = ()
+
+
+class Forge(Protocol):
+    """One repository on a forge. Every method may raise ForgeError; its types say whether trying again helps."""
+
+    def open_requests(self, base: str) -> Sequence[PullRequest]:
+        """Returns all open requests to merge into the branch `base`, by number."""
+        ...
+
+    def request(self, number: int) -> PullRequest | None:
+        """Returns the request as it is now; None where there is none of this number."""
+        ...
+
+    def merged_by(self, commit: str) -> PullRequest | None:
+        """Returns the merged request whose merge commit this is; None where the commit came another way."""
+        ...
+
+    def permission(self, user: str) -> Permission:
+        """Returns what a user may do in the repository now."""
+        ...
+
+    def comments(self, number: int) -> Sequence[Comment]:
+        """Returns the comments of a request's conversation, oldest first."""
+        ...
+
+    def write_comment(self, number: int, text: str) -> Comment:
+        """Writes a further comment."""
+        ...
+
+    def change_comment(self, number: int, comment: Comment, text: str) -> None:
+        """Gives a comment of ours another text."""
+        ...
+
+    def acknowledge(self, number: int, comment: Comment, *, accepted: bool) -> None:
+        """Reacts to somebody's comment: with a thumb up where what it asks for is done, else with a thumb down."""
+        ...
+
+    def put_status(self, commit: str, status: CommitStatus) -> None:
+        """Sets a commit's status of this name, with its annotations where the forge shows such."""
+        ...
