@@ -22,6 +22,7 @@ from agent.inbox import (
     Priced,
     Pushed,
     ReservationsListed,
+    ReviewTrouble,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -147,7 +148,7 @@ class Brain:
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):
                 self._notices += notices
-            case Pushed() | SourceTrouble() | SourceWell() | RevisionLost() | TrustJudged():
+            case Pushed() | SourceTrouble() | SourceWell() | RevisionLost() | TrustJudged() | ReviewTrouble():
                 self.sync.hear(event)
             case Planned():
                 self._planned(event)

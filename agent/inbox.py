@@ -87,6 +87,13 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewTrouble:
+    """Why pull requests cannot be reviewed at present, in the forge's words; an empty message: they can be again."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTrouble:
     """The repository could not be read; the last good revision stays in force."""
 
@@ -153,6 +160,7 @@ Event = (
     | Planned
     | SourceTrouble
     | SourceWell
+    | ReviewTrouble
     | RevisionLost
     | TrustJudged
     | Done

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from queue import SimpleQueue
 
 from agent.inbox import Event, Planned, Pushed
 from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
-from fleet.plan import make_plan
+from fleet.plan import declared_plan, make_plan
 from fleet.plan.guards import RevisionTally
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -27,19 +28,21 @@ class PlanJob:
     snapshot: Snapshot
     day: Sequence[RevisionTally] = ()
     """What came of the revisions of the last 24 hours."""
+    observed: bool = True
+    """Whether the plan looks at the world; else declarations are compared, and what they allow."""
 
     def __call__(self) -> Planned:
         """Load the files and plan what they declare."""
         try:
             fleet = load(self.event.files, further=self._checks())
             snapshot = replace(self.snapshot, index=Index())  # the brain goes on deriving views of its own
-            plan = make_plan(
+            make = partial(make_plan, day=self.day) if self.observed else declared_plan
+            plan = make(
                 self.before or Fleet(),
                 fleet,
                 snapshot,
                 base_revision=self.base_revision,
                 head_revision=self.event.revision,
-                day=self.day,
                 confirmed=self.event.confirms,
             )
         except InvalidFleet as invalid:

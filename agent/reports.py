@@ -200,6 +200,7 @@ def sync_report(
     findings += _refused(refused)
     findings += _uncounted(uncounted)
     findings += _verified(state)
+    findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []
     history = before.history
     if state.attempted and (
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
+from agent.inbox import Planned, Pushed, ReviewTrouble, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.planning import PlanJob
 from fleet.actions import Action
 from fleet.disruption import frozen_until
@@ -58,6 +58,8 @@ class SyncState:
     planning_since_s: float = 0.0
     trouble: SourceTrouble | None = None
     """Why the repository cannot be read at present; the revision in force stays."""
+    review_trouble: str = ""
+    """Why pull requests cannot be reviewed at present; what is in force does not care."""
     distrust: str = ""
     """Why nobody vouches any more for the revision in force; what runs goes on."""
     day: tuple[RevisionTally, ...] = ()
@@ -101,11 +103,13 @@ class Sync:
         message = f"{revision} is being restored and verified again"
         self.state = replace(self.state, applied=revision, message=message, day=tuple(day))
 
-    def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost | TrustJudged) -> None:
+    def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost | TrustJudged | ReviewTrouble) -> None:
         """A new revision, or how the repository is."""
         match event:
             case SourceTrouble():
                 self.state = replace(self.state, trouble=event)
+            case ReviewTrouble():
+                self.state = replace(self.state, review_trouble=event.message)
             case SourceWell():
                 self.state = replace(self.state, trouble=None)
             case RevisionLost():

@@ -81,17 +81,17 @@ _OPEN_LINES: Final = 20
 """A section with more lines folds."""
 
 
-def to_markdown(plan: "Plan") -> str:
-    """Returns the plan for a comment of a forge: what the text says, in at most `MARKDOWN_MOST` signs.
+def to_markdown(plan: "Plan", *, most: int = MARKDOWN_MOST) -> str:
+    """Returns the plan for a comment of a forge: what the text says, in at most `most` signs.
 
     Counts, bill and refusals stand on top and always stay. Sections are blocks marked `diff`; long ones fold, and where
     all together are too long the longest are cut at whole lines and say how many are left out.
     """
     told = document(plan)
     tops = (_top(told, width) for width in _WIDTHS)
-    top = next((it for it in tops if len(it) <= MARKDOWN_MOST // 2), "") or _top(told, _WIDTHS[-1])
+    top = next((it for it in tops if len(it) <= most // 2), "") or _top(told, _WIDTHS[-1])
     sections = [(it, [clipped(str(line), _LINE_MOST) for line in it.lines]) for it in told.sections]
-    rooms = _shared([len(_framed(it, lines, len(lines))) for it, lines in sections], MARKDOWN_MOST - len(top))
+    rooms = _shared([len(_framed(it, lines, len(lines))) for it, lines in sections], most - len(top))
     return top + "".join(_fitted(it, lines, room) for (it, lines), room in zip(sections, rooms, strict=True))
 
 

@@ -1,0 +1,316 @@
+"""The reviewer looks at the open pull requests of the fleet's branch, plans each in the observed world, and says so.
+
+It has a thread of its own that nobody waits for: a forge that is down for an hour costs comments that are late. What
+was said stands in the comment itself (`fleet.review.comment`), so that nothing is kept here that a restart could lose.
+Only the number of a request is believed of whoever names it; all else is asked of the forge.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from agent.backoff import Backoff
+from agent.inbox import Planned, Pushed, ReviewTrouble
+from agent.planning import PlanJob
+from agent.sync import SyncState
+from agent.watch import Watcher
+from fleet.review.comment import (
+    Command,
+    Outcome,
+    Review,
+    Said,
+    as_said,
+    command_in,
+    is_ours,
+    said_in,
+    with_heard,
+    with_section,
+)
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+from providers.clock import Clock
+from providers.forge.port import (
+    Annotation,
+    Comment,
+    CommitStatus,
+    Forge,
+    ForgeError,
+    ForgeRateLimited,
+    ForgeUnreachable,
+    Permission,
+    PullRequest,
+    Verdict,
+)
+from providers.git.errors import MergeConflict, SourceError
+
+log = structlog.get_logger(__name__)
+
+REQUESTS_MOST = 50
+"""Open requests that are planned; of more, those that changed last."""
+REPLAN_S = 300.0
+"""A request is planned again in a world that has changed at most this often."""
+LOOKED_AT_S = 24 * 3600.0
+"""Nobody looks at a request that has not changed for this long: a changed world does not have it planned again."""
+ANNOTATIONS_MOST = 50
+_VERDICTS = {
+    Outcome.APPLIES: Verdict.SUCCESS,
+    Outcome.IN_FORCE: Verdict.SUCCESS,
+    Outcome.HELD: Verdict.PENDING,
+    Outcome.REFUSED: Verdict.FAILURE,
+    Outcome.INVALID: Verdict.FAILURE,
+    Outcome.CONFLICT: Verdict.FAILURE,
+    Outcome.FAILED: Verdict.FAILURE,
+}
+_UNTRUSTED = (
+    "Its author may not write in this repository: declarations are compared, without a look at the cluster. Somebody "
+    "who may write has it planned in the cluster by a comment: /muster plan"
+)
+_AFTER_MERGE = {
+    "Applied": Outcome.IN_FORCE,
+    "Refused": Outcome.REFUSED,
+    "Frozen": Outcome.HELD,
+    "Invalid": Outcome.INVALID,
+}
+"""What the FleetSync says of a revision -> what is said of the request that it came from; else that it failed."""
+
+
+class ProposedCommits(Protocol):
+    """The fleet repository, for commits that are not in force: fetched and read by a bounded child, never run."""
+
+    def fetch_ref(self, name: str) -> str:
+        """Fetches a ref by full name and returns its commit. Errors: SourceError."""
+        ...
+
+    def merged_files(self, base_oid: str, head_oid: str) -> Mapping[str, bytes]:
+        """Returns the files after merging a commit into another. Errors: MergeConflict and other SourceErrors."""
+        ...
+
+
+class World(NamedTuple):
+    """What a request is planned in."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+
+
+class LatestWorld(Watcher):
+    """Keeps what the last pass of all deciders saw: values, which another thread may look at."""
+
+    def __init__(self) -> None:
+        self.now: World | None = None
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """A pass of all deciders is over."""
+        self.now = World(fleet, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """When a request was last planned, and in which world."""
+
+    snapshot: Snapshot
+    at_s: float
+
+
+@dataclass(slots=True)
+class Reviewer:
+    """Reviews the requests to merge into one branch. `look` is called again and again by one thread."""
+
+    cluster: str
+    branch: str
+    sub_path: str
+    forge: Forge
+    commits: ProposedCommits
+    world: Callable[[], World | None]
+    state: Callable[[], SyncState]
+    clock: Clock
+    interval_s: float
+    count: Callable[[str], None]
+    """Counts what came of reviewing a request: an Outcome, or the name of an error."""
+    tell: Callable[[ReviewTrouble], None]
+    """Hears why requests cannot be reviewed, and, with no message, that they can be again."""
+    _trouble: str = ""
+    _planned: dict[int, _Planned] = field(default_factory=dict)
+    _followed: tuple[str, str, str] = ("", "", "")
+    """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
+    _pauses: Backoff = field(default_factory=Backoff)
+
+    def look(self) -> float:
+        """Review what is open and follow what was merged; returns the pause until the next look in seconds."""
+        world = self.world()
+        if world is None:
+            return min(5.0, self.interval_s)  # cluster and cloud are still being read
+        try:
+            self._look(world)
+        except ForgeRateLimited as error:
+            return self._rest(error, max(1.0, error.until_s - self.clock.now()))
+        except ForgeError as error:
+            return self._rest(error, self.interval_s)
+        self._tell("")
+        return self.interval_s
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self.tell(ReviewTrouble(trouble))
+
+    def _rest(self, error: ForgeError, pause_s: float) -> float:
+        self._tell(f"{type(error).__name__}: {error}")
+        self.count(type(error).__name__)
+        log.warning("forge_failed", error=type(error).__name__, why=str(error), pause_s=round(pause_s))
+        return pause_s
+
+    def _look(self, world: World) -> None:
+        opened = sorted(self.forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
+        self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
+        base = self._base() if opened else ""
+        for request in opened[:REQUESTS_MOST] if base else ():
+            self._fenced(request, partial(self._review, request, base, world))
+        self._follow()
+
+    def _base(self) -> str:
+        """The commit that requests would be merged into; empty where the repository cannot be read now."""
+        try:
+            return self.commits.fetch_ref(f"refs/heads/{self.branch}")
+        except SourceError as error:
+            self.count(type(error).__name__)
+            log.warning("review_base_not_fetched", why=str(error))
+            return ""
+
+    def _fenced(self, request: PullRequest, review: Callable[[], None]) -> None:
+        """One sick request never stops the others; a forge that is down, or wants to be left alone, stops them all."""
+        subject = f"request/{request.number}"
+        if subject in self._pauses.pausing(self.clock.now()):
+            return
+        try:
+            review()
+        except ForgeUnreachable:
+            raise
+        except Exception as error:
+            self._pauses.failed(subject, self.clock.now())
+            self.count(type(error).__name__)
+            log.exception("review_failed", request=request.number)
+        else:
+            self._pauses.succeeded(subject)
+
+    # -- before the merge -------------------------------------------------------------------------------------------
+
+    def _review(self, request: PullRequest, base: str, world: World) -> None:
+        comments = self.forge.comments(request.number)
+        mine = _mine(comments)
+        said = said_in(mine.text, self.cluster) if mine else None
+        asked, heard = self._commands(request, comments, said)
+        if mine and said and not asked and not self._due(request, base, said, world):
+            if heard != said.heard:
+                self.forge.change_comment(request.number, mine, with_heard(mine.text, self.cluster, heard))
+            return
+        self._planned[request.number] = _Planned(world.snapshot, self.clock.now())
+        allowed = request.head if asked or (said and said.world == request.head) else ""
+        trusted = bool(allowed) or self.forge.permission(request.author) >= Permission.WRITE
+        review = self._reviewed(request, base, world, trusted=trusted)
+        self._say(request, mine, replace(review, world=allowed, heard=heard))
+
+    def _commands(self, request: PullRequest, comments: Sequence[Comment], said: Said | None) -> tuple[bool, int]:
+        """Answers commands that nobody has heard yet; returns whether a plan is asked for, and the last comment heard.
+
+        Who may not write in the repository gets a thumb down, and so does a command that there is not.
+        """
+        heard, asked = said.heard if said else 0, False
+        for comment in comments:
+            if comment.ours or comment.id <= heard or (command := command_in(comment.text)) is None:
+                continue
+            accepted = isinstance(command, Command) and self.forge.permission(comment.author) >= Permission.WRITE
+            self.forge.acknowledge(request.number, comment, accepted=accepted)
+            asked, heard = asked or accepted, comment.id
+        return asked, heard
+
+    def _due(self, request: PullRequest, base: str, said: Said, world: World) -> bool:
+        """Returns whether what was said of a request may not be so any more."""
+        last = self._planned.get(request.number)
+        if last is None or (said.head, said.base) != (request.head, base):
+            return True
+        now_s = self.clock.now()
+        if said.outcome == Outcome.FAILED:
+            return True
+        changed = last.snapshot is not world.snapshot and now_s >= last.at_s + REPLAN_S
+        return changed and now_s < request.updated_at_s + LOOKED_AT_S
+
+    def _reviewed(self, request: PullRequest, base: str, world: World, *, trusted: bool) -> Review:
+        review = Review(self.cluster, request.head, base, Outcome.FAILED)
+        try:
+            head = self.commits.fetch_ref(request.head_ref)
+            if head != request.head:
+                return replace(review, sentence=f"{request.head_ref} has moved to {head}, which is looked at next")
+            files = self.commits.merged_files(base, head)
+        except MergeConflict as error:
+            return replace(review, outcome=Outcome.CONFLICT, sentence=str(error))
+        except SourceError as error:
+            return replace(review, sentence=str(error))
+        state = self.state()
+        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, state.day, trusted)()
+        return _of_plan(review, planned, trusted=trusted)
+
+    # -- after the merge --------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Tell the request that the newest revision came from what has become of it."""
+        state = self.state()
+        told = (state.attempted, state.outcome, state.message)
+        commit = state.attempted.rpartition(":")[2]
+        if told == self._followed or not commit:
+            return
+        request = self.forge.merged_by(commit)
+        if request is not None:
+            mine = _mine(self.forge.comments(request.number))
+            said = said_in(mine.text, self.cluster) if mine else None
+            outcome = _AFTER_MERGE.get(state.outcome, Outcome.FAILED)
+            review = Review(self.cluster, commit, "", outcome, state.message, state.plan, state.problems)
+            self._say(request, mine, replace(review, heard=said.heard if said else 0))
+        self._followed = told
+
+    # -- saying it --------------------------------------------------------------------------------------------------
+
+    def _say(self, request: PullRequest, mine: Comment | None, review: Review) -> None:
+        """Writes comment and status where they say something else than what stands there."""
+        before = mine.text if mine else ""
+        said = said_in(before, self.cluster)
+        self.count(review.outcome.value)
+        if said == as_said(review):
+            return
+        text = with_section(before, review)
+        if mine is None:
+            self.forge.write_comment(request.number, text)
+        else:
+            self.forge.change_comment(request.number, mine, text)
+        if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
+            self.forge.put_status(review.head, self._status(review, request))
+
+    def _status(self, review: Review, request: PullRequest) -> CommitStatus:
+        found = tuple(
+            Annotation("/".join(filter(None, (self.sub_path.strip("/"), it.file))), max(1, it.line), it.message)
+            for it in review.problems[:ANNOTATIONS_MOST]
+        )
+        name = f"muster/{self.cluster}"
+        return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
+
+
+def _mine(comments: Sequence[Comment]) -> Comment | None:
+    """The one comment with the sections, of our user; the oldest where a race has made two."""
+    return next((it for it in comments if it.ours and is_ours(it.text)), None)
+
+
+def _of_plan(review: Review, planned: Planned, *, trusted: bool) -> Review:
+    """What is to be said of a request that has been planned."""
+    if planned.error is not None:
+        return replace(review, sentence=f"planning failed: {type(planned.error).__name__}: {planned.error}")
+    if planned.plan is None:
+        return replace(review, outcome=Outcome.INVALID, problems=planned.problems)
+    plan = planned.plan
+    sentence = "" if trusted else _UNTRUSTED
+    if plan.refusals:
+        return replace(review, outcome=Outcome.REFUSED, sentence=sentence, plan=plan)
+    outcome = Outcome.HELD if plan.held else Outcome.APPLIES
+    return replace(review, outcome=outcome, sentence=sentence, plan=plan)

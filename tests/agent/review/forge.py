@@ -1,0 +1,132 @@
+"""A forge and its repository as values: what the reviewer asks of them, without a wire."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from providers.forge.port import Comment, CommitStatus, Permission, PullRequest, RequestState
+from providers.git.errors import MergeConflict, RevisionNotFound
+
+BOT = "muster-bot"
+
+
+def commit(number: int) -> str:
+    """A commit id."""
+    return f"{number:040x}"
+
+
+@dataclass
+class ForgeInMemory:
+    """Keeps requests, comments and statuses; `fails` is raised by everything while it is set."""
+
+    requests: dict[int, PullRequest] = field(default_factory=dict)
+    said: dict[int, list[Comment]] = field(default_factory=dict)
+    statuses: dict[str, list[CommitStatus]] = field(default_factory=dict)
+    may: dict[str, Permission] = field(default_factory=dict)
+    answers: list[tuple[int, bool]] = field(default_factory=list)
+    """(comment, accepted)."""
+    writes: int = 0
+    fails: Exception | None = None
+    sick: frozenset[int] = frozenset()
+
+    def opens(self, number: int, head: str, author: str = "ada", at_s: float = 0.0) -> PullRequest:
+        """Somebody opens a request, or pushes to it."""
+        url = f"https://forge.example.com/pulls/{number}"
+        ref = f"refs/pull/{number}/head"
+        self.requests[number] = PullRequest(
+            number, "More GPUs", author, head, ref, "main", False, RequestState.OPEN, "", at_s, url
+        )
+        return self.requests[number]
+
+    def merges(self, number: int, merged: str) -> None:
+        """Somebody merges it."""
+        self.requests[number] = replace(self.requests[number], state=RequestState.MERGED, merge_commit=merged)
+
+    def comment(self, number: int, author: str, text: str) -> None:
+        """Somebody comments."""
+        self._add(number, author, text)
+
+    def text(self, number: int) -> str:
+        """The one comment of ours."""
+        (only,) = [it.text for it in self.said.get(number, ()) if it.ours]
+        return only
+
+    def _add(self, number: int, author: str, text: str) -> Comment:
+        known = sum(map(len, self.said.values()))
+        self.said.setdefault(number, []).append(Comment(known + 1, author, text, 0.0, author == BOT))
+        return self.said[number][-1]
+
+    def _asked(self) -> None:
+        if self.fails is not None:
+            raise self.fails
+
+    # -- the port --
+
+    def open_requests(self, base: str) -> Sequence[PullRequest]:
+        """See `Forge`."""
+        self._asked()
+        return [it for it in self.requests.values() if it.state is RequestState.OPEN and it.base == base]
+
+    def request(self, number: int) -> PullRequest | None:
+        """See `Forge`."""
+        self._asked()
+        return self.requests.get(number)
+
+    def merged_by(self, commit: str) -> PullRequest | None:
+        """See `Forge`."""
+        self._asked()
+        return next((it for it in self.requests.values() if it.merge_commit == commit), None)
+
+    def permission(self, user: str) -> Permission:
+        """See `Forge`."""
+        self._asked()
+        return self.may.get(user, Permission.READ)
+
+    def comments(self, number: int) -> Sequence[Comment]:
+        """See `Forge`."""
+        self._asked()
+        if number in self.sick:
+            raise ValueError("a surprise")
+        return tuple(self.said.get(number, ()))
+
+    def write_comment(self, number: int, text: str) -> Comment:
+        """See `Forge`."""
+        self._asked()
+        self.writes += 1
+        return self._add(number, BOT, text)
+
+    def change_comment(self, number: int, comment: Comment, text: str) -> None:
+        """See `Forge`."""
+        self._asked()
+        self.writes += 1
+        self.said[number] = [replace(it, text=text) if it.id == comment.id else it for it in self.said[number]]
+
+    def acknowledge(self, number: int, comment: Comment, *, accepted: bool) -> None:
+        """See `Forge`."""
+        self._asked()
+        self.answers.append((comment.id, accepted))
+
+    def put_status(self, commit: str, status: CommitStatus) -> None:
+        """See `Forge`."""
+        self._asked()
+        self.statuses.setdefault(commit, []).append(status)
+
+
+@dataclass
+class CommitsInMemory:
+    """Commits by ref, and what merging a head gives; a head without files does not merge."""
+
+    refs: dict[str, str] = field(default_factory=dict)
+    merged: dict[str, Mapping[str, bytes] | None] = field(default_factory=dict)
+
+    def fetch_ref(self, name: str) -> str:
+        """See `ProposedCommits`."""
+        if name not in self.refs:
+            raise RevisionNotFound(f"there is no {name}")
+        return self.refs[name]
+
+    def merged_files(self, base_oid: str, head_oid: str) -> Mapping[str, bytes]:
+        """See `ProposedCommits`."""
+        found = self.merged[head_oid]
+        if found is None:
+            raise MergeConflict(f"{head_oid} and {base_oid} both change fleet.yaml")
+        return found

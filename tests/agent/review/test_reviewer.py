@@ -1,0 +1,281 @@
+"""Pull requests are planned in the observed world and answered in one comment each, whatever the forge does."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from agent.inbox import ReviewTrouble
+from agent.review.reviewer import LOOKED_AT_S, REPLAN_S, Reviewer, World
+from agent.sync import SyncState
+from fleet.snapshot import Snapshot
+from model.loader import load
+from providers.clock import VirtualClock
+from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Permission, Verdict
+from tests.agent.review.forge import CommitsInMemory, ForgeInMemory, commit
+from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
+from tests.support.fleets import NOW
+
+BASE, HEAD, NEXT = commit(1), commit(2), commit(3)
+STATUS = "muster/prod"
+
+
+def encoded(fleet: Mapping[str, str]) -> dict[str, bytes]:
+    return {path: text.encode() for path, text in fleet.items()}
+
+
+class Place:
+    """A reviewer of one cluster, with a fleet in force."""
+
+    def __init__(self, fleet: dict[str, str] | None = None, cluster: str = "prod", **shared: Any) -> None:
+        self.clock: VirtualClock = shared.get("clock") or VirtualClock(NOW)
+        self.forge: ForgeInMemory = shared.get("forge") or ForgeInMemory(may={"ada": Permission.WRITE})
+        self.commits: CommitsInMemory = shared.get("commits") or CommitsInMemory({"refs/heads/main": BASE})
+        self.state = SyncState(attempted=f"main@sha1:{BASE}", applied=f"main@sha1:{BASE}", outcome="Applied")
+        self.world = World(load(encoded(fleet or simple())), Snapshot(now_s=NOW, catalog=CATALOG))
+        self.counted: list[str] = []
+        self.told: list[str] = []
+        self.reviewer = self.restarted(cluster)
+
+    def restarted(self, cluster: str = "prod") -> Reviewer:
+        def tell(trouble: ReviewTrouble) -> None:
+            self.told.append(trouble.message)
+
+        return Reviewer(
+            cluster, "main", "clusters/prod", self.forge, self.commits, lambda: self.world, lambda: self.state,
+            self.clock, 60.0, self.counted.append, tell,
+        )  # fmt: skip
+
+    def proposes(self, fleet: Mapping[str, str] | None, head: str = HEAD, number: int = 7, author: str = "ada") -> None:
+        """A request to merge a fleet; None does not merge."""
+        self.forge.opens(number, head, author, self.clock.now())
+        self.commits.refs[f"refs/pull/{number}/head"] = head
+        self.commits.merged[head] = encoded(fleet) if fleet is not None else None
+
+    def verdict(self, head: str = HEAD) -> tuple[Verdict, str]:
+        last = self.forge.statuses[head][-1]
+        assert last.name == STATUS
+        return last.verdict, last.summary
+
+
+def two_pools() -> dict[str, str]:
+    return files(pool(), pool("more", types=("p5.48xlarge",)), team(), queue())
+
+
+GUARDED = doc("FleetPolicy", "policy", guardRails={"maxNodesAdded": 1})
+
+
+def fixed(replicas: int) -> dict[str, str]:
+    quotas = {"fixed": {"nvidia.com/gpu": 64}}
+    return files(pool("fixed", replicas=replicas), team(quotas=quotas), queue(flavors=("fixed",)), GUARDED)
+
+
+def test_a_request_is_planned_once_and_answered_in_one_comment_and_a_status() -> None:
+    place = Place()
+    place.proposes(two_pools())
+    assert place.reviewer.look() == 60.0
+    text = place.forge.text(7)
+    assert text.index("would come into force") < text.index("more") < text.index("<!-- /muster-section -->")
+    assert place.verdict()[0] is Verdict.SUCCESS
+    place.reviewer.look()
+    assert place.restarted().look() == 60.0
+    assert place.forge.writes == 1, "what is said already is not said again, by no agent"
+    assert len(place.forge.statuses[HEAD]) == 1
+
+
+def test_a_thousand_pushes_are_one_comment_and_only_the_last_is_planned() -> None:
+    place = Place()
+    for number in range(1000):
+        place.proposes(two_pools(), commit(100 + number))
+    place.reviewer.look()
+    assert (place.forge.writes, place.counted) == (1, ["Applies"])
+    place.proposes(simple(limits={"nodes": 3}), NEXT)
+    place.reviewer.look()
+    assert NEXT[:12] in place.forge.text(7)
+    assert place.forge.writes == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "words"),
+    [
+        pytest.param(fixed(1), fixed(9), Verdict.FAILURE, "refused by the guard rails", id="a rail refuses it"),
+        pytest.param(simple(), {"fleet.yaml": "kind: Nothing\n"}, Verdict.FAILURE, "is invalid", id="invalid"),
+        pytest.param(simple(), None, Verdict.FAILURE, "does not merge", id="in conflict with the base"),
+        pytest.param(
+            files(pool(), team(), queue(), doc("FleetPolicy", "p", freezeWindows=[
+                {"name": "always", "schedule": "* * * * *", "duration": "1h", "blocks": ["Sync"]}])),
+            files(pool(), pool("more"), team(), queue()), Verdict.PENDING, "freeze window", id="a window holds it"),
+    ],
+)  # fmt: skip
+def test_what_is_said_first(before: dict[str, str], after: dict[str, str] | None, verdict: Verdict, words: str) -> None:
+    place = Place(before)
+    place.proposes(after)
+    place.reviewer.look()
+    assert words in place.forge.text(7).splitlines()[4]
+    assert place.verdict()[0] is verdict
+    assert words in place.verdict()[1]
+
+
+def test_problems_stand_at_their_lines() -> None:
+    place = Place()
+    place.proposes({"pools/a.yaml": "\n\nkind: Nothing\n"})
+    place.reviewer.look()
+    found = place.forge.statuses[HEAD][-1].annotations[0]
+    assert (found.path, found.line) == ("clusters/prod/pools/a.yaml", 3)
+
+
+def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() -> None:
+    place = Place(fixed(1))
+    place.proposes(fixed(2), author="mallory")
+    place.reviewer.look()
+    assert "without a look at the cluster" in place.forge.text(7)
+    place.forge.comment(7, "mallory", "/muster plan")
+    place.reviewer.look()
+    assert "without a look at the cluster" in place.forge.text(7)
+    place.forge.comment(7, "ada", "Fine.\n/muster plan")
+    place.reviewer.look()
+    assert "without a look at the cluster" not in place.forge.text(7)
+    place.restarted().look()
+    assert [accepted for _, accepted in place.forge.answers] == [False, True], "each is answered once"
+    assert "without a look at the cluster" not in place.forge.text(7)
+    place.proposes(fixed(3), NEXT, author="mallory")
+    place.reviewer.look()
+    assert "without a look at the cluster" in place.forge.text(7), "what was allowed was another commit"
+
+
+@pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
+def test_a_command_that_there_is_not_gets_a_thumb_down(text: str) -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.forge.comment(7, "ada", text)
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == ([False] if text != "/muster" else [])
+
+
+def test_a_changed_world_is_planned_again_now_and_then_while_somebody_looks() -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.reviewer.look()
+
+    def changed(after_s: float) -> int:
+        place.clock.advance(after_s)
+        place.world = World(place.world.fleet, Snapshot(now_s=place.clock.now(), catalog=CATALOG))
+        place.reviewer.look()
+        return len(place.counted)
+
+    assert changed(REPLAN_S - 1.0) == 1
+    assert changed(1.0) == 2
+    assert place.forge.writes == 1, "the plan is the same"
+    assert changed(LOOKED_AT_S) == 2
+
+
+def test_another_base_is_planned_at_once() -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.commits.refs["refs/heads/main"] = NEXT
+    place.reviewer.look()
+    assert place.counted == ["Applies", "Applies"]
+
+
+def test_a_head_that_moved_meanwhile_is_looked_at_next() -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.commits.refs["refs/pull/7/head"] = NEXT
+    place.reviewer.look()
+    assert place.verdict()[0] is Verdict.FAILURE
+    place.proposes(two_pools(), NEXT)
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+
+
+def test_clusters_write_their_sections_into_the_same_comment() -> None:
+    one = Place()
+    other = Place(cluster="dev", forge=one.forge, commits=one.commits, clock=one.clock)
+    one.proposes(two_pools())
+    for _ in range(2):
+        one.reviewer.look()
+        other.reviewer.look()
+    text = one.forge.text(7)
+    assert text.index("`dev`") < text.index("`prod`")
+    assert one.forge.writes == 2
+    assert {it.name for it in one.forge.statuses[HEAD]} == {STATUS, "muster/dev"}
+
+
+def merged(outcome: str, message: str) -> Callable[[Place], None]:
+    def then(place: Place) -> None:
+        place.forge.merges(7, NEXT)
+        place.state = SyncState(attempted=f"main@sha1:{NEXT}", outcome=outcome, message=message)
+
+    return then
+
+
+@pytest.mark.parametrize(
+    ("then", "verdict", "words"),
+    [
+        (merged("Applied", "it is in force"), Verdict.SUCCESS, "is in force"),
+        (merged("Refused", "removes 9 of 10 machines"), Verdict.FAILURE, "removes 9 of 10 machines"),
+        (merged("Frozen", "window nights"), Verdict.PENDING, "window nights"),
+        (merged("PlanningFailed", "KeyError"), Verdict.FAILURE, "could not be planned"),
+    ],
+)
+def test_the_comment_follows_what_was_merged(then: Callable[[Place], None], verdict: Verdict, words: str) -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    then(place)
+    place.reviewer.look()
+    place.restarted().look()
+    assert words in place.forge.text(7)
+    assert place.verdict(NEXT)[0] is verdict
+    assert place.forge.writes == 2
+
+
+def test_a_commit_that_came_without_a_request_is_nobodys() -> None:
+    place = Place()
+    place.reviewer.look()
+    assert (place.forge.writes, place.forge.statuses) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("error", "pause_s"),
+    [
+        (ForgeUnreachable("no answer"), 60.0),
+        (ForgeRateLimited("secondary rate limit", NOW + 900.0), 900.0),
+        (ForgeError("403: the token may not read pull requests"), 60.0),
+    ],
+)
+def test_a_forge_that_fails_is_told_of_once_and_left_alone(error: ForgeError, pause_s: float) -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.forge.fails = error
+    assert place.reviewer.look() == pause_s
+    place.reviewer.look()
+    assert place.told == [f"{type(error).__name__}: {error}"]
+    place.forge.fails = None
+    place.reviewer.look()
+    assert place.told[1:] == [""]
+    assert place.verdict()[0] is Verdict.SUCCESS, "what was missed is caught up"
+
+
+def test_a_sick_request_does_not_stop_the_others() -> None:
+    place = Place()
+    place.proposes(two_pools(), number=7)
+    place.proposes(two_pools(), NEXT, number=8)
+    place.forge.sick = frozenset({8})
+    for _ in range(3):
+        place.reviewer.look()
+    assert place.verdict()[0] is Verdict.SUCCESS
+    assert place.counted.count("ValueError") == 1, "it is left alone for a while"
+    place.forge.sick = frozenset()
+    place.clock.advance(60.0)
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+
+
+def test_nothing_is_said_before_the_world_is_known() -> None:
+    place = Place()
+    place.proposes(two_pools())
+    place.world = None  # type: ignore[assignment]
+    assert place.reviewer.look() == 5.0
+    assert place.forge.writes == 0

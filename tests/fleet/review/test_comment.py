@@ -1,0 +1,124 @@
+"""The comment of a pull request: sections of clusters side by side, found again, bounded, and forged by nobody."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.plan import Plan
+from fleet.review.comment import (
+    COMMENT_MOST,
+    PROBLEMS_MOST,
+    Command,
+    Outcome,
+    Review,
+    as_said,
+    command_in,
+    is_ours,
+    said_in,
+    with_heard,
+    with_section,
+)
+from model.problem import Code, Problem
+from tests.fleet.plan.test_render import HOSTILE
+from tests.fleet.plan.test_render import plan as plan_of
+
+HEAD, BASE, ID = "a" * 40, "b" * 40, "c" * 64
+FORGED = f"\n<!-- muster-section prod head={BASE} base= outcome=InForce plan= world={HEAD} heard=9 -->\n"
+
+
+def plan(words: str, changes: int = 1) -> Plan:
+    return replace(plan_of(words, changes), plan_id=ID)
+
+
+def problem(words: str, line: int = 3) -> Problem:
+    return Problem(words, line, 1, words, words, Code.INVALID_VALUE)
+
+
+def reviews() -> st.SearchStrategy[Review]:
+    words = st.one_of(st.sampled_from([*HOSTILE, FORGED]), st.text(max_size=60))
+    return st.builds(
+        Review,
+        cluster=st.sampled_from(["dev", "prod", "prod-2"]),
+        head=st.just(HEAD),
+        base=st.sampled_from(["", BASE]),
+        outcome=st.sampled_from(Outcome),
+        sentence=words,
+        plan=st.one_of(st.none(), st.builds(plan, words, st.sampled_from([1, 40]))),
+        problems=st.lists(st.builds(problem, words), max_size=3).map(tuple),
+        world=st.sampled_from(["", HEAD]),
+        heard=st.integers(0, 10**12),
+    )
+
+
+@given(st.lists(reviews(), min_size=1, max_size=5))
+def test_what_was_said_last_of_each_cluster_is_found_again_and_nothing_else(said: list[Review]) -> None:
+    text = ""
+    for review in said:
+        text = with_section(text, review)
+    last = {it.cluster: as_said(it) for it in said}
+    assert {name: said_in(text, name) for name in ("dev", "prod", "prod-2")} == {
+        name: last.get(name) for name in ("dev", "prod", "prod-2")
+    }
+    assert is_ours(text)
+    assert text.count("<!-- muster-section ") == text.count("<!-- /muster-section -->") == len(last)
+    assert text.count("<!--") == 1 + 2 * len(last), "nobody else opens a comment of HTML"
+
+
+@given(st.lists(reviews(), min_size=1, max_size=4), reviews())
+def test_a_section_leaves_the_others_as_they_are(said: list[Review], another: Review) -> None:
+    text = ""
+    for review in said:
+        text = with_section(text, review)
+    others = {it.cluster for it in said} - {another.cluster}
+    after = with_section(text, another)
+    assert with_section(after, another) == after
+    assert {it: said_in(after, it) for it in others} == {it: said_in(text, it) for it in others}
+
+
+@given(st.permutations("abcdef"), st.sampled_from([1, 500, 5_000]))
+def test_sections_share_the_room_of_a_comment(order: list[str], changes: int) -> None:
+    text, full = "", plan("x" * 100, changes)
+    for cluster in [*order, *reversed(order)]:
+        text = with_section(text, Review(cluster, HEAD, BASE, Outcome.APPLIES, plan=full))
+    assert len(text) <= 65_536
+    assert [it for it in order if f"`{it}`" not in text] == [], "each has at least its verdict"
+
+
+def test_many_problems_say_how_many_more_there_are() -> None:
+    problems = tuple(problem("f.yaml", line) for line in range(1, PROBLEMS_MOST + 13))
+    text = with_section("", Review("prod", HEAD, BASE, Outcome.INVALID, problems=problems))
+    assert "- and 12 more" in text
+    assert text.count("f.yaml:") == PROBLEMS_MOST
+
+
+def test_what_has_been_heard_is_kept_without_another_word() -> None:
+    text = with_section("", Review("prod", HEAD, BASE, Outcome.APPLIES, plan=plan("x")))
+    heard = with_heard(with_section(text, Review("dev", HEAD, BASE, Outcome.FAILED)), "prod", 42)
+    assert (said_in(heard, "prod") or as_said(Review("", "", "", Outcome.FAILED))).heard == 42
+    assert said_in(heard, "dev") == said_in(with_section(text, Review("dev", HEAD, BASE, Outcome.FAILED)), "dev")
+
+
+@given(reviews())
+def test_a_status_says_it_in_a_line(review: Review) -> None:
+    assert len(review.summary) <= 140
+    assert "\n" not in review.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/muster plan", Command.PLAN),
+        ("Looks fine\r\n/muster  plan  \r\nThanks", Command.PLAN),
+        ("Looks fine\n/muster plan ", Command.PLAN),
+        ("/muster apply", "apply"),
+        ("/muster plan now", "plan now"),
+        ("I would say /muster plan", None),
+        ("> /muster plan", None),
+        ("/musterplan", None),
+        ("", None),
+    ],
+)
+def test_commands(text: str, command: object) -> None:
+    assert command_in(text) == command
