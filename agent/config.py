@@ -229,6 +229,38 @@ class NotificationSettings(_Section):
     """Holds a file for each `addressEnv`, read anew for every message; without it they are environment variables."""
 
 
+class GitHubAppSettings(_Section):
+    """A GitHub App that is installed where the repository is."""
+
+    id: Annotated[int, Field(ge=1)]
+    installation: Annotated[int, Field(ge=1)]
+    private_key_file: Path
+    """PEM, as GitHub hands it out."""
+
+
+class ReviewSettings(_Section):
+    """Where pull requests of the fleet repository are reviewed: planned, and answered in one comment and a status."""
+
+    forge: Literal["GitHub"] = "GitHub"
+    repository: Annotated[str, Field(pattern="^[^/]+/[^/]+$")]
+    """OWNER/NAME."""
+    url: str = ""
+    """Address of the API of a GitHub Enterprise Server (`https://HOST/api/v3`); empty = github.com's."""
+    token_env: str = ""
+    token_file: Path | None = None
+    """Read again before each look, so that a Secret that changes counts without a restart."""
+    app: GitHubAppSettings | None = None
+    poll_interval_s: Annotated[float, Field(ge=1)] = 60.0
+    """Between two looks; a delivery to the webhook calls for one at once."""
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        given = [name for name in ("token_env", "token_file", "app") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError("one of tokenEnv, tokenFile and app says who the agent is to the forge")
+        return self
+
+
 class MigSettings(_Section):
     """Where mig-manager reads its configurations."""
 
@@ -251,6 +283,8 @@ class Settings(_Section):
     http: HttpSettings = HttpSettings()
     webhook: WebhookSettings = WebhookSettings()
     notifications: NotificationSettings = NotificationSettings()
+    review: ReviewSettings | None = None
+    """Nothing is reviewed unless it is given."""
     mig: MigSettings = MigSettings()
     leader_election: bool = True
     install_crds: bool = False
@@ -258,6 +292,13 @@ class Settings(_Section):
     journal: Path | None = None
     """A file that gets one JSON line for every decision acted on."""
     log_format: Annotated[str, Field(pattern="^(json|console)$")] = "json"
+
+    @model_validator(mode="after")
+    def _reviews_a_branch(self) -> Self:
+        ref = self.source.ref
+        if self.review is not None and (ref.tag or ref.semver or ref.name or ref.commit or not ref.branch):
+            raise ValueError("review needs source.ref.branch, and no other ref: requests are merged into a branch")
+        return self
 
     @property
     def of_cloud(self) -> CloudSettings:

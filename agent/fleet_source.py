@@ -58,8 +58,8 @@ def verification_of(source: SourceSettings) -> Verification | None:
 
 def remote_of(source: SourceSettings) -> Remote:
     """The repository and how to get in, as of now. Errors: CredentialsMissing."""
-    known_hosts = _text("source.knownHosts", source.known_hosts) if source.known_hosts else ""
-    if source.ca_file is not None and "-----BEGIN CERTIFICATE-----" not in _text("source.caFile", source.ca_file):
+    known_hosts = text_of("source.knownHosts", source.known_hosts) if source.known_hosts else ""
+    if source.ca_file is not None and "-----BEGIN CERTIFICATE-----" not in text_of("source.caFile", source.ca_file):
         raise CredentialsMissing(f"source.caFile {source.ca_file} has no certificate in PEM form")
     proxy = _variable("source.proxyEnv", source.proxy_env) if source.proxy_env else source.proxy
     return Remote(source.url, _auth(source.auth), known_hosts, source.ca_file, proxy or None)
@@ -67,22 +67,22 @@ def remote_of(source: SourceSettings) -> Remote:
 
 def _auth(auth: AuthSettings) -> Auth | None:
     if auth.ssh_key_file:
-        passphrase = _secret("source.auth.sshPassphrase", auth.ssh_passphrase_env, auth.ssh_passphrase_file)
+        passphrase = secret_of("source.auth.sshPassphrase", auth.ssh_passphrase_env, auth.ssh_passphrase_file)
         return SshKey(
-            _text("source.auth.sshKeyFile", auth.ssh_key_file), passphrase=passphrase, user=auth.username or "git"
+            text_of("source.auth.sshKeyFile", auth.ssh_key_file), passphrase=passphrase, user=auth.username or "git"
         )
     if auth.bearer_env or auth.bearer_file:
-        return Bearer(_secret("source.auth.bearer", auth.bearer_env, auth.bearer_file))
+        return Bearer(secret_of("source.auth.bearer", auth.bearer_env, auth.bearer_file))
     if auth.password_env or auth.password_file:
-        password = _secret("source.auth.password", auth.password_env, auth.password_file)
+        password = secret_of("source.auth.password", auth.password_env, auth.password_file)
         return UserPassword(auth.username or "x-access-token", password)
     return None
 
 
-def _secret(key: str, variable: str, file: Path | None) -> str:
-    """The secret in a file or variable; empty where neither is named."""
+def secret_of(key: str, variable: str, file: Path | None) -> str:
+    """Returns the secret in a file or variable; empty where neither is named. Errors: CredentialsMissing."""
     if file is not None:
-        found = _text(f"{key}File", file).strip()
+        found = text_of(f"{key}File", file).strip()
         if not found:
             raise CredentialsMissing(f"{key}File {file} is empty")
         return found
@@ -98,7 +98,8 @@ def _variable(key: str, name: str) -> str:
     return found
 
 
-def _text(key: str, path: Path) -> str:
+def text_of(key: str, path: Path) -> str:
+    """Returns what a file of the settings holds. Errors: CredentialsMissing, which names the key."""
     try:
         with path.open(encoding="utf-8") as file:
             found = file.read(_SECRET_MOST + 1)

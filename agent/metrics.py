@@ -76,6 +76,9 @@ class Metrics(Watcher):
             ["server", "reason"],
             registry=r,
         )
+        self._reviews = Counter(
+            "muster_pull_request_reviews_total", "Pull requests planned, by what came of it", ["outcome"], registry=r
+        )
         self._deliveries = Counter(
             "muster_webhook_deliveries_total", "Deliveries to the webhook", ["sender", "status"], registry=r
         )
@@ -92,6 +95,10 @@ class Metrics(Watcher):
     def refused(self, server: str, why: str) -> None:
         """Count what a server has not taken."""
         self._refused.labels(server, why).inc()
+
+    def reviewed(self, outcome: str) -> None:
+        """Count a pull request that was planned, or failed to be."""
+        self._reviews.labels(outcome).inc()
 
     def delivered(self, sender: str, status: int) -> None:
         """Count a delivery and its answer."""

@@ -33,6 +33,8 @@ from agent.planning import PlannerThread
 from agent.publish import Publisher, ReportWriter
 from agent.reconcile_requests import leave_request, request_reflector
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
+from agent.review.opening import ReviewPorts, reviewer_of
+from agent.review.reviewer import LatestWorld, Reviewer
 from agent.sources import (
     RESERVATIONS_EVERY_S,
     SourceThread,
@@ -82,6 +84,7 @@ class Agent:
         source: GitSource,
         notices: Notices | None = None,
         health: Health | None = None,
+        review: ReviewPorts | None = None,
         *,
         clock: Clock | None = None,
     ) -> None:
@@ -91,6 +94,7 @@ class Agent:
         self._source = source
         self._notices = notices
         self._health = health
+        self._review = review
         self._time_of_day = clock or SystemClock()
         self._clock = transport.clock(self._time_of_day)
         self._rng = random.Random()
@@ -100,7 +104,8 @@ class Agent:
         self.metrics = Metrics()
         self.metrics.clock_offset.set_function(lambda: self._clock.now() - self._time_of_day.now())
         self._elector: Elector | None = None
-        self._git: SourceThread | None = None
+        self._on_push: tuple[SourceThread, ...] = ()
+        """Those that look again when somebody has pushed; none in a standby."""
         self.lost_lease = False
         self.status_pages = self._status_pages()
         self.webhook = self._webhook() if settings.webhook.listens else None
@@ -151,10 +156,14 @@ class Agent:
 
         False when that could not be left. Waits for the API server, so it is not for the thread of a server.
         """
-        if self._git is None:
+        if not self._on_push:
             return leave_request(self._transport, self._settings.cluster, self._clock)
-        self._git.poke()
+        self._look_again()
         return True
+
+    def _look_again(self) -> None:
+        for thread in self._on_push:
+            thread.poke()
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -178,6 +187,8 @@ class Agent:
                 if listener is not None:
                     listener.stop()
             self._source.close()
+            if self._review is not None:
+                self._review.commits.close()
 
     def _run_elected(self) -> None:
         """Wait for the lease, lead, and end when it is lost: a deposed process starts anew rather than guess."""
@@ -224,10 +235,12 @@ class Agent:
         books.inform(mirror)
         source = (self._settings.source.url, _reference(self._settings), self._settings.source.path)
         publisher = Publisher(term.reports, sync, failures, source, self._clock)
-        watchers = [*self._watchers(term, sync), books, publisher, questions]
+        latest = LatestWorld()
+        watchers = [*self._watchers(term, sync), books, publisher, questions, latest]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = self._restore(term.reports, publisher, sync)
-        sources, watching, scheduler = self._listen(in_force, questions, publisher.handled)
+        reviewer = self._reviewer(latest, sync)
+        sources, watching, scheduler = self._listen(in_force, questions, publisher.handled, reviewer)
         try:
             self._think(brain, books, publisher)
         finally:
@@ -310,17 +323,27 @@ class Agent:
             sync.expect(expected, report.day)
         return expected
 
+    def _reviewer(self, latest: LatestWorld, sync: Sync) -> Reviewer | None:
+        if self._review is None:
+            return None
+        count, put = self.metrics.reviewed, self._inbox.put
+        return reviewer_of(
+            self._settings, self._review, lambda: latest.now, lambda: sync.state, self._clock, count=count, tell=put
+        )
+
     def _listen(
-        self, in_force: str, questions: ResolutionQuestions, handled: Callable[[str], None]
+        self, in_force: str, questions: ResolutionQuestions, handled: Callable[[str], None], reviewer: Reviewer | None
     ) -> tuple[list[SourceThread], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
         source = partial(SourceThread, stop=self._stopping, count=self._count_source)
-        self._git = git = source("git", git_listener(self._source, put, in_force))
+        git = source("git", git_listener(self._source, put, in_force))
+        reviewing = [source("review", reviewer.look)] if reviewer is not None else []
+        self._on_push = (git, *reviewing)
         listing = instances_listener(self._cloud, put, self._clock, settings.of_cloud.poll_interval_s)
         reservations = reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S)
         resolutions = resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked)
         sources = [
-            self._git,
+            *self._on_push,
             source("instances", listing),
             source("reservations", reservations),
             source("resolutions", resolutions),
@@ -336,7 +359,7 @@ class Agent:
 
         def requested(value: str) -> None:
             handled(value)
-            git.poke()
+            self._look_again()
 
         rng = random.Random(self._rng.random())
         watching.append(request_reflector(self._transport, settings.cluster, requested, self._clock, rng))

@@ -17,6 +17,7 @@ from agent.logs import configure_logs
 from agent.process import Agent
 from model.addresses import without_secrets
 from providers.clock import Clock, SystemClock
+from agent.review.opening import review_ports
 from providers.git.errors import SourceError
 from providers.kube.config import connect
 from providers.kube.errors import AlreadyExists, KubeError
@@ -44,10 +45,11 @@ def run_agent(config: Path) -> int:
             install_crds(transport)
         cloud, notices, health = open_cloud(settings, clock, ClusterVersion(transport, clock))
         source = open_source(settings, clock)
+        review = review_ports(settings, clock)
     except (KubeError, CloudError, SourceError, ValueError, OSError) as error:
         log.error("cannot_start", why=f"{type(error).__name__}: {error}")  # noqa: TRY400 - the cause is in the message
         return exits.ERROR
-    agent = Agent(settings, transport, cloud, source, notices, health, clock=clock)
+    agent = Agent(settings, transport, cloud, source, notices, health, review, clock=clock)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop())
     log.info("started", cluster=settings.cluster, source=without_secrets(settings.source.url), pid=os.getpid())

@@ -122,7 +122,8 @@ class Reviewer:
     cluster: str
     branch: str
     sub_path: str
-    forge: Forge
+    open_forge: Callable[[], Forge]
+    """The forge, with the secrets as they are now. Errors: ForgeError."""
     commits: ProposedCommits
     world: Callable[[], World | None]
     state: Callable[[], SyncState]
@@ -144,7 +145,8 @@ class Reviewer:
         if world is None:
             return min(5.0, self.interval_s)  # cluster and cloud are still being read
         try:
-            self._look(world)
+            with self.open_forge() as forge:
+                self._look(forge, world)
         except ForgeRateLimited as error:
             return self._rest(error, max(1.0, error.until_s - self.clock.now()))
         except ForgeError as error:
@@ -163,13 +165,13 @@ class Reviewer:
         log.warning("forge_failed", error=type(error).__name__, why=str(error), pause_s=round(pause_s))
         return pause_s
 
-    def _look(self, world: World) -> None:
-        opened = sorted(self.forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
+    def _look(self, forge: Forge, world: World) -> None:
+        opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         base = self._base() if opened else ""
         for request in opened[:REQUESTS_MOST] if base else ():
-            self._fenced(request, partial(self._review, request, base, world))
-        self._follow()
+            self._fenced(request, partial(self._review, forge, request, base, world))
+        self._follow(forge)
 
     def _base(self) -> str:
         """The commit that requests would be merged into; empty where the repository cannot be read now."""
@@ -198,22 +200,22 @@ class Reviewer:
 
     # -- before the merge -------------------------------------------------------------------------------------------
 
-    def _review(self, request: PullRequest, base: str, world: World) -> None:
-        comments = self.forge.comments(request.number)
+    def _review(self, forge: Forge, request: PullRequest, base: str, world: World) -> None:
+        comments = forge.comments(request.number)
         mine = _mine(comments)
         said = said_in(mine.text, self.cluster) if mine else None
-        asked, heard = self._commands(request, comments, said)
+        asked, heard = self._commands(forge, request, comments, said)
         if mine and said and not asked and not self._due(request, base, said, world):
             if heard != said.heard:
-                self.forge.change_comment(request.number, mine, with_heard(mine.text, self.cluster, heard))
+                forge.change_comment(request.number, mine, with_heard(mine.text, self.cluster, heard))
             return
         self._planned[request.number] = _Planned(world.snapshot, self.clock.now())
         allowed = request.head if asked or (said and said.world == request.head) else ""
-        trusted = bool(allowed) or self.forge.permission(request.author) >= Permission.WRITE
+        trusted = bool(allowed) or forge.permission(request.author) >= Permission.WRITE
         review = self._reviewed(request, base, world, trusted=trusted)
-        self._say(request, mine, replace(review, world=allowed, heard=heard))
+        self._say(forge, request, mine, replace(review, world=allowed, heard=heard))
 
-    def _commands(self, request: PullRequest, comments: Sequence[Comment], said: Said | None) -> tuple[bool, int]:
+    def _commands(self, forge: Forge, request: PullRequest, comments: Sequence[Comment], said: Said | None) -> tuple[bool, int]:
         """Answers commands that nobody has heard yet; returns whether a plan is asked for, and the last comment heard.
 
         Who may not write in the repository gets a thumb down, and so does a command that there is not.
@@ -222,8 +224,8 @@ class Reviewer:
         for comment in comments:
             if comment.ours or comment.id <= heard or (command := command_in(comment.text)) is None:
                 continue
-            accepted = isinstance(command, Command) and self.forge.permission(comment.author) >= Permission.WRITE
-            self.forge.acknowledge(request.number, comment, accepted=accepted)
+            accepted = isinstance(command, Command) and forge.permission(comment.author) >= Permission.WRITE
+            forge.acknowledge(request.number, comment, accepted=accepted)
             asked, heard = asked or accepted, comment.id
         return asked, heard
 
@@ -255,25 +257,25 @@ class Reviewer:
 
     # -- after the merge --------------------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
+    def _follow(self, forge: Forge) -> None:
         """Tell the request that the newest revision came from what has become of it."""
         state = self.state()
         told = (state.attempted, state.outcome, state.message)
         commit = state.attempted.rpartition(":")[2]
         if told == self._followed or not commit:
             return
-        request = self.forge.merged_by(commit)
+        request = forge.merged_by(commit)
         if request is not None:
-            mine = _mine(self.forge.comments(request.number))
+            mine = _mine(forge.comments(request.number))
             said = said_in(mine.text, self.cluster) if mine else None
             outcome = _AFTER_MERGE.get(state.outcome, Outcome.FAILED)
             review = Review(self.cluster, commit, "", outcome, state.message, state.plan, state.problems)
-            self._say(request, mine, replace(review, heard=said.heard if said else 0))
+            self._say(forge, request, mine, replace(review, heard=said.heard if said else 0))
         self._followed = told
 
     # -- saying it --------------------------------------------------------------------------------------------------
 
-    def _say(self, request: PullRequest, mine: Comment | None, review: Review) -> None:
+    def _say(self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review) -> None:
         """Writes comment and status where they say something else than what stands there."""
         before = mine.text if mine else ""
         said = said_in(before, self.cluster)
@@ -282,11 +284,11 @@ class Reviewer:
             return
         text = with_section(before, review)
         if mine is None:
-            self.forge.write_comment(request.number, text)
+            forge.write_comment(request.number, text)
         else:
-            self.forge.change_comment(request.number, mine, text)
+            forge.change_comment(request.number, mine, text)
         if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
-            self.forge.put_status(review.head, self._status(review, request))
+            forge.put_status(review.head, self._status(review, request))
 
     def _status(self, review: Review, request: PullRequest) -> CommitStatus:
         found = tuple(

@@ -6,7 +6,8 @@ The port decides nothing: whose word counts, what a comment says and when one is
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 
 class ForgeError(Exception):
@@ -103,7 +104,20 @@ class CommitStatus:
 
 
 class Forge(Protocol):
-    """One repository on a forge. Every method may raise ForgeError; its types say whether trying again helps."""
+    """One repository on a forge. Every method may raise ForgeError; its types say whether trying again helps.
+
+    Within a `with` block connections stay open from one question to the next.
+    """
+
+    def __enter__(self) -> Self:
+        """Begins a look."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends it."""
+        ...
 
     def open_requests(self, base: str) -> Sequence[PullRequest]:
         """Returns all open requests to merge into the branch `base`, by number."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from typing import Self
+
 from providers.forge.port import Comment, CommitStatus, Permission, PullRequest, RequestState
 from providers.git.errors import MergeConflict, RevisionNotFound
 
@@ -60,6 +62,13 @@ class ForgeInMemory:
             raise self.fails
 
     # -- the port --
+
+    def __enter__(self) -> Self:
+        """See `Forge`."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """See `Forge`."""
 
     def open_requests(self, base: str) -> Sequence[PullRequest]:
         """See `Forge`."""

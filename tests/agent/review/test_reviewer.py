@@ -42,7 +42,7 @@ class Place:
             self.told.append(trouble.message)
 
         return Reviewer(
-            cluster, "main", "clusters/prod", self.forge, self.commits, lambda: self.world, lambda: self.state,
+            cluster, "main", "clusters/prod", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
             self.clock, 60.0, self.counted.append, tell,
         )  # fmt: skip
 

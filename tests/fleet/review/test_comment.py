@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from fleet.plan import Plan
 from fleet.review.comment import (
-    COMMENT_MOST,
     PROBLEMS_MOST,
     Command,
     Outcome,
@@ -90,7 +89,7 @@ def test_many_problems_say_how_many_more_there_are() -> None:
     problems = tuple(problem("f.yaml", line) for line in range(1, PROBLEMS_MOST + 13))
     text = with_section("", Review("prod", HEAD, BASE, Outcome.INVALID, problems=problems))
     assert "- and 12 more" in text
-    assert text.count("f.yaml:") == PROBLEMS_MOST
+    assert text.count("- f.yaml:") == PROBLEMS_MOST
 
 
 def test_what_has_been_heard_is_kept_without_another_word() -> None:

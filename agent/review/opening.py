@@ -1,0 +1,96 @@
+"""The forge and the commits of a review, as the settings describe them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent.config import ReviewSettings, Settings
+from agent.fleet_source import open_source, secret_of, text_of
+from agent.inbox import ReviewTrouble
+from agent.review.reviewer import Reviewer, World
+from agent.sync import SyncState
+from providers.clock import Clock
+from providers.forge.github import GitHubApp, GitHubForge, GitHubToken
+from providers.forge.port import Forge, ForgeError
+from providers.git.errors import CredentialsMissing
+from providers.git.source import GitSource
+
+
+class ReviewPorts(NamedTuple):
+    """What a review asks and reads."""
+
+    open_forge: Callable[[], Forge]
+    commits: GitSource
+
+
+def review_ports(settings: Settings, clock: Clock) -> ReviewPorts | None:
+    """Returns what a review needs; None where nothing is to be reviewed. Errors: as `open_source`."""
+    if settings.review is None:
+        return None
+    return ReviewPorts(OpenForge(settings.review, clock), commits_of(settings, clock))
+
+
+def reviewer_of(
+    settings: Settings,
+    ports: ReviewPorts,
+    world: Callable[[], World | None],
+    state: Callable[[], SyncState],
+    clock: Clock,
+    *,
+    count: Callable[[str], None],
+    tell: Callable[[ReviewTrouble], None],
+) -> Reviewer:
+    """Returns the reviewer of the branch that the settings follow."""
+    every_s = settings.review.poll_interval_s if settings.review else 60.0
+    return Reviewer(
+        settings.cluster,
+        settings.source.ref.branch,
+        settings.source.path,
+        ports.open_forge,
+        ports.commits,
+        world,
+        state,
+        clock,
+        every_s,
+        count,
+        tell,
+    )
+
+
+def commits_of(settings: Settings, clock: Clock) -> GitSource:
+    """Returns the repository once more, in a cache and with a reader process of its own.
+
+    What a stranger pushed is fetched there only, and cannot cost what the revisions in force need.
+    """
+    source = settings.source
+    return open_source(
+        settings.model_copy(update={"source": source.model_copy(update={"cache_dir": source.cache_dir / "review"})}), clock
+    )
+
+
+@dataclass(slots=True)
+class OpenForge:
+    """Opens the forge of the settings, anew where its secret is another than before."""
+
+    settings: ReviewSettings
+    clock: Clock
+    _known: tuple[GitHubToken | GitHubApp, Forge] | None = None
+
+    def __call__(self) -> Forge:
+        """Returns the forge. Errors: ForgeError, which names a setting that is missing."""
+        try:
+            sign_in = _sign_in(self.settings)
+        except CredentialsMissing as error:
+            raise ForgeError(str(error)) from error
+        if self._known is None or self._known[0] != sign_in:
+            said = self.settings
+            more = {"url": said.url} if said.url else {}
+            self._known = sign_in, GitHubForge(said.repository, sign_in, clock=self.clock, **more)
+        return self._known[1]
+
+
+def _sign_in(said: ReviewSettings) -> GitHubToken | GitHubApp:
+    if said.app is not None:
+        key = text_of("review.app.privateKeyFile", said.app.private_key_file)
+        return GitHubApp(said.app.id, key, said.app.installation)
+    return GitHubToken(secret_of("review.token", said.token_env, said.token_file))
