@@ -35,7 +35,18 @@ OPERATIONS: Final = {
     f"{_HERE}/statuses/{{sha}}": ("post",),
 }
 _PROSE: Final = frozenset(
-    ("description", "example", "examples", "externalDocs", "operationId", "summary", "tags", "title", "x-github", "x-octokit")
+    (
+        "description",
+        "example",
+        "examples",
+        "externalDocs",
+        "operationId",
+        "summary",
+        "tags",
+        "title",
+        "x-github",
+        "x-octokit",
+    )
 )
 _NAMED: Final = frozenset(("properties", "schemas", "responses", "parameters", "headers"))
 """Below these, keys are names of theirs and no words of OpenAPI."""

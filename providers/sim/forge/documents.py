@@ -5,6 +5,7 @@ The description is GitHub's own (github.com/github/rest-api-description); the te
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from providers.sim.forge.state import (
     GitHubAccount,
@@ -48,7 +49,8 @@ class Documents:
 
     def user(self, account: GitHubAccount) -> Document:
         """A `simple-user`."""
-        url = f"{self._api}/users/{account.login}"
+        name = quote(account.login)
+        url = f"{self._api}/users/{name}"
         return {
             "login": account.login,
             "id": account.id,
@@ -56,9 +58,9 @@ class Documents:
             "avatar_url": f"{self._web}/avatars/{account.id}",
             "gravatar_id": "",
             "url": url,
-            "html_url": f"{self._web}/{account.login}",
+            "html_url": f"{self._web}/{name}",
             "subscriptions_url": f"{url}/subscriptions",
-            **{f"{name}_url": f"{url}/{name}" for name in _USER_LINKS},
+            **{f"{link}_url": f"{url}/{link}" for link in _USER_LINKS},
             "type": "Bot" if account.is_bot else "User",
             "site_admin": False,
         }

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from providers.sim.forge.documents import Document, Documents
-from providers.sim.forge.state import GitHubAccount, GitHubState, StoredComment, StoredRequest
+from providers.sim.forge.state import GitHubAccount, GitHubState, StoredCheckRun, StoredComment, StoredRequest
 
 
 class Refused(Exception):
@@ -163,11 +163,19 @@ def _start_check(asked: Asked) -> Answer:
 
 def _change_check(asked: Asked) -> Answer:
     _only_an_app(asked)
-    run = asked.state.check_runs.get(asked.number("run"))
-    if run is None:
-        raise Refused(404, "Not Found")
+    run = _stored_run(asked)
     asked.state.change_check(run, asked.body)
     return Answer(200, asked.documents.check_run(run))
+
+
+def _checks(asked: Asked) -> Answer:
+    runs = [asked.documents.check_run(run) for run in asked.state.latest_checks(asked.path["commit"]).values()]
+    return Answer(200, {"total_count": len(runs), "check_runs": runs})
+
+
+def _annotations(asked: Asked) -> Answer:
+    run = _stored_run(asked)
+    return Answer(200, [asked.documents.annotation(run, said) for said in run.annotations])
 
 
 class NotACommit(Refused):
@@ -194,6 +202,13 @@ def _stored_comment(asked: Asked) -> StoredComment:
     if comment is None:
         raise Refused(404, "Not Found")
     return comment
+
+
+def _stored_run(asked: Asked) -> StoredCheckRun:
+    run = asked.state.check_runs.get(asked.number("run"))
+    if run is None:
+        raise Refused(404, "Not Found")
+    return run
 
 
 def _created(request: StoredRequest) -> tuple[float, int]:
@@ -223,5 +238,7 @@ _TABLE: Final[Sequence[tuple[str, str, Callable[[Asked], Answer]]]] = (
     ("POST", rf"{_REPOSITORY}/statuses/(?P<commit>\w+)", _set_status),
     ("POST", f"{_REPOSITORY}/check-runs", _start_check),
     ("PATCH", rf"{_REPOSITORY}/check-runs/(?P<run>\d+)", _change_check),
+    ("GET", rf"{_REPOSITORY}/check-runs/(?P<run>\d+)/annotations", _annotations),
+    ("GET", rf"{_REPOSITORY}/commits/(?P<commit>\w+)/check-runs", _checks),
 )
 ROUTES: Final = tuple((method, re.compile(pattern), answer) for method, pattern, answer in _TABLE)
