@@ -1,0 +1,200 @@
+"""The port in the words of GitHub's REST API."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from providers.clock import Clock
+from providers.forge.github import calls
+from providers.forge.github.answers import (
+    GitHubComment,
+    GitHubId,
+    GitHubPermission,
+    GitHubRequest,
+    GitHubSlug,
+    GitHubUser,
+)
+from providers.forge.github.sign_in import (
+    GitHubApp,
+    GitHubRepository,
+    GitHubToken,
+    checked_commit,
+    checked_login,
+    checked_number,
+    checked_url,
+)
+from providers.forge.port import (
+    Annotation,
+    Comment,
+    CommitStatus,
+    Forge,
+    ForgeError,
+    Permission,
+    PullRequest,
+    RequestState,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from providers.forge.github.client import GitHubClient
+
+PUBLIC_URL: Final = "https://api.github.com"
+MOST_ANNOTATIONS: Final = 50
+"""How many annotations a request may bring; more come by further requests (docs.github.com/rest/checks/runs)."""
+_LONGEST_ANNOTATION: Final = 4096
+_STATES: Final = {Verdict.PENDING: "pending", Verdict.SUCCESS: "success", Verdict.FAILURE: "failure"}
+
+
+class GitHubForge(Forge):
+    """One repository (`OWNER/NAME`) on GitHub or an Enterprise Server (`url`: `https://HOST/api/v3`); for one thread.
+
+    Nothing is asked more than once, and nothing waits: ForgeRateLimited and ForgeUnreachable say that it may be asked
+    again. As a context manager it keeps its connections for the thread that entered; otherwise each question has its
+    own. ForgeError where repository or address cannot be.
+    """
+
+    def __init__(
+        self, repository: str, sign_in: GitHubToken | GitHubApp, *, clock: Clock, url: str = PUBLIC_URL
+    ) -> None:
+        self._repository = GitHubRepository.of(repository)
+        self._url = checked_url(url)
+        self._sign_in = sign_in
+        self._clock = clock
+
+    @cached_property
+    def _client(self) -> "GitHubClient":
+        from providers.forge.github.client import GitHubClient
+
+        return GitHubClient(self._repository, self._sign_in, self._url, self._clock)
+
+    @cached_property
+    def _ourselves(self) -> GitHubUser | GitHubSlug:
+        if isinstance(self._sign_in, GitHubApp):
+            return self._client.ask_of_none(calls.APP, GitHubSlug)
+        return self._client.ask_of_none(calls.USER, GitHubUser)
+
+    def __enter__(self) -> Self:
+        self._client.hold()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.release()
+
+    def open_requests(self, base: str) -> Sequence[PullRequest]:
+        """Returns all open requests to merge into the branch `base`, by number."""
+        # By creation, so that one that is opened meanwhile comes last; one that is closed meanwhile moves the others
+        # up, and the one that slips by is seen the next time.
+        found = self._client.list(
+            calls.OPEN_REQUESTS, GitHubRequest, state="open", base=base, sort="created", direction="asc"
+        )
+        requests = {each.number: each.translated() for each in found}
+        return tuple(
+            requests[number]
+            for number in sorted(requests)
+            if requests[number].state is RequestState.OPEN and requests[number].base == base
+        )
+
+    def request(self, number: int) -> PullRequest | None:
+        """Returns the request as it is now; None where there is none of this number."""
+        found = self._client.ask_for_one(calls.REQUEST, GitHubRequest, checked_number(number))
+        if found is not None and found.number != number:
+            raise ForgeError(f"GitHub answers with the pull request {found.number} where {number} was asked for")
+        return None if found is None else found.translated()
+
+    def merged_by(self, commit: str) -> PullRequest | None:
+        """Returns the merged request whose merge commit this is; None where the commit came another way.
+
+        GitHub lists every request with the commit in it, and of those that are open the commit of a trial merge.
+        """
+        found = self._client.list(calls.REQUESTS_OF_COMMIT, GitHubRequest, checked_commit(commit))
+        merged = [each for each in map(GitHubRequest.translated, found) if each.merge_commit == commit]
+        return min(merged, key=lambda each: each.number, default=None)
+
+    def permission(self, user: str) -> Permission:
+        """Returns what a user may do in the repository now; nothing where GitHub knows no such user."""
+        found = self._client.ask_for_one(calls.PERMISSION, GitHubPermission, checked_login(user))
+        return Permission.NONE if found is None else found.translated()
+
+    def comments(self, number: int) -> Sequence[Comment]:
+        """Returns the comments of a request's conversation, oldest first."""
+        found = self._client.list(calls.COMMENTS, GitHubComment, checked_number(number))
+        comments = {each.id: each.translated(self._ourselves) for each in found}
+        return tuple(sorted(comments.values(), key=lambda each: (each.created_at_s, each.id)))
+
+    def write_comment(self, number: int, text: str) -> Comment:
+        """Writes a further comment."""
+        ourselves = self._ourselves  # before: what fails after the comment is there leads to a second one
+        written = self._client.ask(calls.WRITE_COMMENT, GitHubComment, checked_number(number), body=text)
+        return written.translated(ourselves)
+
+    def change_comment(self, number: int, comment: Comment, text: str) -> None:
+        """Gives a comment of ours another text. Those of others GitHub would let us change as well."""
+        if not comment.ours:
+            raise ForgeError(f"the comment {comment.id} is by {comment.author}: we change none but ours")
+        self._client.ask(calls.CHANGE_COMMENT, GitHubId, checked_number(comment.id), body=text)
+
+    def acknowledge(self, number: int, comment: Comment, *, accepted: bool) -> None:
+        """Reacts to somebody's comment: with a thumb up where what it asks for is done, else with a thumb down."""
+        self._client.ask(calls.REACT, GitHubId, checked_number(comment.id), content="+1" if accepted else "-1")
+
+    def put_status(self, commit: str, status: CommitStatus) -> None:
+        """Sets a commit's status of this name: an App by a check run with annotations, a token by a commit status.
+
+        A check run is always a new one, which GitHub shows in the place of the one before: annotations can be added
+        to one that stands and not be taken from it.
+        """
+        checked_commit(commit)
+        if isinstance(self._sign_in, GitHubApp):
+            self._make_check_run(commit, status)
+            return
+        link = {"target_url": status.url} if status.url else {}
+        self._client.ask(
+            calls.SET_STATUS,
+            GitHubId,
+            commit,
+            state=_STATES[status.verdict],
+            context=status.name,
+            description=status.summary,
+            **link,
+        )
+
+    def _make_check_run(self, commit: str, status: CommitStatus) -> None:
+        first, *others = _outputs(status)
+        link = {"details_url": status.url} if status.url else {}
+        run = self._client.ask(
+            calls.START_CHECK, GitHubId, head_sha=commit, name=status.name, output=first, **_standing(status), **link
+        )
+        for output in others:
+            self._client.ask(calls.CHANGE_CHECK, GitHubId, run.id, output=output)
+
+
+def _standing(status: CommitStatus) -> dict[str, str]:
+    if status.verdict is Verdict.PENDING:
+        return {"status": "in_progress"}
+    return {"status": "completed", "conclusion": _STATES[status.verdict]}
+
+
+def _outputs(status: CommitStatus) -> list[dict[str, Any]]:
+    """Returns what a check run says, in as many parts as its annotations take."""
+    firsts = range(0, max(1, len(status.annotations)), MOST_ANNOTATIONS)
+    return [
+        {
+            "title": status.summary,
+            "summary": status.summary,
+            "annotations": [_annotation(each) for each in status.annotations[first : first + MOST_ANNOTATIONS]],
+        }
+        for first in firsts
+    ]
+
+
+def _annotation(annotation: Annotation) -> dict[str, Any]:
+    return {
+        "path": annotation.path,
+        "start_line": annotation.line,
+        "end_line": annotation.line,
+        "annotation_level": "failure",
+        "message": annotation.message[:_LONGEST_ANNOTATION],
+    }

@@ -1,0 +1,274 @@
+"""What a pretended GitHub holds: one repository, its people, and what is said and stated about its requests."""
+
+import itertools
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from providers.clock import Clock
+
+Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
+RATE = 5000
+"""Requests of an hour, as of a token (docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api)."""
+WINDOW_S = 3600.0
+
+
+class NotAccepted(Exception):
+    """GitHub takes a well-formed request and finds it wrong (422)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitHubAccount:
+    """A user, or the bot of an App."""
+
+    id: int
+    login: str
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledApp:
+    """An App that is installed with the repository's owner; `public_key` (PEM) proves that a caller is the App."""
+
+    id: int
+    slug: str
+    installation: int
+    public_key: str
+
+
+@dataclass(slots=True)
+class StoredRequest:
+    """A pull request. `fork` is the repository of its head: None for our own, 0 for one that is deleted."""
+
+    number: int
+    title: str
+    author: GitHubAccount | None
+    head: str
+    head_branch: str
+    base: str
+    base_commit: str
+    fork: int | None
+    created_at_s: float
+    updated_at_s: float
+    closed_at_s: float | None = None
+    merged_at_s: float | None = None
+    merge_commit: str | None = None
+
+
+@dataclass(slots=True)
+class StoredComment:
+    """A comment of a request's conversation, with who reacted to it how."""
+
+    id: int
+    number: int
+    author: GitHubAccount | None
+    body: str
+    created_at_s: float
+    updated_at_s: float
+    reactions: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Of an account, by what it says, the reaction's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStatus:
+    """A commit status; the latest of a context counts."""
+
+    id: int
+    commit: str
+    creator: GitHubAccount
+    state: str
+    context: str
+    description: str | None
+    target_url: str | None
+    created_at_s: float
+
+
+@dataclass(slots=True)
+class StoredCheckRun:
+    """A check run; annotations of later requests join those that it has."""
+
+    id: int
+    commit: str
+    name: str
+    status: str
+    conclusion: str | None
+    details_url: str | None
+    started_at_s: float
+    title: str = ""
+    summary: str = ""
+    annotations: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+class GitHubState:
+    """One repository (`owner/name`) and all that is known of it; thread-safe by `lock`, which its methods take.
+
+    Ids and numbers count up, times are the clock's: the same calls make the same state.
+    """
+
+    def __init__(self, owner: str, name: str, clock: Clock, *, app: InstalledApp | None = None) -> None:
+        self.lock = threading.RLock()
+        self.owner = GitHubAccount(1, owner)
+        self.name = name
+        self.id = 1000
+        self.clock = clock
+        self.app = app
+        self.bot = GitHubAccount(2, f"{app.slug}[bot]", is_bot=True) if app else None
+        self.accounts: dict[str, GitHubAccount] = {owner: self.owner}
+        self.roles: dict[str, Role] = {owner: "admin"}
+        self.tokens: dict[str, GitHubAccount] = {}
+        self.requests: dict[int, StoredRequest] = {}
+        self.comments: dict[int, StoredComment] = {}
+        self.statuses: list[StoredStatus] = []
+        self.check_runs: dict[int, StoredCheckRun] = {}
+        self.commits: set[str] = set()
+        self.remaining = RATE
+        self.resets_at_s = clock.now() + WINDOW_S
+        self._numbers = itertools.count(1)
+        self._ids = itertools.count(101)
+
+    def account(self, login: str, role: Role = "none", *, token: str = "") -> GitHubAccount:
+        """Adds somebody who has this role in the repository and may sign in by the token."""
+        with self.lock:
+            account = self.accounts.setdefault(login, GitHubAccount(next(self._ids), login))
+            self.roles[login] = role
+            if token:
+                self.tokens[token] = account
+            return account
+
+    def issue_token(self) -> str:
+        """Returns a new token of the App's installation."""
+        with self.lock:
+            if self.bot is None:
+                raise NotAccepted("no App is installed")
+            token = f"ghs_{next(self._ids)}"
+            self.tokens[token] = self.bot
+            return token
+
+    def open(
+        self,
+        title: str,
+        author: GitHubAccount | None,
+        head: str,
+        *,
+        base: str = "main",
+        branch: str = "change",
+        fork: int | None = None,
+    ) -> StoredRequest:
+        """Opens a request to merge the commit `head`."""
+        with self.lock:
+            now_s, number = self.clock.now(), next(self._numbers)
+            request = StoredRequest(number, title, author, head, branch, base, "0" * 40, fork, now_s, now_s)
+            request.merge_commit = "f" * 40  # the trial merge that GitHub makes of each
+            self.requests[number] = request
+            self.commits |= {head}
+            return request
+
+    def push(self, number: int, head: str) -> None:
+        """Gives a request another head."""
+        with self.lock:
+            self.requests[number].head = head
+            self.requests[number].updated_at_s = self.clock.now()
+            self.commits |= {head}
+
+    def close(self, number: int, *, merge_commit: str | None = None) -> None:
+        """Closes a request, by merging it where a merge commit is given."""
+        with self.lock:
+            request, now_s = self.requests[number], self.clock.now()
+            request.closed_at_s = request.updated_at_s = now_s
+            if merge_commit is not None:
+                request.merged_at_s, request.merge_commit = now_s, merge_commit
+                self.commits |= {merge_commit}
+
+    def comment(self, number: int, author: GitHubAccount | None, body: str) -> StoredComment:
+        """Adds a comment. NotAccepted where GitHub takes none of this length."""
+        with self.lock:
+            now_s = self.clock.now()
+            comment = StoredComment(next(self._ids), number, author, _accepted(body), now_s, now_s)
+            self.comments[comment.id] = comment
+            return comment
+
+    def change(self, comment: StoredComment, body: str) -> None:
+        """Gives a comment another text."""
+        with self.lock:
+            comment.body, comment.updated_at_s = _accepted(body), self.clock.now()
+
+    def react(self, comment: StoredComment, author: GitHubAccount, content: str) -> tuple[int, bool]:
+        """Returns the id of somebody's reaction and whether it is a new one."""
+        with self.lock:
+            is_new = (author.id, content) not in comment.reactions
+            return comment.reactions.setdefault((author.id, content), next(self._ids)), is_new
+
+    def state_of(self, commit: str, creator: GitHubAccount, said: Mapping[str, Any]) -> StoredStatus:
+        """Sets a commit status."""
+        with self.lock:
+            self._known(commit)
+            if len(said.get("description") or "") > 140:
+                raise NotAccepted("description is too long (maximum is 140 characters)")
+            told = (said.get("context", "default"), said.get("description"), said.get("target_url"))
+            status = StoredStatus(next(self._ids), commit, creator, said["state"], *told, self.clock.now())
+            self.statuses.append(status)
+            return status
+
+    def start_check(self, said: Mapping[str, Any]) -> StoredCheckRun:
+        """Makes a check run."""
+        with self.lock:
+            self._known(said["head_sha"])
+            told = (said.get("status", "queued"), said.get("conclusion"), said.get("details_url"))
+            run = StoredCheckRun(next(self._ids), said["head_sha"], said["name"], *told, self.clock.now())
+            self._say(run, said.get("output"))
+            self.check_runs[run.id] = run
+            return run
+
+    def change_check(self, run: StoredCheckRun, said: Mapping[str, Any]) -> None:
+        """Changes a check run, and adds to its annotations."""
+        with self.lock:
+            run.status = said.get("status", run.status)
+            run.conclusion = said.get("conclusion", run.conclusion)
+            self._say(run, said.get("output"))
+
+    def latest_statuses(self, commit: str) -> dict[str, StoredStatus]:
+        """Returns the statuses of a commit that count, by context."""
+        with self.lock:
+            return {status.context: status for status in self.statuses if status.commit == commit}
+
+    def latest_checks(self, commit: str) -> dict[str, StoredCheckRun]:
+        """Returns the check runs of a commit that are shown, by name."""
+        with self.lock:
+            return {run.name: run for run in self.check_runs.values() if run.commit == commit}
+
+    def is_exhausted(self) -> bool:
+        """Returns whether the primary rate limit is used up."""
+        with self.lock:
+            now_s = self.clock.now()
+            if now_s >= self.resets_at_s:
+                self.remaining, self.resets_at_s = RATE, now_s + WINDOW_S
+            return self.remaining <= 0
+
+    def spend(self) -> None:
+        """Takes a request from the primary rate limit."""
+        with self.lock:
+            self.remaining = max(0, self.remaining - 1)
+
+    def _say(self, run: StoredCheckRun, output: Mapping[str, Any] | None) -> None:
+        if output is None:
+            return
+        annotations = output.get("annotations", [])
+        if len(annotations) > 50:
+            raise NotAccepted(
+                f"Invalid request.\n\nNo more than 50 items are allowed; {len(annotations)} were supplied."
+            )
+        run.title, run.summary = output.get("title", run.title), output["summary"]
+        run.annotations += annotations
+
+    def _known(self, commit: str) -> None:
+        if commit not in self.commits:
+            raise NotAccepted(f"No commit found for SHA: {commit}")
+
+
+def _accepted(body: str) -> str:
+    if not body.strip():
+        raise NotAccepted("Body cannot be blank")
+    if len(body) > 65_536:
+        raise NotAccepted("Body is too long (maximum is 65536 characters)")
+    return body

@@ -1,0 +1,294 @@
+"""What every adapter of the port does, whatever the forge: a test file per forge derives from `ForgeContract`.
+
+The forge of the test is a `ForgeWorld`: people act in it as they do on the forge's web page, and it tells what stands
+there now.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from providers.forge.port import (
+    Annotation,
+    Comment,
+    CommitStatus,
+    Forge,
+    ForgeError,
+    ForgeRateLimited,
+    ForgeUnreachable,
+    Permission,
+    RequestState,
+    Verdict,
+)
+
+HEAD, OTHER_HEAD, MERGE, UNRELATED = "a" * 40, "b" * 40, "c" * 40, "d" * 40
+
+
+class ForgeWorld(Protocol):
+    """A pretended forge with one repository, and an adapter that is signed in to it."""
+
+    forge: Forge
+    shows_annotations: bool
+    """Whether statuses have annotations."""
+
+    def add_user(self, login: str, permission: Permission) -> None:
+        """Somebody who has this permission."""
+        ...
+
+    def open(self, author: str, head: str, *, base: str = "main", title: str = "", fork: bool = False) -> int:
+        """A request, by its number."""
+        ...
+
+    def push(self, number: int, head: str) -> None: ...
+
+    def close(self, number: int, *, merge_commit: str = "") -> None:
+        """By merging where a merge commit is given."""
+        ...
+
+    def say(self, number: int, author: str, text: str) -> int:
+        """A comment, by its id."""
+        ...
+
+    def reactions(self, comment: int) -> list[str]:
+        """`up` and `down` of the user we are, in any order."""
+        ...
+
+    def status(self, commit: str, name: str) -> CommitStatus | None:
+        """The status that is shown."""
+        ...
+
+    def refuse(self, *, for_s: float) -> None:
+        """Answers the next request by asking to be left alone for so long."""
+        ...
+
+    def break_down(self) -> None:
+        """Answers the next request with an error of its own."""
+        ...
+
+    def cut(self) -> None:
+        """Cuts the connection in the place of the next answer."""
+        ...
+
+    def now_s(self) -> float: ...
+
+    def pass_s(self, seconds: float) -> None: ...
+
+
+class ForgeContract:
+    """Derive, and give a fixture `world`; see `ForgeWorld`."""
+
+    @pytest.fixture
+    def people(self, world: ForgeWorld) -> Iterator[ForgeWorld]:
+        """The world with an owner, a colleague and a stranger."""
+        world.add_user("ann", Permission.ADMIN)
+        world.add_user("ben", Permission.WRITE)
+        world.add_user("eve", Permission.READ)
+        return world
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def test_without_requests_there_are_none(self, world):
+        assert world.forge.open_requests("main") == ()
+        assert world.forge.request(1) is None
+
+    def test_a_request_as_it_is(self, people):
+        number = people.open("ben", HEAD, title="Buy more")
+        (listed,) = people.forge.open_requests("main")
+        assert listed == people.forge.request(number)
+        assert (listed.number, listed.title, listed.author, listed.head) == (number, "Buy more", "ben", HEAD)
+        assert (listed.base, listed.from_fork, listed.state) == ("main", False, RequestState.OPEN)
+        assert listed.merge_commit == ""
+        assert listed.updated_at_s == people.now_s()
+        assert str(number) in listed.head_ref
+        assert listed.head_ref.startswith("refs/")
+        assert listed.url.startswith("http")
+
+    def test_only_open_ones_into_the_branch_are_listed_by_number(self, people):
+        first, second = people.open("ben", HEAD), people.open("eve", OTHER_HEAD, fork=True)
+        people.open("ben", HEAD, base="release")
+        closed = people.open("ben", HEAD)
+        people.close(closed)
+        assert [each.number for each in people.forge.open_requests("main")] == [first, second]
+        assert people.forge.request(closed).state is RequestState.CLOSED
+
+    def test_more_requests_than_a_page_has(self, people):
+        numbers = [people.open("ben", HEAD) for _ in range(203)]
+        assert [each.number for each in people.forge.open_requests("main")] == numbers
+
+    def test_a_fork_is_told(self, people):
+        people.open("eve", HEAD, fork=True)
+        (listed,) = people.forge.open_requests("main")
+        assert listed.from_fork
+
+    def test_a_push_is_seen_though_nothing_was_a_moment_ago(self, people):
+        number = people.open("ben", HEAD)
+        for _ in range(3):
+            assert people.forge.open_requests("main")[0].head == HEAD
+        people.pass_s(60)
+        people.push(number, OTHER_HEAD)
+        (listed,) = people.forge.open_requests("main")
+        assert (listed.head, listed.updated_at_s) == (OTHER_HEAD, people.now_s())
+
+    def test_which_request_a_commit_came_by(self, people):
+        number = people.open("ben", HEAD)
+        people.open("eve", OTHER_HEAD, fork=True)
+        assert people.forge.merged_by(HEAD) is None
+        people.close(number, merge_commit=MERGE)
+        merged = people.forge.merged_by(MERGE)
+        assert merged == people.forge.request(number)
+        assert (merged.number, merged.state, merged.merge_commit) == (number, RequestState.MERGED, MERGE)
+        assert people.forge.merged_by(HEAD) is None  # it came by the request, and merged nothing
+
+    # -- people ---------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("permission", Permission)
+    def test_what_somebody_may_do(self, world, permission):
+        world.add_user("zoe", permission)
+        assert world.forge.permission("zoe") is permission
+
+    def test_who_is_unknown_may_nothing(self, world):
+        assert world.forge.permission("nobody") is Permission.NONE
+
+    def test_a_permission_is_the_one_of_now(self, people):
+        assert people.forge.permission("ben") is Permission.WRITE
+        people.add_user("ben", Permission.READ)
+        assert people.forge.permission("ben") is Permission.READ
+
+    @pytest.mark.parametrize("user", ["", "../../user", "a/b", "a b", "a\n", "a?x=1", "a#b", "%2e%2e", "x" * 300])
+    def test_a_name_that_leads_elsewhere_is_never_sent(self, world, user):
+        world.break_down()
+        with pytest.raises(ForgeError) as caught:
+            world.forge.permission(user)
+        assert not isinstance(caught.value, ForgeUnreachable)
+
+    # -- comments -------------------------------------------------------------------------------------------------
+
+    def test_a_conversation(self, people):
+        number, other = people.open("ben", HEAD), people.open("eve", OTHER_HEAD)
+        people.say(other, "eve", "elsewhere")
+        assert people.forge.comments(number) == ()
+        people.say(number, "eve", "/muster plan")
+        people.pass_s(5)
+        ours = people.forge.write_comment(number, "The plan:\n\n| a | b |\n|---|---|\n| ü | 🙂 |")
+        people.pass_s(5)
+        people.say(number, "ann", "/muster approve")
+        comments = people.forge.comments(number)
+        assert [(each.author, each.ours) for each in comments if not each.ours] == [("eve", False), ("ann", False)]
+        assert comments[1] == ours
+        assert ours.ours
+        assert ours.text.endswith("| ü | 🙂 |")
+        assert [each.created_at_s for each in comments] == [people.now_s() - back for back in (10, 5, 0)]
+
+    def test_ours_is_changed_in_its_place(self, people):
+        number = people.open("ben", HEAD)
+        ours = people.forge.write_comment(number, "one")
+        people.forge.comments(number)
+        people.forge.change_comment(number, ours, "two")
+        assert people.forge.comments(number) == (replace(ours, text="two"),)
+
+    def test_the_comment_of_another_is_left_alone(self, people):
+        number = people.open("ben", HEAD)
+        people.say(number, "eve", "mine")
+        (theirs,) = people.forge.comments(number)
+        with pytest.raises(ForgeError):
+            people.forge.change_comment(number, theirs, "yours")
+        assert people.forge.comments(number) == (theirs,)
+
+    def test_more_comments_than_a_page_has(self, people):
+        number = people.open("ben", HEAD)
+        for count in range(200):
+            people.say(number, "eve", f"{count}")
+        assert [each.text for each in people.forge.comments(number)] == [str(count) for count in range(200)]
+        people.say(number, "eve", "200")  # on a page that was not there
+        assert people.forge.comments(number)[-1].text == "200"
+
+    @pytest.mark.parametrize(("accepted", "shown"), [(True, "up"), (False, "down")])
+    def test_acknowledging_twice_is_once(self, people, accepted, shown):
+        number = people.open("ben", HEAD)
+        comment = people.say(number, "ann", "/muster approve")
+        (command,) = people.forge.comments(number)
+        for _ in range(2):
+            people.forge.acknowledge(number, command, accepted=accepted)
+        assert people.reactions(comment) == [shown]
+
+    # -- statuses -------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("verdict", Verdict)
+    def test_a_status_replaces_the_one_of_its_name(self, people, verdict):
+        people.open("ben", HEAD)
+        people.forge.put_status(HEAD, CommitStatus("muster/other", Verdict.SUCCESS, "fine"))
+        people.forge.put_status(HEAD, CommitStatus("muster/plan", Verdict.PENDING, "planning"))
+        last = CommitStatus("muster/plan", verdict, "s" * 140, "https://muster.example/plans/1")
+        people.forge.put_status(HEAD, last)
+        assert people.status(HEAD, "muster/plan") == last
+        assert people.status(HEAD, "muster/other").summary == "fine"
+
+    @pytest.mark.parametrize("count", [1, 50, 51, 120])
+    def test_every_annotation_is_shown_where_any_is(self, people, count):
+        people.open("ben", HEAD)
+        annotations = tuple(Annotation(f"pools/{line}.yaml", line, f"wrong {line}") for line in range(1, count + 1))
+        people.forge.put_status(HEAD, CommitStatus("muster", Verdict.FAILURE, "wrong", annotations=annotations))
+        shown = people.status(HEAD, "muster").annotations
+        assert shown == (annotations if people.shows_annotations else ())
+
+    def test_annotations_go_with_the_status_that_had_them(self, people):
+        people.open("ben", HEAD)
+        wrong = (Annotation("a.yaml", 1, "wrong"),)
+        people.forge.put_status(HEAD, CommitStatus("muster", Verdict.FAILURE, "wrong", annotations=wrong))
+        people.forge.put_status(HEAD, CommitStatus("muster", Verdict.SUCCESS, "right"))
+        assert people.status(HEAD, "muster") == CommitStatus("muster", Verdict.SUCCESS, "right")
+
+    @pytest.mark.parametrize("commit", ["", "a" * 39, "A" * 40, "main", "../" + "a" * 37])
+    def test_what_is_no_commit_is_never_sent(self, world, commit):
+        world.break_down()
+        for question in (
+            lambda: world.forge.merged_by(commit),
+            lambda: world.forge.put_status(commit, CommitStatus("muster", Verdict.SUCCESS, "fine")),
+        ):
+            with pytest.raises(ForgeError) as caught:
+                question()
+            assert not isinstance(caught.value, ForgeUnreachable)
+
+    def test_a_status_of_an_unknown_commit_is_an_error(self, world):
+        with pytest.raises(ForgeError) as caught:
+            world.forge.put_status(UNRELATED, CommitStatus("muster", Verdict.SUCCESS, "fine"))
+        assert not isinstance(caught.value, ForgeUnreachable)
+
+    # -- a forge that is not well ---------------------------------------------------------------------------------
+
+    def test_being_asked_to_wait(self, people):
+        people.refuse(for_s=90)
+        with pytest.raises(ForgeRateLimited) as caught:
+            people.forge.open_requests("main")
+        assert caught.value.until_s == people.now_s() + 90
+        assert people.forge.open_requests("main") == ()
+
+    def test_a_broken_forge_is_unreachable_and_asked_once(self, people):
+        for wrong in (people.break_down, people.cut):
+            wrong()
+            with pytest.raises(ForgeUnreachable) as caught:
+                people.forge.open_requests("main")
+            assert not isinstance(caught.value, ForgeRateLimited)
+            assert people.forge.open_requests("main") == ()
+
+    def test_a_comment_whose_answer_is_lost_is_found_later(self, people):
+        number = people.open("ben", HEAD)
+        assert people.forge.comments(number) == ()
+        people.cut()
+        with pytest.raises(ForgeUnreachable):
+            people.forge.write_comment(number, "one")
+        assert [each.text for each in people.forge.comments(number)] in ([], ["one"])
+
+    def test_a_request_that_is_not_there_takes_no_comment(self, world):
+        ghost = Comment(10**6, "ben", "", 0.0, ours=True)
+        for question in (
+            lambda: world.forge.comments(999),
+            lambda: world.forge.write_comment(999, "x"),
+            lambda: world.forge.change_comment(999, ghost, "x"),
+            lambda: world.forge.acknowledge(999, ghost, accepted=True),
+        ):
+            with pytest.raises(ForgeError) as caught:
+                question()
+            assert not isinstance(caught.value, ForgeUnreachable)
