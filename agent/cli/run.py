@@ -15,9 +15,9 @@ from agent.config import InvalidConfiguration, Settings, load_settings
 from agent.fleet_source import open_source
 from agent.logs import configure_logs
 from agent.process import Agent
+from agent.review.opening import review_ports
 from model.addresses import without_secrets
 from providers.clock import Clock, SystemClock
-from agent.review.opening import review_ports
 from providers.git.errors import SourceError
 from providers.kube.config import connect
 from providers.kube.errors import AlreadyExists, KubeError

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agent.config import ReviewSettings, Settings
 from agent.fleet_source import open_source, secret_of, text_of
 from agent.inbox import ReviewTrouble
-from agent.review.reviewer import Reviewer, World
+from agent.review.reviewer import LastPass, Reviewer
 from agent.sync import SyncState
 from providers.clock import Clock
 from providers.forge.github import GitHubApp, GitHubForge, GitHubToken
@@ -33,7 +33,7 @@ def review_ports(settings: Settings, clock: Clock) -> ReviewPorts | None:
 def reviewer_of(
     settings: Settings,
     ports: ReviewPorts,
-    world: Callable[[], World | None],
+    world: Callable[[], LastPass | None],
     state: Callable[[], SyncState],
     clock: Clock,
     *,
@@ -45,7 +45,6 @@ def reviewer_of(
     return Reviewer(
         settings.cluster,
         settings.source.ref.branch,
-        settings.source.path,
         ports.open_forge,
         ports.commits,
         world,
@@ -62,10 +61,8 @@ def commits_of(settings: Settings, clock: Clock) -> GitSource:
 
     What a stranger pushed is fetched there only, and cannot cost what the revisions in force need.
     """
-    source = settings.source
-    return open_source(
-        settings.model_copy(update={"source": source.model_copy(update={"cache_dir": source.cache_dir / "review"})}), clock
-    )
+    source = settings.source.model_copy(update={"cache_dir": settings.source.cache_dir / "review"})
+    return open_source(settings.model_copy(update={"source": source}), clock)
 
 
 @dataclass(slots=True)

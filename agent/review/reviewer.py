@@ -5,7 +5,7 @@ was said stands in the comment itself (`fleet.review.comment`), so that nothing 
 Only the number of a request is believed of whoever names it; all else is asked of the forge.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -18,10 +18,10 @@ from agent.planning import PlanJob
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.review.comment import (
-    Command,
-    Outcome,
+    CommentCommand,
     Review,
-    Said,
+    ReviewOutcome,
+    SectionMarker,
     as_said,
     command_in,
     is_ours,
@@ -45,6 +45,7 @@ from providers.forge.port import (
     Verdict,
 )
 from providers.git.errors import MergeConflict, SourceError
+from providers.git.files import Files
 
 log = structlog.get_logger(__name__)
 
@@ -56,23 +57,23 @@ LOOKED_AT_S = 24 * 3600.0
 """Nobody looks at a request that has not changed for this long: a changed world does not have it planned again."""
 ANNOTATIONS_MOST = 50
 _VERDICTS = {
-    Outcome.APPLIES: Verdict.SUCCESS,
-    Outcome.IN_FORCE: Verdict.SUCCESS,
-    Outcome.HELD: Verdict.PENDING,
-    Outcome.REFUSED: Verdict.FAILURE,
-    Outcome.INVALID: Verdict.FAILURE,
-    Outcome.CONFLICT: Verdict.FAILURE,
-    Outcome.FAILED: Verdict.FAILURE,
+    ReviewOutcome.APPLIES: Verdict.SUCCESS,
+    ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
+    ReviewOutcome.HELD: Verdict.PENDING,
+    ReviewOutcome.REFUSED: Verdict.FAILURE,
+    ReviewOutcome.INVALID: Verdict.FAILURE,
+    ReviewOutcome.CONFLICT: Verdict.FAILURE,
+    ReviewOutcome.FAILED: Verdict.FAILURE,
 }
 _UNTRUSTED = (
     "Its author may not write in this repository: declarations are compared, without a look at the cluster. Somebody "
     "who may write has it planned in the cluster by a comment: /muster plan"
 )
 _AFTER_MERGE = {
-    "Applied": Outcome.IN_FORCE,
-    "Refused": Outcome.REFUSED,
-    "Frozen": Outcome.HELD,
-    "Invalid": Outcome.INVALID,
+    "Applied": ReviewOutcome.IN_FORCE,
+    "Refused": ReviewOutcome.REFUSED,
+    "Frozen": ReviewOutcome.HELD,
+    "Invalid": ReviewOutcome.INVALID,
 }
 """What the FleetSync says of a revision -> what is said of the request that it came from; else that it failed."""
 
@@ -84,12 +85,15 @@ class ProposedCommits(Protocol):
         """Fetches a ref by full name and returns its commit. Errors: SourceError."""
         ...
 
-    def merged_files(self, base_oid: str, head_oid: str) -> Mapping[str, bytes]:
-        """Returns the files after merging a commit into another. Errors: MergeConflict and other SourceErrors."""
+    def merged_files(self, base_oid: str, head_oid: str) -> Files:
+        """Returns the files after merging a commit into another, by path from the repository's root.
+
+        Errors: MergeConflict and other SourceErrors.
+        """
         ...
 
 
-class World(NamedTuple):
+class LastPass(NamedTuple):
     """What a request is planned in."""
 
     fleet: Fleet
@@ -100,11 +104,11 @@ class LatestWorld(Watcher):
     """Keeps what the last pass of all deciders saw: values, which another thread may look at."""
 
     def __init__(self) -> None:
-        self.now: World | None = None
+        self.now: LastPass | None = None
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
-        self.now = World(fleet, snapshot)
+        self.now = LastPass(fleet, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +125,15 @@ class Reviewer:
 
     cluster: str
     branch: str
-    sub_path: str
     open_forge: Callable[[], Forge]
     """The forge, with the secrets as they are now. Errors: ForgeError."""
     commits: ProposedCommits
-    world: Callable[[], World | None]
+    world: Callable[[], LastPass | None]
     state: Callable[[], SyncState]
     clock: Clock
     interval_s: float
     count: Callable[[str], None]
-    """Counts what came of reviewing a request: an Outcome, or the name of an error."""
+    """Counts what came of reviewing a request: an ReviewOutcome, or the name of an error."""
     tell: Callable[[ReviewTrouble], None]
     """Hears why requests cannot be reviewed, and, with no message, that they can be again."""
     _trouble: str = ""
@@ -165,7 +168,7 @@ class Reviewer:
         log.warning("forge_failed", error=type(error).__name__, why=str(error), pause_s=round(pause_s))
         return pause_s
 
-    def _look(self, forge: Forge, world: World) -> None:
+    def _look(self, forge: Forge, world: LastPass) -> None:
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         base = self._base() if opened else ""
@@ -200,7 +203,7 @@ class Reviewer:
 
     # -- before the merge -------------------------------------------------------------------------------------------
 
-    def _review(self, forge: Forge, request: PullRequest, base: str, world: World) -> None:
+    def _review(self, forge: Forge, request: PullRequest, base: str, world: LastPass) -> None:
         comments = forge.comments(request.number)
         mine = _mine(comments)
         said = said_in(mine.text, self.cluster) if mine else None
@@ -215,7 +218,9 @@ class Reviewer:
         review = self._reviewed(request, base, world, trusted=trusted)
         self._say(forge, request, mine, replace(review, world=allowed, heard=heard))
 
-    def _commands(self, forge: Forge, request: PullRequest, comments: Sequence[Comment], said: Said | None) -> tuple[bool, int]:
+    def _commands(
+        self, forge: Forge, request: PullRequest, comments: Sequence[Comment], said: SectionMarker | None
+    ) -> tuple[bool, int]:
         """Answers commands that nobody has heard yet; returns whether a plan is asked for, and the last comment heard.
 
         Who may not write in the repository gets a thumb down, and so does a command that there is not.
@@ -224,31 +229,31 @@ class Reviewer:
         for comment in comments:
             if comment.ours or comment.id <= heard or (command := command_in(comment.text)) is None:
                 continue
-            accepted = isinstance(command, Command) and forge.permission(comment.author) >= Permission.WRITE
+            accepted = isinstance(command, CommentCommand) and forge.permission(comment.author) >= Permission.WRITE
             forge.acknowledge(request.number, comment, accepted=accepted)
             asked, heard = asked or accepted, comment.id
         return asked, heard
 
-    def _due(self, request: PullRequest, base: str, said: Said, world: World) -> bool:
+    def _due(self, request: PullRequest, base: str, said: SectionMarker, world: LastPass) -> bool:
         """Returns whether what was said of a request may not be so any more."""
         last = self._planned.get(request.number)
         if last is None or (said.head, said.base) != (request.head, base):
             return True
         now_s = self.clock.now()
-        if said.outcome == Outcome.FAILED:
+        if said.outcome == ReviewOutcome.FAILED:
             return True
         changed = last.snapshot is not world.snapshot and now_s >= last.at_s + REPLAN_S
         return changed and now_s < request.updated_at_s + LOOKED_AT_S
 
-    def _reviewed(self, request: PullRequest, base: str, world: World, *, trusted: bool) -> Review:
-        review = Review(self.cluster, request.head, base, Outcome.FAILED)
+    def _reviewed(self, request: PullRequest, base: str, world: LastPass, *, trusted: bool) -> Review:
+        review = Review(self.cluster, request.head, base, ReviewOutcome.FAILED)
         try:
             head = self.commits.fetch_ref(request.head_ref)
             if head != request.head:
                 return replace(review, sentence=f"{request.head_ref} has moved to {head}, which is looked at next")
-            files = self.commits.merged_files(base, head)
+            files = self.commits.merged_files(base, head).files
         except MergeConflict as error:
-            return replace(review, outcome=Outcome.CONFLICT, sentence=str(error))
+            return replace(review, outcome=ReviewOutcome.CONFLICT, sentence=str(error))
         except SourceError as error:
             return replace(review, sentence=str(error))
         state = self.state()
@@ -268,7 +273,7 @@ class Reviewer:
         if request is not None:
             mine = _mine(forge.comments(request.number))
             said = said_in(mine.text, self.cluster) if mine else None
-            outcome = _AFTER_MERGE.get(state.outcome, Outcome.FAILED)
+            outcome = _AFTER_MERGE.get(state.outcome, ReviewOutcome.FAILED)
             review = Review(self.cluster, commit, "", outcome, state.message, state.plan, state.problems)
             self._say(forge, request, mine, replace(review, heard=said.heard if said else 0))
         self._followed = told
@@ -291,10 +296,7 @@ class Reviewer:
             forge.put_status(review.head, self._status(review, request))
 
     def _status(self, review: Review, request: PullRequest) -> CommitStatus:
-        found = tuple(
-            Annotation("/".join(filter(None, (self.sub_path.strip("/"), it.file))), max(1, it.line), it.message)
-            for it in review.problems[:ANNOTATIONS_MOST]
-        )
+        found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
         name = f"muster/{self.cluster}"
         return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
 
@@ -309,10 +311,10 @@ def _of_plan(review: Review, planned: Planned, *, trusted: bool) -> Review:
     if planned.error is not None:
         return replace(review, sentence=f"planning failed: {type(planned.error).__name__}: {planned.error}")
     if planned.plan is None:
-        return replace(review, outcome=Outcome.INVALID, problems=planned.problems)
+        return replace(review, outcome=ReviewOutcome.INVALID, problems=planned.problems)
     plan = planned.plan
     sentence = "" if trusted else _UNTRUSTED
     if plan.refusals:
-        return replace(review, outcome=Outcome.REFUSED, sentence=sentence, plan=plan)
-    outcome = Outcome.HELD if plan.held else Outcome.APPLIES
+        return replace(review, outcome=ReviewOutcome.REFUSED, sentence=sentence, plan=plan)
+    outcome = ReviewOutcome.HELD if plan.held else ReviewOutcome.APPLIES
     return replace(review, outcome=outcome, sentence=sentence, plan=plan)

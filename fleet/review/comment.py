@@ -32,7 +32,7 @@ _BEGINS: Final = re.compile(
 _ENDS: Final = "<!-- /muster-section -->"
 
 
-class Outcome(StrEnum):
+class ReviewOutcome(StrEnum):
     """What becomes of a pull request in one cluster."""
 
     APPLIES = "Applies"
@@ -45,13 +45,13 @@ class Outcome(StrEnum):
 
 
 _TITLES: Final = {
-    Outcome.APPLIES: "would come into force when it is merged",
-    Outcome.HELD: "would wait for a freeze window to end",
-    Outcome.REFUSED: "would be refused by the guard rails",
-    Outcome.INVALID: "is invalid",
-    Outcome.CONFLICT: "does not merge",
-    Outcome.FAILED: "could not be planned",
-    Outcome.IN_FORCE: "is in force",
+    ReviewOutcome.APPLIES: "would come into force when it is merged",
+    ReviewOutcome.HELD: "would wait for a freeze window to end",
+    ReviewOutcome.REFUSED: "would be refused by the guard rails",
+    ReviewOutcome.INVALID: "is invalid",
+    ReviewOutcome.CONFLICT: "does not merge",
+    ReviewOutcome.FAILED: "could not be planned",
+    ReviewOutcome.IN_FORCE: "is in force",
 }
 
 
@@ -64,7 +64,7 @@ class Review:
     """The commit it is about, in full."""
     base: str
     """The commit that it was merged into for this; empty once it is merged."""
-    outcome: Outcome
+    outcome: ReviewOutcome
     sentence: str = ""
     """What there is to say beside the plan."""
     plan: Plan | None = None
@@ -84,7 +84,7 @@ class Review:
         return words if len(words) <= 140 else f"{words[:137]}..."
 
 
-class Said(NamedTuple):
+class SectionMarker(NamedTuple):
     """What a section that stands says it is about; all as in `Review`."""
 
     cluster: str
@@ -96,17 +96,19 @@ class Said(NamedTuple):
     heard: int
 
 
-def said_in(text: str, cluster: str) -> Said | None:
+def said_in(text: str, cluster: str) -> SectionMarker | None:
     """Returns what the comment says of a cluster; None where it says nothing of it."""
     found = next((it for it in _BEGINS.finditer(text) if it["cluster"] == cluster), None)
     return _said(found) if found else None
 
 
-def _said(it: re.Match[str]) -> Said:
-    return Said(it["cluster"], it["head"], it["base"], it["outcome"], it["plan"], it["world"], int(it["heard"]))
+def _said(it: re.Match[str]) -> SectionMarker:
+    return SectionMarker(
+        it["cluster"], it["head"], it["base"], it["outcome"], it["plan"], it["world"], int(it["heard"])
+    )
 
 
-def _marker(it: Said) -> str:
+def _marker(it: SectionMarker) -> str:
     about = f"head={it.head} base={it.base} outcome={it.outcome} plan={it.plan} world={it.world} heard={it.heard}"
     return f"<!-- muster-section {it.cluster} {about} -->"
 
@@ -116,10 +118,12 @@ def is_ours(text: str) -> bool:
     return text.startswith(_FIRST)
 
 
-def as_said(review: Review) -> Said:
+def as_said(review: Review) -> SectionMarker:
     """Returns what a section of this review will say that it is about."""
     plan = review.plan.plan_id if review.plan else ""
-    return Said(review.cluster, review.head, review.base, review.outcome.value, plan, review.world, review.heard)
+    return SectionMarker(
+        review.cluster, review.head, review.base, review.outcome.value, plan, review.world, review.heard
+    )
 
 
 def with_section(text: str, review: Review) -> str:
@@ -174,16 +178,20 @@ def _problems(problems: Sequence[Problem]) -> Iterator[str]:
 _COMMAND: Final = re.compile(r"^/muster[ \t]+(?P<verb>[a-z-]{1,32})(?P<rest>[^\r\n]{0,200})\r?$", re.MULTILINE)
 
 
-class Command(StrEnum):
+class CommentCommand(StrEnum):
     """What a comment may ask the agent for."""
 
     PLAN = "plan"
 
 
-def command_in(text: str) -> Command | str | None:
+def command_in(text: str) -> CommentCommand | str | None:
     """Returns the command of a comment's first line that begins with `/muster`; a str names one that there is not."""
     found = _COMMAND.search(text)
     if found is None:
         return None
     verb = found["verb"]
-    return Command(verb) if verb in list(Command) and not found["rest"].strip() else f"{verb}{found['rest']}".strip()
+    return (
+        CommentCommand(verb)
+        if verb in list(CommentCommand) and not found["rest"].strip()
+        else f"{verb}{found['rest']}".strip()
+    )

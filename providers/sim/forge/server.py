@@ -132,7 +132,7 @@ class GitHubServer:
 
     async def _serve(self) -> None:
         self._loop, self._finish = asyncio.get_running_loop(), asyncio.Event()
-        server = web.Server(self._handle, access_log=None)  # type: ignore[arg-type]
+        server = web.Server(self._handle, access_log=None)
         listener = await self._loop.create_server(server, "127.0.0.1", self._port)
         self._port = listener.sockets[0].getsockname()[1]
         self._ready.set()

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
 from typing import Self
 
 from providers.forge.port import Comment, CommitStatus, Permission, PullRequest, RequestState
 from providers.git.errors import MergeConflict, RevisionNotFound
+from providers.git.files import Files
 
 BOT = "muster-bot"
 
@@ -133,9 +133,9 @@ class CommitsInMemory:
             raise RevisionNotFound(f"there is no {name}")
         return self.refs[name]
 
-    def merged_files(self, base_oid: str, head_oid: str) -> Mapping[str, bytes]:
+    def merged_files(self, base_oid: str, head_oid: str) -> Files:
         """See `ProposedCommits`."""
         found = self.merged[head_oid]
         if found is None:
             raise MergeConflict(f"{head_oid} and {base_oid} both change fleet.yaml")
-        return found
+        return Files(found)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.inbox import ReviewTrouble
-from agent.review.reviewer import LOOKED_AT_S, REPLAN_S, Reviewer, World
+from agent.review.reviewer import LOOKED_AT_S, REPLAN_S, LastPass, Reviewer
 from agent.sync import SyncState
 from fleet.snapshot import Snapshot
 from model.loader import load
@@ -24,7 +24,7 @@ def encoded(fleet: Mapping[str, str]) -> dict[str, bytes]:
     return {path: text.encode() for path, text in fleet.items()}
 
 
-class Place:
+class ReviewPlace:
     """A reviewer of one cluster, with a fleet in force."""
 
     def __init__(self, fleet: dict[str, str] | None = None, cluster: str = "prod", **shared: Any) -> None:
@@ -32,7 +32,7 @@ class Place:
         self.forge: ForgeInMemory = shared.get("forge") or ForgeInMemory(may={"ada": Permission.WRITE})
         self.commits: CommitsInMemory = shared.get("commits") or CommitsInMemory({"refs/heads/main": BASE})
         self.state = SyncState(attempted=f"main@sha1:{BASE}", applied=f"main@sha1:{BASE}", outcome="Applied")
-        self.world = World(load(encoded(fleet or simple())), Snapshot(now_s=NOW, catalog=CATALOG))
+        self.world = LastPass(load(encoded(fleet or simple())), Snapshot(now_s=NOW, catalog=CATALOG))
         self.counted: list[str] = []
         self.told: list[str] = []
         self.reviewer = self.restarted(cluster)
@@ -42,7 +42,7 @@ class Place:
             self.told.append(trouble.message)
 
         return Reviewer(
-            cluster, "main", "clusters/prod", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
+            cluster, "main", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
             self.clock, 60.0, self.counted.append, tell,
         )  # fmt: skip
 
@@ -71,7 +71,7 @@ def fixed(replicas: int) -> dict[str, str]:
 
 
 def test_a_request_is_planned_once_and_answered_in_one_comment_and_a_status() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     assert place.reviewer.look() == 60.0
     text = place.forge.text(7)
@@ -84,7 +84,7 @@ def test_a_request_is_planned_once_and_answered_in_one_comment_and_a_status() ->
 
 
 def test_a_thousand_pushes_are_one_comment_and_only_the_last_is_planned() -> None:
-    place = Place()
+    place = ReviewPlace()
     for number in range(1000):
         place.proposes(two_pools(), commit(100 + number))
     place.reviewer.look()
@@ -108,7 +108,7 @@ def test_a_thousand_pushes_are_one_comment_and_only_the_last_is_planned() -> Non
     ],
 )  # fmt: skip
 def test_what_is_said_first(before: dict[str, str], after: dict[str, str] | None, verdict: Verdict, words: str) -> None:
-    place = Place(before)
+    place = ReviewPlace(before)
     place.proposes(after)
     place.reviewer.look()
     assert words in place.forge.text(7).splitlines()[4]
@@ -117,15 +117,15 @@ def test_what_is_said_first(before: dict[str, str], after: dict[str, str] | None
 
 
 def test_problems_stand_at_their_lines() -> None:
-    place = Place()
-    place.proposes({"pools/a.yaml": "\n\nkind: Nothing\n"})
+    place = ReviewPlace()
+    place.proposes({"clusters/prod/pools/a.yaml": "\n\nkind: Nothing\n"})
     place.reviewer.look()
     found = place.forge.statuses[HEAD][-1].annotations[0]
     assert (found.path, found.line) == ("clusters/prod/pools/a.yaml", 3)
 
 
 def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() -> None:
-    place = Place(fixed(1))
+    place = ReviewPlace(fixed(1))
     place.proposes(fixed(2), author="mallory")
     place.reviewer.look()
     assert "without a look at the cluster" in place.forge.text(7)
@@ -145,7 +145,7 @@ def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() 
 
 @pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
 def test_a_command_that_there_is_not_gets_a_thumb_down(text: str) -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.forge.comment(7, "ada", text)
     place.reviewer.look()
@@ -153,13 +153,13 @@ def test_a_command_that_there_is_not_gets_a_thumb_down(text: str) -> None:
 
 
 def test_a_changed_world_is_planned_again_now_and_then_while_somebody_looks() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.reviewer.look()
 
     def changed(after_s: float) -> int:
         place.clock.advance(after_s)
-        place.world = World(place.world.fleet, Snapshot(now_s=place.clock.now(), catalog=CATALOG))
+        place.world = LastPass(place.world.fleet, Snapshot(now_s=place.clock.now(), catalog=CATALOG))
         place.reviewer.look()
         return len(place.counted)
 
@@ -170,7 +170,7 @@ def test_a_changed_world_is_planned_again_now_and_then_while_somebody_looks() ->
 
 
 def test_another_base_is_planned_at_once() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.reviewer.look()
     place.commits.refs["refs/heads/main"] = NEXT
@@ -179,7 +179,7 @@ def test_another_base_is_planned_at_once() -> None:
 
 
 def test_a_head_that_moved_meanwhile_is_looked_at_next() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.commits.refs["refs/pull/7/head"] = NEXT
     place.reviewer.look()
@@ -190,8 +190,8 @@ def test_a_head_that_moved_meanwhile_is_looked_at_next() -> None:
 
 
 def test_clusters_write_their_sections_into_the_same_comment() -> None:
-    one = Place()
-    other = Place(cluster="dev", forge=one.forge, commits=one.commits, clock=one.clock)
+    one = ReviewPlace()
+    other = ReviewPlace(cluster="dev", forge=one.forge, commits=one.commits, clock=one.clock)
     one.proposes(two_pools())
     for _ in range(2):
         one.reviewer.look()
@@ -202,8 +202,8 @@ def test_clusters_write_their_sections_into_the_same_comment() -> None:
     assert {it.name for it in one.forge.statuses[HEAD]} == {STATUS, "muster/dev"}
 
 
-def merged(outcome: str, message: str) -> Callable[[Place], None]:
-    def then(place: Place) -> None:
+def merged(outcome: str, message: str) -> Callable[[ReviewPlace], None]:
+    def then(place: ReviewPlace) -> None:
         place.forge.merges(7, NEXT)
         place.state = SyncState(attempted=f"main@sha1:{NEXT}", outcome=outcome, message=message)
 
@@ -219,8 +219,8 @@ def merged(outcome: str, message: str) -> Callable[[Place], None]:
         (merged("PlanningFailed", "KeyError"), Verdict.FAILURE, "could not be planned"),
     ],
 )
-def test_the_comment_follows_what_was_merged(then: Callable[[Place], None], verdict: Verdict, words: str) -> None:
-    place = Place()
+def test_the_comment_follows_what_was_merged(then: Callable[[ReviewPlace], None], verdict: Verdict, words: str) -> None:
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.reviewer.look()
     then(place)
@@ -232,7 +232,7 @@ def test_the_comment_follows_what_was_merged(then: Callable[[Place], None], verd
 
 
 def test_a_commit_that_came_without_a_request_is_nobodys() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.reviewer.look()
     assert (place.forge.writes, place.forge.statuses) == (0, {})
 
@@ -246,7 +246,7 @@ def test_a_commit_that_came_without_a_request_is_nobodys() -> None:
     ],
 )
 def test_a_forge_that_fails_is_told_of_once_and_left_alone(error: ForgeError, pause_s: float) -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.forge.fails = error
     assert place.reviewer.look() == pause_s
@@ -259,7 +259,7 @@ def test_a_forge_that_fails_is_told_of_once_and_left_alone(error: ForgeError, pa
 
 
 def test_a_sick_request_does_not_stop_the_others() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools(), number=7)
     place.proposes(two_pools(), NEXT, number=8)
     place.forge.sick = frozenset({8})
@@ -274,7 +274,7 @@ def test_a_sick_request_does_not_stop_the_others() -> None:
 
 
 def test_nothing_is_said_before_the_world_is_known() -> None:
-    place = Place()
+    place = ReviewPlace()
     place.proposes(two_pools())
     place.world = None  # type: ignore[assignment]
     assert place.reviewer.look() == 5.0

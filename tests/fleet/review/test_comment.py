@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from fleet.plan import Plan
 from fleet.review.comment import (
     PROBLEMS_MOST,
-    Command,
-    Outcome,
+    CommentCommand,
     Review,
+    ReviewOutcome,
     as_said,
     command_in,
     is_ours,
@@ -42,7 +42,7 @@ def reviews() -> st.SearchStrategy[Review]:
         cluster=st.sampled_from(["dev", "prod", "prod-2"]),
         head=st.just(HEAD),
         base=st.sampled_from(["", BASE]),
-        outcome=st.sampled_from(Outcome),
+        outcome=st.sampled_from(ReviewOutcome),
         sentence=words,
         plan=st.one_of(st.none(), st.builds(plan, words, st.sampled_from([1, 40]))),
         problems=st.lists(st.builds(problem, words), max_size=3).map(tuple),
@@ -76,27 +76,28 @@ def test_a_section_leaves_the_others_as_they_are(said: list[Review], another: Re
     assert {it: said_in(after, it) for it in others} == {it: said_in(text, it) for it in others}
 
 
-@given(st.permutations("abcdef"), st.sampled_from([1, 500, 5_000]))
-def test_sections_share_the_room_of_a_comment(order: list[str], changes: int) -> None:
+@pytest.mark.parametrize("order", ["abcdef", "fedcba", "cafebd"])
+@pytest.mark.parametrize("changes", [1, 500])
+def test_sections_share_the_room_of_a_comment(order: str, changes: int) -> None:
     text, full = "", plan("x" * 100, changes)
     for cluster in [*order, *reversed(order)]:
-        text = with_section(text, Review(cluster, HEAD, BASE, Outcome.APPLIES, plan=full))
+        text = with_section(text, Review(cluster, HEAD, BASE, ReviewOutcome.APPLIES, plan=full))
     assert len(text) <= 65_536
     assert [it for it in order if f"`{it}`" not in text] == [], "each has at least its verdict"
 
 
 def test_many_problems_say_how_many_more_there_are() -> None:
     problems = tuple(problem("f.yaml", line) for line in range(1, PROBLEMS_MOST + 13))
-    text = with_section("", Review("prod", HEAD, BASE, Outcome.INVALID, problems=problems))
+    text = with_section("", Review("prod", HEAD, BASE, ReviewOutcome.INVALID, problems=problems))
     assert "- and 12 more" in text
     assert text.count("- f.yaml:") == PROBLEMS_MOST
 
 
 def test_what_has_been_heard_is_kept_without_another_word() -> None:
-    text = with_section("", Review("prod", HEAD, BASE, Outcome.APPLIES, plan=plan("x")))
-    heard = with_heard(with_section(text, Review("dev", HEAD, BASE, Outcome.FAILED)), "prod", 42)
-    assert (said_in(heard, "prod") or as_said(Review("", "", "", Outcome.FAILED))).heard == 42
-    assert said_in(heard, "dev") == said_in(with_section(text, Review("dev", HEAD, BASE, Outcome.FAILED)), "dev")
+    text = with_section("", Review("prod", HEAD, BASE, ReviewOutcome.APPLIES, plan=plan("x")))
+    heard = with_heard(with_section(text, Review("dev", HEAD, BASE, ReviewOutcome.FAILED)), "prod", 42)
+    assert (said_in(heard, "prod") or as_said(Review("", "", "", ReviewOutcome.FAILED))).heard == 42
+    assert said_in(heard, "dev") == said_in(with_section(text, Review("dev", HEAD, BASE, ReviewOutcome.FAILED)), "dev")
 
 
 @given(reviews())
@@ -108,9 +109,9 @@ def test_a_status_says_it_in_a_line(review: Review) -> None:
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        ("/muster plan", Command.PLAN),
-        ("Looks fine\r\n/muster  plan  \r\nThanks", Command.PLAN),
-        ("Looks fine\n/muster plan ", Command.PLAN),
+        ("/muster plan", CommentCommand.PLAN),
+        ("Looks fine\r\n/muster  plan  \r\nThanks", CommentCommand.PLAN),
+        ("Looks fine\n/muster plan ", CommentCommand.PLAN),
         ("/muster apply", "apply"),
         ("/muster plan now", "plan now"),
         ("I would say /muster plan", None),
