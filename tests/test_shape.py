@@ -225,6 +225,7 @@ CAUGHT = {
     "agent/brain.py:Brain._settle_launch": FENCE,
     "agent/brain.py:Brain._tell": FENCE,
     "agent/planning.py:PlanJob.__call__": "FleetSync is Stalled with the reason PlanningFailed",
+    "agent/review/reviewer.py:Reviewer._fenced": "muster_pull_request_reviews_total{outcome=<error>}, a pause, the log",
     "agent/sources.py:SourceThread._run": "muster_source_failures_total{kind=crash} and the stack in the log",
     "agent/workers.py:Workers._run": "muster_actions_total{result=failed}, a back-off, the stack in the log",
     "fleet/disruption/context.py:found_at": RAISED_AGAIN,

@@ -22,6 +22,7 @@ from agent.config import Settings
 from agent.demo.jobs import job
 from agent.fleet_source import open_source
 from agent.process import Agent
+from agent.review.opening import review_ports
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld
 from providers.clock import SystemClock
@@ -50,7 +51,14 @@ class Running:
     """An agent in a thread."""
 
     def __init__(
-        self, place: "AgentPlace", name: str, *, election: bool, timing: ElectionTiming, poll_s: float = 0.5
+        self,
+        place: "AgentPlace",
+        name: str,
+        *,
+        election: bool,
+        timing: ElectionTiming,
+        poll_s: float = 0.5,
+        review: dict[str, Any] | None = None,
     ) -> None:
         place.monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=timing))
         place.monkeypatch.setattr(process_module, "Bookkeeper", functools.partial(Bookkeeper, every_s=1.0))
@@ -67,6 +75,7 @@ class Running:
                 "http": {"host": "127.0.0.1", "port": 0},
                 "webhook": {"host": "127.0.0.1", "port": 0, "secretFile": str(place.folder / "secret")},
                 "leaderElection": election,
+                "review": review,
                 "journal": str(place.folder / f"{name}.jsonl"),
             }
         )
@@ -75,7 +84,9 @@ class Running:
         self.transport = KubeTransport(from_url(place.world.api.url))
         self.source = open_source(settings, clock)
         cloud, _, _ = open_cloud(settings, clock, ClusterVersion(self.transport, clock))
-        self.agent = Agent(settings, self.transport, cloud, self.source, clock=clock)
+        self.agent = Agent(
+            settings, self.transport, cloud, self.source, review=review_ports(settings, clock), clock=clock
+        )
         self.thread = threading.Thread(target=self.agent.run, daemon=True)
         self.thread.start()
 
@@ -132,9 +143,15 @@ class AgentPlace:
         self.agents: list[Running] = []
 
     def start(
-        self, name: str, *, election: bool = True, timing: ElectionTiming = LASTING, poll_s: float = 0.5
+        self,
+        name: str,
+        *,
+        election: bool = True,
+        timing: ElectionTiming = LASTING,
+        poll_s: float = 0.5,
+        review: dict[str, Any] | None = None,
     ) -> Running:
-        self.agents.append(Running(self, name, election=election, timing=timing, poll_s=poll_s))
+        self.agents.append(Running(self, name, election=election, timing=timing, poll_s=poll_s, review=review))
         return self.agents[-1]
 
     def sync(self) -> dict[str, Any]:
