@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -229,6 +230,15 @@ def test_nobody_listens(make_world: MakeWorld) -> None:
     world.server.stop()
     with pytest.raises(ForgeUnreachable, match="ConnectError"):
         world.forge.open_requests("main")
+
+
+def test_somebody_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("providers.forge.github.client.TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        forge = GitHubForge("acme/fleet", GitHubToken(TOKEN), clock=VirtualClock(), url=url)
+        with pytest.raises(ForgeUnreachable, match="ReadTimeout"):
+            forge.open_requests("main")
 
 
 # -- Apps -------------------------------------------------------------------------------------------------------------
