@@ -13,6 +13,10 @@ STAGES = ("agent.simulation.world", "agent.simulation.process", "providers.sim.d
 BESIDE = {
     "agent.__main__": "`python -m agent` is `muster`",
     "providers.sim.ec2.__main__": "`python -m providers.sim.ec2`: a fake AWS account as a process of its own",
+    **dict.fromkeys(
+        ("providers.sim.forge", *(f"providers.sim.forge.{it}" for it in ("documents", "routes", "server", "state"))),
+        "a GitHub to try reviews on, for tests now and for the sandbox with `Review in the pull request`",
+    ),
     "fleet.replay": "a trace through the same engine; its command comes with a later issue",
     "fleet.replay.quota": "as fleet.replay",
 }

@@ -242,6 +242,7 @@ CAUGHT = {
     "providers/kube/reflector.py:Reflector._report": "the stack in the log",
     "providers/sim/apiserver/handler.py:Handler._respond": "the simulated API server answers 500, the stack in the log",
     "providers/sim/apiserver/server.py:ApiServer._run": "raised again by the thread that waits for the start",
+    "providers/sim/forge/server.py:GitHubServer._run": "raised again by the thread that waits for the start",
     "providers/sim/controllers/runtime.py:Reconciler.step": RAISED_AGAIN,
     "providers/sim/kernel.py:Kernel._round": "told to `on_error`, raised again where there is none",
 }

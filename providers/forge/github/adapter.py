@@ -87,7 +87,7 @@ class GitHubForge(Forge):
         """Returns all open requests to merge into the branch `base`, by number."""
         # By creation, so that one that is opened meanwhile comes last; one that is closed meanwhile moves the others
         # up, and the one that slips by is seen the next time.
-        found = self._client.list(
+        found = self._client.look_at_all(
             calls.OPEN_REQUESTS, GitHubRequest, state="open", base=base, sort="created", direction="asc"
         )
         requests = {each.number: each.translated() for each in found}
@@ -99,7 +99,7 @@ class GitHubForge(Forge):
 
     def request(self, number: int) -> PullRequest | None:
         """Returns the request as it is now; None where there is none of this number."""
-        found = self._client.ask_for_one(calls.REQUEST, GitHubRequest, checked_number(number))
+        found = self._client.look(calls.REQUEST, GitHubRequest, checked_number(number))
         if found is not None and found.number != number:
             raise ForgeError(f"GitHub answers with the pull request {found.number} where {number} was asked for")
         return None if found is None else found.translated()
@@ -109,18 +109,18 @@ class GitHubForge(Forge):
 
         GitHub lists every request with the commit in it, and of those that are open the commit of a trial merge.
         """
-        found = self._client.list(calls.REQUESTS_OF_COMMIT, GitHubRequest, checked_commit(commit))
+        found = self._client.look_at_all(calls.REQUESTS_OF_COMMIT, GitHubRequest, checked_commit(commit))
         merged = [each for each in map(GitHubRequest.translated, found) if each.merge_commit == commit]
         return min(merged, key=lambda each: each.number, default=None)
 
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the repository now; nothing where GitHub knows no such user."""
-        found = self._client.ask_for_one(calls.PERMISSION, GitHubPermission, checked_login(user))
+        found = self._client.look(calls.PERMISSION, GitHubPermission, checked_login(user))
         return Permission.NONE if found is None else found.translated()
 
     def comments(self, number: int) -> Sequence[Comment]:
         """Returns the comments of a request's conversation, oldest first."""
-        found = self._client.list(calls.COMMENTS, GitHubComment, checked_number(number))
+        found = self._client.look_at_all(calls.COMMENTS, GitHubComment, checked_number(number))
         comments = {each.id: each.translated(self._ourselves) for each in found}
         return tuple(sorted(comments.values(), key=lambda each: (each.created_at_s, each.id)))
 

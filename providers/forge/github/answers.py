@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from model.plain_text import plain
 from providers.forge.port import Comment, ForgeError, Permission, PullRequest, RequestState
 
 _T = TypeVar("_T")
@@ -139,8 +140,8 @@ def read(body: bytes, answer: type[_T]) -> _T:
     """Returns an answer; ForgeError where it is not what GitHub's description of the API promises."""
     try:
         return msgspec.json.decode(body, type=answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a ValidationError is a DecodeError
-        raise ForgeError(f"GitHub's answer cannot be read: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
+        raise ForgeError(f"GitHub's answer cannot be read: {plain(str(error)[:300])}") from error
 
 
 def _author(user: GitHubUser | None) -> str:

@@ -4,6 +4,7 @@ It sends each request once. githubkit's own retries, its redirects and its HTTP 
 retries, a redirect could lead a secret to another host, and the cache has no bound.
 """
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -36,28 +37,28 @@ MOST_PAGES: Final = 100
 MOST_LISTING_BYTES: Final = 64 * 1024 * 1024
 MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
 _MOST_SAID = 300
-_REST_UNSAID_S = 60.0
-"""How long to rest where GitHub does not say it (docs.github.com/rest/using-the-rest-api/best-practices)."""
+_REST_UNSAID_S = 60
+"""How long to rest where GitHub does not say it."""
 MOST_REST_S: Final = 2 * 3600.0
 """A primary limit is one of an hour; nobody can make us rest for a year."""
-_SECONDS = re.compile(r"\d{1,9}")
-_EPOCH = re.compile(r"\d{1,10}")
+_OUR_FAULTS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+_SECONDS = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPage:
-    """A page of a list as GitHub gave it last, by its entity tag."""
+class KeptAnswer:
+    """What GitHub answered last, by its entity tag."""
 
     tag: str
-    items: tuple[Any, ...]
+    value: Any
     size: int
     """Bytes of the answer."""
     more: bool
-    """Whether there may be a page after it."""
+    """Whether GitHub named a page after it."""
 
 
 class GitHubClient:
-    """Asks about one repository. Pages of lists are asked for anew only if they changed; for one thread.
+    """Asks about one repository, for one thread. What did not change since the last time costs nothing of the rate.
 
     ForgeRateLimited, ForgeUnreachable or ForgeError is all that its methods raise.
     """
@@ -67,7 +68,7 @@ class GitHubClient:
         self._clock = clock
         # One of its own: that of the module keeps an App's tokens by the App's number, whatever the host.
         self._tokens = MemCacheStrategy()
-        self._pages: OrderedDict[tuple[object, ...], KeptPage] = OrderedDict()
+        self._kept: OrderedDict[tuple[object, ...], KeptAnswer] = OrderedDict()
         self._kept_bytes = 0
         self._github = GitHub(
             _strategy(sign_in, repository),
@@ -93,65 +94,63 @@ class GitHubClient:
         self._github.__exit__()
 
     def ask(self, call: GitHubCall, answer: type[_T], *arguments: object, **parameters: object) -> _T:
-        """Returns GitHub's answer about the repository."""
+        """Returns GitHub's answer to a write to the repository."""
         return read(self._send(call, *self._ours(*arguments), **parameters).content, answer)
 
     def ask_of_none(self, call: GitHubCall, answer: type[_T]) -> _T:
         """Returns GitHub's answer to what is no question about a repository."""
         return read(self._send(call).content, answer)
 
-    def ask_for_one(self, call: GitHubCall, answer: type[_T], *arguments: object, **parameters: object) -> _T | None:
-        """Returns GitHub's answer about the repository, None if there is no such thing (404)."""
+    def look(self, call: GitHubCall, answer: type[_T], *arguments: object) -> _T | None:
+        """Returns something of the repository as it is now, None if there is no such thing (404)."""
         try:
-            return self.ask(call, answer, *arguments, **parameters)
+            found: _T = self._fresh(call, answer, *arguments).value
         except NotThere:
             return None
+        return found
 
-    def list(self, call: GitHubCall, item: type[_T], *arguments: object, **parameters: object) -> list[_T]:
-        """Returns all items of a list of the repository; a page that did not change costs nothing of the rate limit."""
+    def look_at_all(self, call: GitHubCall, item: type[_T], *arguments: object, **parameters: object) -> list[_T]:
+        """Returns all items of a list of the repository as it is now."""
         found: list[_T] = []
         size = 0
         for number in range(1, MOST_PAGES + 1):
-            page = self._page(call, item, number, *arguments, **parameters)
-            found += page.items
+            page = self._fresh(call, list[item], *arguments, per_page=PAGE, page=number, **parameters)  # type: ignore[valid-type]
+            found += page.value
             size += page.size
             if size > MOST_LISTING_BYTES:
                 break
-            if not page.more:
+            # A full page says nothing of the next one, which may come to be while this one keeps its tag.
+            if len(page.value) < PAGE and not page.more:
                 return found
         raise ForgeError(
             f"to {call.words} of {self._repository} takes more than {MOST_PAGES} pages"
             f" or {MOST_LISTING_BYTES // 1024**2} MiB of answers"
         )
 
-    def _page(
-        self, call: GitHubCall, item: type[_T], number: int, *arguments: object, **parameters: object
-    ) -> KeptPage:
-        key = (call.words, arguments, *sorted(parameters.items()), number)
-        kept = self._pages.get(key)
+    def _fresh(self, call: GitHubCall, answer: Any, *arguments: object, **parameters: object) -> KeptAnswer:
+        key = (call, arguments, *sorted(parameters.items()))
+        kept = self._kept.get(key)
         headers = {"If-None-Match": kept.tag} if kept else {}
-        response = self._send(call, *self._ours(*arguments), headers=headers, per_page=PAGE, page=number, **parameters)
+        response = self._send(call, *self._ours(*arguments), headers=headers, **parameters)
         if response.status_code == httpx.codes.NOT_MODIFIED:
             if kept is None:
                 raise ForgeError("GitHub says that nothing changed of what was never asked for")
-            self._pages.move_to_end(key)
+            self._kept.move_to_end(key)
             return kept
-        items = tuple(read(response.content, list[item]))  # type: ignore[valid-type]
-        # A full page says nothing of the next one, which may come to be while this one keeps its tag.
-        more = len(items) >= PAGE or "next" in response.links
-        page = KeptPage(response.headers.get("etag", ""), items, len(response.content), more)
-        self._keep(key, page)
-        return page
+        body, tag = response.content, response.headers.get("etag", "")
+        new = KeptAnswer(tag, read(body, answer), len(body), "next" in response.links)
+        self._keep(key, new)
+        return new
 
-    def _keep(self, key: tuple[object, ...], page: KeptPage) -> None:
-        if before := self._pages.pop(key, None):
+    def _keep(self, key: tuple[object, ...], answer: KeptAnswer) -> None:
+        if before := self._kept.pop(key, None):
             self._kept_bytes -= before.size
-        if not page.tag:
+        if not answer.tag:
             return
-        self._pages[key] = page
-        self._kept_bytes += page.size
+        self._kept[key] = answer
+        self._kept_bytes += answer.size
         while self._kept_bytes > MOST_KEPT_BYTES:
-            _, oldest = self._pages.popitem(last=False)
+            _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= oldest.size
 
     def _ours(self, *arguments: object) -> tuple[object, ...]:
@@ -162,7 +161,8 @@ class GitHubClient:
         try:
             response: httpx.Response = endpoint(*arguments, **parameters).raw_response
         except GitHubException as error:
-            raise self._translated(call, error) from error
+            # Not from it: what pydantic and h11 say of a token that is none has the token in it.
+            raise self._translated(call, error) from None
         if response.is_redirect and response.status_code != httpx.codes.NOT_MODIFIED:
             raise ForgeError(f"{self._repository} has moved on GitHub: give its new name")
         return response
@@ -176,10 +176,13 @@ class GitHubClient:
             return self._refused(call, cause.response.raw_response)
         if isinstance(cause, ForgeError):
             return cause
-        what = plain(f"{type(cause).__name__}: {cause}"[:_MOST_SAID])
-        if isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.UnsupportedProtocol):
+        if isinstance(cause, httpx.TransportError) and not isinstance(cause, _OUR_FAULTS):
+            what = plain(f"{type(cause).__name__}: {cause}"[:_MOST_SAID])
             return ForgeUnreachable(f"GitHub cannot be reached to {call.words} of {self._repository}: {what}")
-        return ForgeError(f"GitHub could not be asked to {call.words} of {self._repository}: {what}")
+        return ForgeError(
+            f"GitHub could not be asked to {call.words} of {self._repository}: the key or token, or the answer to"
+            f" signing in by it, is none ({type(cause).__name__})"
+        )
 
     def _refused(self, call: GitHubCall, response: httpx.Response) -> ForgeError:
         status, said = response.status_code, _said(response)
@@ -194,24 +197,26 @@ class GitHubClient:
         return kind(f"{what}. {_remedy(status, call)}".rstrip())
 
     def _limited_until_s(self, headers: httpx.Headers) -> float:
-        now_s = self._clock.now()
-        until_s = now_s + _REST_UNSAID_S
-        if "retry-after" in headers:
-            until_s = now_s + float(headers["retry-after"])
-        elif headers.get("x-ratelimit-remaining") == "0" and "x-ratelimit-reset" in headers:
-            until_s = float(headers["x-ratelimit-reset"])
-        return min(max(until_s, now_s + 1.0), now_s + MOST_REST_S)
+        rest_s = float(headers.get("retry-after", _REST_UNSAID_S))
+        return self._clock.now() + min(max(rest_s, 1.0), MOST_REST_S)
 
     def _bound(self, response: httpx.Response) -> None:
         """Is called with every answer before its body is read, those to signing in as well."""
-        if response.headers.get("content-encoding", "identity") != "identity":
+        headers = response.headers
+        if headers.get("content-encoding", "identity") != "identity":
             raise ForgeError("GitHub's answer is packed, which nobody asked for: its size could not be bounded")
-        # githubkit reads both as numbers when it has the answer, and does not expect that they are none.
-        if not _SECONDS.fullmatch(response.headers.get("retry-after", "0")):
-            response.headers["retry-after"] = str(int(_REST_UNSAID_S))
-        if not _EPOCH.fullmatch(response.headers.get("x-ratelimit-reset", "0")):
-            del response.headers["x-ratelimit-reset"]
+        # githubkit reads these after us and breaks on what is no number; where the first is, it looks no further.
+        if "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0":
+            headers["retry-after"] = str(self._rest_s(headers))
         response.stream = BoundedBody(response.stream, self._clock)
+
+    def _rest_s(self, headers: httpx.Headers) -> int:
+        """Returns for how long GitHub asks to be left alone."""
+        if _SECONDS.fullmatch(headers.get("retry-after", "")):
+            return int(headers["retry-after"])
+        if "retry-after" not in headers and _SECONDS.fullmatch(headers.get("x-ratelimit-reset", "")):
+            return max(0, math.ceil(int(headers["x-ratelimit-reset"]) - self._clock.now()))
+        return _REST_UNSAID_S
 
 
 class NotThere(ForgeError):
@@ -257,7 +262,7 @@ def _said(response: httpx.Response) -> str:
     """Returns GitHub's own message, on one line and short, without a full stop."""
     try:
         words = msgspec.json.decode(response.content, type=GitHubRefusal).words()
-    except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy's page
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # a proxy's page
         words = ""
     return plain(words[:_MOST_SAID]).rstrip(". ") or plain(response.reason_phrase[:_MOST_SAID]) or "it does not say why"
 
@@ -266,8 +271,7 @@ def _is_limit(status: int, headers: httpx.Headers, said: str) -> bool:
     """Returns whether it is for the rate (docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api)."""
     if status == httpx.codes.TOO_MANY_REQUESTS:
         return True
-    asked_to_wait = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-    return status == httpx.codes.FORBIDDEN and (asked_to_wait or "rate limit" in said.lower())
+    return status == httpx.codes.FORBIDDEN and ("retry-after" in headers or "rate limit" in said.lower())
 
 
 def _remedy(status: int, call: GitHubCall) -> str:

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from providers.forge.port import ForgeError
 
+_SECRET = re.compile(r"[!-~]{1,1024}")
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9a-f:.]{2,45}")
 _REPOSITORY = re.compile(r"(?P<owner>[A-Za-z0-9][A-Za-z0-9_-]{0,99})/(?P<name>[A-Za-z0-9._-]{1,100})")
 _LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\[bot\])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -17,6 +19,10 @@ class GitHubToken:
     """A token of a user: fine-grained or classic."""
 
     secret: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not _SECRET.fullmatch(self.secret):
+            raise ForgeError("GitHub's token is empty, or holds signs that no token has: a space, the end of a line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +55,14 @@ class GitHubRepository:
 
 def checked_url(url: str) -> str:
     """Returns the address of an API; ForgeError unless secrets may be sent there: TLS, or this machine."""
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query or parts.fragment or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(_HOST.fullmatch(parts.hostname or "")) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or parts.username is not None or parts.query or parts.fragment or not url.isascii():
         raise ForgeError("GitHub's address is an URL without user, password and query, as https://HOST/api/v3")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
         raise ForgeError(f"GitHub's address begins with https://, not {parts.scheme}://: a secret is sent there")
     return url
 

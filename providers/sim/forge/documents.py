@@ -37,7 +37,7 @@ def stamp(at_s: float) -> str:
     return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Documents:
+class GitHubDocuments:
     """Writes the state as answers of a server whose address is `api`, and whose pages are at `web`."""
 
     def __init__(self, state: GitHubState, api: str, web: str) -> None:

@@ -6,25 +6,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from providers.sim.forge.documents import Document, Documents
-from providers.sim.forge.state import GitHubAccount, GitHubState, StoredCheckRun, StoredComment, StoredRequest
-
-
-class Refused(Exception):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+from providers.sim.forge.documents import Document, GitHubDocuments
+from providers.sim.forge.state import (
+    GitHubAccount,
+    GitHubErrorAnswer,
+    GitHubState,
+    StoredCheckRun,
+    StoredComment,
+    StoredRequest,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GitHubQuestion:
     """A request that is understood. `account` is None where an App asks as itself."""
 
     state: GitHubState
-    documents: Documents
+    documents: GitHubDocuments
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Mapping[str, Any]
@@ -38,40 +36,40 @@ class Asked:
     def asker(self) -> GitHubAccount:
         """Who asks; the App itself may not ask this."""
         if self.account is None:
-            raise Refused(403, "Resource not accessible by integration")
+            raise GitHubErrorAnswer(403, "Resource not accessible by integration")
         return self.account
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GitHubAnswer:
     """A status and a document; a list is cut into pages by who sends it."""
 
     status: int
     document: Document | Sequence[Document]
 
 
-def _user(asked: Asked) -> Answer:
+def _user(asked: GitHubQuestion) -> GitHubAnswer:
     if asked.asker.is_bot:
-        raise Refused(403, "Resource not accessible by integration")
-    return Answer(200, asked.documents.own_user(asked.asker))
+        raise GitHubErrorAnswer(403, "Resource not accessible by integration")
+    return GitHubAnswer(200, asked.documents.own_user(asked.asker))
 
 
-def _app(asked: Asked) -> Answer:
+def _app(asked: GitHubQuestion) -> GitHubAnswer:
     document = asked.documents.app()
     if asked.account is not None or document is None:
-        raise Refused(401, "A JSON web token could not be decoded")
-    return Answer(200, document)
+        raise GitHubErrorAnswer(401, "A JSON web token could not be decoded")
+    return GitHubAnswer(200, document)
 
 
-def _access_token(asked: Asked) -> Answer:
+def _access_token(asked: GitHubQuestion) -> GitHubAnswer:
     app = asked.state.app
     if app is None or asked.account is not None or asked.number("installation") != app.installation:
-        raise Refused(404, "Not Found")
+        raise GitHubErrorAnswer(404, "Not Found")
     if set(asked.body.get("repositories", [])) - {asked.state.name}:
-        raise Refused(422, "There is at least one repository that does not exist or is not accessible")
+        raise GitHubErrorAnswer(422, "There is at least one repository that does not exist or is not accessible")
     # Not the state's time: clients keep a token by the time of day.
     ends = datetime.now(UTC) + timedelta(hours=1)
-    return Answer(
+    return GitHubAnswer(
         201,
         {
             "token": asked.state.issue_token(),
@@ -82,7 +80,7 @@ def _access_token(asked: Asked) -> Answer:
     )
 
 
-def _requests(asked: Asked) -> Answer:
+def _requests(asked: GitHubQuestion) -> GitHubAnswer:
     wanted, base = asked.query.get("state", "open"), asked.query.get("base")
     found = [
         request
@@ -91,123 +89,116 @@ def _requests(asked: Asked) -> Answer:
     ]
     key = _updated if asked.query.get("sort") == "updated" else _created
     found.sort(key=key, reverse=asked.query.get("direction", "desc") == "desc")
-    return Answer(200, [asked.documents.request(request, whole=False) for request in found])
+    return GitHubAnswer(200, [asked.documents.request(request, whole=False) for request in found])
 
 
-def _request(asked: Asked) -> Answer:
-    return Answer(200, asked.documents.request(_stored_request(asked), whole=True))
+def _request(asked: GitHubQuestion) -> GitHubAnswer:
+    return GitHubAnswer(200, asked.documents.request(_stored_request(asked), whole=True))
 
 
-def _requests_of_commit(asked: Asked) -> Answer:
+def _requests_of_commit(asked: GitHubQuestion) -> GitHubAnswer:
     commit = asked.path["commit"]
     if commit not in asked.state.commits:
-        raise NotACommit(commit)
+        raise GitHubErrorAnswer(422, f"No commit found for SHA: {commit}")
     found = [each for each in asked.state.requests.values() if commit in {each.head, each.merge_commit}]
-    return Answer(200, [asked.documents.request(request, whole=False) for request in found])
+    return GitHubAnswer(200, [asked.documents.request(request, whole=False) for request in found])
 
 
-def _permission(asked: Asked) -> Answer:
+def _permission(asked: GitHubQuestion) -> GitHubAnswer:
     account = asked.state.accounts.get(asked.path["user"])
     if account is None:
-        raise Refused(404, f"{asked.path['user']} is not a user")
-    return Answer(200, asked.documents.permission(account))
+        raise GitHubErrorAnswer(404, f"{asked.path['user']} is not a user")
+    return GitHubAnswer(200, asked.documents.permission(account))
 
 
-def _comments(asked: Asked) -> Answer:
+def _comments(asked: GitHubQuestion) -> GitHubAnswer:
     number = _stored_request(asked).number
     found = [comment for comment in asked.state.comments.values() if comment.number == number]
-    return Answer(200, [asked.documents.comment(comment) for comment in found])
+    return GitHubAnswer(200, [asked.documents.comment(comment) for comment in found])
 
 
-def _write_comment(asked: Asked) -> Answer:
+def _write_comment(asked: GitHubQuestion) -> GitHubAnswer:
     comment = asked.state.comment(_stored_request(asked).number, asked.asker, asked.body["body"])
-    return Answer(201, asked.documents.comment(comment))
+    return GitHubAnswer(201, asked.documents.comment(comment))
 
 
-def _comment(asked: Asked) -> Answer:
-    return Answer(200, asked.documents.comment(_stored_comment(asked)))
+def _comment(asked: GitHubQuestion) -> GitHubAnswer:
+    return GitHubAnswer(200, asked.documents.comment(_stored_comment(asked)))
 
 
-def _change_comment(asked: Asked) -> Answer:
+def _change_comment(asked: GitHubQuestion) -> GitHubAnswer:
     comment = _stored_comment(asked)
     asked.state.change(comment, asked.body["body"])
-    return Answer(200, asked.documents.comment(comment))
+    return GitHubAnswer(200, asked.documents.comment(comment))
 
 
-def _reactions(asked: Asked) -> Answer:
-    accounts = {account.id: account for account in asked.state.accounts.values()}
+def _reactions(asked: GitHubQuestion) -> GitHubAnswer:
+    accounts = {account.id: account for account in (*asked.state.accounts.values(), *asked.state.tokens.values())}
     found = _stored_comment(asked).reactions.items()
-    return Answer(200, [asked.documents.reaction(number, accounts[who], said) for (who, said), number in found])
+    return GitHubAnswer(200, [asked.documents.reaction(number, accounts[who], said) for (who, said), number in found])
 
 
-def _react(asked: Asked) -> Answer:
+def _react(asked: GitHubQuestion) -> GitHubAnswer:
     content = asked.body["content"]
     number, is_new = asked.state.react(_stored_comment(asked), asked.asker, content)
-    return Answer(201 if is_new else 200, asked.documents.reaction(number, asked.asker, content))
+    return GitHubAnswer(201 if is_new else 200, asked.documents.reaction(number, asked.asker, content))
 
 
-def _set_status(asked: Asked) -> Answer:
+def _set_status(asked: GitHubQuestion) -> GitHubAnswer:
     status = asked.state.state_of(asked.path["commit"], asked.asker, asked.body)
-    return Answer(201, asked.documents.status(status))
+    return GitHubAnswer(201, asked.documents.status(status))
 
 
-def _statuses(asked: Asked) -> Answer:
+def _statuses(asked: GitHubQuestion) -> GitHubAnswer:
     found = [each for each in reversed(asked.state.statuses) if each.commit == asked.path["commit"]]
-    return Answer(200, [asked.documents.status(status) for status in found])
+    return GitHubAnswer(200, [asked.documents.status(status) for status in found])
 
 
-def _start_check(asked: Asked) -> Answer:
+def _start_check(asked: GitHubQuestion) -> GitHubAnswer:
     _only_an_app(asked)
-    return Answer(201, asked.documents.check_run(asked.state.start_check(asked.body)))
+    return GitHubAnswer(201, asked.documents.check_run(asked.state.start_check(asked.body)))
 
 
-def _change_check(asked: Asked) -> Answer:
+def _change_check(asked: GitHubQuestion) -> GitHubAnswer:
     _only_an_app(asked)
     run = _stored_run(asked)
     asked.state.change_check(run, asked.body)
-    return Answer(200, asked.documents.check_run(run))
+    return GitHubAnswer(200, asked.documents.check_run(run))
 
 
-def _checks(asked: Asked) -> Answer:
+def _checks(asked: GitHubQuestion) -> GitHubAnswer:
     runs = [asked.documents.check_run(run) for run in asked.state.latest_checks(asked.path["commit"]).values()]
-    return Answer(200, {"total_count": len(runs), "check_runs": runs})
+    return GitHubAnswer(200, {"total_count": len(runs), "check_runs": runs})
 
 
-def _annotations(asked: Asked) -> Answer:
+def _annotations(asked: GitHubQuestion) -> GitHubAnswer:
     run = _stored_run(asked)
-    return Answer(200, [asked.documents.annotation(run, said) for said in run.annotations])
+    return GitHubAnswer(200, [asked.documents.annotation(run, said) for said in run.annotations])
 
 
-class NotACommit(Refused):
-    """No commit of the repository."""
-
-    def __init__(self, commit: str) -> None:
-        super().__init__(422, f"No commit found for SHA: {commit}")
-
-
-def _only_an_app(asked: Asked) -> None:
+def _only_an_app(asked: GitHubQuestion) -> None:
     if not asked.asker.is_bot:
-        raise Refused(403, "You must authenticate via a GitHub App.")
+        raise GitHubErrorAnswer(403, "You must authenticate via a GitHub App.")
 
 
-def _stored_request(asked: Asked) -> StoredRequest:
+def _stored_request(asked: GitHubQuestion) -> StoredRequest:
     request = asked.state.requests.get(asked.number("number"))
     if request is None:
-        raise Refused(404, "Not Found")
+        raise GitHubErrorAnswer(404, "Not Found")
     return request
 
 
-def _stored_comment(asked: Asked) -> StoredComment:
+def _stored_comment(asked: GitHubQuestion) -> StoredComment:
     comment = asked.state.comments.get(asked.number("comment"))
     if comment is None:
-        raise Refused(404, "Not Found")
+        raise GitHubErrorAnswer(404, "Not Found")
     return comment
 
 
-def _stored_run(asked: Asked) -> StoredCheckRun:
+def _stored_run(asked: GitHubQuestion) -> StoredCheckRun:
     run = asked.state.check_runs.get(asked.number("run"))
     if run is None:
-        raise Refused(404, "Not Found")
+        raise GitHubErrorAnswer(404, "Not Found")
     return run
 
 
@@ -220,7 +211,7 @@ def _updated(request: StoredRequest) -> tuple[float, int]:
 
 
 _REPOSITORY: Final = r"/repos/(?P<owner>[^/]+)/(?P<name>[^/]+)"
-_TABLE: Final[Sequence[tuple[str, str, Callable[[Asked], Answer]]]] = (
+_TABLE: Final[Sequence[tuple[str, str, Callable[[GitHubQuestion], GitHubAnswer]]]] = (
     ("GET", "/user", _user),
     ("GET", "/app", _app),
     ("POST", r"/app/installations/(?P<installation>\d+)/access_tokens", _access_token),

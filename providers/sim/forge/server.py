@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,9 @@ import jwt
 from aiohttp import web
 from yarl import URL
 
-from providers.sim.forge.documents import Documents
-from providers.sim.forge.routes import ROUTES, Answer, Asked, Refused
-from providers.sim.forge.state import RATE, GitHubAccount, GitHubState, NotAccepted
+from providers.sim.forge.documents import GitHubDocuments
+from providers.sim.forge.routes import ROUTES, GitHubAnswer, GitHubQuestion
+from providers.sim.forge.state import RATE, GitHubAccount, GitHubErrorAnswer, GitHubState
 
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 1.0
@@ -72,12 +73,14 @@ class GitHubServer:
         *,
         prefix: str = "",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
         on_exchange: Callable[[GitHubExchange], None] | None = None,
     ) -> None:
         self.state = state
         self.exchanges: list[GitHubExchange] = []
         self._prefix = prefix
         self._port = port
+        self._tls = tls
         self._on_exchange = on_exchange
         self._faults: list[GitHubFault] = []
         self._thread: threading.Thread | None = None
@@ -91,7 +94,11 @@ class GitHubServer:
         """Where its API is. RuntimeError before `start`."""
         if not self._ready.is_set():
             raise RuntimeError("the pretended GitHub is not started")
-        return f"http://127.0.0.1:{self._port}{self._prefix}"
+        return f"{self._web}{self._prefix}"
+
+    @property
+    def _web(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     def fail(self, *faults: GitHubFault) -> None:
         """Gives each of these in the place of one further answer."""
@@ -133,7 +140,7 @@ class GitHubServer:
     async def _serve(self) -> None:
         self._loop, self._finish = asyncio.get_running_loop(), asyncio.Event()
         server = web.Server(self._handle, access_log=None)
-        listener = await self._loop.create_server(server, "127.0.0.1", self._port)
+        listener = await self._loop.create_server(server, "127.0.0.1", self._port, ssl=self._tls)
         self._port = listener.sockets[0].getsockname()[1]
         self._ready.set()
         await self._finish.wait()
@@ -160,9 +167,7 @@ class GitHubServer:
             account = self._signed_in(request, path)
             answer = self._answer(request, path, sent, account, headers)
             status, body = answer.status, json.dumps(answer.document).encode()
-        except NotAccepted as error:
-            status, body = 422, _error(422, str(error))
-        except Refused as error:
+        except GitHubErrorAnswer as error:
             status, body = error.status, _error(error.status, error.message)
         if request.method == "GET" and status == 200:
             headers["ETag"] = f'W/"{hashlib.sha256(body).hexdigest()}"'
@@ -190,12 +195,12 @@ class GitHubServer:
         sent: bytes,
         account: GitHubAccount | None,
         headers: dict[str, str],
-    ) -> Answer:
+    ) -> GitHubAnswer:
         if request.headers.get("X-GitHub-Api-Version", VERSIONS[0]) not in VERSIONS:
-            raise Refused(400, "The API version is not supported.")
+            raise GitHubErrorAnswer(400, "The API version is not supported.")
         if self.state.is_exhausted():
-            raise Refused(403, "API rate limit exceeded for user ID 1.")
-        documents = Documents(self.state, self.url, f"http://127.0.0.1:{self._port}")
+            raise GitHubErrorAnswer(403, "API rate limit exceeded for user ID 1.")
+        documents = GitHubDocuments(self.state, self.url, self._web)
         for method, pattern, route in ROUTES:
             if method == request.method and (match := pattern.fullmatch(path)):
                 named = match.groupdict()
@@ -204,9 +209,9 @@ class GitHubServer:
                 if named.get("name", self.state.name) != self.state.name:
                     break
                 body = json.loads(sent) if sent else {}
-                answer = route(Asked(self.state, documents, named, request.query, body, account))
+                answer = route(GitHubQuestion(self.state, documents, named, request.query, body, account))
                 return _paged(request, answer, headers)
-        raise Refused(404, "Not Found")
+        raise GitHubErrorAnswer(404, "Not Found")
 
     def _signed_in(self, request: web.BaseRequest, path: str) -> GitHubAccount | None:
         """Returns who asks, None for the App itself, which proves that it is by its key."""
@@ -218,12 +223,12 @@ class GitHubServer:
             try:
                 jwt.decode(secret, app.public_key, algorithms=["RS256"], issuer=str(app.id))
             except jwt.InvalidTokenError as error:
-                raise Refused(401, f"A JSON web token could not be decoded: {error}") from error
+                raise GitHubErrorAnswer(401, f"A JSON web token could not be decoded: {error}") from error
             return None
-        raise Refused(401, "Bad credentials")
+        raise GitHubErrorAnswer(401, "Bad credentials")
 
 
-def _paged(request: web.BaseRequest, answer: Answer, headers: dict[str, str]) -> Answer:
+def _paged(request: web.BaseRequest, answer: GitHubAnswer, headers: dict[str, str]) -> GitHubAnswer:
     """Returns a page of a list, and says by links which others there are."""
     if not isinstance(answer.document, list):
         return answer
@@ -238,7 +243,7 @@ def _paged(request: web.BaseRequest, answer: Answer, headers: dict[str, str]) ->
     ]
     if links:
         headers["Link"] = ", ".join(links)
-    return Answer(answer.status, answer.document[(page - 1) * size : page * size])
+    return GitHubAnswer(answer.status, answer.document[(page - 1) * size : page * size])
 
 
 async def _fail(request: web.BaseRequest, fault: GitHubFault) -> web.StreamResponse:

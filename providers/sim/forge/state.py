@@ -14,8 +14,13 @@ RATE = 5000
 WINDOW_S = 3600.0
 
 
-class NotAccepted(Exception):
-    """GitHub takes a well-formed request and finds it wrong (422)."""
+class GitHubErrorAnswer(Exception):
+    """A request that GitHub answers with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ class GitHubState:
         """Returns a new token of the App's installation."""
         with self.lock:
             if self.bot is None:
-                raise NotAccepted("no App is installed")
+                raise GitHubErrorAnswer(422, "no App is installed")
             token = f"ghs_{next(self._ids)}"
             self.tokens[token] = self.bot
             return token
@@ -181,7 +186,7 @@ class GitHubState:
                 self.commits |= {merge_commit}
 
     def comment(self, number: int, author: GitHubAccount | None, body: str) -> StoredComment:
-        """Adds a comment. NotAccepted where GitHub takes none of this length."""
+        """Adds a comment. GitHubErrorAnswer where GitHub takes none of this length."""
         with self.lock:
             now_s = self.clock.now()
             comment = StoredComment(next(self._ids), number, author, _accepted(body), now_s, now_s)
@@ -204,7 +209,7 @@ class GitHubState:
         with self.lock:
             self._known(commit)
             if len(said.get("description") or "") > 140:
-                raise NotAccepted("description is too long (maximum is 140 characters)")
+                raise GitHubErrorAnswer(422, "description is too long (maximum is 140 characters)")
             told = (said.get("context", "default"), said.get("description"), said.get("target_url"))
             status = StoredStatus(next(self._ids), commit, creator, said["state"], *told, self.clock.now())
             self.statuses.append(status)
@@ -255,20 +260,20 @@ class GitHubState:
             return
         annotations = output.get("annotations", [])
         if len(annotations) > 50:
-            raise NotAccepted(
-                f"Invalid request.\n\nNo more than 50 items are allowed; {len(annotations)} were supplied."
+            raise GitHubErrorAnswer(
+                422, f"Invalid request.\n\nNo more than 50 items are allowed; {len(annotations)} were supplied."
             )
         run.title, run.summary = output.get("title", run.title), output["summary"]
         run.annotations += annotations
 
     def _known(self, commit: str) -> None:
         if commit not in self.commits:
-            raise NotAccepted(f"No commit found for SHA: {commit}")
+            raise GitHubErrorAnswer(422, f"No commit found for SHA: {commit}")
 
 
 def _accepted(body: str) -> str:
     if not body.strip():
-        raise NotAccepted("Body cannot be blank")
+        raise GitHubErrorAnswer(422, "Body cannot be blank")
     if len(body) > 65_536:
-        raise NotAccepted("Body is too long (maximum is 65536 characters)")
+        raise GitHubErrorAnswer(422, "Body is too long (maximum is 65536 characters)")
     return body

@@ -1,17 +1,11 @@
 """The stream over TLS: records, not bytes, are what a socket holds, and reading ahead must not lose its place."""
 
-import datetime as dt
-import ipaddress
 import json
 import ssl
 import threading
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from structlog.testing import capture_logs
 
 from providers.kube.config import connect, from_url
@@ -19,33 +13,13 @@ from providers.kube.errors import Unreachable
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
 from tests.providers.kube.scripted import Asked, Peer, reply, scripted, watch
+from tests.support.certificates import write_loopback_certificate
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for 127.0.0.1 and its key, in one file."""
-    private, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(private, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "server.pem"
-    path.write_bytes(
-        signed.public_bytes(serialization.Encoding.PEM)
-        + private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return path
+    return write_loopback_certificate(tmp_path_factory.mktemp("tls") / "server.pem")
 
 
 @pytest.fixture
