@@ -15,6 +15,7 @@ from typing import Any, get_args
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
+from fleet.nodeclaims.repair import Registrations, registrations
 from fleet.offerings.interruption_rate import learned
 from fleet.quota.admission_fair_sharing import GangAdmission, LocalQueueUsage, UsageSample, next_sample
 from fleet.quota.queue_binding import payer_of
@@ -42,11 +43,14 @@ class Accounts:
     """Local queue -> resource -> what it used lately; another mapping whenever it changes."""
     interruptions: Mapping[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     """Capacity pool -> what is remembered of its interruptions; another mapping whenever it changes."""
+    registrations: Registrations = field(default_factory=dict)
+    """Pool -> how its last launches ended. It is not saved: the machines that stand tell most of it."""
     _until_s: float = 0.0
 
-    def remember(self, snapshot: Snapshot) -> None:
-        """Look for machines that EC2 takes back."""
+    def remember(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Look for machines that EC2 takes back, and for those that join or are given up."""
         self.interruptions = learned(self.interruptions, snapshot)
+        self.registrations = registrations(self.registrations, fleet, snapshot)
 
     def sample(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look at what gangs hold, if it is time, and at who was admitted since the last call."""
@@ -180,15 +184,16 @@ class Bookkeeper(Watcher):
         self._charged_at_s: float | None = None
 
     def inform(self, mirror: Mirror) -> None:
-        """Tells the mirror what the next decisions need: money spent, recent use and interruptions."""
+        """Tells the mirror what the next decisions need: money spent, recent use, interruptions and failed launches."""
         mirror.spent_usd = self.accounts.spent_usd
         mirror.local_usage = self.accounts.local_usage
         mirror.interruptions = self.accounts.interruptions
+        mirror.registrations = self.accounts.registrations
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Counts admissions and interruptions at once, charges once a second, saves now and then."""
         self.accounts.sample(fleet, snapshot)
-        self.accounts.remember(snapshot)
+        self.accounts.remember(fleet, snapshot)
         now_s = self._monotonic()
         if self._charged_at_s is None or now_s - self._charged_at_s >= 1.0:
             elapsed_s = None if self._charged_at_s is None else now_s - self._charged_at_s

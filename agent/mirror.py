@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.tables import MirrorTable
+from fleet.nodeclaims.repair import Registrations
 from fleet.offerings.allocatable import DiscoveredCapacity
 from fleet.snapshot import (
     NOT_READ,
@@ -104,6 +105,7 @@ class Mirror:
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
+        self.registrations: Registrations = {}
 
     @property
     def synced(self) -> bool:
@@ -240,6 +242,7 @@ class Mirror:
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
             interruptions=self.interruptions,
+            registrations=self.registrations,
             busy=busy,
             index=self.index,
         )

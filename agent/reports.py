@@ -1,6 +1,6 @@
 """How queues, pools and the sync stand, as the reports that `kubectl get` shows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
@@ -10,6 +10,7 @@ from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
 from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
+from fleet.nodeclaims.repair import registers
 from fleet.offerings.offerings import Offerings
 from fleet.placement.pod_quota import ordinary_usage
 from fleet.plan import Plan
@@ -17,11 +18,22 @@ from fleet.plan.sections import summary
 from fleet.plan.withdrawals import UncountedGang
 from fleet.quota.build_tree import QueueUsage, QuotaSpecs, current_quota_specs, tree_charged_with
 from fleet.quota.tree import QuotaTree
-from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot import (
+    CapacityPool,
+    Catalog,
+    Claim,
+    ClaimState,
+    Gang,
+    GangState,
+    Node,
+    RegistrationOutcome,
+    Snapshot,
+)
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import NodePool
+from model.plain_text import counted
 from model.problem import Problem
 from providers.kube.objects import (
     DriftReport,
@@ -100,6 +112,9 @@ def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequen
     if failures:
         told = {it.name: _told_of(failures, pool_subject(it.name)) for it in reports}
         reports = [replace(it, findings=(*it.findings, *told[it.name])) for it in reports]
+    reports = [
+        replace(it, findings=(*it.findings, *_registers(snapshot.registrations.get(it.name, ())))) for it in reports
+    ]
     short = {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s}
     priced_at_s = snapshot.catalog.priced_at_s
     if not short and not priced_at_s:
@@ -113,6 +128,15 @@ def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequen
         )
         for report in reports
     ]
+
+
+def _registers(outcomes: Sequence[RegistrationOutcome]) -> Iterator[Finding]:
+    """Whether the machines of a pool join at all, by Karpenter's condition; nothing where none was bought."""
+    joined = registers(outcomes)
+    if joined is not None:
+        count = sum(it.registered for it in outcomes)
+        words = f"{count} of the last {counted(len(outcomes), 'machine')} joined"
+        yield Finding("NodeRegistrationHealthy", joined, "Registered" if joined else "RegistrationFailed", words)
 
 
 SHOWN_FAILURES = 3

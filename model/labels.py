@@ -95,12 +95,10 @@ MIG_RESOURCE_PREFIX: Final = "nvidia.com/mig-"
 FABRIC_RESOURCE: Final = "vpc.amazonaws.com/efa"
 """Network interfaces by which machines talk past the kernel, as the device plugin of EFA names them."""
 
-KNOWN_DEVICES: Final[frozenset[str]] = frozenset(
+ACCELERATORS: Final[frozenset[str]] = frozenset(
     {
         GPU_RESOURCE,
         f"{GPU_RESOURCE}.shared",
-        FABRIC_RESOURCE,
-        "vpc.amazonaws.com/pod-eni",
         "aws.amazon.com/neuron",
         "aws.amazon.com/neuroncore",
         "aws.amazon.com/neurondevice",
@@ -110,6 +108,9 @@ KNOWN_DEVICES: Final[frozenset[str]] = frozenset(
         "gpu.intel.com/xe",
     }
 )
+"""GPUs and what takes their place, as device plugins name them: what machines are dear and scarce for."""
+
+KNOWN_DEVICES: Final[frozenset[str]] = ACCELERATORS | {FABRIC_RESOURCE, "vpc.amazonaws.com/pod-eni"}
 """Resources of device plugins that many clusters have; there are others, and they are as good."""
 
 WELL_KNOWN: Final[frozenset[str]] = frozenset(

@@ -10,8 +10,7 @@ from functools import cache
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject, pool_subject
 from fleet.fence import Decided, each
 from fleet.nodeclaims.launch import write_claims
-from fleet.offerings.offerings import Offering
-from fleet.offerings.reservations import preference
+from fleet.offerings.offerings import Offering, preference
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
@@ -67,16 +66,17 @@ def _buy(pool: NodePool, supply: BuyableCapacity, claims: Sequence[Claim], missi
 
 def best_offering(pool: NodePool, supply: BuyableCapacity) -> Offering | None:
     """Returns the offering that the pool would buy now; None when limits or shortages leave none."""
+    free = supply.headroom[pool.name]
     ranked = sorted(
         supply.offerings.of(pool),
         key=lambda offering: (
             capacity_rank(pool, offering.offer.capacity_type),
             offering.offer.price_usd_h,
             preference(offering.offer),
+            -(free.reserved_left(offering) or 0),
             offering.key,
         ),
     )
-    free = supply.headroom[pool.name]
     return next((s for s in ranked if s.offer.pool_key not in supply.shortages and free.most(s) > 0), None)
 
 

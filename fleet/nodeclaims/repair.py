@@ -1,4 +1,4 @@
-"""Unhealthy nodes: how long each condition is tolerated, and when too many are unhealthy to replace any.
+"""Unhealthy nodes: how long each condition is tolerated, when too many are unhealthy to replace any, and if any join.
 
 Karpenter `pkg/controllers/node/health` with the provider's policies (reference 3.3). Repair is involuntary: budgets and
 do-not-disrupt do not hold it back.
@@ -9,10 +9,12 @@ from math import ceil, inf
 from typing import Final
 
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Node, NodeCondition, NodeDisruption, Snapshot
+from fleet.snapshot import Claim, Node, NodeCondition, NodeDisruption, RegistrationOutcome, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import REPAIRS, Repair
+from model.pools import pool_hashes
 
 MOST_PERCENT: Final = 20
 """When more of a pool are not well, machines are not what is wrong."""
@@ -98,3 +100,56 @@ def _ends(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition]) -
 def too_many(complaining: int, machines: int) -> bool:
     """Returns whether so many of a pool's machines are unhealthy that none is replaced."""
     return complaining > ceil(machines * MOST_PERCENT / 100)
+
+
+# -- whether the machines of a pool join at all ----------------------------------------------------------------------
+#
+# An image or a user data that no machine joins with costs money by the quarter of an hour. It is told by the last
+# launches, and decides nothing. Source: Karpenter `NodeRegistrationHealthy` (`pkg/state/nodepoolhealth`). Everything is
+# read off the claims, so that an agent that starts anew counts nothing twice.
+
+REMEMBERED: Final = 4
+"""Launches of a pool that count: the last ones of its present template."""
+TOO_MANY_FAILURES: Final = REMEMBERED // 2
+_FAILED: Final = frozenset({Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT})
+
+Registrations = Mapping[str, Sequence[RegistrationOutcome]]
+"""Pool -> how its last launches ended, the oldest first."""
+
+
+def registrations(before: Registrations, fleet: Fleet, snapshot: Snapshot) -> Registrations:
+    """Returns how launches ended, with what claims tell since; `before` itself where nothing is new.
+
+    A pool with another template begins anew.
+    """
+    hashes, told = pool_hashes(fleet.index, fleet.node_pools), _told(snapshot.index, snapshot.claims)
+    found: dict[str, Sequence[RegistrationOutcome]] = {}
+    for pool in sorted(hashes.keys() & (before.keys() | told.keys())):
+        known = {*before.get(pool, ()), *told.get(pool, ())}
+        if mine := sorted(it for it in known if it.pool_hash == hashes[pool])[-REMEMBERED:]:
+            found[pool] = tuple(mine)
+    return before if found == before else found
+
+
+@derived(1)
+def _told(_index: Index, claims: Mapping[str, Claim]) -> Registrations:
+    """Returns how those launches ended of which claims tell still."""
+    found: dict[str, list[RegistrationOutcome]] = {}
+    for claim in claims.values():
+        why = claim.disruption
+        if claim.registered_at_s:
+            outcome = RegistrationOutcome(claim.registered_at_s, claim.name, claim.pool_hash, registered=True)
+        elif why is not None and why.reason in _FAILED:
+            outcome = RegistrationOutcome(why.at_s, claim.name, claim.pool_hash, registered=False)
+        else:
+            continue
+        found.setdefault(claim.node_pool, []).append(outcome)
+    return found
+
+
+def registers(outcomes: Sequence[RegistrationOutcome]) -> bool | None:
+    """Returns whether machines of a pool join, by its last launches; None where nothing is known."""
+    recent = outcomes[-REMEMBERED:]
+    if not recent:
+        return None
+    return sum(not it.registered for it in recent) < TOO_MANY_FAILURES

@@ -7,6 +7,7 @@ layout and without what DaemonSets take, and the labels and taints that the node
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import corrected, profiled, with_capacity
@@ -109,12 +110,13 @@ class Offerings:
         """Yields the pool's offerings: each offer that meets its requirements, with each of its MIG layouts."""
         wanted, layouts, born_with = pool_requirements(pool), pool_layouts(self.fleet, pool), pool_hash(pool)
         overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
-        machines: dict[str, InstanceType | None] = {}
+        machines: dict[tuple[str, tuple[tuple[str, int], ...]], InstanceType | None] = {}
         for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
-            name = offer.instance_type.name
-            if name not in machines:
-                machines[name] = self._machine(pool, wanted, offer.instance_type, overlays)
-            machine = machines[name]
+            name, more = offer.instance_type.name, overlays.resources_of(offer)
+            kind = name, tuple(sorted(more.items()))
+            if kind not in machines:
+                machines[kind] = self._machine(pool, wanted, offer.instance_type, more)
+            machine = machines[kind]
             if machine is None or not _meets(wanted, offer):
                 continue
             priced = _overlaid(offer, machine, overlays)
@@ -128,32 +130,35 @@ class Offerings:
                     yield self._offering(pool, priced, layout, offered, born_with)
 
     def _machine(
-        self, pool: NodePool, wanted: Requirements, machine: InstanceType, overlays: PoolOverlays
+        self, pool: NodePool, wanted: Requirements, machine: InstanceType, more: Resources
     ) -> InstanceType | None:
-        """Returns an instance type as nodes of the pool have it; None where the pool may not have the type."""
+        """Returns an instance type as nodes of the pool have it, with what overlays add; None if it may not have it."""
         if not self.suits(pool, wanted, machine):
             return None
         found = profiled(self.index, self.catalog.profiles, pool, machine)
-        return with_capacity(found, overlays.resources.get(machine.name, {}))
+        return with_capacity(found, more)
 
     def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
         """Yields an offer for each reservation the pool selects, in zones that the catalogue knows.
 
-        Its list price is the type's on-demand price; a type that is sold in capacity blocks only has none.
+        Its list price is the on-demand price of its type in its zone, else the least in any; a type that is sold in
+        capacity blocks only has none.
         """
         found = self.reserved.of(pool)
         if not found:
             return
         zones = {offer.zone for offer in self.catalog.offers}
         prices: dict[str, float] = {}
+        here: dict[tuple[str, str], float] = {}
         for offer in self.catalog.offers:
             if offer.capacity_type == "on-demand":
                 name = offer.instance_type.name
+                here[name, offer.zone] = offer.price_usd_h
                 prices[name] = min(offer.price_usd_h, prices.get(name, inf))
         for reservation in found:
             machine = self.catalog.types.get(reservation.instance_type)
             if machine is not None and reservation.zone in zones:
-                listed = prices.get(machine.name)
+                listed = here.get((machine.name, reservation.zone), prices.get(machine.name))
                 yield InstanceOffer(
                     machine, reservation.zone, RESERVED, (listed or 0.0) / DISCOUNT, reservation, listed
                 )
@@ -273,3 +278,38 @@ def node_labels_of(pool: NodePool, offer: InstanceOffer, layout: str, region: st
     elif sharing.mps is not None:
         found[labels.DEVICE_PLUGIN_CONFIG] = f"mps-{sharing.replicas}"
     return found | pool.spec.template.labels
+
+
+# -- equally dear offers ----------------------------------------------------------------------------------------------
+#
+# Prices decide first. Source of the order among equals: aws/karpenter-provider-aws `pkg/providers/instance/filter`
+# (v1.14). There machines with accelerators and bare metal are left out of a launch whatever they cost, as long as it
+# names any other; here they come last among equals.
+
+
+class Preference(NamedTuple):
+    """A `Preference` is the sort key of offers of one price; the lower is preferred."""
+
+    exotic: bool
+    """Whether the machine has accelerators or is bare metal, which takes long to boot."""
+    may_be_taken_back: bool
+    """Whether it may be taken back at short notice: spot, or of an interruptible reservation."""
+    ends: bool
+    """Whether it ends with its reservation, as the machines of a capacity block do."""
+
+
+def preference(offer: InstanceOffer) -> Preference:
+    """Returns the sort key among equal prices. Work that asks for an accelerator finds exotic machines alone."""
+    kept = offer.reservation
+    return Preference(
+        is_exotic(offer.instance_type),
+        offer.capacity_type == "spot" or (kept is not None and kept.interruptible),
+        kept is not None and kept.ends_machines,
+    )
+
+
+def is_exotic(machine: InstanceType) -> bool:
+    """Returns whether a machine has accelerators, or is bare metal by the name of its size."""
+    return "metal" in machine.labels.get(labels.INSTANCE_SIZE, "") or any(
+        map(machine.capacity.get, labels.ACCELERATORS)
+    )

@@ -6,7 +6,7 @@ kubernetes-sigs/karpenter `pkg/controllers/nodeoverlay` (v1.14).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
@@ -26,8 +26,8 @@ class PoolOverlays:
 
     prices: Mapping[CapacityPool, str] = field(default_factory=dict)
     """Offer -> a price (`3.14`) or an adjustment (`+10%`)."""
-    resources: Mapping[str, Resources] = field(default_factory=dict)
-    """Instance type -> further resources."""
+    resources: Mapping[CapacityPool, Resources] = field(default_factory=dict)
+    """Offer -> further resources; of reserved machines, whichever reservation they are bought from."""
 
     def price_usd_h(self, offer: InstanceOffer) -> float:
         """Returns the price of an offer in this pool, in USD an hour."""
@@ -36,6 +36,10 @@ class PoolOverlays:
             return offer.price_usd_h
         return adjusted_usd_h(offer.price_usd_h, said) if said[0] in "+-" else price_usd_h(said)
 
+    def resources_of(self, offer: InstanceOffer) -> Resources:
+        """Returns the further resources of machines that are bought so."""
+        return self.resources.get(_any_reservation(offer), {}) if self.resources else {}
+
 
 class OverlayConflict(NamedTuple):
     """An `OverlayConflict` names an overlay that is not applied, and the one of equal weight that it conflicts with."""
@@ -43,7 +47,7 @@ class OverlayConflict(NamedTuple):
     overlay: str
     other: str
     where: str
-    """The first offer or instance type, by name, of which both say something."""
+    """The first offer, or resource of an instance type, of which both say something."""
 
     def __str__(self) -> str:
         """In a sentence."""
@@ -80,15 +84,15 @@ class _OverlayEntries:
     own: Mapping[str, str]
     """Labels of the pools."""
     prices: dict[CapacityPool, NodeOverlay] = field(default_factory=dict)
-    resources: dict[str, dict[str, NodeOverlay]] = field(default_factory=dict)
+    resources: dict[CapacityPool, dict[str, NodeOverlay]] = field(default_factory=dict)
 
     def result(self) -> PoolOverlays:
         """Returns the entries as prices and resources."""
         return PoolOverlays(
             {offer: overlay.spec.price or overlay.spec.price_adjustment for offer, overlay in self.prices.items()},
             {
-                machine: {name: overlay.spec.capacity[name] for name, overlay in said.items()}
-                for machine, said in self.resources.items()
+                offer: {name: overlay.spec.capacity[name] for name, overlay in said.items()}
+                for offer, said in self.resources.items()
             },
         )
 
@@ -106,13 +110,14 @@ def applied_overlays(_index: Index, fleet: Fleet, catalog: Catalog) -> AppliedOv
     by_labels = {alike: _OverlayEntries(dict(alike)) for alike in dict.fromkeys(own.values())}
     conflicts: list[OverlayConflict] = []
     for overlay in ordered:
-        chosen = [(each, tuple(_chosen(each.own, wanted[overlay.name], catalog))) for each in by_labels.values()]
-        conflict = next((found for each, offers in chosen for found in _conflicts(each, overlay, offers)), None)
+        offers = (*catalog.offers, *_reservable(catalog)) if overlay.spec.capacity else catalog.offers
+        chosen = [(each, tuple(_chosen(each.own, wanted[overlay.name], offers))) for each in by_labels.values()]
+        conflict = next((found for each, selected in chosen for found in _conflicts(each, overlay, selected)), None)
         if conflict is not None:
             conflicts.append(conflict)
             continue
-        for entries, offers in chosen:
-            _enter(entries, overlay, offers)
+        for entries, selected in chosen:
+            _enter(entries, overlay, selected)
     applied = {alike: entries.result() for alike, entries in by_labels.items()}
     return AppliedOverlays({name: applied[alike] for name, alike in own.items()}, tuple(conflicts))
 
@@ -123,12 +128,23 @@ def _own(pool: NodePool, asked: frozenset[str]) -> _Labels:
     return tuple(sorted((key, value) for key, value in carried.items() if labels.normalize(key) in asked))
 
 
-def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> Iterator[InstanceOffer]:
-    """Yields the offers that an overlay selects for machines with the labels `own`, in the order of the catalogue."""
+def _any_reservation(offer: InstanceOffer) -> CapacityPool:
+    """Returns the capacity pool of an offer without the reservation it is bought from: overlays do not ask for it."""
+    return CapacityPool(offer.capacity_type, offer.instance_type.name, offer.zone)
+
+
+def _reservable(catalog: Catalog) -> Iterator[InstanceOffer]:
+    """Yields what may be reserved: any type in any zone. Overlays add resources to it, and leave its price alone."""
+    for zone in sorted({offer.zone for offer in catalog.offers}):
+        yield from (InstanceOffer(machine, zone, "reserved", 0.0) for machine in catalog.types.values())
+
+
+def _chosen(own: Mapping[str, str], wanted: Requirements, offers: Iterable[InstanceOffer]) -> Iterator[InstanceOffer]:
+    """Yields the offers that an overlay selects for machines with the labels `own`, in their order."""
     of_type = Requirements({key: each for key, each in wanted.items() if key not in _OF_OFFER})
     of_offer = Requirements({key: each for key, each in wanted.items() if key in _OF_OFFER})
     suits: dict[str, bool] = {}
-    for offer in catalog.offers:
+    for offer in offers:
         machine = offer.instance_type
         if machine.name not in suits:
             suits[machine.name] = of_type.matches({**own, **machine.labels})
@@ -143,11 +159,11 @@ def _conflicts(
     """Yields a conflict for each offer or resource that an overlay of the same weight has set already."""
     spec = overlay.spec
     for offer in offers:
-        if spec.price or spec.price_adjustment:
+        if _sets_price(overlay, offer):
             said = entries.prices.get(offer.pool_key)
             if said is not None and said.spec.weight == spec.weight:
                 yield OverlayConflict(overlay.name, said.name, str(offer.pool_key))
-        known = entries.resources.get(offer.instance_type.name, {})
+        known = entries.resources.get(offer.pool_key, {})
         for name in sorted(spec.capacity):
             if name in known and known[name].spec.weight == spec.weight:
                 yield OverlayConflict(overlay.name, known[name].name, f"{name} of {offer.instance_type.name}")
@@ -157,11 +173,14 @@ def _enter(entries: _OverlayEntries, overlay: NodeOverlay, offers: tuple[Instanc
     """Enters what an overlay sets; what heavier overlays have set stays."""
     spec = overlay.spec
     for offer in offers:
-        if spec.price or spec.price_adjustment:
+        if _sets_price(overlay, offer):
             entries.prices.setdefault(offer.pool_key, overlay)
-        known = entries.resources.setdefault(offer.instance_type.name, {})
         for name in spec.capacity:
-            known.setdefault(name, overlay)
+            entries.resources.setdefault(offer.pool_key, {}).setdefault(name, overlay)
+
+
+def _sets_price(overlay: NodeOverlay, offer: InstanceOffer) -> bool:
+    return bool(overlay.spec.price or overlay.spec.price_adjustment) and offer.capacity_type != "reserved"
 
 
 _PRICE = re.compile(r"[0-9]+(?:\.[0-9]+)?")

@@ -100,15 +100,6 @@ def reserved_labels(reservation: Reservation) -> dict[str, str]:
     }
 
 
-def preference(offer: InstanceOffer) -> tuple[int, bool]:
-    """Returns the sort key among equal prices.
-
-    Machines without an end come before those of a block, and those that nobody may take back come first.
-    """
-    reservation = offer.reservation
-    return (int(reservation.ends_machines), reservation.interruptible) if reservation else (0, False)
-
-
 def terminates_s(reservation: Reservation | None) -> float:
     """Returns when the cloud begins to terminate the machines of a reservation (epoch seconds); inf = never."""
     return inf if reservation is None else reservation.terminates_s

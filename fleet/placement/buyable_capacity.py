@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import asked_values, most_on_one, shared_room
-from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.reservations import preference
+from fleet.offerings.offerings import Offering, Offerings, Preference, preference
 from fleet.placement.cluster_state import planned_slot
 from fleet.placement.free_capacity import SlotCost, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
@@ -38,13 +37,17 @@ class CandidateOffering(NamedTuple):
     pool_rank: int
     usd_h: float
     """Expected cost of one machine."""
-    last: tuple[object, ...]
-    """Ends every tie."""
+    preference: Preference
+    """What decides between equal costs."""
 
-    def rank(self, missing: int, count: int) -> tuple[object, ...]:
-        """The place of `count` such machines for `missing` pods: what holds all of them before what does not."""
+    def rank(self, missing: int, count: int, left: int = 0) -> tuple[object, ...]:
+        """The place of `count` such machines for `missing` pods: what holds all of them before what does not.
+
+        `left`: how many a reservation has left. Of equal ones that with most is the likeliest to have them still.
+        """
         short = -(-missing // self.fits) - count
-        return (self.capacity_rank, self.pool_rank, short, round(count * self.usd_h, DIGITS), self.last)
+        cost_usd_h = round(count * self.usd_h, DIGITS)
+        return self.capacity_rank, self.pool_rank, short, cost_usd_h, self.preference, -left, self.offering.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[Instanc
         capacity_rank(offering.pool, offer.capacity_type),
         need.rank(offering.pool),
         expected_usd_h(offer),
-        (preference(offer), offering.key),
+        preference(offer),
     )
 
 

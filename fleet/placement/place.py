@@ -416,7 +416,8 @@ class _ZoneAttempt:
         if (until := self.capacity.shortages.get(offering.offer.pool_key)) is not None:
             obstacles.short(offering, until)
             return None
-        return candidate.rank(missing, count), PlannedNodeClaims(offering, count), candidate
+        left = self.capacity.headroom[offering.pool.name].reserved_left(offering) or 0
+        return candidate.rank(missing, count, left), PlannedNodeClaims(offering, count), candidate
 
     def _most_of(self, offering: Offering, wanted: int, *, whole: bool, obstacles: PurchaseObstacles) -> int:
         """How many of the machines that are wanted may be of this offering: all, or what a reservation has left."""

@@ -1,6 +1,6 @@
 """Holds what is observed as immutable values: one `Snapshot` is all that a decider sees of cluster and cloud."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -46,6 +46,7 @@ from fleet.snapshot.machines import (
     NoticeKind,
     PriceSource,
     Reach,
+    RegistrationOutcome,
     Reservation,
     Resolutions,
     Resolved,
@@ -114,6 +115,8 @@ class Snapshot:
     ask the cloud themselves."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
+    registrations: Mapping[str, Sequence[RegistrationOutcome]] = field(default_factory=dict)
+    """Pool -> how its last launches ended (`fleet.nodeclaims.repair`)."""
     interruptions: Mapping[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     """Capacity pool -> what is remembered of machines it has taken back (`fleet.offerings.interruption_rate`)."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
@@ -208,6 +211,7 @@ __all__ = [
     "Proposal",
     "PublishedLayouts",
     "Reach",
+    "RegistrationOutcome",
     "Reservation",
     "Resolutions",
     "Resolved",

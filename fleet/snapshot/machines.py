@@ -154,6 +154,17 @@ class InterruptionHistory(NamedTuple):
     """When the last interruption was (epoch seconds)."""
 
 
+class RegistrationOutcome(NamedTuple):
+    """A `RegistrationOutcome` tells of one launch whether its machine joined."""
+
+    at_s: float
+    """When it did, or was given up (epoch seconds)."""
+    claim: str
+    pool_hash: str
+    """Hash of the template that it was launched with."""
+    registered: bool
+
+
 class NodeProfiles(Protocol):
     """`NodeProfiles` compute what image, disks and kubelet of a template leave of an instance type.
 

@@ -284,7 +284,7 @@ def test_interruptions_are_told_before_the_next_decision_and_come_back_as_they_w
     again = Accounts()
     again.restore(saved[-1])
     assert again.interruptions == {TAKEN: InterruptionHistory(1.0, NOW)}
-    again.remember(taken(NOW))
+    again.remember(FLEET, taken(NOW))
     assert again.interruptions == {TAKEN: InterruptionHistory(1.0, NOW)}, "the same claim, seen by the next agent"
 
 

@@ -1,10 +1,6 @@
-"""Machine types, pools and pods as the cases write them."""
+"""Machine types, pools and pods as the cases write them, in the words of Karpenter's order."""
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from bench.reference.karpenter.buy import (
@@ -20,12 +16,6 @@ from model.requirements import Requirement, Requirements
 from tests.conformance.karpenter.requirements import requirements
 
 CANONICAL = {"cpu_m": "cpu", "memory_bytes": "memory"}
-_RESERVED_KEYS = {
-    "reservation_type": labels.CAPACITY_RESERVATION_TYPE,
-    "interruptible": labels.CAPACITY_RESERVATION_INTERRUPTIBLE,
-}
-_PLACES = ("reservation_capacity", "capacity", "remaining")
-_AMOUNTS = frozenset({*CANONICAL, "pods"})
 
 
 def amounts(given: Mapping[str, int]) -> dict[str, int]:
@@ -33,32 +23,14 @@ def amounts(given: Mapping[str, int]) -> dict[str, int]:
     return {CANONICAL.get(name, name): amount for name, amount in given.items()}
 
 
-def machines(given: Any, folder: Path) -> tuple[MachineType, ...]:
-    """Machine types: a list, or a catalogue by name, `minus` what is taken out of it (`minus arm64 in zone-2`)."""
-    if isinstance(given, list):
-        return tuple(machine(each) for each in given)
-    name, _, without = given["catalog"].partition(" minus ")
-    words = frozenset(without.split()) - {"in"}
-    found = (_without(each, words) for each in _catalog(folder, name))
-    return tuple(each for each in found if each.offerings)
-
-
-def _without(given: MachineType, words: frozenset[str]) -> MachineType:
-    """The type without the offers that all the words are said of: architecture, system, zone or capacity type."""
-    own = {value for requirement in given.requirements.values() for value in requirement.values}
-    left = (each for each in given.offerings if not words or not words <= own | {each.zone, each.capacity_type})
-    return replace(given, offerings=tuple(left))
-
-
-@cache
-def _catalog(folder: Path, name: str) -> tuple[MachineType, ...]:
-    catalogs = json.loads((folder / "catalogs.json").read_text("utf-8"))["catalogs"]
-    return tuple(machine(each) for each in catalogs[name])
+def machines(given: Iterable[Mapping[str, Any]]) -> tuple[MachineType, ...]:
+    """Machine types as Karpenter's order knows them."""
+    return tuple(machine(each) for each in given)
 
 
 def machine(given: Mapping[str, Any]) -> MachineType:
     """One machine type."""
-    capacity = amounts(given.get("capacity", {})) or _bare(given)
+    capacity = amounts(given.get("capacity", {}))
     overhead = amounts(given.get("overhead", {}))
     carried = {labels.INSTANCE_TYPE: (given["name"],), labels.ARCH: given.get("arch"), labels.OS: given.get("os")}
     carried |= {key: (value,) for key, value in given.get("labels", {}).items()}
@@ -69,27 +41,13 @@ def machine(given: Mapping[str, Any]) -> MachineType:
         Requirements({key: Requirement.one_of(*values) for key, values in listed.items()}),
         capacity,
         allocatable,
-        tuple(_offering(each, allocatable) for each in given["offerings"]),
+        tuple(map(_offering, given["offerings"])),
     )
 
 
-def _bare(given: Mapping[str, Any]) -> dict[str, int]:
-    """Amounts that stand beside the name, as in the cases about filters."""
-    return amounts({name: given[name] for name in sorted(_AMOUNTS) if name in given} | given.get("resources", {}))
-
-
-def _offering(given: Mapping[str, Any], allocatable: Mapping[str, int]) -> ReferenceOffering:
-    override, reserved = given.get("capacity_override"), given["capacity_type"] == "reserved"
-    told = {label: given[key] for key, label in _RESERVED_KEYS.items() if key in given}
+def _offering(given: Mapping[str, Any]) -> ReferenceOffering:
     return ReferenceOffering(
-        capacity_type=given["capacity_type"],
-        zone=given.get("zone", ""),
-        price_usd_h=given.get("price", 0.0),
-        available=given.get("available", True),
-        reservation_id=given.get("reservation_id", ""),
-        reserved_left=next((given[word] for word in _PLACES if word in given), int(reserved)),
-        labels={key: str(value).lower() for key, value in told.items()},
-        allocatable=amounts(override) if override else None,
+        given["capacity_type"], given.get("zone", ""), given.get("price", 0.0), given.get("available", True)
     )
 
 

@@ -4,18 +4,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 from bench.reference.karpenter.buy import MachineType, ReferenceOffering
 from fleet.nodeclaims.launch_outcome import settle
 from fleet.snapshot import CapacityPool, Catalog, Claim, InstanceOffer, Launch, LaunchOutcome, Reservation, Snapshot
+from model import labels
 from model.kinds import CapacityType
 from model.requirements import Requirements
 from providers.aws.catalog import package_catalog
 from providers.aws.fleet_request import failure_of
 from tests.conformance.cases import Case
-from tests.conformance.karpenter.manifests import Declined
-from tests.conformance.karpenter.worlds import NOW_S
+from tests.conformance.karpenter.manifests import Declined, only, pod_manifest
+from tests.conformance.karpenter.trying import tried
+from tests.conformance.karpenter.worlds import NOW_S, AgentWorld, fleet_of
 
 REGION = "us-east-1"
 ZONES = ("a", "b", "c")
@@ -50,8 +53,10 @@ _RESERVATION = "cr-1"
 
 
 def run(case: Case) -> dict[str, Any]:
-    """One launch that fails, and what is out of reach then."""
+    """One launch that fails, and what is out of reach then; or one after the other, until nothing is left to try."""
     given = case["given"]
+    if "launch" in given:
+        return _calls(given)
     code = given.get("fleet_error") or next((code for word, code in _CODES.items() if word in given), "")
     if not code:
         raise Declined(f"row: no pods, no failure of a launch ({', '.join(sorted(given))})")
@@ -63,6 +68,28 @@ def run(case: Case) -> dict[str, Any]:
         short = lot.capacity_pool in found.shortages
         return {**told, "reservation_available": 0 if short else given["believed_available"]}
     return told | _out_of_reach(frozenset(found.shortages), case["expect"])
+
+
+def _calls(given: Given) -> dict[str, Any]:
+    """What is out of reach after each call: upstream's tries all places of a capacity type, a launch of ours one."""
+    only("row", given, ("ice_pools", "launch"))
+    named, _, rest = given["launch"].partition(", ")
+    if rest != "capacity types any":
+        raise Declined(f"launch: {given['launch']}")
+    zones = sorted({zone for _, _, zone in short_pools(given)})
+    terms = {labels.INSTANCE_TYPE: [named], labels.ZONE: zones, labels.CAPACITY_TYPE: CAPACITY_TYPES}
+    pool = {"requirements": [{"key": key, "op": "In", "values": [*values]} for key, values in terms.items()]}
+    left = {f"{it.capacity_type}:{it.zone}": None for it in every_offer((named,)).offers if it.zone in zones}
+    short: list[str] = []
+    told = {}
+    launches = tried(fleet_of([pool]), AgentWorld(every_offer(SOLD)), pod_manifest("pod-000", {}))
+    for number, (_, call) in enumerate(groupby(launches, lambda it: it.capacity_type), 1):
+        for it in call:
+            short.append(f"{it.capacity_type}:{it.zone}")
+            del left[short[-1]]
+        still = {"still_available": list(left)} if left else {}
+        told[f"call_{number}"] = {"error": SHORTAGE, "unavailable": list(short), **still}
+    return told
 
 
 def _claim(given: Given) -> Claim:

@@ -135,10 +135,12 @@ def _label_value(said: str) -> str:
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
-def repository(pools: Iterable[Given], reservations: Iterable[str] = ()) -> dict[str, bytes]:
-    """The files of a fleet: NodePools of Karpenter and their class."""
+def repository(
+    pools: Iterable[Given], reservations: Iterable[str] = (), overlays: Iterable[Obj] = ()
+) -> dict[str, bytes]:
+    """The files of a fleet: NodePools of Karpenter, their class, and NodeOverlays as they are."""
     classes = (_node_class(name, reservations) for name in ("default", "other"))
-    every = [*(_node_pool(number, each) for number, each in enumerate(pools)), *classes]
+    every = [*(_node_pool(number, each) for number, each in enumerate(pools)), *classes, *overlays]
     return {f"{number:03}.yaml": json.dumps(each).encode() for number, each in enumerate(every)}
 
 

@@ -1,7 +1,8 @@
 """`provision` for the agent: pods that wait, pools and machine types; nothing stands."""
 
+from bench.reference.karpenter.buy import solve
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import provisioning
+from tests.conformance.karpenter import catalogs
 from tests.conformance.karpenter.manifests import Declined, only, pod_manifest
 from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
@@ -27,10 +28,10 @@ def play(case: Case) -> AgentWorld:
 
 
 def upstream(case: Case) -> UpstreamAnswer:
-    """The pods that run, what their machines cost, and whether it places fewer because of a rule."""
-    answer, expect = provisioning.run(case), case["expect"]
-    prices = answer["launch_price"]
-    placed = expect.get("scheduled", answer["scheduled"])
-    return UpstreamAnswer(
-        placed, sum(prices) if isinstance(prices, list) else prices, placed < len(case["given"]["pods"])
-    )
+    """The pods that run, what Karpenter's order pays for their machines, and whether a rule leaves pods without one."""
+    given = case["given"]
+    machines = catalogs.machines(types_of(given.get("instance_types", {"catalog": "default"}), case["folder"]))
+    pods = [catalogs.pod(number, each) for number, each in enumerate(given["pods"])]
+    claims = solve(pods, catalogs.templates(given.get("node_pools") or [{}], machines)).claims
+    placed = case["expect"].get("scheduled", sum(len(it.pods) for it in claims))
+    return UpstreamAnswer(placed, sum(it.price_usd_h for it in claims), placed < len(pods))

@@ -1,14 +1,15 @@
 """`node-repair`: machines that are not well, and pools whose launches fail."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isinf
 from typing import Any
 
-from bench.reference.karpenter.launch.health import launch_health
 from fleet.actions import SaveClaim
 from fleet.nodeclaims import lifecycle
-from fleet.nodeclaims.repair import GATE_AGAIN_S, look_again_s, too_many
+from fleet.nodeclaims.registration import REGISTRATION_TIMEOUT_S
+from fleet.nodeclaims.repair import GATE_AGAIN_S, look_again_s, registers, registrations, too_many
+from fleet.reasons import Reason
 from fleet.snapshot import NodeCondition, NodeDisruption
 from model.kinds import NEVER, Repair
 from tests.conformance.cases import Case
@@ -19,18 +20,32 @@ Given = Mapping[str, Any]
 USUAL = {"type": "BadNode", "status": "False", "toleration_minutes": 30}
 MINUTE_S = 60.0
 NODES = 10
+_STATUS = {True: "Healthy", False: "Unhealthy", None: "Unknown"}
 
 
 def run(case: Case) -> dict[str, Any]:
     """The last launches, a pool of which many are unwell, or one machine with its complaints."""
     given = case["given"]
     if "ring" in given:
-        return {"status": launch_health(given["ring"])}
+        return _launches(given["ring"])
     if "unhealthy" in given:
         return _gate(given)
     if "both_bad_for_minutes" in given:
         return _complaints(given)
     return _machine(given)
+
+
+def _launches(ring: Sequence[bool]) -> dict[str, Any]:
+    """One launch after the other, each of which joins or is given up; the next begins when its claim is gone."""
+    world, told = _world(0, [USUAL]), dict[str, Any]()
+    for number, joins in enumerate(ring):
+        world.now_s += REGISTRATION_TIMEOUT_S
+        given_up = NodeDisruption(Reason.REGISTRATION_TIMEOUT, "x", world.now_s)
+        claim = world.machine(f"m{number}")
+        world.claims = {claim.name: claim if joins else replace(claim, registered_at_s=0.0, disruption=given_up)}
+        told = dict(registrations(told, world.fleet, world.snapshot()))
+    joined = [registers(outcomes) for outcomes in told.values()]
+    return {"status": _STATUS[joined[0] if joined else None]}
 
 
 def _gate(given: Given) -> dict[str, Any]:

@@ -91,10 +91,10 @@ def _machine(given: Given) -> InstanceType:
     return InstanceType(given["name"], capacity, left, own, gpu_count=gpus)
 
 
-def fleet_of(pools: Sequence[Given], reservations: Iterable[str] = ()) -> Fleet:
+def fleet_of(pools: Sequence[Given], reservations: Iterable[str] = (), overlays: Iterable[Obj] = ()) -> Fleet:
     """The declarations, read as the agent reads a repository. What it refuses declines the row."""
     try:
-        return load(repository(pools, reservations))
+        return load(repository(pools, reservations, overlays))
     except InvalidFleet as refused:
         raise Declined(f"loader: {str(refused)[:160]}") from refused
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.overlays import InvalidPrice, adjusted_usd_h, applied_overlays, price_usd_h
+from fleet.offerings.reservations import ReservationSelector
+from fleet.snapshot import Reservation
 from model import labels
 from model.fleet import Fleet
 from model.index import Index
@@ -97,9 +99,24 @@ def test_resources() -> None:
     assert "a/b" not in CATALOG.types["p5.48xlarge"].capacity
 
 
-def test_a_resource_of_some_offers_is_one_of_the_machine() -> None:
-    said = fleet_of(overlay("a", H100, ON_DEMAND, capacity={"a/b": 1}))
-    assert all(offering.allocatable["a/b"] == 1 for offering in offerings(said))
+def test_a_resource_of_some_offers_is_found_on_their_machines_alone() -> None:
+    said = fleet_of(overlay("a", H100, ON_DEMAND, term(labels.ZONE, A), capacity={"a/b": 1}))
+    found = {(it.offer.zone, it.offer.capacity_type): it.allocatable.get("a/b", 0) for it in offerings(said)}
+    assert found.pop((A, "on-demand")) == 1
+    assert not any(found.values())
+
+
+@pytest.mark.parametrize(
+    ("terms", "amount"), [([], 1), ([term(labels.CAPACITY_TYPE, "reserved")], 1), ([ON_DEMAND], 0)]
+)
+def test_resources_of_reserved_machines(terms: list[dict[str, Any]], amount: int) -> None:
+    built = FleetBuilder().pool("h100", capacityTypes=["reserved"]).team().queue().build()
+    said = overlay("a", H100, *terms, capacity={"a/b": 1}, price="50")
+    fleet = replace(built, node_overlays={"a": said})
+    held = ReservationSelector("", {"cr-a": Reservation("cr-a", "p5.48xlarge", A, 2, 2, tags={labels.CLUSTER: ""})})
+    [found] = Offerings(fleet, CATALOG, reserved=held).of(fleet.node_pools["h100"])
+    assert found.allocatable.get("a/b", 0) == amount
+    assert found.offer.price_usd_h < 1e-4  # the price of a reserved machine is never an overlay's
 
 
 @pytest.mark.parametrize(
@@ -111,6 +128,7 @@ def test_a_resource_of_some_offers_is_one_of_the_machine() -> None:
         ([overlay("a", H100, price="1"), overlay("b", term(labels.INSTANCE_FAMILY, "g6"), price="2")], []),
         ([overlay("a", H100, price="1"), overlay("b", H100, capacity={"a/b": 1})], []),
         ([overlay("a", H100, capacity=TWO), overlay("b", ON_DEMAND, capacity=TWO)], [("a", "b", "a/b of p5.48xlarge")]),
+        ([overlay("a", term(labels.ZONE, A), capacity=TWO), overlay("b", term(labels.ZONE, B), capacity=TWO)], []),
         ([overlay("a", H100, capacity={"a/c": 2}), overlay("b", H100, capacity={"a/b": 1})], []),
     ],
 )  # fmt: skip

@@ -226,6 +226,12 @@ def bought(found: PlacementPlan | Refusal) -> list[tuple[str, int]]:
         (4, [reservation("cr-a", 4, zone=B), reservation("cr-b", 2)], [("cr-a", 4)]),
         (1, [reservation("cr-a", kind="capacity-block", ends_s=NOW * 2), reservation("cr-b")], [("cr-b", 1)]),
         (1, [reservation("cr-a", interruptible=True), reservation("cr-b")], [("cr-b", 1)]),
+        (
+            1,
+            [reservation("cr-a", interruptible=True), reservation("cr-b", kind="capacity-block", ends_s=NOW * 2)],
+            [("cr-b", 1)],
+        ),
+        (1, [reservation("cr-a", 2), reservation("cr-b", 3)], [("cr-b", 1)]),
         (2, [reservation(kind="capacity-block", ends_s=NOW + 40 * 60)], [("", 2)]),
     ],
     ids=[
@@ -237,6 +243,8 @@ def bought(found: PlacementPlan | Refusal) -> list[tuple[str, int]]:
         "better-zone",
         "no-end-first",
         "kept-first",
+        "an-end-before-one-that-may-be-taken-back",
+        "most-left-first",
         "closing",
     ],
 )

@@ -1,6 +1,6 @@
 """Purchase in Karpenter's order: first-fit decreasing over shrinking sets of machine types.
 
-`solve(pods, templates, nodes, rules)` is the whole of it; `values` says what goes in, `outcome` what comes out. What is
+`solve(pods, templates, nodes)` is the whole of it; `values` says what goes in, `outcome` what comes out. What is
 emulated, what ties are broken by and what differs from upstream stands in `docs/design/0006-karpenters-order.md`. Every
 rule cites kubernetes-sigs/karpenter v1.14 (`pkg/controllers/provisioning/scheduling`) unless it says otherwise.
 """
@@ -15,7 +15,6 @@ from bench.reference.karpenter.buy.values import (
     Peers,
     PodSpecification,
     PoolTemplate,
-    ProvisionerSettings,
     ReferenceOffering,
     Resident,
     Spread,
@@ -33,7 +32,6 @@ __all__ = [
     "PlannedClaim",
     "PodSpecification",
     "PoolTemplate",
-    "ProvisionerSettings",
     "ReferenceOffering",
     "Resident",
     "SchedulingResults",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -11,10 +12,13 @@ from bench.reference.karpenter.buy.flight import Flight, host_name
 from bench.reference.karpenter.buy.guard import Guard, fitting
 from bench.reference.karpenter.buy.outcome import Option, PlannedClaim, Unplaced, Why
 from bench.reference.karpenter.buy.rows import Bools, Floats, InstanceRows, Ints
-from bench.reference.karpenter.buy.values import PODS, RESERVED, ProvisionerSettings
+from bench.reference.karpenter.buy.values import PODS, RESERVED
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirement, Requirements
+
+MOST_TYPES: Final = 600
+"""Types a claim names at most (`MaxInstanceTypes`); the AWS provider cuts to 60 when it launches."""
 
 
 @dataclass(slots=True)
@@ -23,7 +27,6 @@ class Finish:
 
     flight: Flight
     guard: Guard
-    rules: ProvisionerSettings
     resources: Sequence[str]
     _offered: dict[tuple[int, frozenset[str]], tuple[Floats, list[Option]]] = field(default_factory=dict)
     _options: dict[tuple[int, bytes, frozenset[str]], "_Listed"] = field(default_factory=dict)
@@ -34,7 +37,7 @@ class Finish:
         family = self.flight.family(number)
         held = self.guard.reservations.held(host_name(number))
         shape = self._shape(family, self.flight.used(number), held)
-        if shape.unmet and not self.rules.best_effort_min_values:
+        if shape.unmet:
             return Unplaced(tuple(pods), Why.MIN_VALUES, min_values.sentence(shape.unmet))
         if not shape.options:
             return Unplaced(tuple(pods), Why.RESERVATIONS, "only reserved capacity would do, and others hold it")
@@ -45,7 +48,6 @@ class Finish:
             requests=shape.requests,
             options=shape.options,
             pods=tuple(pods),
-            relaxed_min_values=shape.unmet,
             reservations=tuple(sorted(held)),
         )
 
@@ -79,7 +81,7 @@ class Finish:
         prices, options = self._priced(family, rows, held)
         chosen: dict[str, int] = {}
         for row in np.lexsort((rows.rank, prices)).tolist():
-            if left[row] and np.isfinite(prices[row]) and len(chosen) < self.rules.most_types:
+            if left[row] and np.isfinite(prices[row]) and len(chosen) < MOST_TYPES:
                 chosen.setdefault(rows.machines[row].name, row)
         kept = np.zeros(len(left), dtype=np.bool_)
         kept[list(chosen.values())] = True

@@ -12,7 +12,6 @@ from bench.reference.karpenter.buy import min_values
 from bench.reference.karpenter.buy.families import ClaimClass, Families
 from bench.reference.karpenter.buy.reservations import ReservationManager
 from bench.reference.karpenter.buy.rows import Bools, InstanceRows, Ints
-from bench.reference.karpenter.buy.values import ProvisionerSettings
 
 
 @dataclass(slots=True)
@@ -20,7 +19,6 @@ class Guard:
     """The rules that go beyond room, for all pools of a solve."""
 
     families: Families
-    rules: ProvisionerSettings
     least: list[dict[str, int]]
     """By pool: the distinct values that must stay possible, none where the policy is best effort."""
     reserving: list[bool]
@@ -28,17 +26,15 @@ class Guard:
     reservations: ReservationManager
 
     @classmethod
-    def of(cls, families: Families, rules: ProvisionerSettings) -> "Guard":
+    def of(cls, families: Families) -> "Guard":
         """The guard of these pools."""
         left: dict[str, int] = {}
         for rows in families.rows:
             for offer in (rows.offers[index] for index in np.flatnonzero(rows.reserved)):
                 left[offer.reservation_id] = min(left.get(offer.reservation_id, 1 << 40), offer.reserved_left)
-        wanted = [min_values.least(template.requirements) for template in families.templates]
         return cls(
             families,
-            rules,
-            [{} if rules.best_effort_min_values else each for each in wanted],
+            [min_values.least(template.requirements) for template in families.templates],
             [bool(rows.reserved.any()) for rows in families.rows],
             ReservationManager(left),
         )
@@ -71,7 +67,7 @@ class Guard:
 
     def stuck(self, host: str, family: ClaimClass, used: Ints) -> bool:
         """Whether the claim `host`, as `family` with `used` taken, would lose reserved capacity that others hold."""
-        if not self.reserving[family.pool] or not self.rules.strict_reservations:
+        if not self.reserving[family.pool]:
             return False
         rows = self.families.rows[family.pool]
         left = fitting(rows, family, used)

@@ -46,8 +46,6 @@ class PlannedClaim:
     options: tuple[Option, ...]
     pods: tuple[str, ...]
     """In the order they were placed by class, then name."""
-    relaxed_min_values: Mapping[str, int]
-    """Key -> distinct values there are, where they are fewer than the pool asks for (best effort)."""
     reservations: tuple[str, ...] = ()
     """Reservations it holds; it must be launched into one of them."""
 

@@ -24,17 +24,6 @@ def relaxed(ask: PodSpecification, *, soft_taints: bool) -> PodSpecification | N
     return _tolerating(ask) if soft_taints else None
 
 
-def without_preferences(ask: PodSpecification) -> PodSpecification:
-    """What is left under `PREFERENCE_POLICY=Ignore`."""
-    return replace(
-        ask,
-        preferred=(),
-        preferred_affinity=(),
-        preferred_anti_affinity=(),
-        spreads=tuple(spread for spread in ask.spreads if spread.hard),
-    )
-
-
 def heaviest(terms: tuple[Weighted[T], ...]) -> T | None:
     """The term that is held; the first among equals."""
     return max(terms, key=lambda each: each.weight).term if terms else None

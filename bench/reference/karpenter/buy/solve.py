@@ -16,7 +16,6 @@ from bench.reference.karpenter.buy.guard import Guard
 from bench.reference.karpenter.buy.ladder import Ladder
 from bench.reference.karpenter.buy.order import PodQueue, Run, by_weight, runs_of
 from bench.reference.karpenter.buy.outcome import PlannedClaim, SchedulingResults, Unplaced, Why
-from bench.reference.karpenter.buy.relax import without_preferences
 from bench.reference.karpenter.buy.rows import InstanceRows, Ints
 from bench.reference.karpenter.buy.standing import NodeColumns
 from bench.reference.karpenter.buy.values import (
@@ -24,7 +23,6 @@ from bench.reference.karpenter.buy.values import (
     KarpenterNode,
     PodSpecification,
     PoolTemplate,
-    ProvisionerSettings,
     WaitingPod,
 )
 from bench.reference.karpenter.buy.words import refusal
@@ -34,20 +32,18 @@ def solve(
     pods: Iterable[WaitingPod],
     templates: Iterable[PoolTemplate],
     nodes: Iterable[KarpenterNode] = (),
-    rules: ProvisionerSettings | None = None,
 ) -> SchedulingResults:
     """Where every pod goes: onto `nodes`, onto machines to be bought from `templates`, or why nowhere.
 
     Names of pods, of templates and of nodes are unique each. Equal input in any order gives equal output.
     """
-    return _Solve.of(pods, templates, nodes, rules or ProvisionerSettings()).run()
+    return _Solve.of(pods, templates, nodes).run()
 
 
 @dataclass(slots=True)
 class _Solve:
     """One decision as it is being made."""
 
-    rules: ProvisionerSettings
     resources: tuple[str, ...]
     queue: PodQueue
     ladder: Ladder
@@ -68,17 +64,14 @@ class _Solve:
         pods: Iterable[WaitingPod],
         templates: Iterable[PoolTemplate],
         nodes: Iterable[KarpenterNode],
-        rules: ProvisionerSettings,
     ) -> "_Solve":
         asks, runs = runs_of(pods)
-        if not rules.respect_preferences:
-            asks = [without_preferences(ask) for ask in asks]
         pools = by_weight(templates)
         standing_nodes = list(nodes)
         resources = _resources(asks, pools)
         rows = [InstanceRows(template, resources) for template in pools]
         families = Families(pools, rows)
-        guard = Guard.of(families, rules)
+        guard = Guard.of(families)
         standing = NodeColumns(standing_nodes, resources, _keys(asks))
         first = [families.first(pool, np.ones(len(each.machines), dtype=np.bool_)) for pool, each in enumerate(rows)]
         census = Census(pools, list(zip(rows, first, strict=True)), standing)
@@ -86,7 +79,6 @@ class _Solve:
         soft = any(taint.effect == "PreferNoSchedule" for template in pools for taint in template.taints)
         flight = Flight(families, guard, len(resources))
         out = cls(
-            rules,
             resources,
             PodQueue(runs),
             Ladder(asks, census, resources, soft_taints=soft),
@@ -167,7 +159,7 @@ class _Solve:
     # -- what came of it ------------------------------------------------------------------------------------------
 
     def _outcome(self) -> SchedulingResults:
-        finish = Finish(self.flight, self.guard, self.rules, self.resources)
+        finish = Finish(self.flight, self.guard, self.resources)
         finished = [finish.claim(number, pods) for number, pods in enumerate(self.aboard)]
         claims = tuple(each for each in finished if isinstance(each, PlannedClaim))
         back = [each for each in finished if isinstance(each, Unplaced)]

@@ -182,17 +182,3 @@ class KarpenterNode:
     """Without startup and ephemeral taints while it is not initialized."""
     initialized: bool = True
     residents: tuple[Resident, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisionerSettings:
-    """How the provisioner is set up."""
-
-    best_effort_min_values: bool = False
-    """`MIN_VALUES_POLICY`: buy with fewer distinct values than asked, and say so."""
-    strict_reservations: bool = True
-    """Wait for reserved capacity that others of this solve hold, rather than fall back to what costs."""
-    respect_preferences: bool = True
-    """`PREFERENCE_POLICY`: hold preferences as long as possible, or drop them at once."""
-    most_types: int = 600
-    """Types a claim names at most (`MaxInstanceTypes`); the AWS provider cuts to 60 when it launches."""

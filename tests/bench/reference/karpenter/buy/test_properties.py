@@ -1,20 +1,19 @@
 """What holds of every decision, whatever the world."""
 
 import random
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.reference.karpenter.buy import ProvisionerSettings, solve
-from tests.bench.reference.karpenter.buy.worlds import KarpenterWorld, faults, rules, seen, worlds
+from bench.reference.karpenter.buy import solve
+from tests.bench.reference.karpenter.buy.worlds import KarpenterWorld, faults, seen, worlds
 
 
 @settings(max_examples=60, deadline=None)
-@given(worlds, rules)
-def test_classes_are_decided_as_one_by_one(world: KarpenterWorld, setup: ProvisionerSettings) -> None:
-    together = solve(world.pods(), world.templates, world.nodes, setup)
-    singly = solve(world.singly(), world.templates, world.nodes, setup)
+@given(worlds)
+def test_classes_are_decided_as_one_by_one(world: KarpenterWorld) -> None:
+    together = solve(world.pods(), world.templates, world.nodes)
+    singly = solve(world.singly(), world.templates, world.nodes)
     assert seen(together) == seen(singly)
 
 
@@ -29,7 +28,7 @@ def test_the_order_of_what_is_given_does_not_matter(world: KarpenterWorld, draw:
 
 
 @settings(max_examples=60, deadline=None)
-@given(worlds, rules, st.booleans())
-def test_every_place_is_one(world: KarpenterWorld, setup: ProvisionerSettings, respect: bool) -> None:
-    outcome = solve(world.pods(), world.templates, world.nodes, replace(setup, respect_preferences=respect))
+@given(worlds)
+def test_every_place_is_one(world: KarpenterWorld) -> None:
+    outcome = solve(world.pods(), world.templates, world.nodes)
     assert faults(world, outcome) == []

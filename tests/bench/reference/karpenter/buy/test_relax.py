@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 
-import pytest
-
 from bench.reference.karpenter.buy import (
     KarpenterNode,
     Peers,
     PodSpecification,
     PoolTemplate,
-    ProvisionerSettings,
     Spread,
     Weighted,
     solve,
 )
-from bench.reference.karpenter.buy.relax import SOFT_TAINTS, relaxed, without_preferences
+from bench.reference.karpenter.buy.relax import SOFT_TAINTS, relaxed
 from model import labels
 from model.requirements import Requirements
 from tests.bench.reference.karpenter.buy.worlds import WARY, at, machine, of, pods
@@ -58,19 +55,9 @@ def test_what_is_required_is_never_given_up() -> None:
     assert (last.required, last.spreads) == ((B,), (Spread(labels.HOSTNAME, X),))
 
 
-def test_preferences_may_be_dropped_at_once() -> None:
-    left = without_preferences(ASK)
-    assert (left.preferred, left.preferred_affinity, left.preferred_anti_affinity) == ((), (), ())
-    assert (left.required, left.spreads) == ((A, B), (Spread(labels.HOSTNAME, X),))
-
-
-@pytest.mark.parametrize(("respect", "machines"), [(True, 4), (False, 1)])
-def test_preferred_distance_costs_machines_only_where_it_is_respected(respect: bool, machines: int) -> None:
+def test_preferred_distance_costs_machines() -> None:
     ask = PodSpecification({"cpu": 1}, labels={"app": "x"}, preferred_anti_affinity=(Weighted(1, APART),))
-    outcome = solve(
-        pods(ask, 4), [PoolTemplate("pool", (machine("m", 4),))], rules=ProvisionerSettings(respect_preferences=respect)
-    )
-    assert len(outcome.claims) == machines
+    assert len(solve(pods(ask, 4), [PoolTemplate("pool", (machine("m", 4),))]).claims) == 4
 
 
 def test_a_preferred_zone_that_cannot_be_had_does_not_matter() -> None:

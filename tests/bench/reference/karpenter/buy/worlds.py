@@ -15,7 +15,6 @@ from bench.reference.karpenter.buy import (
     PlannedClaim,
     PodSpecification,
     PoolTemplate,
-    ProvisionerSettings,
     ReferenceOffering,
     Resident,
     SchedulingResults,
@@ -199,9 +198,6 @@ worlds = st.builds(
 # -- seen -------------------------------------------------------------------------------------------------------------
 
 
-rules = st.builds(ProvisionerSettings, best_effort_min_values=st.booleans(), strict_reservations=st.booleans())
-
-
 def kind(pod: str) -> str:
     return pod.partition("-")[0]
 
@@ -274,7 +270,7 @@ def _claim_faults(claim: PlannedClaim, pool: PoolTemplate, asked: Mapping[str, P
     by_name = {each.name: each for each in pool.machines}
     total = _total(there)
     least = pool.requirements.of(labels.INSTANCE_TYPE).min_values or 0
-    if len(claim.options) < least and not claim.relaxed_min_values:
+    if len(claim.options) < least:
         found.append(f"{claim.name} is not flexible")
     for option in claim.options:
         small = by_name[option.machine]

@@ -1,1 +1,0 @@
-"""Karpenter's launch: which machines and offers it may name, what a failure teaches, whether a pool is well."""
