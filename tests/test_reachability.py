@@ -24,14 +24,11 @@ BESIDE = {
 
 TRUST = "A plan that can be believed, from a repository that is trusted no further than its signature"
 REAL = "On a real cluster: what a real control plane showed, and the facts to keep it so"
-REVIEW = "Review in the pull request"
 SHARING = "MIG and sharing, end to end"
 ONE_ENGINE = (
     "One engine for every pod: ordinary pods served, every constraint honoured, and the facts answered by what runs"
 )
 KEPT: dict[Key, str] = {
-    ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
-    ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them
     ("providers.sim.apiserver.server", "ApiServer.drop_connections"): REAL,  # cuts,
     ("providers.sim.store.releases", "Release.with_betas"): REAL,  # releases,
