@@ -13,6 +13,7 @@ from agent.simulation.days import lived_days
 from agent.simulation.play import Outcome, play
 from agent.simulation.profiles import PROFILES, drawn_history
 from agent.simulation.shrink import scene, shrunk
+from providers.kube.memory import settle_heap
 
 OK, VIOLATED = 0, 1
 
@@ -62,6 +63,7 @@ def _outcomes(seeds: range, profile: str, jobs: int) -> Iterator[Outcome]:
 
 
 def _silence() -> None:
+    settle_heap()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 

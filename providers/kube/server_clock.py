@@ -52,12 +52,15 @@ class ServerClock:
         a few quick ones tell the time better than to the second.
         """
         date_s = _epoch_s(date)
-        if date_s is None:
-            return
+        if date_s is not None:
+            self.told_s(date_s, asked_s)
+
+    def told_s(self, date_s: float, asked_s: float) -> None:
+        """As `told`, with the date in seconds since the epoch."""
         with self._lock:
-            began = self._ahead_s is None
-            believed_s = self._machine.now() - self._machine.monotonic() if self._ahead_s is None else self._ahead_s
-            least_s, most_s = date_s - self._machine.monotonic(), date_s + DATE_S - asked_s
+            began, monotonic_s = self._ahead_s is None, self._machine.monotonic()
+            believed_s = self._machine.now() - monotonic_s if self._ahead_s is None else self._ahead_s
+            least_s, most_s = date_s - monotonic_s, date_s + DATE_S - asked_s
             self._ahead_s = min(max(believed_s, least_s), most_s)
         if began:
             self._first()

@@ -5,7 +5,7 @@ Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from email.utils import formatdate
+from datetime import UTC, datetime
 from typing import Final, Generic, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -122,7 +122,8 @@ class DirectTransport(KubeTransport):
     ) -> bytes:
         context = f"{method} {path}"
         if self._server_clock is not None:
-            self._server_clock.told(formatdate(self._clock.now(), usegmt=True), self._server_clock.monotonic())
+            second = datetime.fromtimestamp(self._clock.now(), UTC).replace(microsecond=0)  # as the header `Date` says
+            self._server_clock.told_s(second.timestamp(), self._server_clock.monotonic())
         try:
             if method == "GET":
                 return self._get(path, query or {})
@@ -204,15 +205,18 @@ class Feed(Generic[T]):
 
     def take(self) -> list[Batch[T]]:
         """Everything new since the last call, most often nothing or one batch."""
-        if self._looked_at == self._store.resource_version:
+        version = self._store.resource_version
+        if self._looked_at == version:
             return []
-        first, self._looked_at = self._looked_at < 0, self._store.resource_version
+        first, self._looked_at = self._looked_at < 0, version
         resource = self._served()
         if resource is None:
             gone, self._version = self._version is not None, None
             return [Replace({}, "0")] if first or gone else []
         if self._version is None:
             return [self._everything(resource)]
+        if not self._store.moved(resource, self._version):
+            return []
         return list(self._changes(resource, self._version))
 
     def expire(self) -> None:

@@ -38,17 +38,16 @@ class _Slot:
 
     def due(self, now: float, version: int) -> bool:
         """Whether it has something to do and nothing holds it up any more."""
-        if now < self._held_until or not self._wanted(now, version):
+        wake, lag = self.wake, self.lag  # asked some thirty times a wake: the common answer comes first
+        if self.seen == version and (wake is None or wake > now) and (not self.unasked or lag is not None):
             return False
-        if self.lag is None:
+        if now < self._held_until:
+            return False
+        if lag is None:
             return True
         if self._late_at is None:
-            self._late_at = now + self.lag()
+            self._late_at = now + lag()
         return self._late_at <= now
-
-    def _wanted(self, now: float, version: int) -> bool:
-        timed = self.wake is not None and self.wake <= now
-        return timed or self.seen != version or (self.unasked and self.lag is None)
 
     def step(self, now: float, version: int) -> None:
         """Let it work on all that happened up to that version."""
