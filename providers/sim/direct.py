@@ -30,6 +30,7 @@ from providers.sim.store import (
     StoreNotFound,
     StoreTooManyRequests,
 )
+from providers.sim.store.objects import Obj
 from providers.sim.store.selectors import field_predicate
 
 T = TypeVar("T")
@@ -166,7 +167,12 @@ class DirectTransport(KubeTransport):
             **{name: str(value) for name, value in query.items()},
         }  # nobody reads warnings
         call = Call(_METHODS[method], resource, route, words, raw, content_type, FIELD_MANAGER)
-        return msgspec.json.encode(perform(self._store, self._clock, call).obj), effects
+        return self._encoded(resource, route, perform(self._store, self._clock, call).obj), effects
+
+    def _encoded(self, resource: Resource, route: Route, answer: Obj) -> bytes:
+        """An object as JSON: where it is what is stored now, its one encoding, which its watches need as well."""
+        held = self._store.held(resource, route.name, route.namespace)
+        return held.json if held is not None and held.obj is answer else msgspec.json.encode(answer)
 
     def _route(self, url: str) -> tuple[Resource, Route]:
         path, _, _ = url.partition("?")

@@ -134,6 +134,8 @@ class JobController(Reconciler[Key]):
         return self._queue.next_at(now)
 
     def _batch(self, now: float) -> None:
+        if not self._touched and not self._strays:
+            return
         for key, news in self._touched.items():
             self._queue.touch(key, now, now + self._batch_s, news=news)
         self._touched.clear()

@@ -50,6 +50,10 @@ class WorkQueue(Generic[K]):
             self._timers[key] = instant_s
             heapq.heappush(self._heap, (instant_s, self._count, key))
 
+    def due(self, now: float) -> bool:
+        """Whether there may be something to take."""
+        return bool(self._ready) or (bool(self._heap) and self._heap[0][0] <= now)
+
     def take(self, now: float) -> list[K]:
         """Everything due by `now`, timers last."""
         while self._heap and self._heap[0][0] <= now:
@@ -90,6 +94,8 @@ class Reconciler(ABC, Generic[K]):
     def step(self, now: float) -> float | None:
         """Reconcile every key that is due; keys that come up meanwhile are for the next step."""
         self._cluster.sync()
+        if not self._queue.due(now):
+            return self._queue.next_at(now)
         batch = self._queue.take(now)
         for position, key in enumerate(batch):
             try:

@@ -96,7 +96,7 @@ def _after_write(
         elif fields:
             yield entry if fields is before else {**entry, "fieldsV1": fields}
     if touched and not found:
-        yield _wire_entry(writer, to_fields_v1(touched))
+        yield _wire_entry(writer, to_fields_v1(frozenset(touched)))
 
 
 def _ownable(obj: Obj) -> Obj:

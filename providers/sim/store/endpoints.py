@@ -11,7 +11,7 @@ from providers.sim.store.errors import (
     StoreUnsupportedMediaType,
     cause,
 )
-from providers.sim.store.listkeys import CustomShape, MergeShape, named_shape
+from providers.sim.store.listkeys import MergeShape, named_shape
 from providers.sim.store.objects import Obj, invalid, kept_metadata, ordered
 from providers.sim.store.podupdate import resized_pod
 from providers.sim.store.published import definition_of, published_shape
@@ -134,8 +134,8 @@ def check_patchable(resource: Resource, *, strategic: bool) -> None:
 
 def shape_of(resource: Resource) -> MergeShape:
     """How the fields of this kind merge."""
-    if resource.schema is not None:
-        return CustomShape(resource.schema)
+    if resource.shape is not None:
+        return resource.shape
     name = definition_of(resource.api_version, resource.kind)
     return published_shape(name) if name else named_shape(resource.kind)
 

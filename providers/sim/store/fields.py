@@ -22,8 +22,9 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _encode = msgspec.json.Encoder().encode
 
 
-def to_fields_v1(paths: Iterable[Path]) -> FieldsV1:
-    """The wire form: nested maps; `.` marks a member that also has members below it."""
+@lru_cache(maxsize=1024)
+def to_fields_v1(paths: frozenset[Path]) -> FieldsV1:
+    """The wire form, shared by its users: nested maps; `.` marks a member that also has members below it."""
     root: FieldsV1 = {}
     for path in sorted(paths):
         root = _with_path(root, path)
@@ -107,7 +108,12 @@ def _shared(encoded: bytes) -> FieldsV1:
 
 def from_fields_v1(wire: FieldsV1) -> Paths:
     """The set a FieldsV1 value describes."""
-    return frozenset(_members(wire, ()))
+    return _from_encoded(_encode(wire))
+
+
+@lru_cache(maxsize=1024)
+def _from_encoded(encoded: bytes) -> Paths:
+    return frozenset(_members(msgspec.json.decode(encoded), ()))
 
 
 def _members(node: dict[str, Any], path: Path) -> Iterator[Path]:
@@ -246,6 +252,8 @@ def merged(live: Any, applied: Any, shape: MergeShape) -> Any:
 
 def without(value: Any, gone: Paths, kept: Paths, shape: MergeShape, path: Path = ()) -> Any:
     """`value` less the fields `gone`. A list item goes whole unless something `kept` is inside; emptied maps go too."""
+    if not gone:
+        return value
     if isinstance(value, dict) and not shape.atomic_map:
         result = {}
         for key, below in value.items():

@@ -140,53 +140,51 @@ def named_shape(kind: str, field: str = "") -> NamedShape:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class SchemaShape:
-    """Custom kinds: the structural schema says how a field merges; without a word maps are granular, lists atomic."""
+    """Custom kinds: the structural schema says how a field merges; without a word maps are granular, lists atomic.
 
-    schema: dict[str, Any]
+    A shape reads its schema once and keeps the shapes below it.
+    """
 
-    @property
-    def keys(self) -> tuple[str, ...] | None:
-        """See `MergeShape`."""
-        if self.schema.get("x-kubernetes-list-type") != "map":
-            return None
-        return tuple(self.schema.get("x-kubernetes-list-map-keys") or ())
+    strategic_key: str | None = None
+    """See `MergeShape`: custom kinds take no strategic merge patch."""
 
-    @property
-    def is_set(self) -> bool:
-        """See `MergeShape`."""
-        return self.schema.get("x-kubernetes-list-type") == "set"
-
-    @property
-    def strategic_key(self) -> str | None:
-        """See `MergeShape`: custom kinds take no strategic merge patch."""
-        return None
-
-    @property
-    def atomic_map(self) -> bool:
-        """See `MergeShape`."""
-        return self.schema.get("x-kubernetes-map-type") == "atomic"
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+        kind = schema.get("x-kubernetes-list-type")
+        self.keys: tuple[str, ...] | None = (
+            tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else None
+        )
+        self.is_set = kind == "set"
+        self.atomic_map = schema.get("x-kubernetes-map-type") == "atomic"
+        self._children: dict[str, MergeShape] = {}
+        self._item: MergeShape | None = None
 
     def child(self, field: str) -> "MergeShape":
         """See `MergeShape`."""
-        properties = self.schema.get("properties") or {}
+        found = self._children.get(field)
+        if found is None:
+            found = self._children[field] = self._below(field)
+        return found
+
+    def _below(self, field: str) -> "MergeShape":
         extra = self.schema.get("additionalProperties")
-        return SchemaShape(properties.get(field) or (extra if isinstance(extra, dict) else {}))
+        below = (self.schema.get("properties") or {}).get(field) or (extra if isinstance(extra, dict) else {})
+        return SchemaShape(below)
 
     def item(self) -> "MergeShape":
         """See `MergeShape`."""
-        items = self.schema.get("items")
-        return SchemaShape(items if isinstance(items, dict) else {})
+        if self._item is None:
+            items = self.schema.get("items")
+            self._item = SchemaShape(items if isinstance(items, dict) else {})
+        return self._item
 
 
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
-@dataclass(frozen=True, slots=True)
 class CustomShape(SchemaShape):
     """The root of a custom object: `metadata` merges as everywhere, the rest by schema."""
 
-    def child(self, field: str) -> "MergeShape":
-        """See `MergeShape`."""
-        return published_shape(_OBJECT_META) if field == "metadata" else SchemaShape.child(self, field)
+    def _below(self, field: str) -> "MergeShape":
+        return published_shape(_OBJECT_META) if field == "metadata" else super()._below(field)

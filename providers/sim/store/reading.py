@@ -45,10 +45,14 @@ class StoredObjects:
 
     def read(self, resource: Resource, name: str, namespace: str = "") -> Revision:
         """The current revision, with its encoding. NotFound when there is none."""
-        revision = self._ledger.table(resource).get((namespace if resource.namespaced else "", name))
+        revision = self.held(resource, name, namespace)
         if revision is None:
             raise not_found(resource, name)
         return revision
+
+    def held(self, resource: Resource, name: str, namespace: str = "") -> Revision | None:
+        """The current revision; None when there is none."""
+        return self._ledger.table(resource).get((namespace if resource.namespaced else "", name))
 
     def read_since(self, resource: Resource, name: str, namespace: str, resource_version: str) -> Revision:
         """The current revision, for a reader that has seen `resource_version`: Timeout where that is yet to come."""
@@ -60,7 +64,7 @@ class StoredObjects:
 
     def holds(self, resource: Resource, name: str, namespace: str = "") -> bool:
         """Whether there is such an object."""
-        return self._ledger.table(resource).get((namespace if resource.namespaced else "", name)) is not None
+        return self.held(resource, name, namespace) is not None
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Obj:
         """The object. NotFound when there is none."""

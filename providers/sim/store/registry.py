@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from providers.sim.store.listkeys import CustomShape
+
 STANDARD_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
@@ -38,10 +40,13 @@ class Resource:
     selectable_fields: tuple[str, ...] = field(default=(), compare=False)
     scale_paths: tuple[str, str, str] | None = field(default=None, compare=False)
     key: str = field(init=False, compare=False)
+    shape: CustomShape | None = field(init=False, compare=False, repr=False)
+    """How the fields of a custom kind merge."""
 
     def __post_init__(self) -> None:
         """Name the resource once, as `plural.group` (`plural` alone in the core group)."""
         object.__setattr__(self, "key", f"{self.plural}.{self.group}" if self.group else self.plural)
+        object.__setattr__(self, "shape", None if self.schema is None else CustomShape(self.schema))
         if not self.singular:
             object.__setattr__(self, "singular", self.kind.lower())
 

@@ -26,6 +26,8 @@ _FORMATS: dict[str, str] = {
     "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "ipv4": r"((25[0-5]|2[0-4]\d|1?\d?\d)(\.(?!$)|$)){4}",
 }
+_COMBINING = frozenset({"allOf", "anyOf", "oneOf", "not"})
+_OF_TEXT = frozenset({"maxLength", "minLength", "pattern", "format"})
 Schema = dict[str, Any]
 Fault = dict[str, str]
 
@@ -146,10 +148,12 @@ def faults(value: Any, schema: Schema, path: str = "") -> Iterator[Fault]:
     elif isinstance(value, list):
         yield from _list_faults(value, schema, path)
     elif isinstance(value, str):
-        yield from _text_faults(value, schema, where)
+        if not _OF_TEXT.isdisjoint(schema):
+            yield from _text_faults(value, schema, where)
     elif not isinstance(value, bool):
         yield from _number_faults(value, schema, where)
-    yield from _combined_faults(value, schema, path)
+    if not _COMBINING.isdisjoint(schema):
+        yield from _combined_faults(value, schema, path)
 
 
 def _type_ok(value: Any, schema: Schema) -> bool:

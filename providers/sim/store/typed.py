@@ -57,7 +57,7 @@ def _root(resource: Resource) -> Schema | None:
 
 
 def _typed(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    words = {**resolved(schema), **schema}
+    words = {**resolved(schema), **schema} if "$ref" in schema else schema
     if value is None or words.get("x-kubernetes-int-or-string"):
         return
     match words.get("type"):
