@@ -277,18 +277,24 @@ class _ZoneAttempt:
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
         pod_set = need.pod_set
-        alone, kept, *others = (*self._standing(free), free.among(self.gang, standing=False))
+        if not self.capacity.recuts and (refusal := self._refused_at_once(need, free)) is not None:
+            return refusal
+        parts = (*self._standing(free), free.among(self.gang, standing=False))
         if self._held_to_zone(need):
-            alone, kept, *others = (part.within(labels.ZONE, self.zone) for part in (alone, kept, *others))
-        if not self.capacity.recuts and not (self.may_buy and need.charged):
-            short = pod_set.count - sum(part.room for part in others)
-            if short > 0:  # refused as it would be after all the room there is had been taken
-                return self._may_not_buy(need, short)
+            parts = tuple(part.within(labels.ZONE, self.zone) for part in parts)
         missing = pod_set.count
-        for part in (alone, kept, *others):  # machines on the way only for what the standing ones do not hold
+        for part in parts:  # machines on the way only for what the standing ones do not hold
             missing -= self._assign(part, pod_set, missing) if missing else 0
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
+
+    def _refused_at_once(self, need: Need, free: FreeCapacity) -> Refusal | None:
+        """The refusal that comes after all the room there is has been taken, found without taking it; None: no such."""
+        room = free.among(self.gang)
+        room = room.within(labels.ZONE, self.zone) if self._held_to_zone(need) else room
+        short = need.pod_set.count - room.room
+        chosen = self._choose(need, short, whole=False) if short > 0 else None
+        return chosen if isinstance(chosen, Refusal) else None
 
     def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, ...]:
         """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
