@@ -6,7 +6,7 @@ equal opportunity cost, so that the best machines for some pods are found withou
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -60,7 +60,7 @@ def free_capacity(
     return FreeCapacity(state, index)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; frozen ones take three times as long to make, and there are many
 class FreeCapacity:
     """The slots that a search for one class of pods may use, and how many pods fit on them.
 
@@ -91,7 +91,9 @@ class FreeCapacity:
 
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
-        return replace(self, label=label, value=value)
+        return FreeCapacity(
+            self.state, self.index, self.gang, self.standing, label, value, self.kept, self.leaving, self.alone
+        )
 
     def tightest_domain(self, label: str, count: int) -> "FreeCapacity | None":
         """The domain of a label with the least room that holds `count` pods; None when there is none."""
@@ -105,14 +107,17 @@ class FreeCapacity:
 
     def buckets(self) -> list["SlotBuckets"]:
         """The slots in their buckets, as of now."""
-        found = (self.index.buckets(self.state, self.label, section).get(self.value) for section in self._sections())
-        return [buckets for buckets in found if buckets is not None]
+        of_label, found = self.index.sections(self.state, self.label), []
+        for section in self._sections():
+            if (at := of_label.get(section)) and (buckets := at.get(self.value)) is not None:
+                found.append(buckets)
+        return found
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
         totals: dict[str, int] = {}
         for section in self._sections():
-            for value, buckets in self.index.buckets(self.state, label, section).items():
+            for value, buckets in self.index.sections(self.state, label).get(section, {}).items():
                 totals[value] = totals.get(value, 0) + buckets.total
         return totals
 
@@ -216,14 +221,14 @@ class PodClassIndex:
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
         """Label -> section -> value -> slots."""
 
-    def buckets(self, state: ClusterState, label: str, section: Section) -> dict[str, "SlotBuckets"]:
-        """Value of a label -> the slots of a section that carry it, as the state is now."""
+    def sections(self, state: ClusterState, label: str) -> dict[Section, dict[str, "SlotBuckets"]]:
+        """Section -> value of a label -> the slots of the section that carry it, as the state is now."""
         self._refresh(state)
         if label not in self._buckets:
             self._buckets[label] = {}
             for entry in self._entries.values():
                 self._move(entry, (label,), SlotBuckets.put)
-        return self._buckets[label].get(section, {})
+        return self._buckets[label]
 
     def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from providers.sim.store.errors import cause
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
@@ -26,6 +28,10 @@ _FORMATS: dict[str, str] = {
     "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "ipv4": r"((25[0-5]|2[0-4]\d|1?\d?\d)(\.(?!$)|$)){4}",
 }
+_ANYTHING: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+_MOST_SOUND = 512
+"""Most values of a field that are remembered."""
+_encode = msgspec.json.Encoder().encode
 _COMBINING = frozenset({"allOf", "anyOf", "oneOf", "not"})
 _OF_TEXT = frozenset({"maxLength", "minLength", "pattern", "format"})
 Schema = dict[str, Any]
@@ -154,6 +160,41 @@ def faults(value: Any, schema: Schema, path: str = "") -> Iterator[Fault]:
         yield from _number_faults(value, schema, where)
     if not _COMBINING.isdisjoint(schema):
         yield from _combined_faults(value, schema, path)
+
+
+class SoundFields:
+    """Remembers fields of custom objects that broke nothing of their schema: most writes change one field of several.
+
+    A field is its value encoded, below a schema that is the same object.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Schema, dict[str, set[bytes]]]] = {}
+        """Identity of a schema -> that schema, which keeps its identity, and field -> values."""
+
+    def checked(self, obj: Schema, schema: Schema) -> tuple[Schema, list[Fault]]:
+        """The object pruned and filled in, and everything in which it then breaks its schema."""
+        asked = self._less_known(obj, schema)
+        obj = defaulted(pruned(obj, asked), asked)
+        return obj, list(faults(obj, asked))
+
+    def _less_known(self, obj: Schema, schema: Schema) -> Schema:
+        """The schema without what it says of the fields of `obj` that are known to be sound."""
+        held = self._known.get(id(schema))
+        if held is None:
+            return schema
+        sound = {key: _ANYTHING for key, values in held[1].items() if key in obj and _encode(obj[key]) in values}
+        return {**schema, "properties": {**schema["properties"], **sound}} if sound else schema
+
+    def note(self, obj: Schema, schema: Schema) -> None:
+        """Remember the fields of an object that was pruned, filled in and found sound."""
+        _, fields = self._known.setdefault(id(schema), (schema, {}))
+        for key in schema.get("properties") or ():
+            if key in obj and key not in _ROOT_FIELDS:
+                values = fields.setdefault(key, set())
+                if len(values) >= _MOST_SOUND:
+                    values.clear()
+                values.add(_encode(obj[key]))
 
 
 def _type_ok(value: Any, schema: Schema) -> bool:

@@ -59,7 +59,7 @@ from providers.sim.store.reading import StoredObjects
 from providers.sim.store.registry import Resource
 from providers.sim.store.releases import LATEST, Release
 from providers.sim.store.resourcequota import QUOTAS, charged
-from providers.sim.store.schema import defaulted, faults, pruned
+from providers.sim.store.schema import SoundFields
 from providers.sim.store.strategic import PatchType, patched
 from providers.sim.store.typed import check_applied
 from providers.sim.store.watchlog import StoreEvent
@@ -88,6 +88,7 @@ class Store(StoredObjects):
         super().__init__(release, event_log_capacity)
         self._clock = clock
         self._identities = Identities(seed)
+        self._sound = SoundFields()
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
         self._limits = LimitRanger(self._held)
         self._policies = MutatingPolicies(self._held, lambda name: self._lookup("namespaces", "", name))
@@ -370,11 +371,11 @@ class Store(StoredObjects):
     def _conforming(self, resource: Resource, obj: Obj, old: Obj | None = None) -> Obj:
         if resource.schema is None:
             return obj
-        obj = defaulted(pruned(obj, resource.schema), resource.schema)
-        problems = list(faults(obj, resource.schema))
+        obj, problems = self._sound.checked(obj, resource.schema)
         problems += custom_faults(resource, obj, old, problems)
         if problems:
             raise invalid(resource, obj["metadata"]["name"], *problems)
+        self._sound.note(obj, resource.schema)
         return obj
 
     def _replace(self, resource: Resource, key: Key, new: Obj, writer: Writer, *, dry_run: bool) -> Obj:
