@@ -13,7 +13,7 @@ import structlog
 
 from providers.clock import Clock, VirtualClock
 from providers.sim.controllers.runtime import Controller
-from providers.sim.store import Store, StoreEvent
+from providers.sim.store import Resource, Store, StoreEvent
 
 _log = structlog.get_logger(__name__)
 
@@ -75,10 +75,17 @@ class Kernel:
         *,
         max_rounds: int = 10_000,
         moves: Callable[[], int] | None = None,
+        renewed: Iterable[Resource] = (),
     ) -> None:
-        """`moves`: a number that grows with every change that is no store event, so that such changes wake as well."""
+        """`moves`: a number that grows with every change that is no store event, so that such changes wake as well.
+
+        `renewed`: kinds whose objects only say that somebody is alive: none of the controllers acts on their changes.
+        """
         self._store = store
         self._moves = moves
+        self._renewals = 0
+        for resource in renewed:
+            store.subscribe(self._told_of_renewed, resource=resource)
         self._clock = clock
         self._slots = [_Slot(controller) for controller in controllers]
         self._max_rounds = max_rounds
@@ -128,7 +135,11 @@ class Kernel:
 
     @property
     def _version(self) -> int:
-        return self._store.resource_version + (0 if self._moves is None else self._moves())
+        version = self._store.resource_version - self._renewals
+        return version if self._moves is None else version + self._moves()
+
+    def _told_of_renewed(self, event: StoreEvent) -> None:
+        self._renewals += event.type == "MODIFIED"
 
     def _round(self, now: float, on_error: Callable[[str, Exception], None] | None) -> bool:
         stepped, version = False, self._version

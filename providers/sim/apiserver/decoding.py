@@ -210,18 +210,24 @@ def _without_nothing(value: Any, schema: Any) -> Any:
     """As Go decodes and encodes it: null is nothing, an empty text where a map has texts; empty collections go."""
     body = resolved(schema) if isinstance(schema, dict) else {}
     if isinstance(value, list):
-        return [_without_nothing(item, body.get("items")) for item in value]
+        items = body.get("items")
+        return [_without_nothing(item, items) if isinstance(item, dict | list) else item for item in value]
     if not isinstance(value, dict):
         return value
     known, extra = body.get("properties") or {}, body.get("additionalProperties")
     texts = isinstance(extra, dict) and extra.get("type") == "string"
     if not known and not isinstance(extra, dict):
         return value
-    return {
-        key: "" if below is None else _without_nothing(below, known.get(key, extra))
-        for key, below in value.items()
-        if (below is not None or (texts and key not in known)) and not _is_left_out(key, below, body)
-    }
+    kept: dict[str, Any] = {}
+    for key, below in value.items():
+        if below is None:
+            if texts and key not in known:
+                kept[key] = ""
+        elif not isinstance(below, dict | list):
+            kept[key] = below
+        elif below or not _is_left_out(key, below, body):
+            kept[key] = _without_nothing(below, known.get(key, extra))
+    return kept
 
 
 def _is_left_out(field_name: str, value: Any, body: Any) -> bool:

@@ -111,5 +111,6 @@ def assemble(
         ResourceQuotas(cluster),
         *more,
     ]
-    kernel = Kernel(store, clock, controllers, moves=moves)
+    leases = store.resource("leases", "coordination.k8s.io")
+    kernel = Kernel(store, clock, controllers, moves=moves, renewed=[leases])
     return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager)
