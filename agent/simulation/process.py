@@ -337,9 +337,10 @@ class Process:
     def _listen(self, now: float) -> None:
         stalled, version = self._world.stalled_tables, self._world.store.resource_version
         if stalled or version != self._heard_to:
+            moved = self._world.store.moved(self._heard_to)
             for table, feed in self._feeds.items():
-                for batch in feed.take() if table not in stalled else ():
-                    self.inbox.append(Observed(table, batch))
+                if table not in stalled and (self._heard_to < 0 or feed.concerns(moved)):
+                    self.inbox += (Observed(table, batch) for batch in feed.take())
             self._heard_to = -1 if stalled else version
         for source in self._sources:
             source.step(now)

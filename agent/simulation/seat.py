@@ -38,6 +38,7 @@ class SeatSurroundings(Protocol):
     api_rules: FaultRules
     stalled_tables: frozenset[str]
     late_writes: Callable[[], float]
+    starts: int
 
     def wrote(self, moment: Moment) -> None:
         """Is called around each write; may end the process there."""
@@ -110,6 +111,7 @@ class AgentSeat:
     def start(self) -> None:
         """Start the process (anew)."""
         self.lives += 1
+        self._world.starts += 1
         self._suspended_until_s = 0.0
         if not self._elects:
             self.process = Process(self)

@@ -3,7 +3,7 @@
 Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs`), so that what runs here runs there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Generic, Literal, NoReturn, TypeVar
@@ -30,6 +30,7 @@ from providers.sim.store import (
     StoreNotFound,
     StoreTooManyRequests,
 )
+from providers.sim.store.crds import CRD_KEY
 from providers.sim.store.objects import Obj
 from providers.sim.store.selectors import field_predicate
 
@@ -204,10 +205,16 @@ class Feed(Generic[T]):
         self._store = store
         self._watched = watched
         self._reader = Reader(watched)
+        path = watched.resource
+        self._key = f"{path.plural}.{path.group}" if path.group else path.plural
         if not watched.optional and self._served() is None:
             raise LookupError(f"the store does not serve {watched.resource}")
         self._version: int | None = None
         self._looked_at = -1
+
+    def concerns(self, moved: Set[str]) -> bool:
+        """Whether there may be something new when something happened to these resources (keys)."""
+        return self._key in moved or CRD_KEY in moved
 
     def take(self) -> list[Batch[T]]:
         """Everything new since the last call, most often nothing or one batch."""
@@ -221,8 +228,6 @@ class Feed(Generic[T]):
             return [Replace({}, "0")] if first or gone else []
         if self._version is None:
             return [self._everything(resource)]
-        if not self._store.moved(resource, self._version):
-            return []
         return list(self._changes(resource, self._version))
 
     def expire(self) -> None:

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from providers.sim.store.objects import Obj
 from providers.sim.store.registry import Resource
@@ -78,6 +78,8 @@ class ObjectTables:
         self._listeners: list[tuple[str | None, Listener]] = []
         self._alive: dict[str, Address] = {}
         self._dependants: dict[str, set[Address]] = {}
+        self._moved: dict[str, int] = {}
+        """Resource key -> version of its last change, the latest last."""
         self.resource_version = 0
         self.floor = 0
 
@@ -87,6 +89,10 @@ class ObjectTables:
         if held is None:
             held = self._tables[resource.key] = Table(self._log_capacity, self.floor)
         return held
+
+    def moved(self, since: int) -> set[str]:
+        """Keys of the resources of which something changed after version `since`."""
+        return {key for key, _ in takewhile(lambda moved: moved[1] > since, reversed(self._moved.items()))}
 
     def forget(self, resource: Resource) -> None:
         """Drop the (empty) table of a resource that is no longer served, so that its watches end with 410."""
@@ -151,6 +157,8 @@ class ObjectTables:
         self, kind: EventType, resource: Resource, key: Key, revision: Revision, previous: Revision | None
     ) -> None:
         self.table(resource).log.append(LoggedChange(kind, key, revision, previous))
+        self._moved.pop(resource.key, None)
+        self._moved[resource.key] = revision.resource_version
         event = StoreEvent(kind, resource, revision.obj, revision.resource_version, previous.obj if previous else None)
         for wanted, listener in self._listeners:
             if wanted is None or wanted == resource.key:

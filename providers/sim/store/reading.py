@@ -96,9 +96,10 @@ class StoredObjects:
                 raise StoreExpired(f"{resource.key} is no longer served")
             return self._ledger.table(resource).log.since(since, established=established)
 
-    def moved(self, resource: Resource, since: int) -> bool:
-        """Whether anything happened to `resource` after version `since`."""
-        return self._ledger.table(resource).log.newest > since
+    def moved(self, since: int) -> set[str]:
+        """Keys (`plural.group`) of the resources to which anything happened after version `since`."""
+        with self._lock:
+            return self._ledger.moved(since)
 
     def subscribe(self, callback: Listener, *, resource: Resource | None = None) -> Callable[[], None]:
         """Call `callback` inside each write, in order; it must only enqueue. Returns what ends it."""

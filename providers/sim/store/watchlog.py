@@ -62,13 +62,10 @@ class WatchLog:
         self._entries: list[LoggedChange] = []
         self._lost = 0
         self.floor = floor
-        self.newest = 0
-        """Version of the last change; of those that are forgotten as well."""
 
     def append(self, entry: LoggedChange) -> None:
         """Record a change; resource versions only grow."""
-        self.newest = entry.revision.resource_version
-        self._versions.append(self.newest)
+        self._versions.append(entry.revision.resource_version)
         self._entries.append(entry)
         if len(self._entries) > self._capacity + self._capacity // 4:
             self._drop(len(self._entries) - self._capacity)
