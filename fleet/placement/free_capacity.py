@@ -107,11 +107,9 @@ class FreeCapacity:
 
     def buckets(self) -> list["SlotBuckets"]:
         """The slots in their buckets, as of now."""
-        of_label, found = self.index.sections(self.state, self.label), []
-        for section in self._sections():
-            if (at := of_label.get(section)) and (buckets := at.get(self.value)) is not None:
-                found.append(buckets)
-        return found
+        of_label = self.index.sections(self.state, self.label)
+        found = (of_label.get(section, {}).get(self.value) for section in self._sections())
+        return [buckets for buckets in found if buckets is not None]
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""

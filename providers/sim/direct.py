@@ -3,7 +3,7 @@
 Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs`), so that what runs here runs there.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Generic, Literal, NoReturn, TypeVar
@@ -212,7 +212,7 @@ class Feed(Generic[T]):
         self._version: int | None = None
         self._looked_at = -1
 
-    def concerns(self, moved: Set[str]) -> bool:
+    def concerns(self, moved: Container[str]) -> bool:
         """Whether there may be something new when something happened to these resources (keys)."""
         return self._key in moved or CRD_KEY in moved
 
