@@ -65,10 +65,10 @@ schema: install
 	$(BIN)/python -m tools.crds deploy/crds
 	$(BIN)/python -m tools.roles deploy
 
-# Needs uv; the lock carries hashes and no index address.
+# Needs uv; the lock carries hashes, no index address, and the extras that pip asks for by name where it checks hashes.
 lock:
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra sandbox --group dev pyproject.toml -o requirements-dev.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-strip-extras --no-header pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-strip-extras --no-header --extra sandbox --group dev pyproject.toml -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist
