@@ -17,6 +17,7 @@ from agent.inbox import Planned, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.sync import SyncState
 from agent.watch import Watcher
+from fleet.plan.guards import last_day
 from fleet.review.comment import (
     CommentCommand,
     Review,
@@ -257,7 +258,8 @@ class Reviewer:
         except SourceError as error:
             return replace(review, sentence=str(error))
         state = self.state()
-        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, state.day, trusted)()
+        day = last_day(state.day, world.snapshot.now_s)
+        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted)()
         return _of_plan(review, planned, trusted=trusted)
 
     # -- after the merge --------------------------------------------------------------------------------------------
@@ -274,6 +276,9 @@ class Reviewer:
             mine = _mine(forge.comments(request.number))
             said = said_in(mine.text, self.cluster) if mine else None
             outcome = _AFTER_MERGE.get(state.outcome, ReviewOutcome.FAILED)
+            if said is not None and (said.head, said.outcome) == (commit, outcome):
+                self._followed = told  # told before a restart, after which the revision is planned again to nothing
+                return
             review = Review(self.cluster, commit, "", outcome, state.message, state.plan, state.problems)
             self._say(forge, request, mine, replace(review, heard=said.heard if said else 0))
         self._followed = told

@@ -1,6 +1,7 @@
 """Pull requests are planned in the observed world and answered in one comment each, whatever the forge does."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from providers.clock import VirtualClock
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Permission, Verdict
 from tests.agent.review.forge import CommitsInMemory, ForgeInMemory, commit
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
+from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW
 
 BASE, HEAD, NEXT = commit(1), commit(2), commit(3)
@@ -225,6 +227,7 @@ def test_the_comment_follows_what_was_merged(then: Callable[[ReviewPlace], None]
     place.reviewer.look()
     then(place)
     place.reviewer.look()
+    place.state = replace(place.state, message="after a restart", plan=plan("another", 1))
     place.restarted().look()
     assert words in place.forge.text(7)
     assert place.verdict(NEXT)[0] is verdict
