@@ -142,6 +142,8 @@ class Reviewer:
     _followed: tuple[str, str, str] = ("", "", "")
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
     _pauses: Backoff = field(default_factory=Backoff)
+    _refusals: dict[str, str] = field(default_factory=dict)
+    """Why a request rests: what the forge said of it."""
 
     def look(self) -> float:
         """Review what is open and follow what was merged; returns the pause until the next look in seconds."""
@@ -150,12 +152,12 @@ class Reviewer:
             return min(5.0, self.interval_s)  # cluster and cloud are still being read
         try:
             with self.open_forge() as forge:
-                self._look(forge, world)
+                trouble = self._look(forge, world)
         except ForgeRateLimited as error:
             return self._rest(error, max(1.0, error.until_s - self.clock.now()))
         except ForgeError as error:
             return self._rest(error, self.interval_s)
-        self._tell("")
+        self._tell(trouble)
         return self.interval_s
 
     def _tell(self, trouble: str) -> None:
@@ -169,13 +171,17 @@ class Reviewer:
         log.warning("forge_failed", error=type(error).__name__, why=str(error), pause_s=round(pause_s))
         return pause_s
 
-    def _look(self, forge: Forge, world: LastPass) -> None:
+    def _look(self, forge: Forge, world: LastPass) -> str:
+        """Looks at everything once; returns what the forge refuses of one request or another."""
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
+        self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
         base = self._base() if opened else ""
+        refused = ""
         for request in opened[:REQUESTS_MOST] if base else ():
-            self._fenced(request, partial(self._review, forge, request, base, world))
+            refused = self._fenced(request, partial(self._review, forge, request, base, world)) or refused
         self._follow(forge)
+        return refused
 
     def _base(self) -> str:
         """The commit that requests would be merged into; empty where the repository cannot be read now."""
@@ -186,11 +192,14 @@ class Reviewer:
             log.warning("review_base_not_fetched", why=str(error))
             return ""
 
-    def _fenced(self, request: PullRequest, review: Callable[[], None]) -> None:
-        """One sick request never stops the others; a forge that is down, or wants to be left alone, stops them all."""
-        subject = f"request/{request.number}"
+    def _fenced(self, request: PullRequest, review: Callable[[], None]) -> str:
+        """One sick request never stops the others; a forge that is down, or wants to be left alone, stops them all.
+
+        Returns what the forge refuses.
+        """
+        subject = _subject(request)
         if subject in self._pauses.pausing(self.clock.now()):
-            return
+            return self._refusals.get(subject, "")
         try:
             review()
         except ForgeUnreachable:
@@ -199,8 +208,12 @@ class Reviewer:
             self._pauses.failed(subject, self.clock.now())
             self.count(type(error).__name__)
             log.exception("review_failed", request=request.number)
-        else:
-            self._pauses.succeeded(subject)
+            words = f"request {request.number}: {error}" if isinstance(error, ForgeError) else ""
+            self._refusals[subject] = words
+            return words
+        self._pauses.succeeded(subject)
+        self._refusals.pop(subject, None)
+        return ""
 
     # -- before the merge -------------------------------------------------------------------------------------------
 
@@ -292,18 +305,22 @@ class Reviewer:
         self.count(review.outcome.value)
         if said == as_said(review):
             return
+        if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
+            forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
         text = with_section(before, review)
         if mine is None:
             forge.write_comment(request.number, text)
         else:
             forge.change_comment(request.number, mine, text)
-        if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
-            forge.put_status(review.head, self._status(review, request))
 
     def _status(self, review: Review, request: PullRequest) -> CommitStatus:
         found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
         name = f"muster/{self.cluster}"
         return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
+
+
+def _subject(request: PullRequest) -> str:
+    return f"request/{request.number}"
 
 
 def _mine(comments: Sequence[Comment]) -> Comment | None:

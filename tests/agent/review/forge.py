@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from providers.forge.port import Comment, CommitStatus, Permission, PullRequest, RequestState
+from providers.forge.port import Comment, CommitStatus, ForgeError, Permission, PullRequest, RequestState
 from providers.git.errors import MergeConflict, RevisionNotFound
 from providers.git.files import Files
 
@@ -29,6 +29,8 @@ class ForgeInMemory:
     writes: int = 0
     fails: Exception | None = None
     sick: frozenset[int] = frozenset()
+    refuses_statuses: bool = False
+    sickness: Exception = field(default_factory=lambda: ValueError("a surprise"))
 
     def opens(self, number: int, head: str, author: str = "ada", at_s: float = 0.0) -> PullRequest:
         """Somebody opens a request, or pushes to it."""
@@ -94,7 +96,7 @@ class ForgeInMemory:
         """See `Forge`."""
         self._asked()
         if number in self.sick:
-            raise ValueError("a surprise")
+            raise self.sickness
         return tuple(self.said.get(number, ()))
 
     def write_comment(self, number: int, text: str) -> Comment:
@@ -117,6 +119,8 @@ class ForgeInMemory:
     def put_status(self, commit: str, status: CommitStatus) -> None:
         """See `Forge`."""
         self._asked()
+        if self.refuses_statuses:
+            raise ForgeError("403: the token may not set statuses")
         self.statuses.setdefault(commit, []).append(status)
 
 

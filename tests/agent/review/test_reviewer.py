@@ -276,6 +276,32 @@ def test_a_sick_request_does_not_stop_the_others() -> None:
     assert place.verdict(NEXT)[0] is Verdict.SUCCESS
 
 
+def test_what_the_forge_refuses_of_one_request_is_told_until_it_is_done() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.sick, place.forge.sickness = frozenset({7}), ForgeError("403: the token may not read comments")
+    for _ in range(3):
+        place.reviewer.look()
+    assert place.told == ["request 7: 403: the token may not read comments"]
+    place.forge.sick = frozenset()
+    place.clock.advance(60.0)
+    place.reviewer.look()
+    assert place.told[1:] == [""]
+    assert place.verdict()[0] is Verdict.SUCCESS
+
+
+def test_a_status_that_was_refused_is_set_after_all() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.refuses_statuses = True
+    place.reviewer.look()
+    assert place.forge.writes == 0, "the comment says that all is said"
+    place.forge.refuses_statuses = False
+    place.clock.advance(60.0)
+    place.reviewer.look()
+    assert (place.forge.writes, place.verdict()[0]) == (1, Verdict.SUCCESS)
+
+
 def test_nothing_is_said_before_the_world_is_known() -> None:
     place = ReviewPlace()
     place.proposes(two_pools())
