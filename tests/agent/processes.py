@@ -155,9 +155,8 @@ class AgentPlace:
         return self.agents[-1]
 
     def sync(self) -> dict[str, Any]:
-        """The FleetSync."""
-        (found,) = self.world.store.list(self.world.store.resource("FleetSync"))
-        return found
+        """The FleetSync; empty while nobody has written it yet."""
+        return next(iter(self.world.store.list(self.world.store.resource("FleetSync"))), {})
 
     def applied(self) -> str:
         """The revision in force, as the FleetSync tells it."""
