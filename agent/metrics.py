@@ -70,6 +70,14 @@ class Metrics(Watcher):
         self.shortfalls = Counter(
             "muster_launch_failures_total", "Failures of launches, by what to do about them", ["error"], registry=r
         )
+        self._count_from_outside(r)
+        self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
+        self.clock_offset = Gauge(
+            "muster_clock_offset_seconds", "The API server's time, the agent's, less its machine's", registry=r
+        )
+        self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
+
+    def _count_from_outside(self, r: CollectorRegistry) -> None:
         self._refused = Counter(
             "muster_http_refused_total",
             "Connections that were refused or cut off, and requests that are no HTTP, by server and reason",
@@ -82,11 +90,6 @@ class Metrics(Watcher):
         self._deliveries = Counter(
             "muster_webhook_deliveries_total", "Deliveries to the webhook", ["sender", "status"], registry=r
         )
-        self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
-        self.clock_offset = Gauge(
-            "muster_clock_offset_seconds", "The API server's time, the agent's, less its machine's", registry=r
-        )
-        self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
 
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""

@@ -8,12 +8,13 @@ Only the number of a request is believed of whoever names it; all else is asked 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import NamedTuple, Protocol
 
 import structlog
 
 from agent.backoff import Backoff
-from agent.inbox import Planned, Pushed, ReviewTrouble
+from agent.inbox import Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.sync import SyncState
 from agent.watch import Watcher
@@ -23,9 +24,12 @@ from fleet.review.comment import (
     Review,
     ReviewOutcome,
     SectionMarker,
+    after_merge,
     as_said,
     command_in,
+    is_due,
     is_ours,
+    planned_review,
     said_in,
     with_heard,
     with_section,
@@ -52,10 +56,6 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
-REPLAN_S = 300.0
-"""A request is planned again in a world that has changed at most this often."""
-LOOKED_AT_S = 24 * 3600.0
-"""Nobody looks at a request that has not changed for this long: a changed world does not have it planned again."""
 ANNOTATIONS_MOST = 50
 _VERDICTS = {
     ReviewOutcome.APPLIES: Verdict.SUCCESS,
@@ -66,17 +66,6 @@ _VERDICTS = {
     ReviewOutcome.CONFLICT: Verdict.FAILURE,
     ReviewOutcome.FAILED: Verdict.FAILURE,
 }
-_UNTRUSTED = (
-    "Its author may not write in this repository: declarations are compared, without a look at the cluster. Somebody "
-    "who may write has it planned in the cluster by a comment: /muster plan"
-)
-_AFTER_MERGE = {
-    "Applied": ReviewOutcome.IN_FORCE,
-    "Refused": ReviewOutcome.REFUSED,
-    "Frozen": ReviewOutcome.HELD,
-    "Invalid": ReviewOutcome.INVALID,
-}
-"""What the FleetSync says of a revision -> what is said of the request that it came from; else that it failed."""
 
 
 class ProposedCommits(Protocol):
@@ -134,10 +123,12 @@ class Reviewer:
     clock: Clock
     interval_s: float
     count: Callable[[str], None]
-    """Counts what came of reviewing a request: an ReviewOutcome, or the name of an error."""
+    """Counts what came of reviewing a request: a ReviewOutcome, or the name of an error."""
     tell: Callable[[ReviewTrouble], None]
     """Hears why requests cannot be reviewed, and, with no message, that they can be again."""
     _trouble: str = ""
+    _rest_until_s: float = -inf
+    """Until when the forge is left alone, by the monotonic clock."""
     _planned: dict[int, _Planned] = field(default_factory=dict)
     _followed: tuple[str, str, str] = ("", "", "")
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
@@ -147,6 +138,8 @@ class Reviewer:
 
     def look(self) -> float:
         """Review what is open and follow what was merged; returns the pause until the next look in seconds."""
+        if (rest_s := self._rest_until_s - self.clock.monotonic()) > 0:
+            return rest_s  # a delivery to the webhook is no reason to ask a forge that wants to be left alone
         world = self.world()
         if world is None:
             return min(5.0, self.interval_s)  # cluster and cloud are still being read
@@ -154,7 +147,9 @@ class Reviewer:
             with self.open_forge() as forge:
                 trouble = self._look(forge, world)
         except ForgeRateLimited as error:
-            return self._rest(error, max(1.0, error.until_s - self.clock.now()))
+            pause_s = max(1.0, error.until_s - self.clock.now())
+            self._rest_until_s = self.clock.monotonic() + pause_s
+            return self._rest(error, pause_s)
         except ForgeError as error:
             return self._rest(error, self.interval_s)
         self._tell(trouble)
@@ -172,25 +167,25 @@ class Reviewer:
         return pause_s
 
     def _look(self, forge: Forge, world: LastPass) -> str:
-        """Looks at everything once; returns what the forge refuses of one request or another."""
+        """Looks at everything once; returns what keeps one request or another from being reviewed."""
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
-        base = self._base() if opened else ""
-        refused = ""
-        for request in opened[:REQUESTS_MOST] if base else ():
-            refused = self._fenced(request, partial(self._review, forge, request, base, world)) or refused
+        refused = self._review_all(forge, opened, world) if opened else ""
         self._follow(forge)
         return refused
 
-    def _base(self) -> str:
-        """The commit that requests would be merged into; empty where the repository cannot be read now."""
+    def _review_all(self, forge: Forge, opened: Sequence[PullRequest], world: LastPass) -> str:
         try:
-            return self.commits.fetch_ref(f"refs/heads/{self.branch}")
+            base = self.commits.fetch_ref(f"refs/heads/{self.branch}")
         except SourceError as error:
             self.count(type(error).__name__)
-            log.warning("review_base_not_fetched", why=str(error))
-            return ""
+            return f"the base of requests cannot be fetched: {type(error).__name__}: {error}"
+        more = len(opened) - REQUESTS_MOST
+        refused = f"{more} more open requests are not looked at, those that changed least lately" if more > 0 else ""
+        for request in opened[:REQUESTS_MOST]:
+            refused = self._fenced(request, partial(self._review, forge, request, base, world)) or refused
+        return refused
 
     def _fenced(self, request: PullRequest, review: Callable[[], None]) -> str:
         """One sick request never stops the others; a forge that is down, or wants to be left alone, stops them all.
@@ -228,7 +223,7 @@ class Reviewer:
             return
         self._planned[request.number] = _Planned(world.snapshot, self.clock.now())
         allowed = request.head if asked or (said and said.world == request.head) else ""
-        trusted = bool(allowed) or forge.permission(request.author) >= Permission.WRITE
+        trusted = bool(allowed) or _may_write(forge, request.author)
         review = self._reviewed(request, base, world, trusted=trusted)
         self._say(forge, request, mine, replace(review, world=allowed, heard=heard))
 
@@ -237,27 +232,28 @@ class Reviewer:
     ) -> tuple[bool, int]:
         """Answers commands that nobody has heard yet; returns whether a plan is asked for, and the last comment heard.
 
-        Who may not write in the repository gets a thumb down, and so does a command that there is not.
+        Who may not write in the repository gets a thumb down, and so does a command that there is not, and one for a
+        stranger's head that was not yet told of: another one may have been meant.
         """
         heard, asked = said.heard if said else 0, False
+        shown = said is not None and said.head == request.head
         for comment in comments:
             if comment.ours or comment.id <= heard or (command := command_in(comment.text)) is None:
                 continue
-            accepted = isinstance(command, CommentCommand) and forge.permission(comment.author) >= Permission.WRITE
+            accepted = isinstance(command, CommentCommand) and _may_write(forge, comment.author)
+            accepted = accepted and (shown or _may_write(forge, request.author))
             forge.acknowledge(request.number, comment, accepted=accepted)
-            asked, heard = asked or accepted, comment.id
+            asked, heard = asked or accepted, max(heard, comment.id)
         return asked, heard
 
     def _due(self, request: PullRequest, base: str, said: SectionMarker, world: LastPass) -> bool:
-        """Returns whether what was said of a request may not be so any more."""
         last = self._planned.get(request.number)
-        if last is None or (said.head, said.base) != (request.head, base):
+        if last is None:
             return True
-        now_s = self.clock.now()
-        if said.outcome == ReviewOutcome.FAILED:
-            return True
-        changed = last.snapshot is not world.snapshot and now_s >= last.at_s + REPLAN_S
-        return changed and now_s < request.updated_at_s + LOOKED_AT_S
+        now_s, changed = self.clock.now(), last.snapshot is not world.snapshot
+        return is_due(
+            said, request.head, base, now_s - last.at_s, unchanged_s=now_s - request.updated_at_s, world_changed=changed
+        )
 
     def _reviewed(self, request: PullRequest, base: str, world: LastPass, *, trusted: bool) -> Review:
         review = Review(self.cluster, request.head, base, ReviewOutcome.FAILED)
@@ -273,7 +269,10 @@ class Reviewer:
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
         planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted)()
-        return _of_plan(review, planned, trusted=trusted)
+        if planned.error is not None:
+            log.error("review_not_planned", request=request.number, exc_info=planned.error)
+            return replace(review, sentence=f"planning failed: {type(planned.error).__name__}: {planned.error}")
+        return planned_review(review, planned.plan, planned.problems, observed=trusted)
 
     # -- after the merge --------------------------------------------------------------------------------------------
 
@@ -288,7 +287,7 @@ class Reviewer:
         if request is not None:
             mine = _mine(forge.comments(request.number))
             said = said_in(mine.text, self.cluster) if mine else None
-            outcome = _AFTER_MERGE.get(state.outcome, ReviewOutcome.FAILED)
+            outcome = after_merge(state.outcome)
             if said is not None and (said.head, said.outcome) == (commit, outcome):
                 self._followed = told  # told before a restart, after which the revision is planned again to nothing
                 return
@@ -323,20 +322,10 @@ def _subject(request: PullRequest) -> str:
     return f"request/{request.number}"
 
 
+def _may_write(forge: Forge, user: str) -> bool:
+    return forge.permission(user) >= Permission.WRITE
+
+
 def _mine(comments: Sequence[Comment]) -> Comment | None:
     """The one comment with the sections, of our user; the oldest where a race has made two."""
     return next((it for it in comments if it.ours and is_ours(it.text)), None)
-
-
-def _of_plan(review: Review, planned: Planned, *, trusted: bool) -> Review:
-    """What is to be said of a request that has been planned."""
-    if planned.error is not None:
-        return replace(review, sentence=f"planning failed: {type(planned.error).__name__}: {planned.error}")
-    if planned.plan is None:
-        return replace(review, outcome=ReviewOutcome.INVALID, problems=planned.problems)
-    plan = planned.plan
-    sentence = "" if trusted else _UNTRUSTED
-    if plan.refusals:
-        return replace(review, outcome=ReviewOutcome.REFUSED, sentence=sentence, plan=plan)
-    outcome = ReviewOutcome.HELD if plan.held else ReviewOutcome.APPLIES
-    return replace(review, outcome=outcome, sentence=sentence, plan=plan)

@@ -7,7 +7,7 @@ from a repository or a cluster is escaped (`model.plain_text`), and within fence
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Final, NamedTuple
@@ -171,6 +171,52 @@ def _problems(problems: Sequence[Problem]) -> Iterator[str]:
         yield f"- {markdown(clipped(str(it), _LINE_MOST))}"
     if (more := len(problems) - PROBLEMS_MOST) > 0:
         yield f"- and {more} more"
+
+
+# -- what becomes of a request ----------------------------------------------------------------------------------------
+
+REPLAN_S: Final = 300.0
+"""A request is planned again in a world that has changed, or after a failure, at most this often."""
+LOOKED_AT_S: Final = 24 * 3600.0
+"""Nobody looks at a request that has not changed for this long: a changed world does not have it planned again."""
+_UNOBSERVED: Final = (
+    "Its author may not write in this repository: declarations are compared, without a look at the cluster. Somebody "
+    "who may write has it planned in the cluster by a comment: /muster plan"
+)
+_AFTER_MERGE: Final = {
+    "Applied": ReviewOutcome.IN_FORCE,
+    "Refused": ReviewOutcome.REFUSED,
+    "Frozen": ReviewOutcome.HELD,
+    "Invalid": ReviewOutcome.INVALID,
+}
+
+
+def is_due(
+    said: SectionMarker, head: str, base: str, planned_s: float, *, unchanged_s: float, world_changed: bool
+) -> bool:
+    """Returns whether what was said of a request may not be so any more.
+
+    `planned_s` ago it was planned last, and the request has not changed for `unchanged_s`.
+    """
+    if (said.head, said.base) != (head, base):
+        return True
+    if planned_s < REPLAN_S:
+        return False
+    return said.outcome == ReviewOutcome.FAILED or (world_changed and unchanged_s < LOOKED_AT_S)
+
+
+def planned_review(review: Review, plan: Plan | None, problems: tuple[Problem, ...], *, observed: bool) -> Review:
+    """Returns the review with what planning came to; `observed`: the plan looked at the cluster."""
+    if plan is None:
+        return replace(review, outcome=ReviewOutcome.INVALID, problems=problems)
+    held = ReviewOutcome.HELD if plan.held else ReviewOutcome.APPLIES
+    outcome = ReviewOutcome.REFUSED if plan.refusals else held
+    return replace(review, outcome=outcome, sentence="" if observed else _UNOBSERVED, plan=plan)
+
+
+def after_merge(outcome: str) -> ReviewOutcome:
+    """Returns what became of a request, by the outcome that the FleetSync has for the revision it came from."""
+    return _AFTER_MERGE.get(outcome, ReviewOutcome.FAILED)
 
 
 # -- what people ask for ----------------------------------------------------------------------------------------------

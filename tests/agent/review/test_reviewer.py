@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from agent.inbox import ReviewTrouble
-from agent.review.reviewer import LOOKED_AT_S, REPLAN_S, LastPass, Reviewer
+from agent.review.reviewer import REQUESTS_MOST, LastPass, Reviewer
 from agent.sync import SyncState
+from fleet.review.comment import LOOKED_AT_S, REPLAN_S
 from fleet.snapshot import Snapshot
 from model.loader import load
 from providers.clock import VirtualClock
@@ -254,11 +255,54 @@ def test_a_forge_that_fails_is_told_of_once_and_left_alone(error: ForgeError, pa
     place.forge.fails = error
     assert place.reviewer.look() == pause_s
     place.reviewer.look()
+    place.clock.advance(pause_s)
     assert place.told == [f"{type(error).__name__}: {error}"]
     place.forge.fails = None
     place.reviewer.look()
     assert place.told[1:] == [""]
     assert place.verdict()[0] is Verdict.SUCCESS, "what was missed is caught up"
+
+
+def test_a_forge_that_wants_to_be_left_alone_is_whoever_delivers_meanwhile() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.fails = ForgeRateLimited("secondary rate limit", NOW + 900.0)
+    place.reviewer.look()
+    place.forge.fails = None
+    place.clock.advance(899.0)
+    assert place.reviewer.look() == 1.0
+    assert place.forge.writes == 0
+    place.clock.advance(1.0)
+    place.reviewer.look()
+    assert place.forge.writes == 1
+
+
+def test_a_strangers_head_that_nobody_was_shown_is_not_planned_in_the_cluster() -> None:
+    place = ReviewPlace(fixed(1))
+    place.proposes(fixed(2), author="mallory")
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster plan")
+    place.proposes(fixed(3), NEXT, author="mallory")
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == [False]
+    assert "without a look at the cluster" in place.forge.text(7)
+
+
+def test_requests_beyond_the_most_are_told_of() -> None:
+    place = ReviewPlace()
+    for number in range(1, REQUESTS_MOST + 4):
+        place.proposes(None, commit(number), number)
+    place.reviewer.look()
+    assert place.forge.writes == REQUESTS_MOST
+    assert place.told == ["3 more open requests are not looked at, those that changed least lately"]
+
+
+def test_a_base_that_cannot_be_fetched_is_told_of() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    del place.commits.refs["refs/heads/main"]
+    place.reviewer.look()
+    assert place.told == ["the base of requests cannot be fetched: RevisionNotFound: there is no refs/heads/main"]
 
 
 def test_a_sick_request_does_not_stop_the_others() -> None:
