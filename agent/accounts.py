@@ -120,7 +120,7 @@ class Accounts:
 
 def month_of(now_s: float) -> str:
     """Returns the calendar month (UTC) of a time (epoch seconds), as in `2026-11`."""
-    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m")
+    return datetime.fromtimestamp(now_s, UTC).isoformat()[:7]
 
 
 def _remembered(kept: Any) -> tuple[CapacityPool, InterruptionHistory]:

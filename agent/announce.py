@@ -8,7 +8,7 @@ from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.refused_writes import RefusedWrite
-from agent.sync import Sync
+from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.nodeclaims.adoption import refusals
@@ -17,6 +17,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, Hold, JobRef, Node, Pod, PodVerdict, Snapshot
 from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
+from providers.kube.objects import Finding, SyncReport
 
 API_VERSION = "muster.dev/v1alpha1"
 
@@ -97,23 +98,69 @@ class Announcer(Watcher):
         self._refused = refused
 
 
-class RevisionAnnouncer(Watcher):
-    """Turns what becomes of a revision, and trouble with the repository that stays, into events on the FleetSync."""
+class SyncAnnouncer:
+    """Turns each change of the FleetSync's conditions into one event on it: of a revision also when another has it."""
 
-    def __init__(self, sync: Sync, say: Callable[[Announce], None]) -> None:
-        self._sync = sync
-        self._say = say
-        self._told = ("", "")
+    def __init__(self, *hearers: Callable[[Announce], object]) -> None:
+        self._hearers = hearers
+        self._told: dict[str, tuple[str, ...]] = {}
 
-    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Announce what became of the revision that was tried last, once."""
-        state = self._sync.state
-        reason, message = state.standing
-        if (state.attempted, reason) == self._told or (state.trouble is not None and state.trouble.transient):
+    def continue_from(self, report: SyncReport) -> None:
+        """What an earlier process has shown is no news."""
+        self._told = {it.type: _told_by(it, report) for it in report.findings}
+
+    def tell(self, state: SyncState, report: SyncReport) -> None:
+        """Announce what is other than before. Trouble that passes, and the start of a process, are no news."""
+        if state.outcome == "Waiting" or (state.trouble is not None and state.trouble.transient):
             return
-        self._told = (state.attempted, reason)
-        ref = JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
-        self._say(Announce(ref, reason, message, "Warning" if reason in BAD_OUTCOMES else "Normal"))
+        ref = JobRef(API_VERSION, "FleetSync", "", report.name, "")
+        counting = {"Done"} if state.convergence is not None and not state.convergence.counted else set()
+        now = {it.type: it for it in report.findings if it.type not in _UNTOLD | counting}
+        said: set[str] = set()
+        for kind, found in now.items():
+            told = _told_by(found, report)
+            if self._told.get(kind) == told or found.message in said:
+                continue
+            said.add(found.message)
+            first = kind not in self._told and found.reason in _AT_REST
+            if not first:
+                message = f"{found.message}{state.decided_by}" if kind == "Ready" else found.message
+                self._say(Announce(ref, found.reason, message, "Warning" if _warns(found) else "Normal"))
+        for kind in sorted(self._told.keys() - now.keys() & _OVER.keys()):
+            self._say(Announce(ref, _OVER[kind], f"{kind} is over"))
+        self._told = {kind: _told_by(found, report) for kind, found in now.items()}
+
+    def _say(self, announce: Announce) -> None:
+        for hear in self._hearers:
+            hear(announce)
+
+
+_UNTOLD = frozenset({"Reconciling", "Progressing"})
+"""Conditions of what is under way: `Ready` and `Done` tell what comes of it."""
+_AT_REST = frozenset({"InSync", "Verified"})
+"""Reasons that are no news where nothing was shown before."""
+_OVER: Mapping[str, str] = {
+    "Suspended": "Resumed",
+    "DecisionFailed": "Recovered",
+    "WriteRefused": "Recovered",
+    "ReviewFailed": "Recovered",
+    "OutsideQuota": "Recovered",
+}
+"""Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
+_BAD_CONDITIONS = frozenset({"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "OutsideQuota"})
+
+
+def _told_by(found: Finding, report: SyncReport) -> tuple[str, ...]:
+    """What makes a condition other news: an outcome is told of each revision, all else once."""
+    of = report.attempted if found.type in ("Ready", "Stalled") else ""
+    return str(found.holds), found.reason, of or (report.applied if found.type == "Done" else "")
+
+
+def _warns(found: Finding) -> bool:
+    untrusted = found.type == "SourceVerified" and not found.holds
+    return (
+        found.reason in BAD_OUTCOMES | {"Stalled"} or untrusted or (found.type in _BAD_CONDITIONS and bool(found.holds))
+    )
 
 
 NOT_ADMITTED = "No matching Workload: it runs without having been admitted, so it is suspended and queued anew"

@@ -20,14 +20,8 @@ from agent.inbox import (
     Observed,
     Planned,
     Priced,
-    Pushed,
     ReservationsListed,
-    ReviewTrouble,
-    RevisionLost,
-    SourceTrouble,
-    SourceWell,
     Tick,
-    TrustJudged,
 )
 from agent.mirror import Mirror
 from agent.sync import Sync
@@ -73,6 +67,7 @@ _OF_TIME = frozenset({"now_s", "instances_at_s", "reservations_at_s", "spent_usd
 """Fields of a snapshot that change while nothing happens, or with what the brain itself does."""
 _known = attrgetter(*(it.name for it in fields(Snapshot) if it.name not in _OF_TIME))
 """What a snapshot tells of the world."""
+_NOBODY: frozenset[str] = frozenset()
 _LISTS = (Observed, InstancesListed, ReservationsListed)
 """Events that often say again what is known."""
 
@@ -148,8 +143,6 @@ class Brain:
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):
                 self._notices += notices
-            case Pushed() | SourceTrouble() | SourceWell() | RevisionLost() | TrustJudged() | ReviewTrouble():
-                self.sync.hear(event)
             case Planned():
                 self._planned(event)
             case Done() | Failed():
@@ -157,6 +150,8 @@ class Brain:
             case Tick():
                 self.mirror.expire(self._clock.now())
                 self.failures.writes.forget(self._clock.now())
+            case _:
+                self.sync.hear(event)
 
     def _pause_vanished(self, batch: Batch[Any]) -> None:
         """A Workload that somebody else deleted most likely goes with its job, whose own deletion is yet to be seen."""
@@ -172,14 +167,18 @@ class Brain:
         self._heard_news = False
         if not self.mirror.synced:
             return
-        self._decided_on = self._snapshot()
-        while (job := self.sync.due(self._observed(), self._clock.now())) is not None:
+        observed = self._observed()
+        seen = self._decided_on = self._under_fleet(observed)
+        while (job := self.sync.due(observed, self._clock.now())) is not None:
             self._planner(job)
-        self._answer_notices()
+            observed = self._observed()
+            seen = self._under_fleet(observed)
+        if self._answer_notices():
+            seen = self._snapshot()
         fleet = self.sync.fleet
         if fleet is None or self.sync.holds_decisions:
             return
-        snapshot = self._mark_failures(self._decide(fleet))
+        snapshot = self._mark_failures(self._decide(fleet, seen))
         self._tell(lambda watcher: watcher.turned(fleet, snapshot))
         self._note("watchers", list(self._watchers_failed.values()))
         self._watchers_failed.clear()
@@ -190,9 +189,8 @@ class Brain:
         for action in self.sync.judge(event, self._clock.now()):
             self._act(action)
 
-    def _decide(self, fleet: Fleet) -> Snapshot:
+    def _decide(self, fleet: Fleet, snapshot: Snapshot) -> Snapshot:
         """Lets every decider speak; what is believed afterwards. Later ones see what earlier ones asked for."""
-        snapshot = self._snapshot()
         for name, decide in DECIDERS.items():
             actions = self._decided(name, decide, fleet, snapshot)
             snapshot = self._acted(actions, snapshot)
@@ -206,7 +204,7 @@ class Brain:
 
     def _decided(self, name: str, decide: Decider, fleet: Fleet, snapshot: Snapshot) -> Sequence[Action]:
         """What one decider asks for. Subjects it fails on are set aside for a while; the others are decided."""
-        paused = self.failures.paused(name, self._clock.now())
+        paused = self.failures.paused(name, self._clock.now()) if self.failures else _NOBODY
         if EVERYBODY in paused:
             return ()
         try:
@@ -248,7 +246,10 @@ class Brain:
 
     def _snapshot(self) -> Snapshot:
         """What the deciders see: what is observed, under the fleet in force."""
-        fleet, observed = self.sync.fleet, self._observed()
+        return self._under_fleet(self._observed())
+
+    def _under_fleet(self, observed: Snapshot) -> Snapshot:
+        fleet = self.sync.fleet
         return observed if fleet is None else with_default_queues(fleet, observed)
 
     def _observed(self) -> Snapshot:
@@ -256,15 +257,17 @@ class Brain:
         snapshot = self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
         return replace(snapshot, refused=refused) if (refused := self.failures.writes.starts_refused()) else snapshot
 
-    def _answer_notices(self) -> None:
+    def _answer_notices(self) -> bool:
         """Write down what notices lead to; the queue forgets them when it is written, and tells again after a crash.
 
-        Advice waits until it is known which pools act on it.
+        Advice waits until it is known which pools act on it. Returns whether there were any.
         """
+        if not self._notices:
+            return False
         fleet = self.sync.fleet
         heard = [it for it in self._notices if fleet is not None or it.kind not in ADVICE]
         if not heard:
-            return
+            return False
         paused = self.failures.paused("interruption", self._clock.now())
         snapshot = replace(self._snapshot(), set_aside=paused)
         response = respond(heard, snapshot, fleet.node_pools if fleet is not None else {})
@@ -285,6 +288,7 @@ class Brain:
         if heard and not writing and not response.actions:
             self._acknowledge(heard)
             self._notices = [it for it in self._notices if it not in heard]
+        return True
 
     def _act(self, action: Action) -> None:
         now = self._clock.now()

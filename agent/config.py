@@ -226,7 +226,10 @@ class NotificationSettings(_Section):
     """Where the addresses of the FleetPolicy's sinks come from."""
 
     address_folder: Path | None = None
-    """Holds a file for each `addressEnv`, read anew for every message; without it they are environment variables."""
+    """Holds a file for each `addressEnv` and `secretEnv`, read anew for every attempt; without it they are environment
+    variables."""
+    commit_link: Annotated[str, Field(pattern=r"^(https?://[^\s{}]+\{commit\}[^\s{}]*)?$", max_length=500)] = ""
+    """Page of a commit, such as `https://github.com/OWNER/NAME/commit/{commit}`; news links to it."""
 
 
 class GitHubAppSettings(_Section):
@@ -241,11 +244,12 @@ class GitHubAppSettings(_Section):
 class ReviewSettings(_Section):
     """Where pull requests of the fleet repository are reviewed: planned, and answered in one comment and a status."""
 
-    forge: Literal["GitHub"] = "GitHub"
-    repository: Annotated[str, Field(pattern="^[^/]+/[^/]+$")]
-    """OWNER/NAME."""
+    forge: Literal["GitHub", "GitLab", "Forgejo", "Gitea"] = "GitHub"
+    repository: Annotated[str, Field(pattern="^[^/]+(/[^/]+)+$")]
+    """OWNER/NAME; on GitLab GROUP/NAME, with subgroups."""
     url: str = ""
-    """Address of the API of a GitHub Enterprise Server (`https://HOST/api/v3`); empty = github.com's."""
+    """Address of the API of a GitHub Enterprise Server (`https://HOST/api/v3`), or of a GitLab, Forgejo or Gitea
+    (`https://HOST`); empty = that of github.com or gitlab.com."""
     token_env: str = ""
     token_file: Path | None = None
     """Read again before each look, so that a Secret that changes counts without a restart."""
@@ -258,6 +262,16 @@ class ReviewSettings(_Section):
         given = [name for name in ("token_env", "token_file", "app") if getattr(self, name)]
         if len(given) != 1:
             raise ValueError("one of tokenEnv, tokenFile and app says who the agent is to the forge")
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_forge(self) -> Self:
+        if self.app is not None and self.forge != "GitHub":
+            raise ValueError(f"app is of GitHub; with forge: {self.forge} tokenEnv or tokenFile says who the agent is")
+        if self.forge != "GitLab" and self.repository.count("/") > 1:
+            raise ValueError(f"repository is written OWNER/NAME with forge: {self.forge}; only GitLab has subgroups")
+        if self.forge in {"Forgejo", "Gitea"} and not self.url:
+            raise ValueError(f"url says where the forge is (https://HOST): forge: {self.forge} has no usual one")
         return self
 
 
@@ -291,6 +305,10 @@ class Settings(_Section):
     """Apply Muster's CRDs at start (the sandbox does; on a cluster they come with the deployment)."""
     journal: Path | None = None
     """A file that gets one JSON line for every decision acted on."""
+    record: Path | None = None
+    """A file that gets one JSON line when a gang comes and one when it ends, for `muster replay --recorded`."""
+    record_mib: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """The most that the record takes, with the earlier half beside it (`.1`): of the oldest work nothing is kept."""
     log_format: Annotated[str, Field(pattern="^(json|console)$")] = "json"
 
     @model_validator(mode="after")
@@ -298,7 +316,17 @@ class Settings(_Section):
         ref = self.source.ref
         if self.review is not None and (ref.tag or ref.semver or ref.name or ref.commit or not ref.branch):
             raise ValueError("review needs source.ref.branch, and no other ref: requests are merged into a branch")
+        if self.least_approvals and (self.review is None or self.source.pgp_keys is None):
+            raise ValueError(
+                "source.trust forgeApproval needs review, the forge that is asked who approved what was merged, and "
+                "source.pgpKeys, the key that it signs merges with"
+            )
         return self
+
+    @property
+    def least_approvals(self) -> int:
+        """Approvals that the pull request of each revision but the first needs, whatever a FleetPolicy says."""
+        return int("forgeApproval" in self.source.trust)
 
     @property
     def of_cloud(self) -> CloudSettings:

@@ -86,7 +86,9 @@ class Webhook:
         *,
         body_most: int = MAX_BODY_BYTES,
     ) -> None:
-        """`pushed` is told that the repository has moved (False = nobody could be told); it may wait for the cluster.
+        """`pushed` is told that the repository or a review has moved; it may wait for the cluster.
+
+        It returns whether anybody could be told.
 
         `told` hears of every delivery: who sent it ("" = nobody we know), and the status of the answer.
         """
@@ -116,13 +118,12 @@ class Webhook:
         if (request.content_length or 0) > self._body_most:
             raise WebhookRejected(413, f"the body is larger than {self._body_most} bytes")
         trigger = verify(request.headers, await self._body(request), secret, most=self._body_most)
-        heard = trigger.event is not WebhookEvent.PUSH or await asyncio.get_running_loop().run_in_executor(
-            None, self._pushed
-        )
+        moved = trigger.event in {WebhookEvent.PUSH, WebhookEvent.REVIEW}
+        heard = not moved or await asyncio.get_running_loop().run_in_executor(None, self._pushed)
         self._told(trigger.sender, 202 if heard else 503)
         if not heard:
             return web.Response(status=503, text="nobody could be told; send it again, or wait for the next poll\n")
-        return web.Response(status=202, text="fetching\n" if trigger.event is WebhookEvent.PUSH else "heard\n")
+        return web.Response(status=202, text="fetching\n" if moved else "heard\n")
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         """Returns the body; raises `WebhookRejected` as soon as more has come than is allowed."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from fleet.actions import Action
 from fleet.plan import Plan
+from fleet.plan.approvals import ApprovedPlan, GivenApproval
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions, WriteRefusal
 from model.fleet import Fleet
 from model.problem import Problem
@@ -72,6 +73,8 @@ class Pushed:
     """Tells which revisions it may follow; None: any."""
     confirms: frozenset[str] = frozenset()
     """The declarations (`nodepool/h100`) that its commit says may be deleted, though they want that confirmed."""
+    author: str = ""
+    """Who wrote the commit, as it says itself: a word that nobody vouches for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,43 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Operated:
+    """What people ask of the sync by hand, as the FleetSync's specification says now."""
+
+    suspended: bool
+    """No revision is to come into force; what is in force goes on."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandled:
+    """The repository has been looked at since somebody asked for it; what was found stands before this in the queue."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReviewTrouble:
     """Why pull requests cannot be reviewed at present, in the forge's words; an empty message: they can be again."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalsSeen:
+    """Which approvals of open requests there are now, with the plans they are of."""
+
+    approved: tuple[ApprovedPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeApproved:
+    """What the forge says of a commit that waits for approval: who approved what it merged."""
+
+    commit: str
+    given: tuple[GivenApproval, ...]
+    words: str = ""
+    """Why nobody can have approved it; empty where somebody could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +197,12 @@ Event = (
     | SourceTrouble
     | SourceWell
     | ReviewTrouble
+    | ApprovalsSeen
+    | MergeApproved
     | RevisionLost
     | TrustJudged
+    | Operated
+    | RequestHandled
     | Done
     | Failed
     | Tick

@@ -60,8 +60,12 @@ class Metrics(Watcher):
             buckets=(1, 5, 15, 60, 300, 900, 3600, 14400, 86400),
             registry=r,
         )
-        self.news_dropped = Counter(
-            "muster_news_dropped_total", "Events and notifications that were not sent", registry=r
+        self.news_dropped = Counter("muster_news_dropped_total", "Events that were not written", registry=r)
+        self.notifications = Counter(
+            "muster_notifications_total",
+            "Attempts to notify a sink, by what came of it",
+            ["sink", "outcome"],
+            registry=r,
         )
         self.evictions = Counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"], registry=r)
         self.bought = Counter("muster_machines_bought_total", "Machines bought", ["node_pool"], registry=r)

@@ -106,12 +106,15 @@ class Mirror:
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
+        self._tables_synced = False
 
     @property
     def synced(self) -> bool:
         """Whether everything has been listed once."""
         listed = self.instances_at_s and self.reservations_at_s and self.catalog.offers
-        return all(table.synced for table in self._tables()) and bool(listed)
+        if not self._tables_synced:  # a table that was listed once stays so
+            self._tables_synced = all(table.synced for table in self._tables())
+        return self._tables_synced and bool(listed)
 
     def _tables(self) -> tuple[MirrorTable[Any], ...]:
         return (

@@ -3,59 +3,33 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
-from agent.announce import BAD_OUTCOMES, about_claim, about_gang, gang_changes, told_to_go
+from agent.announce import about_claim, about_gang, gang_changes, told_to_go
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
+from agent.news import News
+from agent.outbox import Attempt, Delivery, post_json
 from agent.sync import Sync
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, SaveClaim, SaveGang
-from fleet.snapshot import Snapshot
+from fleet.snapshot import Claim, Gang, Snapshot
 from model.fleet import Fleet
 from model.kinds.policy import NotificationSink
-from model.plain_text import plain, slack
 
 log = structlog.get_logger(__name__)
 
 QUIET_S = 300.0
 """The same news is not sent again within this time."""
-_SEND_S = 5.0
-_SLACK_MOST = 4000
-"""Slack cuts longer texts (https://docs.slack.dev/changelog/2018-truncating-really-long-messages)."""
+_ALARMS_MOST = 1000
+_SYNC = "fleet repository"
 
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """One thing worth telling."""
-
-    severity: Literal["Info", "Warning"]
-    about: str
-    reason: str
-    message: str
-    revision: str
-
-    def body(self, cluster: str, form: str) -> Mapping[str, Any]:
-        """The message in a sink's form. Names and messages come from jobs and the repository: they mark nothing up."""
-        if form == "Slack":
-            mark = ":warning:" if self.severity == "Warning" else ":information_source:"
-            about, message = slack(f"{self.about}: {self.reason}"), slack(self.message)
-            return {"text": f"{mark} *{slack(cluster)}* {about}\n{message}"[:_SLACK_MOST], "unfurl_links": False}
-        return {
-            "cluster": cluster,
-            "severity": self.severity,
-            "about": plain(self.about),
-            "reason": plain(self.reason),
-            "message": plain(self.message),
-            "revision": plain(self.revision),
-        }
-
-
-Post = Callable[[NotificationSink, str, Mapping[str, Any]], None]
-"""(sink, address, body): sends in its own time and never raises."""
+Put = Callable[[str, Attempt], object]
+"""(sink, attempt): sends in its own time and never raises."""
 
 
 @dataclass(slots=True)
@@ -64,21 +38,25 @@ class Notifier(Watcher):
 
     cluster: str
     sync: Sync
-    post: Post
+    put: Put
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     address_folder: Path | None = None
-    """Holds a file for each `addressEnv`, read anew for every message; None: addresses come from the environment."""
-    _sinks: tuple[NotificationSink, ...] = ()
+    """Holds a file for each `addressEnv` and `secretEnv`, read anew for every attempt; None: they are variables."""
+    commit_link: str = ""
+    """Address of a commit's page, with `{commit}` where its id stands; empty: news has no link."""
+    _fleet: Fleet = field(default_factory=Fleet)
     _told: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    _outcome: tuple[str, str] = ("", "")
+    _alarmed: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Sink and subject of incidents that are open, oldest first."""
+    _now_s: float = 0.0
     _once_done: OnceDone = field(default_factory=OnceDone)
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """A gang or a machine is about to change."""
         if isinstance(action, SaveGang) and gang_changes(action.gang, mirror):
-            news = self._news(about_gang(action.gang))
+            news = self._about_gang(action.gang, mirror)
         elif isinstance(action, SaveClaim) and told_to_go(action.claim, mirror):
-            news = self._news(about_claim(action.claim))
+            news = self._about_claim(action.claim, mirror)
         else:
             return
         self._once_done.keep(action, lambda: self._tell(news, now_s))
@@ -88,19 +66,47 @@ class Notifier(Watcher):
         self._once_done.ended(event)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Takes the sinks of the policy in force, and tells what became of a revision."""
-        self._sinks = fleet.policy.spec.notifications
-        state = self.sync.state
-        reason, message = state.standing
-        if (state.attempted, reason) == self._outcome or (state.trouble is not None and state.trouble.transient):
-            return
-        self._outcome = (state.attempted, reason)
-        severity: Literal["Info", "Warning"] = "Warning" if reason in BAD_OUTCOMES else "Info"
-        self._tell(News(severity, "fleet repository", reason, message, state.attempted), snapshot.now_s)
+        """Takes the sinks of the policy in force."""
+        self._fleet, self._now_s = fleet, snapshot.now_s
 
-    def _news(self, announce: Announce) -> News:
-        severity: Literal["Info", "Warning"] = "Warning" if announce.type == "Warning" else "Info"
-        return News(severity, str(announce.about), announce.reason, announce.message, self.sync.state.applied)
+    def hear(self, announce: Announce) -> None:
+        """Tells of a change of the FleetSync what is announced of it."""
+        state = self.sync.state
+        plan = state.plan
+        costs = plan is not None and announce.reason == state.outcome and plan.now is not None and plan.then is not None
+        news = News(
+            _severity(announce),
+            _SYNC,
+            announce.reason,
+            announce.message,
+            state.attempted,
+            state.author,
+            self._link(state.attempted),
+            usd_h=plan.then.usd_h - plan.now.usd_h if costs and plan and plan.then and plan.now else None,
+        )
+        self._tell(news, self._now_s)
+
+    def _about_gang(self, gang: Gang, mirror: Mirror) -> News:
+        held = {pin.claim for pin in gang.pins if pin.claim} & mirror.claims.current.keys()
+        usd_h = sum(mirror.claims.current[name].charged_usd_h for name in held) if held else None
+        return self._news(about_gang(gang), self._teams((gang,)), usd_h)
+
+    def _about_claim(self, claim: Claim, mirror: Mirror) -> News:
+        on_it = (it for it in mirror.gangs.current.values() if it.uid in claim.gangs or _stands_on(it, claim))
+        return self._news(about_claim(claim), self._teams(tuple(on_it)), claim.charged_usd_h)
+
+    def _teams(self, gangs: tuple[Gang, ...]) -> tuple[str, ...]:
+        queues = self._fleet.queues
+        return tuple(sorted({queues[it.queue].spec.team for it in gangs if it.queue in queues}))
+
+    def _news(self, announce: Announce, teams: tuple[str, ...], usd_h: float | None) -> News:
+        revision = self.sync.state.applied
+        about, link = str(announce.about), self._link(revision)
+        return News(_severity(announce), about, announce.reason, announce.message, revision, "", link, teams, usd_h)
+
+    def _link(self, revision: str) -> str:
+        commit = revision.rpartition(":")[2]
+        return self.commit_link.replace("{commit}", commit) if commit.isalnum() else ""
 
     def _tell(self, news: News, now_s: float) -> None:
         key = (news.about, news.reason, news.message)
@@ -108,42 +114,52 @@ class Notifier(Watcher):
         if key in self._told:
             return
         self._told[key] = now_s
-        for sink in self._sinks:
-            if news.severity == "Info" and sink.severity == "Warning":
-                continue
-            if address := self._address(sink):
-                self.post(sink, address, news.body(self.cluster, sink.type))
-            else:
-                log.warning("sink_without_address", sink=sink.name, variable=sink.address_env)
+        for sink in self._fleet.policy.spec.notifications:
+            if self._wants(sink, news):
+                self.put(sink.name, partial(self._attempt, sink, news))
+
+    def _wants(self, sink: NotificationSink, news: News) -> bool:
+        if sink.teams and not set(sink.teams) & set(news.teams):
+            return False
+        alarm = (sink.name, news.about)
+        if sink.type == "PagerDuty" and news.severity == "Warning":
+            self._alarmed[alarm] = None
+            while len(self._alarmed) > _ALARMS_MOST:
+                del self._alarmed[next(iter(self._alarmed))]
+        elif sink.type == "PagerDuty":
+            return self._alarmed.pop(alarm, 0) is None
+        return news.severity == "Warning" or sink.severity == "Info"
+
+    def _attempt(self, sink: NotificationSink, news: News) -> Delivery:
+        """One try to send; on the outbox's thread, so it reads nothing that changes but secrets."""
+        address, secret = self._address(sink), self._secret(sink.secret_env) if sink.secret_env else ""
+        if not address:
+            log.warning("sink_without_address", sink=sink.name, variable=sink.address_env)
+            return Delivery(sent=False)
+        if sink.secret_env and not secret:
+            log.warning("sink_without_secret", sink=sink.name, variable=sink.secret_env)
+            return Delivery(sent=False)
+        inside = secret if sink.type == "PagerDuty" else ""
+        return post_json(sink.name, address, news.body(self.cluster, sink.type, inside), "" if inside else secret)
+
+    def _secret(self, name: str) -> str:
+        """Returns what a variable or a file of the folder holds; empty where there is none."""
+        if self.address_folder is None:
+            return self.environment.get(name, "")
+        try:
+            return (self.address_folder / name).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     def _address(self, sink: NotificationSink) -> str:
         """Returns the sink's address; empty where there is none, or one that is not of the web."""
-        address = self.environment.get(sink.address_env, "")
-        if self.address_folder is not None:
-            try:
-                address = (self.address_folder / sink.address_env).read_text("utf-8").strip()
-            except (OSError, UnicodeDecodeError):
-                return ""
+        address = self._secret(sink.address_env)
         return address if address.startswith(("https://", "http://")) and address.isprintable() else ""
 
 
-def post_json(sink: NotificationSink, address: str, body: Mapping[str, Any]) -> None:
-    """One POST, no redirects, five seconds, no second try; failures are logged without the address.
+def _severity(announce: Announce) -> Literal["Info", "Warning"]:
+    return "Warning" if announce.type == "Warning" else "Info"
 
-    The body of the answer is not read, so that a server cannot make the agent hold or wait for one without an end.
-    Addresses are the operator's own, so private ones are allowed: receivers often stand in the same cluster.
-    """
-    import urllib3
 
-    limits = urllib3.Timeout(total=_SEND_S)
-    with urllib3.PoolManager(num_pools=1) as pool:
-        try:
-            answer = pool.request(
-                "POST", address, json=dict(body), timeout=limits, retries=False, redirect=False, preload_content=False
-            )
-        except (urllib3.exceptions.HTTPError, ValueError) as error:
-            log.warning("notification_failed", sink=sink.name, why=type(error).__name__)
-            return
-        answer.close()
-    if answer.status >= 300:
-        log.warning("notification_refused", sink=sink.name, status=answer.status)
+def _stands_on(gang: Gang, claim: Claim) -> bool:
+    return any(pin.claim == claim.name or (pin.node and pin.node == claim.node) for pin in gang.pins)

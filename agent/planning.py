@@ -11,6 +11,7 @@ from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
 from fleet.plan import declared_plan, make_plan
 from fleet.plan.guards import RevisionTally
+from fleet.policy.checks import unreadable_checks
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.index import Index
@@ -53,7 +54,9 @@ class PlanJob:
 
     def _checks(self) -> Sequence[Check]:
         """What is on sale judges what is new; what was in force before a restart has been judged when it came."""
-        return () if self.event.restored else catalog_checks(CatalogListing(self.snapshot.catalog))
+        return (
+            () if self.event.restored else (*catalog_checks(CatalogListing(self.snapshot.catalog)), unreadable_checks)
+        )
 
 
 class PlannerThread:

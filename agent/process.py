@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from agent.accounts import Accounts, Bookkeeper
-from agent.announce import Announcer, RevisionAnnouncer
+from agent.announce import Announcer, SyncAnnouncer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import LEASE, Settings
@@ -28,13 +28,16 @@ from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from agent.metrics import Metrics
 from agent.mirror import Mirror
-from agent.notify import Notifier, post_json
+from agent.notify import Notifier
+from agent.outbox import Outbox
 from agent.planning import PlannerThread
-from agent.publish import Publisher, ReportWriter
-from agent.reconcile_requests import leave_request, request_reflector
+from agent.publish import Publisher, ReportWriter, restore
+from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
+from agent.record import Record
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
 from agent.review.opening import ReviewPorts, reviewer_of
-from agent.review.reviewer import LatestWorld, Reviewer
+from agent.review.reviewer import Reviewer
+from agent.review.world import LatestWorld
 from agent.sources import (
     RESERVATIONS_EVERY_S,
     SourceThread,
@@ -47,7 +50,7 @@ from agent.sources import (
     reservations_listener,
     timers,
 )
-from agent.sync import Sync
+from agent.sync import ConvergenceFollower, Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Announce
@@ -230,17 +233,21 @@ class Agent:
         """Read the cluster and the cloud, decide and act, until stopped or deposed."""
         self._turned_at_s = self._clock.monotonic()
         term = self._term()
-        mirror, sync, failures = Mirror(self._settings.cluster), Sync(adopted=self._source.adopted), Failures()
+        mirror, failures, said = Mirror(self._settings.cluster), Failures(), self._settings
+        sync = Sync(adopted=self._source.adopted, forge=self._review is not None, least_approvals=said.least_approvals)
         books, questions = self._books(term.reports), ResolutionQuestions()
         books.inform(mirror)
-        source = (self._settings.source.url, _reference(self._settings), self._settings.source.path)
-        publisher = Publisher(term.reports, sync, failures, source, self._clock)
-        latest = LatestWorld()
-        watchers = [*self._watchers(term, sync), books, publisher, questions, latest]
+        source = (said.source.url, _reference(said), said.source.path)
+        told = said.notifications
+        notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
+        announcer = SyncAnnouncer(term.say, notifier.hear)
+        publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
+        latest = LatestWorld(lambda: sync.state, self._look_again)
+        watchers = [*self._watchers(term, sync, notifier), books, publisher, questions, latest]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
-        in_force = self._restore(term.reports, publisher, sync)
+        in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
-        sources, watching, scheduler = self._listen(in_force, questions, publisher.handled, reviewer)
+        sources, watching, scheduler = self._listen(in_force, questions, sync.state.handled_request, reviewer)
         try:
             self._think(brain, books, publisher)
         finally:
@@ -268,21 +275,17 @@ class Agent:
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
-        journal = Journal(settings.journal) if settings.journal else None
-        return _Term(workers, writer, actuator, reports, AsyncSink(self.metrics.news_dropped.inc), journal)
+        journal = (Journal(settings.journal),) if settings.journal else ()
+        record = (Record(settings.record, settings.record_mib * 2**20),) if settings.record else ()
+        sink = AsyncSink(self.metrics.news_dropped.inc)
+        outbox = Outbox(lambda *what: self.metrics.notifications.labels(*what).inc(), self._clock)
+        outbox.start()
+        return _Term(workers, writer, actuator, reports, sink, outbox, (*journal, *record))
 
-    def _watchers(self, term: "_Term", sync: Sync) -> list[Watcher]:
+    def _watchers(self, term: "_Term", sync: Sync, notifier: Notifier) -> list[Watcher]:
         """Those who count, log and tell."""
-
-        def say(announce: Announce) -> None:
-            term.sink.send(term.actuator.perform, announce)
-
-        folder = self._settings.notifications.address_folder
-        notifier = Notifier(
-            self._settings.cluster, sync, lambda *news: term.sink.send(post_json, *news), address_folder=folder
-        )
-        found: list[Watcher] = [self.metrics, DecisionLog(sync), Announcer(say), RevisionAnnouncer(sync, say), notifier]
-        return [*found, term.journal] if term.journal else found
+        found = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
+        return [*found, *term.files]
 
     def _new_brain(
         self, term: "_Term", mirror: Mirror, sync: Sync, failures: Failures, watchers: Sequence[Watcher]
@@ -314,15 +317,6 @@ class Agent:
         if self._notices is not None:
             self._notices.acknowledge(notices)
 
-    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
-        """The revision in force before this process, so that a restart never adopts what was refused."""
-        report = reports.read_sync()
-        publisher.continue_from(report)
-        expected = self._source.expected(report.applied)
-        if expected:
-            sync.expect(expected, report.day)
-        return expected
-
     def _reviewer(self, latest: LatestWorld, sync: Sync) -> Reviewer | None:
         if self._review is None:
             return None
@@ -332,11 +326,12 @@ class Agent:
         )
 
     def _listen(
-        self, in_force: str, questions: ResolutionQuestions, handled: Callable[[str], None], reviewer: Reviewer | None
+        self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None
     ) -> tuple[list[SourceThread], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
         source = partial(SourceThread, stop=self._stopping, count=self._count_source)
-        git = source("git", git_listener(self._source, put, in_force))
+        requests = OpenRequests(put)
+        git = source("git", requests.answering(git_listener(self._source, put, in_force)))
         reviewing = [source("review", reviewer.look)] if reviewer is not None else []
         self._on_push = (git, *reviewing)
         listing = instances_listener(self._cloud, put, self._clock, settings.of_cloud.poll_interval_s)
@@ -358,11 +353,12 @@ class Agent:
         watching = reflectors(self._transport, put, self._clock, self._rng, self._count_source)
 
         def requested(value: str) -> None:
-            handled(value)
+            requests.ask(value)
             self._look_again()
 
         rng = random.Random(self._rng.random())
-        watching.append(request_reflector(self._transport, settings.cluster, requested, self._clock, rng))
+        asked = RequestListener(requested, put, handled)
+        watching.append(request_reflector(self._transport, settings.cluster, asked, self._clock, rng))
         for thread in sources:
             thread.start()
         for reflector in watching:
@@ -424,7 +420,12 @@ class _Term:
     actuator: Actuator
     reports: ReportWriter
     sink: AsyncSink
-    journal: Journal | None
+    outbox: Outbox
+    files: tuple[Journal | Record, ...]
+
+    def say(self, announce: Announce) -> None:
+        """Write an event when there is time."""
+        self.sink.send(self.actuator.perform, announce)
 
     def end(self, accounts: Accounts) -> None:
         """Let what is under way come to its end, begin nothing more, and keep the books."""
@@ -432,8 +433,9 @@ class _Term:
         self.reports.save_books(accounts.dump())
         self.writer.shutdown(wait=True)
         self.sink.close()
-        if self.journal:
-            self.journal.close()
+        self.outbox.close()
+        for file in self.files:
+            file.close()
 
 
 class _Wake:

@@ -5,7 +5,6 @@ Never read back to decide, with one exception: the FleetSync says after a restar
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -13,8 +12,11 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from agent.announce import SyncAnnouncer
 from agent.config import BOOKS
 from agent.failures import Failures
+from agent.inbox import Operated, RequestHandled
+from agent.reconcile_requests import decode_operated
 from agent.refused_writes import TOLD_AFTER, RefusedWrite, report_refusal
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
@@ -24,14 +26,13 @@ from fleet.plan.withdrawals import UncountedGang, outside_quota
 from fleet.snapshot import Snapshot, WriteRefusal
 from model import labels
 from model.fleet import Fleet
-from model.plain_text import plain
 from providers.clock import Clock
 from providers.kube.errors import KubeError, NotFound
 from providers.kube.objects import (
     NodePoolReport,
     QueueReport,
     SyncReport,
-    decode_conditions,
+    decode_standing,
     decode_sync,
     node_pool_object,
     node_pool_status,
@@ -47,7 +48,6 @@ from providers.kube.transport import KubeTransport
 log = structlog.get_logger(__name__)
 
 EVERY_S = 1.0
-_REQUEST_MOST = 64
 _UNKNOWN: Any = object()
 """Equal to no report: what stands in the cluster is not known."""
 
@@ -160,24 +160,25 @@ class ReportWriter:
     def sync(self, url: str, reference: str, path: str, report: SyncReport) -> None:
         """Writes the FleetSync."""
         body = sync_object(self.name, url, reference, path)
-        self.put(FLEET_SYNCS, body, lambda held: sync_status(report, self._clock.now(), decode_conditions(held)))
+        self.put(FLEET_SYNCS, body, lambda held: sync_status(report, self._clock.now(), *decode_standing(held)))
 
-    def read_sync(self) -> SyncReport:
-        """Returns the FleetSync that an earlier process left; an empty report where there is none."""
+    def read_sync(self) -> tuple[SyncReport, Operated]:
+        """Returns the FleetSync that an earlier process left, and what people ask there."""
         try:
-            return decode_sync(self._api.read(FLEET_SYNCS, self.name))
+            raw = self._api.read(FLEET_SYNCS, self.name)
         except NotFound:
-            return SyncReport(self.name)
+            return SyncReport(self.name), Operated(suspended=False)
+        return decode_sync(raw), decode_operated(raw)
 
     def queue(self, fleet: Fleet, revision: str, report: QueueReport) -> None:
         """Writes the status of a queue."""
         body = queue_object(fleet.queues[report.name], revision)
-        self.put(QUEUES, body, lambda held: queue_status(report, self._clock.now(), decode_conditions(held)))
+        self.put(QUEUES, body, lambda held: queue_status(report, self._clock.now(), *decode_standing(held)))
 
     def pool(self, fleet: Fleet, revision: str, report: NodePoolReport) -> None:
         """Writes the status of a node pool."""
         body = node_pool_object(fleet.node_pools[report.name], revision)
-        self.put(NODE_POOLS, body, lambda held: node_pool_status(report, self._clock.now(), decode_conditions(held)))
+        self.put(NODE_POOLS, body, lambda held: node_pool_status(report, self._clock.now(), *decode_standing(held)))
 
     def save_books(self, text: str) -> None:
         """Keep the books in a ConfigMap."""
@@ -207,21 +208,28 @@ class Publisher(Watcher):
     """Shows queues, pools and the sync about once a second, on behalf of the brain."""
 
     def __init__(
-        self, reports: ReportWriter, sync: Sync, failures: Failures, source: tuple[str, str, str], clock: Clock
+        self,
+        reports: ReportWriter,
+        sync: Sync,
+        failures: Failures,
+        source: tuple[str, str, str],
+        clock: Clock,
+        announcer: SyncAnnouncer,
     ) -> None:
         self._reports = reports
         self._sync = sync
         self._failures = failures
         self._source = source
         self._clock = clock
+        self._announcer = announcer
         self._report = SyncReport(reports.name)
-        self._handled_request = ""
         self._shown_at_s = float("-inf")
         self._shown_state: SyncState | None = None
 
     def continue_from(self, report: SyncReport) -> None:
         """Continues the history that an earlier process has published."""
         self._report = report
+        self._announcer.continue_from(report)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Show what has changed; news of a revision at once."""
@@ -246,15 +254,25 @@ class Publisher(Watcher):
         self._reports.withdraw("Queue", QUEUES, set(fleet.queues))
         self._reports.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
 
-    def handled(self, request: str) -> None:
-        """Shows from the next time on that this request to poll has been heard. Any thread may call it."""
-        self._handled_request = plain(request)[:_REQUEST_MOST]
-
     def show_sync(self, drifting: int = 0, uncounted: Sequence[UncountedGang] = ()) -> None:
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
-        before = replace(self._report, handled_request=self._handled_request or self._report.handled_request)
-        refused = [*self._failures.writes, *self._reports.refused()]
-        report = sync_report(self._reports.name, self._sync.state, drifting, before, self._failures, refused, uncounted)
+        state, refused = self._sync.state, [*self._failures.writes, *self._reports.refused()]
+        report = sync_report(self._reports.name, state, drifting, self._report, self._failures, refused, uncounted)
         self._report = report
+        self._announcer.tell(state, report)
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))
+
+
+def restore(reports: ReportWriter, publisher: Publisher, sync: Sync, expected: Callable[[str], str]) -> str:
+    """Returns the revision in force before this process, so that a restart never adopts what was refused.
+
+    `expected` says what to believe of what the status hints at. A sync that is suspended is so before any revision.
+    """
+    report, operated = reports.read_sync()
+    publisher.continue_from(report)
+    sync.hear(operated)
+    sync.hear(RequestHandled(report.handled_request))
+    if revision := expected(report.applied):
+        sync.expect(revision, report.day, report.convergence, report.approved)
+    return revision

@@ -14,6 +14,7 @@ from fleet.nodeclaims.repair import registers
 from fleet.offerings.offerings import Offerings
 from fleet.placement.pod_quota import ordinary_usage
 from fleet.plan import Plan
+from fleet.plan.convergence import ConvergencePhase
 from fleet.plan.sections import summary
 from fleet.plan.withdrawals import UncountedGang
 from fleet.quota.build_tree import QueueUsage, QuotaSpecs, current_quota_specs, tree_charged_with
@@ -49,6 +50,7 @@ from providers.kube.objects import (
 )
 from providers.kube.objects.conditions import WRITE_REFUSED, failure_findings
 from providers.kube.objects.instants import format_instant
+from providers.kube.objects.reports import HISTORY_WORDS
 
 _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
@@ -225,11 +227,13 @@ def sync_report(
     findings += _uncounted(uncounted)
     findings += _verified(state)
     findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []
+    findings += _suspended(state)
+    findings += _converging(state, stalled=stalled)
     history = before.history
     if state.attempted and (
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
     ):
-        history = remembered(history, SyncAttempt(state.attempted, state.outcome, state.at_s, state.at_s))
+        history = remembered(history, _attempt(state))
     shown = tuple(SyncProblem(p.file, p.line, p.column, _words(p)) for p in state.problems)
     return SyncReport(
         name,
@@ -242,11 +246,51 @@ def sync_report(
         findings=tuple(findings),
         history=history,
         plan=_summary(state.plan) if state.plan else None if state.attempted else before.plan,
-        handled_request=before.handled_request,
+        handled_request=state.handled_request or before.handled_request,
         problems=shown,
         problem_count=len(shown),
         day=state.day,
+        approved=state.approved,
+        convergence=state.convergence,
     )
+
+
+def _attempt(state: SyncState) -> SyncAttempt:
+    """The last attempt as the history keeps it."""
+    plan = state.plan.plan_id if state.plan else ""
+    return SyncAttempt(
+        state.attempted,
+        state.outcome,
+        state.at_s,
+        state.at_s,
+        plan=plan,
+        author=state.author,
+        signer=state.attempted_signer,
+        message=state.message[:HISTORY_WORDS] if state.outcome != "Applied" else "",
+    )
+
+
+def _suspended(state: SyncState) -> list[Finding]:
+    """Whether somebody has asked that no revision comes into force."""
+    if not state.suspended:
+        return []
+    waits = f", {state.observed} waits" if state.observed and state.observed != state.applied else ""
+    why = f": {state.suspend_reason}" if state.suspend_reason else ""
+    stays = f"{state.applied} stays in force and is carried out" if state.applied else "nothing is in force yet"
+    return [Finding("Suspended", True, "Suspended", f"no revision comes into force{why}; {stays}{waits}")]
+
+
+def _converging(state: SyncState, *, stalled: bool) -> list[Finding]:
+    """How far the revision in force is done; `Stalled` has one reason, and that of a revision comes first."""
+    now = state.convergence
+    if now is None:
+        return []
+    done = Finding("Done", now.phase is ConvergencePhase.DONE, str(now.phase), now.message)
+    if now.phase is ConvergencePhase.PROGRESSING:
+        return [done, Finding("Progressing", True, "Converging", now.message)]
+    if now.phase is ConvergencePhase.STALLED and not stalled:
+        return [done, Finding("Stalled", True, "NotConverging", now.message)]
+    return [done]
 
 
 def _drift(drifting: int) -> Finding:

@@ -1,6 +1,7 @@
 """What pools name (images, subnets, security groups), asked of the cloud now and then: who asks, and what for."""
 
 from collections.abc import Callable, Mapping
+from operator import is_
 
 import structlog
 
@@ -25,17 +26,26 @@ class ResolutionQuestions(Watcher):
 
     def __init__(self) -> None:
         self._seen: tuple[Fleet, Catalog, Mapping[str, Claim]] | None = None
+        self._answered: tuple[tuple[Fleet, Catalog, Mapping[str, Claim]], tuple[LaunchConfiguration, ...]] | None = None
+        """What the questions were worked out of last, and those; used by the thread that asks alone."""
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Remembers fleet and snapshot, from which `asked` works the questions out on the thread that asks."""
-        self._seen = fleet, snapshot.catalog, snapshot.claims
+        seen = fleet, snapshot.catalog, snapshot.claims
+        if self._seen is None or not all(map(is_, seen, self._seen)):
+            self._seen = seen
 
     def asked(self) -> tuple[LaunchConfiguration, ...]:
         """The questions; none before the first turn."""
         if self._seen is None:
             return ()
-        fleet, catalog, claims = self._seen
-        return launch_configurations(fleet, catalog.types, claims)
+        seen, known = self._seen, self._answered
+        if known is not None and known[0] is seen:
+            return known[1]
+        fleet, catalog, claims = seen
+        questions = launch_configurations(fleet, catalog.types, claims)
+        self._answered = seen, questions
+        return questions
 
 
 def resolutions_listener(

@@ -183,7 +183,7 @@ def git_listener(source: GitSource, enqueue: Enqueue, wanted: str = "") -> Calla
             found = source.restore(restoring)
         except SourceError as error:
             return RevisionLost(restoring, "" if isinstance(error, RevisionNotFound) else str(error))
-        enqueue(Pushed(found.revision, found.files, found.verified_signer, restored=True))
+        enqueue(Pushed(found.revision, found.files, found.verified_signer, restored=True, author=found.author))
         restoring = ""
         return None
 
@@ -212,7 +212,7 @@ def git_listener(source: GitSource, enqueue: Enqueue, wanted: str = "") -> Calla
             enqueue(SourceWell())
         if snapshot is not None:  # before what is restored: that is not to be acted on where something newer is known
             seen = Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, lineage=snapshot.lineage)
-            enqueue(replace(seen, confirms=snapshot.confirms))
+            enqueue(replace(seen, confirms=snapshot.confirms, author=snapshot.author))
         if restoring and (lost := restored()) is not None:
             enqueue(lost)
         judged()

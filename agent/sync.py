@@ -5,7 +5,8 @@ One that does not follow the revision in force in history is refused before anyt
 Loading and planning happen elsewhere (`agent.planning`), one revision at a time, while the one in force stays.
 
 An invalid or refused revision changes nothing: the last good one stays. A refused one is looked at again when the
-world has changed, since the plan may be harmless by then.
+world has changed, since the plan may be harmless by then. While somebody has suspended the sync, nothing new is judged:
+what is in force stays, and goes on being carried out.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +14,28 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from agent.inbox import Planned, Pushed, ReviewTrouble, RevisionLost, SourceTrouble, SourceWell, TrustJudged
+from agent.inbox import (
+    ApprovalsSeen,
+    MergeApproved,
+    Operated,
+    Planned,
+    Pushed,
+    RequestHandled,
+    ReviewTrouble,
+    RevisionLost,
+    SourceTrouble,
+    SourceWell,
+    TrustJudged,
+)
 from agent.planning import PlanJob
+from agent.watch import Watcher
 from fleet.actions import Action
 from fleet.disruption import frozen_until
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
-from fleet.plan.changes import only_freeze_windows
+from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
+from fleet.plan.changes import only_windows
+from fleet.plan.convergence import Convergence, ConvergencePhase, began, looked_at
 from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import Snapshot
@@ -31,8 +47,12 @@ log = structlog.get_logger(__name__)
 RECONSIDER_S = 30.0
 RECONSIDER_MOST_S = 600.0
 """A refused or frozen revision is planned again after this long, then after twice as long, up to the most."""
+_WAITS = frozenset({"Frozen", "Unapproved", "Stale"})
+"""Outcomes that end without another push."""
 RETRY_MOST_S = 300.0
 """Longest pause before a revision whose planning failed is planned again."""
+LOOKED_EVERY_S = 1.0
+"""How often what is left to do of the revision in force is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +66,8 @@ class SyncState:
     applied_plan: str = ""
     """Id of the plan with which the revision in force came into force; empty for one restored after a restart."""
     outcome: str = "Waiting"
-    """Applied, Invalid, Refused, Rewound, Frozen, Unsigned, PlanningFailed, RevisionLost, Untrusted or Waiting."""
+    """Applied, Invalid, Refused, Unapproved, Stale, Rewound, Frozen, Unsigned, PlanningFailed, RevisionLost, Untrusted
+    or Waiting."""
     message: str = "no revision read yet"
     problems: tuple[Problem, ...] = ()
     plan: Plan | None = None
@@ -64,6 +85,31 @@ class SyncState:
     """Why nobody vouches any more for the revision in force; what runs goes on."""
     day: tuple[RevisionTally, ...] = ()
     """What came of the revisions of the last 24 hours, oldest first."""
+    approved: tuple[ApprovedPlan, ...] = ()
+    """Approvals of pull requests, oldest first."""
+    approved_by: tuple[str, ...] = ()
+    """Whose approvals the revision that was attempted has."""
+    author: str = ""
+    """Who wrote the commit that was attempted, as it says itself."""
+    attempted_signer: str = ""
+    """Who vouches for the revision that was attempted; empty where nobody does, or nobody was asked."""
+    suspended: bool = False
+    """Somebody has asked that no revision comes into force for now."""
+    suspend_reason: str = ""
+    handled_request: str = ""
+    """The last request by hand after which the repository has been looked at."""
+    convergence: Convergence | None = None
+    """What is left to do of the revision in force; None before there is one."""
+
+    @property
+    def decided_by(self) -> str:
+        """Returns which plan the attempt was judged by, and whose work it is, for whoever asks later; or nothing."""
+        plan = f"plan {self.plan.plan_id}" if self.plan is not None and self.plan.plan_id else ""
+        author = f"by {self.author}" if self.author else ""
+        signer = f"signed by {self.attempted_signer}" if self.attempted_signer else ""
+        approved = f"approved by {', '.join(self.approved_by)}" if self.approved_by else ""
+        told = ", ".join(filter(None, (plan, author, signer, approved)))
+        return f" ({told})" if told else ""
 
     @property
     def standing(self) -> tuple[str, str]:
@@ -75,6 +121,20 @@ class SyncState:
         return self.outcome, self.message
 
 
+SyncEvent = (
+    Pushed
+    | SourceTrouble
+    | SourceWell
+    | RevisionLost
+    | TrustJudged
+    | ReviewTrouble
+    | ApprovalsSeen
+    | MergeApproved
+    | Operated
+    | RequestHandled
+)
+
+
 @dataclass(slots=True)
 class Sync:
     """Keeps the revision in force, and decides whether one that was pushed takes its place."""
@@ -83,6 +143,10 @@ class Sync:
     state: SyncState = field(default_factory=SyncState)
     adopted: Callable[[str], None] = lambda _revision: None
     """Hears of each revision that comes into force, before anybody else."""
+    forge: bool = True
+    """Whether there is a forge that can be asked who approved what."""
+    least_approvals: int = 0
+    """Approvals that each revision but the first needs, whatever the policy in force asks for."""
     _expected: str = ""
     """The revision in force before this process; nothing else is looked at until it is in force again."""
     _restored: Pushed | None = None
@@ -94,35 +158,70 @@ class Sync:
     """How often in a row what was pushed has been refused or frozen."""
     _failures: int = 0
     """How often planning has failed since it last succeeded."""
+    _merge: MergeApproved | None = None
+    """What the forge says of who approved what waits."""
     _catches_up: bool = False
     """Whether nothing that was pushed has been judged since what was in force before a restart is so again."""
 
-    def expect(self, revision: str, day: Sequence[RevisionTally] = ()) -> None:
+    def expect(
+        self,
+        revision: str,
+        day: Sequence[RevisionTally] = (),
+        convergence: Convergence | None = None,
+        approved: Sequence[ApprovedPlan] = (),
+    ) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
         self._expected = revision
         message = f"{revision} is being restored and verified again"
-        self.state = replace(self.state, applied=revision, message=message, day=tuple(day))
+        self.state = replace(
+            self.state,
+            applied=revision,
+            message=message,
+            day=tuple(day),
+            convergence=convergence,
+            approved=tuple(approved),
+        )
 
-    def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost | TrustJudged | ReviewTrouble) -> None:
-        """A new revision, or how the repository is."""
+    def hear(self, event: SyncEvent) -> None:
+        """A new revision, how the repository and its forge are, or what people ask for."""
         match event:
+            case Operated():
+                self._operated(event)
+            case RequestHandled():
+                self.state = replace(self.state, handled_request=event.request)
             case SourceTrouble():
                 self.state = replace(self.state, trouble=event)
             case ReviewTrouble():
                 self.state = replace(self.state, review_trouble=event.message)
+            case ApprovalsSeen():
+                self.state = replace(self.state, approved=event.approved)
+            case MergeApproved():
+                self._approved(event)
             case SourceWell():
                 self.state = replace(self.state, trouble=None)
             case RevisionLost():
                 outcome, message = _lost(event)
                 self.state = replace(self.state, outcome=outcome, message=message, stalled=True)
-            case TrustJudged() if event.revision == self.state.applied:
-                self._judge_trust(event)
             case TrustJudged():
-                pass
+                self._judge_trust(event)
             case Pushed():
                 self._pushed(event)
 
+    def _operated(self, event: Operated) -> None:
+        before = self.state
+        if before.suspended != event.suspended:
+            log.info("sync_suspended" if event.suspended else "sync_resumed", reason=event.reason)
+            self._look_again_s = 0.0
+        self.state = replace(before, suspended=event.suspended, suspend_reason=event.reason)
+
+    def _approved(self, event: MergeApproved) -> None:
+        if self._waiting is not None and event != self._merge:
+            self._look_again_s = 0.0
+        self._merge = event
+
     def _judge_trust(self, event: TrustJudged) -> None:
+        if event.revision != self.state.applied:
+            return
         if event.distrust and event.distrust != self.state.distrust:
             log.warning("revision_distrusted", revision=event.revision, why=event.distrust)
         self.state = replace(self.state, signer=event.signer, distrust=event.distrust)
@@ -143,11 +242,11 @@ class Sync:
 
         Machines bought under the newer one would else go under the older one, and come again.
         """
-        return self._catches_up and self._waiting is not None
+        return self._catches_up and self._waiting is not None and not self.state.suspended
 
     def due(self, snapshot: Snapshot, now_s: float) -> PlanJob | None:
         """The revision to be planned now, what was in force before a restart first; one at a time."""
-        event = self._restored or (None if self._expected else self._waiting)
+        event = self._restored or (None if self._expected or self.state.suspended else self._waiting)
         if event is None or self._planning is not None or now_s < self._look_again_s:
             return None
         if event.lineage is not None and (refusal := event.lineage.refusal(self.state.applied)):
@@ -165,6 +264,8 @@ class Sync:
         self.state = replace(self.state, planning="")
         if event is not self._restored and event is not self._waiting:
             return ()  # another one was pushed meanwhile
+        if self.state.suspended and event is self._waiting:
+            return ()  # it is planned anew when the sync is resumed
         if planned.error is not None:
             self._failures += 1
             self._look_again_s = now_s + min(RETRY_MOST_S, 2.0 ** min(self._failures, 10))
@@ -182,23 +283,43 @@ class Sync:
         refusal = self._held_back(event, fleet, now_s)
         if refusal is None and plan.refusals and not event.restored:
             refusal = ("Refused", "; ".join(plan.refusals))
+        verdict = self._approval(event, fleet, plan)
+        if refusal is None and verdict.holds_back:
+            refusal = self._unapproved(event, verdict)
         if refusal is not None:
             self._catches_up = False
             self._look_again_s = self._reconsidered_s(now_s)
             self._held += 1
-            self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] != "Frozen")
+            self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] not in _WAITS, approved_by=verdict.by)
             return ()
         self._settled(event)
         self.fleet = fleet
-        self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
+        self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan, approved_by=verdict.by)
         named = "" if event.restored else plan.plan_id
         self.state = replace(
-            self.state, applied=event.revision, applied_plan=named, signer=event.signer or "", distrust=""
+            self.state,
+            applied=event.revision,
+            applied_plan=named,
+            signer=event.signer or "",
+            distrust="",
         )
         if plan.tally is not None and not event.restored:
             self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
+        known = self.state.convergence
+        if not event.restored or known is None or known.revision != event.revision:
+            self.state = replace(self.state, convergence=began(event.revision, now_s))
         self.adopted(event.revision)
         return ()
+
+    def follow(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Count what is left to do of the revision in force, until nothing is."""
+        before = self.state.convergence
+        if before is None or before.phase is ConvergencePhase.DONE:
+            return
+        after = looked_at(before, fleet, snapshot)
+        if after.phase is not before.phase:
+            log.info("convergence", revision=after.revision, phase=str(after.phase), message=after.message)
+        self.state = replace(self.state, convergence=after)
 
     def _reconsidered_s(self, now_s: float) -> float:
         """When a revision that is held back is looked at again: plans cost, and the end of a window is known."""
@@ -213,14 +334,36 @@ class Sync:
         else:
             self._waiting, self._catches_up = None, False
 
+    def _approval(self, event: Pushed, fleet: Fleet, plan: Plan) -> ApprovalVerdict:
+        """Whether those agree who have to, as far as the forge has been heard."""
+        if self.fleet is None or event.restored:
+            return ApprovalVerdict(ApprovalState.NOT_ASKED)
+        given = self._merge.given if self._merge and event.revision.endswith(f":{self._merge.commit}") else ()
+        return judge_approvals(self.fleet, fleet, plan, given, event.signer or "", least=self.least_approvals)
+
+    def _unapproved(self, event: Pushed, verdict: ApprovalVerdict) -> tuple[str, str]:
+        """The outcome and its sentence, where somebody has yet to agree."""
+        if verdict.state is ApprovalState.STALE:
+            return "Stale", f"{verdict.sentence}. Approve it again with /muster approve, or push another revision"
+        if not self.forge:
+            return "Unapproved", f"{verdict.sentence}; the agent's settings name no forge (review) to ask"
+        heard = self._merge if self._merge and event.revision.endswith(f":{self._merge.commit}") else None
+        why = heard.words if heard else "the forge is asked who approved it"
+        return "Unapproved", f"waits for approval: {verdict.sentence}" + (f"; {why}" if why else "")
+
     def _held_back(self, event: Pushed, fleet: Fleet, now_s: float) -> tuple[str, str] | None:
         """Signature and freeze rules, by the policy already in force."""
         if self.fleet is None or event.restored:
             return None
         if self.fleet.policy.spec.signatures.required and not event.signer:
             return "Unsigned", "the policy in force requires a signature by an allowed signer; this revision has none"
-        if (window := frozen(self.fleet, now_s, "Sync")) and not only_freeze_windows(self.fleet, fleet):
-            return "Frozen", f"freeze window {window!r} holds new revisions back"
+        if not self.forge and needs_a_forge(fleet) and not needs_a_forge(self.fleet):
+            return "Refused", (
+                "its FleetPolicy asks for approvals, and the agent's settings name no forge (review) to ask who gave "
+                "any: no later revision could come into force"
+            )
+        if (words := frozen(self.fleet, now_s, "Sync")) and not only_windows(self.fleet, fleet):
+            return "Frozen", f"{words}: new revisions are held back"
         return None
 
     def _attempt(
@@ -233,9 +376,13 @@ class Sync:
         problems: tuple[Problem, ...] = (),
         plan: Plan | None = None,
         stalled: bool = False,
+        approved_by: tuple[str, ...] = (),
     ) -> None:
+        signer = event.signer or ""
         if (self.state.attempted, self.state.outcome) != (event.revision, outcome):
-            log.info("revision", revision=event.revision, outcome=outcome, message=message)
+            named = plan.plan_id if plan is not None else ""
+            told = {"plan": named, "author": event.author, "signer": signer}
+            log.info("revision", revision=event.revision, outcome=outcome, message=message, **told)
         self.state = replace(
             self.state,
             attempted=event.revision,
@@ -245,7 +392,24 @@ class Sync:
             plan=plan,
             at_s=now_s,
             stalled=stalled,
+            approved_by=approved_by,
+            author=event.author,
+            attempted_signer=signer,
         )
+
+
+@dataclass(slots=True)
+class ConvergenceFollower(Watcher):
+    """Lets the sync count, about once a second, what is left to do of the revision in force."""
+
+    sync: Sync
+    _looked_at_s: float = float("-inf")
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """A pass of all deciders is over."""
+        if snapshot.now_s - self._looked_at_s >= LOOKED_EVERY_S:
+            self._looked_at_s = snapshot.now_s
+            self.sync.follow(fleet, snapshot)
 
 
 def _lost(event: RevisionLost) -> tuple[str, str]:

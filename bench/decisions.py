@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from agent.accounts import Accounts, Bookkeeper
+from agent.announce import SyncAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import InstancesListed, NamesResolved, Observed, Priced, Pushed, ReservationsListed
@@ -67,7 +68,7 @@ class DecisionWorld:
         self.workers = _Idle()
         self.mirror, self.sync = Mirror("bench"), Sync()
         reports = ReportWriter(None, _Nobody(), self.clock, "bench", "muster-system")  # type: ignore[arg-type]
-        publisher = Publisher(reports, self.sync, Failures(), ("", "", ""), self.clock)
+        publisher = Publisher(reports, self.sync, Failures(), ("", "", ""), self.clock, SyncAnnouncer())
         self.watchers = [Metrics(), Bookkeeper(Accounts(), lambda _text: None, self.clock.monotonic), publisher]
         self.brain = Brain(self.mirror, self.sync, self.workers, self.clock, watchers=self.watchers)
         now = self.clock.now()

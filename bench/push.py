@@ -32,7 +32,7 @@ def run() -> dict[str, float]:
     with (
         tempfile.TemporaryDirectory(prefix="muster-bench-") as folder,
         # The poll is so rare that only the webhook can be what brings the news.
-        sandboxed(Path(folder), cluster="bench", speed=20.0, poll_s=600.0) as (world, repository, agent),
+        sandboxed(Path(folder), cluster="bench", speed=20.0, poll_s=600.0) as (world, repository, _, agent),
     ):
         first = repository.push("The example fleet")
         agent.start()

@@ -1,14 +1,17 @@
-"""Five-field cron in UTC, as `robfig/cron` v3 `ParseStandard` reads it (the library behind Karpenter's budgets)."""
+"""Five-field cron as `robfig/cron` v3 (`ParseStandard`), which Karpenter's budgets use, reads it; in any time zone."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from datetime import date, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from math import floor
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_MINUTES = 1440
+_SHIFT_S = 2 * 3600.0
+"""Clocks are set by less (the largest change of summer time is two hours)."""
 _HORIZON_DAYS = 366 * 9
 """Longer than any gap between two 29 Februaries (2096 to 2104)."""
 
@@ -23,6 +26,10 @@ MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+
+
+class UnknownTimeZone(ValueError):
+    """There is no time zone of this name."""
 
 
 class InvalidCron(ValueError):
@@ -62,14 +69,41 @@ class Cron:
     days_of_week: frozenset[int]
     both_days: bool
     """A day must match both day fields (one of them is `*`); otherwise either suffices."""
+    zone: str = ""
+    """Name of a time zone; empty = UTC."""
 
     @staticmethod
-    def parse(text: str) -> "Cron":
-        """The schedule `text` describes; raises `InvalidCron` naming the field that is wrong."""
-        return _parse(text)
+    def parse(text: str, zone: str = "") -> "Cron":
+        """The schedule `text` describes; raises `InvalidCron` naming the field that is wrong, and `UnknownTimeZone`."""
+        parsed = _parse(text)
+        return replace(parsed, zone=zone) if _zone(zone) is not None else parsed
 
     def next_after(self, instant_s: float) -> float | None:
-        """The first opening strictly after `instant_s` (Unix seconds), None when there is none within nine years."""
+        """The first opening strictly after `instant_s` (Unix seconds), None when there is none within nine years.
+
+        Where clocks are set forward, what would open within the hour that is left out opens as much later; where they
+        are set back it opens once, the first time.
+        """
+        zone = _zone(self.zone)
+        if zone is None:
+            return self._next_after(instant_s)
+        try:
+            return self._next_in(zone, instant_s)
+        except (OverflowError, ValueError, OSError):
+            return None  # beyond the calendar
+
+    def _next_in(self, zone: ZoneInfo, instant_s: float) -> float | None:
+        around = (datetime.fromtimestamp(instant_s + by_s, zone).utcoffset() for by_s in (-_SHIFT_S, 0.0, _SHIFT_S))
+        offsets_s = [offset.total_seconds() for offset in around if offset is not None]
+        wall_s = instant_s + offsets_s[1] - (0.0 if len(set(offsets_s)) == 1 else _SHIFT_S)
+        while (opens_s := self._next_after(wall_s)) is not None:
+            found_s = datetime.fromtimestamp(opens_s, UTC).replace(tzinfo=zone).timestamp()
+            if found_s > instant_s:
+                return found_s
+            wall_s = opens_s
+        return None
+
+    def _next_after(self, instant_s: float) -> float | None:
         minute = floor(instant_s / 60) + 1
         day, first = divmod(minute, _DAY_MINUTES)
         try:
@@ -121,6 +155,17 @@ def window_end(schedule: Cron, duration_s: float, now_s: float) -> float:
     return float("inf")
 
 
+@lru_cache(maxsize=256)
+def _zone(name: str) -> ZoneInfo | None:
+    """The time zone of a name, by the package `tzdata` or the system; None for UTC."""
+    if name in {"", "UTC"}:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise UnknownTimeZone(f"there is no time zone {name!r}; they are named like Europe/Berlin, or UTC") from error
+
+
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Cron:
     words = text.split()
@@ -129,7 +174,9 @@ def _parse(text: str) -> Cron:
             raise InvalidCron(f"unknown schedule {text!r}; known are {', '.join(MACROS)}")
         words = MACROS[words[0]].split()
     if words and words[0].startswith(("TZ=", "CRON_TZ=")):
-        raise InvalidCron("time zones are not supported; schedules are in UTC")
+        raise InvalidCron(
+            "no time zone stands in a schedule: windows of a FleetPolicy have timeZone, budgets are in UTC"
+        )
     if len(words) != len(_FIELDS):
         raise InvalidCron(
             f"{text!r} has {len(words)} fields; a schedule has five: minute hour day-of-month month day-of-week"

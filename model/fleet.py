@@ -58,6 +58,8 @@ class Fleet:
     """By `namespace/name`."""
     pod_templates: Mapping[str, CorePodTemplate] = field(default_factory=dict)
     """By `namespace/name`; those that buffers name, and perhaps others."""
+    files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Address of a declaration (`team/research`) -> the file that it stands in."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Views derived from these declarations alone."""
 

@@ -47,9 +47,9 @@ def derived(
         def view(index: Index, /, *values: P.args, **named: P.kwargs) -> R:
             if named:
                 raise TypeError(f"{function.__name__} takes its arguments by position")
-            kept: dict[tuple[int, ...], tuple[tuple[object, ...], R]]
+            kept: dict[int | tuple[int, ...], tuple[tuple[object, ...], R]]
             kept = index._kept.get(view) or index.kept(view)  # noqa: SLF001  asked a thousand times a turn
-            key = tuple(map(id, values))
+            key = id(values[0]) if len(values) == 1 else tuple(map(id, values))
             held = kept.get(key)
             if held is not None:
                 return held[1]

@@ -91,3 +91,13 @@ def code_span(text: str) -> str:
 
 def _longest_run(text: str) -> int:
     return max(map(len, _RUNS_OF_BACKTICKS.findall(text)), default=0)
+
+
+def age(seconds: float) -> str:
+    """Returns an age as kubectl shows it: `42s`, `7m`, `5h`, `5d`."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 3 * 3600:
+        return f"{whole // 60}m"
+    return f"{whole // 3600}h" if whole < 48 * 3600 else f"{whole // 86400}d"

@@ -5,6 +5,7 @@ pods and equal offers group by their requirements.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Self
 
 from model.kinds.base import RequirementTerm
@@ -45,7 +46,7 @@ class Requirements(Mapping[str, Requirement]):
         """Each label with exactly its value."""
         out = cls()
         for key, value in labels.items():
-            _narrow(out._by_key, key, Requirement(frozenset((value,))))
+            _narrow(out._by_key, key, _exactly(value))
         return out
 
     def __getitem__(self, key: str) -> Requirement:
@@ -127,6 +128,11 @@ class Requirements(Mapping[str, Requirement]):
     def terms(self) -> tuple[RequirementTerm, ...]:
         """Canonical terms that mean the same, sorted by key."""
         return tuple(term for key in sorted(self._by_key) for term in self._by_key[key].terms(key))
+
+
+@lru_cache(maxsize=4096)
+def _exactly(value: str) -> Requirement:
+    return Requirement(frozenset((value,)))
 
 
 def _narrow(by_key: dict[str, Requirement], key: str, requirement: Requirement) -> None:

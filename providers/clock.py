@@ -52,6 +52,8 @@ class SteadyClock:
         """Seconds since the epoch, UTC; off the time of day by what is left of the latest jumps."""
         with self._lock:
             read_at_s = self._clock.monotonic()
+            if read_at_s == self._read_at_s:
+                return self._now_s
             elapsed_s = max(0.0, read_at_s - self._read_at_s)
             least_s = self._now_s + elapsed_s * (1.0 - HOLDS_BACK)
             most_s = self._now_s + elapsed_s * (1.0 + CATCHES_UP)

@@ -4,21 +4,21 @@ import pytest
 
 from tests.support.reachability import PACKAGES, Key, dead, definitions, modules, reached
 
-COMMANDS = ("agent.cli", "agent.cli.app", "agent.simulation.__main__")
+COMMANDS = ("agent.cli", "agent.cli.app", "agent.cli.sync_commands", "agent.simulation.__main__")
 """`[project.scripts]` starts `agent.cli:main`, which imports the commands when it is called; `python -m
 agent.simulation` plays histories."""
-STAGES = ("agent.simulation.world", "agent.simulation.process", "providers.sim.direct")
+STAGES = (
+    "agent.simulation.world",
+    "agent.simulation.process",
+    "providers.sim.direct",
+    *(f"providers.sim.forge.{it}" for it in ("forgejo", "gitlab", "server", "state")),
+)
 """Modules whose words serve scenes in tests beside the command that uses them."""
 
 BESIDE = {
     "agent.__main__": "`python -m agent` is `muster`",
     "providers.sim.ec2.__main__": "`python -m providers.sim.ec2`: a fake AWS account as a process of its own",
-    **dict.fromkeys(
-        ("providers.sim.forge", *(f"providers.sim.forge.{it}" for it in ("documents", "routes", "server", "state"))),
-        "a GitHub to try reviews on, for tests now and for the sandbox with `Review in the pull request`",
-    ),
-    "fleet.replay": "a trace through the same engine; its command comes with a later issue",
-    "fleet.replay.quota": "as fleet.replay",
+    "fleet.replay.quota": "a stream of jobs through the quota engine alone, for Kueue's performance cases",
 }
 """Modules that no command of `muster` reaches -> why they are shipped."""
 
@@ -30,7 +30,7 @@ ONE_ENGINE = (
 )
 KEPT: dict[Key, str] = {
     ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them
-    ("providers.sim.apiserver.server", "ApiServer.drop_connections"): REAL,  # cuts,
+    ("providers.sim.loopback", "LoopbackServer.drop_connections"): REAL,  # cuts,
     ("providers.sim.store.releases", "Release.with_betas"): REAL,  # releases,
 }
 """What nothing in the product calls yet -> the open issue that needs it."""

@@ -89,7 +89,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 # -- the size of things in fleet/ -------------------------------------------------------------------------------------
 
-MOST_FILES = 202
+MOST_FILES = 220
 MOST_LINES_OF_A_FILE = 450
 MEDIAN_LINES_OF_A_FILE = range(110, 161)
 MEDIAN_LINES_OF_A_FUNCTION = 9
@@ -241,9 +241,8 @@ CAUGHT = {
     "providers/kube/reflector.py:Reflector._attempt": "muster_source_failures_total{kind=watch}, a line in the log",
     "providers/kube/reflector.py:Reflector._report": "the stack in the log",
     "providers/sim/apiserver/handler.py:Handler._respond": "the simulated API server answers 500, the stack in the log",
-    "providers/sim/apiserver/server.py:ApiServer._run": "raised again by the thread that waits for the start",
-    "providers/sim/forge/server.py:GitHubServer._run": "raised again by the thread that waits for the start",
     "providers/sim/controllers/runtime.py:Reconciler.step": RAISED_AGAIN,
+    "providers/sim/loopback.py:LoopbackServer._run": "raised again by the thread that waits for the start",
     "providers/sim/kernel.py:Kernel._round": "told to `on_error`, raised again where there is none",
 }
 """Where an exception of any class is caught -> what a user sees of it."""

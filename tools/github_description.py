@@ -19,6 +19,8 @@ _HERE: Final = "/repos/{owner}/{repo}"
 OPERATIONS: Final = {
     "/app": ("get",),
     "/app/installations/{installation_id}/access_tokens": ("post",),
+    "/orgs/{org}/teams/{team_slug}": ("get",),
+    "/orgs/{org}/teams/{team_slug}/memberships/{username}": ("get",),
     "/user": ("get",),
     f"{_HERE}/check-runs": ("post",),
     f"{_HERE}/check-runs/{{check_run_id}}": ("get", "patch"),
@@ -32,6 +34,7 @@ OPERATIONS: Final = {
     f"{_HERE}/issues/{{issue_number}}/comments": ("get", "post"),
     f"{_HERE}/pulls": ("get",),
     f"{_HERE}/pulls/{{pull_number}}": ("get",),
+    f"{_HERE}/pulls/{{pull_number}}/reviews": ("get",),
     f"{_HERE}/statuses/{{sha}}": ("post",),
 }
 _PROSE: Final = frozenset(

@@ -1,13 +1,14 @@
 """The commands and their options; what they do lives in the modules beside this one."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agent.cli import exits
+from agent.cli.options import Context, Kubeconfig, Output, PlanFormat, ProblemFormat, ReplayFormat, TableFormat
+from agent.cli.sync_commands import sync
 
 app = typer.Typer(
     name="muster",
@@ -19,40 +20,11 @@ app = typer.Typer(
 )
 get = typer.Typer(help="Show what the agent knows, from the cluster.", no_args_is_help=True, rich_markup_mode=None)
 explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None)
+policy = typer.Typer(help="Try the rules of a FleetPolicy.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(get, name="get")
 app.add_typer(explain, name="explain")
-
-
-class ProblemFormat(StrEnum):
-    """How `validate` prints problems."""
-
-    TEXT = "text"
-    JSON = "json"
-    SARIF = "sarif"
-    GITHUB = "github"
-
-
-class PlanFormat(StrEnum):
-    """How `plan` prints."""
-
-    TEXT = "text"
-    MARKDOWN = "markdown"
-    JSON = "json"
-    GITLAB = "gitlab"
-
-
-class TableFormat(StrEnum):
-    """How `get` prints."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, ~/.kube/config, in-cluster.")
-]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
-Output = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
+app.add_typer(policy, name="policy")
+app.add_typer(sync)
 
 
 @app.command()
@@ -70,6 +42,16 @@ def validate(
     from agent.cli.validate import run_validate
 
     raise typer.Exit(run_validate(path, output.value, region))
+
+
+@policy.command("test")
+def policy_test(
+    path: Annotated[Path, typer.Argument(help="A folder or file of fleet declarations.")] = Path(),
+) -> None:
+    """Run the cases beside the checks of the FleetPolicy. Exit 0 all hold, 3 some do not or it is invalid, 1 error."""
+    from agent.cli.policy import run_policy_test
+
+    raise typer.Exit(run_policy_test(path))
 
 
 @app.command()
@@ -113,6 +95,46 @@ def plan(
         raise typer.BadParameter("it needs --world", param_hint="--observe")
     request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region, merge, observe)
     raise typer.Exit(run_plan(request, output.value, detailed_exitcode=detailed_exitcode))
+
+
+@app.command()
+def replay(
+    repository: Annotated[Path, typer.Argument(help="The fleet repository (a clone), or a folder of it.")] = Path(),
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Work: CSV, a trace of Philly or openb, Workloads of Kueue as JSON.")
+    ] = None,
+    recorded: Annotated[
+        Path | None, typer.Option("--recorded", help="Work: what the agent has recorded (`record` in its settings).")
+    ] = None,
+    base: Annotated[str, typer.Option("--from", help="Base revision or folder; empty = only the head is played.")] = "",
+    head: Annotated[str, typer.Option("--to", help="Head revision or folder; empty = the working tree.")] = "",
+    path: Annotated[str, typer.Option("--path", help="Folder of the fleet inside the repository.")] = "",
+    window: Annotated[
+        str, typer.Option("--window", help="How long from the first arrival on (14d); default: until all could end.")
+    ] = "",
+    queue: Annotated[str, typer.Option("--queue", help="Put all work into this queue, whatever it names.")] = "",
+    look: Annotated[
+        float, typer.Option("--look", min=0, help="Seconds between two looks at waiting gangs; 0 = at every event.")
+    ] = 60.0,
+    scenarios: Annotated[
+        Path | None, typer.Option("--scenarios", help="Axes of prices, shortages and quotas: all combinations (YAML).")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 = as many as processors.")] = 0,
+    region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
+    output: Annotated[ReplayFormat, typer.Option("--output", "-o", help="Output format.")] = ReplayFormat.TABLE,
+) -> None:
+    """What a change of the fleet does to waits: the same work under both fleets, in virtual time."""
+    from agent.cli.replay import ReplayRequest, duration_s, run_replay
+
+    work = trace or recorded
+    if work is None or (trace and recorded):
+        raise typer.BadParameter("one of --trace and --recorded names the work")
+    try:
+        window_s = duration_s(window) if window else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--window") from None
+    request = ReplayRequest(repository, base, head, path, work, queue, window_s, look, region, scenarios, jobs)
+    raise typer.Exit(run_replay(request, output.value))
 
 
 @app.command()
@@ -235,13 +257,15 @@ def explain_workload(
 ) -> None:
     """Why a gang waits or runs, its place in the queue, and what would change it."""
     from agent.cli.explain import Question, explain_gang
+    from agent.explanation import Otherwise
 
     if fleet is None and (priority or queue or gpus is not None):
         raise typer.BadParameter("a what-if needs --fleet: the folder with the fleet's files")
     if namespace and "/" in name:
         raise typer.BadParameter("the name has a namespace already", param_hint="--namespace")
     name = f"{namespace}/{name}" if namespace else name
-    raise typer.Exit(explain_gang(name, Question(fleet, priority, queue, gpus, region), kubeconfig, context))
+    question = Question(Otherwise(priority, queue, gpus), fleet, region)
+    raise typer.Exit(explain_gang(name, question, kubeconfig, context))
 
 
 @explain.command("node")
@@ -316,7 +340,7 @@ def _needs_sandbox() -> None:
     """The simulated world needs an extra, and the image for clusters lacks it: say so instead of failing to import."""
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("moto", "agent.sandbox", "providers.sim")):
+    if any(find_spec(name) is None for name in ("moto", "markdown_it", "agent.sandbox", "providers.sim")):
         sys.stderr.write("muster: this needs the extra 'sandbox'; install it with: pip install 'muster[sandbox]'\n")
         raise typer.Exit(exits.ERROR)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from agent.cli import exits
 from agent.cli.look import answered, look_at
-from agent.cli.tables import age
 from agent.cli.validate import read_folder, region_for
 from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.node import GangOnMachine, MachineView, adoptable_by, claim_called, node_view
@@ -16,7 +15,7 @@ from fleet.snapshot import Node, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.loader import load
-from model.plain_text import plain_lines
+from model.plain_text import age, plain_lines
 
 
 def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from agent.cli import exits
 from agent.cli.look import answered, look_at
-from agent.cli.tables import age
 from agent.cli.validate import read_folder, region_for
 from fleet.explain.what_if import verdict_of
 from fleet.placement.flavor_nodes import pools_for_pods
@@ -14,7 +13,7 @@ from fleet.snapshot import Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
 from model.fleet import Fleet
 from model.loader import load
-from model.plain_text import plain_lines
+from model.plain_text import age, plain_lines
 
 
 def explain_pod(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from agent.cli import exits
 from agent.cli.look import Look, answered, look_at, price_words
-from agent.cli.tables import age
 from agent.cli.validate import read_folder, region_for
 from fleet.disruption.budgets import UNBOUNDED
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
 from model.loader import load
-from model.plain_text import plain_lines
+from model.plain_text import age, plain_lines
 from model.quantity import format_amount
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.cli import exits
-from agent.cli.tables import age
 from agent.clouds import cloud_provider
 from agent.world import open_cluster, read_world
 from fleet.snapshot import CapacityPool, Catalog, Snapshot
 from model.loader import InvalidFleet
+from model.plain_text import age
 from model.report import text as problem_text
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError

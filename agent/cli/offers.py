@@ -9,11 +9,11 @@ from typing import Any
 
 from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
-from agent.cli.tables import TextTable, age, render
+from agent.cli.tables import TextTable, render
 from agent.cli.validate import read_folder, region_for
 from fleet.explain.offers import GpuRequest, OfferObstacle, PurchaseOption, PurchaseOptions, UnknownGpu, offers_for
 from model.loader import InvalidFleet, load
-from model.plain_text import plain_lines
+from model.plain_text import age, plain_lines
 from model.report import text as problem_text
 from providers.kube.errors import KubeError
 

@@ -14,6 +14,7 @@ from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.plan import Plan, declared_plan, make_plan
 from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_text
+from fleet.policy.checks import unreadable_checks
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
@@ -118,7 +119,7 @@ def _plan(request: PlanRequest) -> Plan:
     base = load(_files(request, base_name)) if base_name else Fleet()
     files, head_name = _head(request, base_name)
     region = region_for(request.region, files)
-    head = load(files, further=catalog_checks(listing_for(region, files)))
+    head = load(files, further=(*catalog_checks(listing_for(region, files)), unreadable_checks))
     planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
     world = _world(transport, region, installed=not request.observe) if transport else _priced(region)
     confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()

@@ -11,7 +11,7 @@ from agent.world import open_cluster, read_world
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Catalog, Claim, GangState, Snapshot
 from fleet.snapshot.lookups import machines_held
-from model.plain_text import plain
+from model.plain_text import age, plain
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import QUEUES
@@ -48,16 +48,6 @@ def render(table: TextTable) -> str:
     cells += [[plain(str(row[column])) for column in table.columns] for row in table.rows]
     widths = [max(len(line[n]) for line in cells) for n in range(len(table.columns))]
     return "\n".join("   ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
-
-
-def age(seconds: float) -> str:
-    """`42s`, `7m`, `3h12m`, `5d` as kubectl shows ages."""
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 3 * 3600:
-        return f"{whole // 60}m"
-    return f"{whole // 3600}h" if whole < 48 * 3600 else f"{whole // 86400}d"
 
 
 def world(transport: KubeTransport) -> Snapshot:

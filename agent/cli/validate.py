@@ -9,6 +9,7 @@ from agent.cli import exits
 from agent.clouds import cloud_provider
 from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
+from fleet.policy.checks import unreadable_checks
 from model import report
 from model.loader import InvalidFleet, inspect
 from model.plain_text import plain
@@ -34,7 +35,7 @@ def run_validate(path: Path, output: str, region: str = "") -> int:
     listing = listing_for(region, files)
     if region and not listing.zones:
         exits.complain(f"nothing is known of what is sold in {region}: zones and offers go unchecked")
-    loaded = inspect(files, further=catalog_checks(listing))
+    loaded = inspect(files, further=(*catalog_checks(listing), unreadable_checks))
     _print(loaded.problems, output)
     if output == "text":
         verdict = "valid" if loaded.fleet is not None else "invalid"

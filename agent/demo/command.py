@@ -35,10 +35,10 @@ def run_demo(folder: Path | None, *, keep: bool) -> int:
         tell.say(
             f"API server, EC2, git and the agent on this machine; time runs {SPEED:.0f} times faster for machines."
         )
-        world, repository, agent = stack.enter_context(sandboxed(place, cluster="demo", speed=SPEED))
+        world, repository, forge, agent = stack.enter_context(sandboxed(place, cluster="demo", speed=SPEED))
         agent.start()
         agent.wait_healthy()
-        stage = DemoStage(world, repository, agent)
+        stage = DemoStage(world, repository, forge, agent)
         try:
             for number, (title, step) in enumerate(STEPS, 1):
                 tell.step(number, title)

@@ -8,10 +8,12 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from agent.config import BOOKS
 from agent.demo.jobs import Manifest
 from agent.sandbox.agent_process import AgentProcess
+from agent.sandbox.forge import SandboxForge
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld
 from providers.sim.machines import LedgerEntry
@@ -45,11 +47,12 @@ class Recorder:
 class DemoStage:
     """Submits, looks and causes faults."""
 
-    def __init__(self, world: SandboxWorld, repository: Repository, agent: AgentProcess) -> None:
+    def __init__(self, world: SandboxWorld, repository: Repository, forge: SandboxForge, agent: AgentProcess) -> None:
         from kubernetes import client, config
 
         self.world = world
         self.repository = repository
+        self.forge = forge
         self.agent = agent
         self.recorder = Recorder()
         world.store.subscribe(self.recorder.hear)
@@ -86,6 +89,10 @@ class DemoStage:
     def claims(self) -> list[Mapping[str, Any]]:
         """All NodeClaims."""
         return self._listed("nodeclaims")
+
+    def machines_of(self, pool: str) -> list[Mapping[str, Any]]:
+        """The claims of a pool."""
+        return [it for it in self.claims() if it["spec"].get("nodePool") == pool]
 
     def workload(self, job: str) -> Mapping[str, Any]:
         """Status of the Workload of a job; empty when there is none."""
@@ -150,6 +157,35 @@ class DemoStage:
             [sys.executable, "-m", "agent", *arguments], capture_output=True, text=True, check=False, timeout=60
         )
         return done.stdout + done.stderr
+
+    # -- pull requests --------------------------------------------------------------------------------------------
+
+    def comment(self, number: int) -> str:
+        """What the agent says of a pull request; empty before it does."""
+        found = self.forge.state.comments.values()
+        return next((it.body for it in found if it.number == number and it.author == self.forge.state.bot), "")
+
+    def reviewed_s(self, number: int) -> float:
+        """Seconds from the last push of a request's branch until comment and check stood."""
+        state = self.forge.state
+        request = state.requests[number]
+        written = [it.updated_at_s for it in state.comments.values() if it.number == number and it.author == state.bot]
+        stated = [it.started_at_s for it in state.latest_checks(request.head).values()]
+        return max(*written, *stated) - request.updated_at_s
+
+    def say(self, number: int, who: str, text: str) -> None:
+        """Comment on a pull request's page as somebody."""
+        self.press(number, "comment", who, text=text)
+
+    def press(self, number: int, button: str, who: str, **fields: str) -> None:
+        """Press a button of a pull request's page as somebody."""
+        request = urllib.request.Request(  # noqa: S310 - loopback
+            f"{self.forge.page_of(number)}/{button}",
+            urlencode({"as": who} | fields).encode(),
+            {"Origin": self.forge.url},
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
+            answer.read()
 
     # -- faults ---------------------------------------------------------------------------------------------------
 

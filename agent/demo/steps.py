@@ -1,4 +1,4 @@
-"""The ten steps of the demo. Each does what a user or the world would do and checks what must follow."""
+"""The steps of the demo. Each does what a user or the world would do and checks what must follow."""
 
 import time
 from collections.abc import Callable
@@ -31,6 +31,29 @@ def push_the_fleet(stage: DemoStage, tell: Narrator) -> None:
     tell.dim(stage.sync().get("summary", ""))
     tell.dim(stage.muster("plan", str(stage.repository.clone), "--world", "--kubeconfig", str(stage.world.kubeconfig)))
     tell.check("nothing is bought yet", not stage.ledger() and not stage.claims())
+
+
+def a_pull_request(stage: DemoStage, tell: Narrator) -> None:
+    """A branch is pushed: the forge opens a request, and the agent answers in it before anybody merges."""
+    pools = (stage.repository.clone / "pools.yaml").read_text(encoding="utf-8")
+    more = pools.replace("limits: {nodes: 12}", "limits: {nodes: 13}")
+    stage.repository.write({"pools.yaml": more.replace("{nodes: 13}", "{ndoes: 13}")})
+    stage.repository.push("Room for one more spot machine", "more-room")
+    number, request = next(reversed(stage.forge.state.requests.items()))
+    tell.say(stage.forge.page_of(number))
+    tell.expect("the agent comments that it is invalid", lambda: "is invalid" in stage.comment(number))
+    check = stage.forge.state.latest_checks(request.head)[f"muster/{stage.world.cluster}"]
+    tell.check("its check has failed, at file and line", check.conclusion == "failure" and check.annotations)
+    stage.repository.write({"pools.yaml": more})
+    stage.repository.push("The typo mended", "more-room")
+    tell.expect("mended, the same comment has the plan", lambda: "would come into force" in stage.comment(number))
+    took_s = stage.reviewed_s(number)
+    tell.check(f"comment and check stand {took_s:.1f} s after the push", took_s < 2)
+    stage.press(number, "merge", "ada")
+    merged = request.merge_commit or ""
+    tell.expect("merged on its page, it is in force", lambda: stage.sync()["appliedRevision"].endswith(merged))
+    tell.expect("which the comment says", lambda: f"`{merged[:12]}` is in force" in stage.comment(number))
+    stage.repository.update()
 
 
 def a_gang_arrives(stage: DemoStage, tell: Narrator) -> None:
@@ -159,9 +182,38 @@ def killed_at_the_worst_moment(stage: DemoStage, tell: Narrator) -> None:
     tell.check("nothing leaked: every running machine has a claim", not leaked)
 
 
+def approved_and_then_worse(stage: DemoStage, tell: Narrator) -> None:
+    """An approval is of the plan that was shown: where the world has made it worse, the merge waits for another one."""
+    policy = (stage.repository.clone / "policy.yaml").read_text(encoding="utf-8")
+    stage.repository.write({"policy.yaml": policy.replace("  guardRails", "  approvals: {required: 1}\n  guardRails")})
+    asking = stage.repository.push("Ask for approval")
+    tell.expect("the policy asks for an approval", lambda: stage.sync()["appliedRevision"].endswith(asking))
+    for manifest in (SPOT, SPOT_2):
+        stage.delete(manifest)
+    tell.expect("no machine of the spot pool is left", lambda: not stage.machines_of("gpu-spot"), 60)
+    pools = (stage.repository.clone / "pools.yaml").read_text(encoding="utf-8")
+    relabelled = pools.replace("    taints: [", '    labels: {example.com/generation: "2"}\n    taints: [')
+    stage.repository.write({"pools.yaml": relabelled})
+    stage.repository.push("Label the spot machines", "label")
+    number, request = next(reversed(stage.forge.state.requests.items()))
+    tell.expect("its request waits for approval", lambda: "waits for approval" in stage.comment(number))
+    stage.press(number, "approve", "grace")
+    tell.expect("grace approves, and it may be merged", lambda: "approved by grace" in stage.comment(number))
+    stage.submit(SPOT)
+    tell.expect("meanwhile a gang runs on machines of the pool", lambda: stage.running("render"), 60)
+    stage.press(number, "merge", "ada")
+    tell.expect("merged, it is not what was approved", lambda: "waits to be approved again" in stage.comment(number))
+    tell.dim(stage.sync().get("summary", ""))
+    tell.check("what was in force stays so", stage.sync()["appliedRevision"].endswith(asking))
+    stage.say(number, "grace", "/muster approve")
+    merged = request.merge_commit or ""
+    tell.expect("approved again, it is in force", lambda: stage.sync()["appliedRevision"].endswith(merged))
+    tell.expect("which the comment says", lambda: f"`{merged[:12]}` is in force" in stage.comment(number))
+
+
 def idle_machines_go_back(stage: DemoStage, tell: Narrator) -> None:
     """When the work is done, the bill ends."""
-    for manifest in (TRAIN, TRAIN_B, SERVE, SLICES_3G, SLICES_1G, SPOT, SPOT_2):
+    for manifest in (TRAIN, TRAIN_B, SERVE, SLICES_3G, SLICES_1G, SPOT):
         stage.delete(manifest)
     tell.expect("every machine is given back", lambda: not stage.ledger(running=True), 60)
     tell.expect("no claim and no node is left", lambda: not stage.claims() and not stage.node_count(), 30)
@@ -169,6 +221,7 @@ def idle_machines_go_back(stage: DemoStage, tell: Narrator) -> None:
 
 STEPS: tuple[tuple[str, Callable[[DemoStage, Narrator], None]], ...] = (
     ("A push of the fleet: planned, adopted, and nothing bought", push_the_fleet),
+    ("A branch is pushed: planned in its pull request, merged, in force", a_pull_request),
     ("A gang of 4 x 8 GPUs: all four machines, then all pods", a_gang_arrives),
     ("The first zone has three of four machines", three_of_four),
     ("A job on MIG slices gets a machine cut anew", a_new_cut),
@@ -177,6 +230,7 @@ STEPS: tuple[tuple[str, Callable[[DemoStage, Narrator], None]], ...] = (
     ("A push with a typo", a_typo),
     ("A push that deletes every pool", no_pools_at_all),
     ("The agent is killed between intent and answer", killed_at_the_worst_moment),
+    ("A request is approved, and its plan gets worse before it is merged", approved_and_then_worse),
     ("Idle machines are given back", idle_machines_go_back),
 )
 JOBS: tuple[Manifest, ...] = (TRAIN, TRAIN_B, SERVE, SLICES_3G, SLICES_1G, SPOT, SPOT_2)

@@ -1,19 +1,31 @@
 """The forge and the commits of a review, as the settings describe them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from agent.config import ReviewSettings, Settings
 from agent.fleet_source import open_source, secret_of, text_of
-from agent.inbox import ReviewTrouble
-from agent.review.reviewer import LastPass, Reviewer
+from agent.inbox import Event
+from agent.review.approvers import Approvers
+from agent.review.reviewer import Reviewer
+from agent.review.world import LastPass
 from agent.sync import SyncState
 from providers.clock import Clock
+from providers.forge.forgejo import ForgejoForge, ForgejoToken
 from providers.forge.github import GitHubApp, GitHubForge, GitHubToken
+from providers.forge.gitlab import GitLabForge, GitLabToken
 from providers.forge.port import Forge, ForgeError
 from providers.git.errors import CredentialsMissing
 from providers.git.source import GitSource
+
+SignIn = GitHubToken | GitHubApp | GitLabToken | ForgejoToken
+_TOKENS: Final[Mapping[str, type[GitHubToken | GitLabToken | ForgejoToken]]] = {
+    "GitHub": GitHubToken,
+    "GitLab": GitLabToken,
+    "Forgejo": ForgejoToken,
+    "Gitea": ForgejoToken,
+}
 
 
 class ReviewPorts(NamedTuple):
@@ -38,7 +50,7 @@ def reviewer_of(
     clock: Clock,
     *,
     count: Callable[[str], None],
-    tell: Callable[[ReviewTrouble], None],
+    tell: Callable[[Event], None],
 ) -> Reviewer:
     """Returns the reviewer of the branch that the settings follow."""
     every_s = settings.review.poll_interval_s if settings.review else 60.0
@@ -53,6 +65,8 @@ def reviewer_of(
         every_s,
         count,
         tell,
+        Approvers(tell, state().approved),
+        settings.least_approvals,
     )
 
 
@@ -71,7 +85,7 @@ class OpenForge:
 
     settings: ReviewSettings
     clock: Clock
-    _known: tuple[GitHubToken | GitHubApp, Forge] | None = None
+    _known: tuple[SignIn, Forge] | None = None
 
     def __call__(self) -> Forge:
         """Returns the forge. Errors: ForgeError, which names a setting that is missing."""
@@ -80,14 +94,24 @@ class OpenForge:
         except CredentialsMissing as error:
             raise ForgeError(str(error)) from error
         if self._known is None or self._known[0] != sign_in:
-            said = self.settings
-            more = {"url": said.url} if said.url else {}
-            self._known = sign_in, GitHubForge(said.repository, sign_in, clock=self.clock, **more)
+            self._known = sign_in, _forge(self.settings, sign_in, self.clock)
         return self._known[1]
 
 
-def _sign_in(said: ReviewSettings) -> GitHubToken | GitHubApp:
+def _forge(said: ReviewSettings, sign_in: SignIn, clock: Clock) -> Forge:
+    more = {"url": said.url} if said.url else {}
+    match sign_in:
+        case GitLabToken():
+            return GitLabForge(said.repository, sign_in, clock=clock, **more)
+        case ForgejoToken():
+            return ForgejoForge(said.repository, sign_in, clock=clock, url=said.url)
+        case GitHubToken() | GitHubApp():
+            return GitHubForge(said.repository, sign_in, clock=clock, **more)
+
+
+def _sign_in(said: ReviewSettings) -> SignIn:
     if said.app is not None:
         key = text_of("review.app.privateKeyFile", said.app.private_key_file)
         return GitHubApp(said.app.id, key, said.app.installation)
-    return GitHubToken(secret_of("review.token", said.token_env, said.token_file))
+    secret = secret_of("review.token", said.token_env, said.token_file)
+    return _TOKENS[said.forge](secret)

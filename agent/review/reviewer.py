@@ -14,19 +14,25 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from agent.backoff import Backoff
-from agent.inbox import Pushed, ReviewTrouble
+from agent.explanation import Otherwise, told_of
+from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
+from agent.review.approvers import Approver, Approvers
+from agent.review.world import LastPass
 from agent.sync import SyncState
-from agent.watch import Watcher
+from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
+from fleet.plan.convergence import Convergence
 from fleet.plan.guards import last_day
+from fleet.review.commands import AskedFor, CommentCommand, command_in
 from fleet.review.comment import (
-    CommentCommand,
+    ANSWERS_MOST,
     Review,
     ReviewOutcome,
     SectionMarker,
     after_merge,
+    answer,
+    approved_review,
     as_said,
-    command_in,
     is_due,
     is_ours,
     planned_review,
@@ -60,7 +66,11 @@ ANNOTATIONS_MOST = 50
 _VERDICTS = {
     ReviewOutcome.APPLIES: Verdict.SUCCESS,
     ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
+    ReviewOutcome.DONE: Verdict.SUCCESS,
+    ReviewOutcome.STALLED: Verdict.FAILURE,
     ReviewOutcome.HELD: Verdict.PENDING,
+    ReviewOutcome.UNAPPROVED: Verdict.PENDING,
+    ReviewOutcome.STALE: Verdict.PENDING,
     ReviewOutcome.REFUSED: Verdict.FAILURE,
     ReviewOutcome.INVALID: Verdict.FAILURE,
     ReviewOutcome.CONFLICT: Verdict.FAILURE,
@@ -83,30 +93,28 @@ class ProposedCommits(Protocol):
         ...
 
 
-class LastPass(NamedTuple):
-    """What a request is planned in."""
-
-    fleet: Fleet
-    snapshot: Snapshot
-
-
-class LatestWorld(Watcher):
-    """Keeps what the last pass of all deciders saw: values, which another thread may look at."""
-
-    def __init__(self) -> None:
-        self.now: LastPass | None = None
-
-    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """A pass of all deciders is over."""
-        self.now = LastPass(fleet, snapshot)
-
-
 @dataclass(frozen=True, slots=True)
 class _Planned:
     """When a request was last planned, and in which world."""
 
     snapshot: Snapshot
     at_s: float
+    approvers: tuple[Approver, ...] = ()
+
+
+class _Asked(NamedTuple):
+    """What comments that nobody had heard asked for."""
+
+    heard: int
+    """The last of them, by id."""
+    plan: bool = False
+    approvers: tuple[Approver, ...] = ()
+    answers: tuple[str, ...] = ()
+
+
+_QUESTIONS = frozenset({CommentCommand.WHY, CommentCommand.WHATIF})
+WAITS_FOR_APPROVAL = frozenset({"Unapproved", "Stale"})
+"""Outcomes of a merged revision that an approval ends."""
 
 
 @dataclass(slots=True)
@@ -124,14 +132,19 @@ class Reviewer:
     interval_s: float
     count: Callable[[str], None]
     """Counts what came of reviewing a request: a ReviewOutcome, or the name of an error."""
-    tell: Callable[[ReviewTrouble], None]
-    """Hears why requests cannot be reviewed, and, with no message, that they can be again."""
+    tell: Callable[[Event], None]
+    """Hears why requests cannot be reviewed (with no message: that they can be again), and who approved what."""
+    approvers: Approvers
+    least_approvals: int = 0
+    """As in `Sync`."""
     _trouble: str = ""
     _rest_until_s: float = -inf
     """Until when the forge is left alone, by the monotonic clock."""
     _planned: dict[int, _Planned] = field(default_factory=dict)
     _followed: tuple[str, str, str] = ("", "", "")
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
+    _merge: MergeApproved | None = None
+    """What was last told of who approved a merge."""
     _pauses: Backoff = field(default_factory=Backoff)
     _refusals: dict[str, str] = field(default_factory=dict)
     """Why a request rests: what the forge said of it."""
@@ -171,9 +184,10 @@ class Reviewer:
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
+        self.approvers.unknown_teams.clear()
         refused = self._review_all(forge, opened, world) if opened else ""
-        self._follow(forge)
-        return refused
+        self._follow(forge, world)
+        return refused or "; ".join(self.approvers.unknown_teams.values())
 
     def _review_all(self, forge: Forge, opened: Sequence[PullRequest], world: LastPass) -> str:
         try:
@@ -216,93 +230,172 @@ class Reviewer:
         comments = forge.comments(request.number)
         mine = _mine(comments)
         said = said_in(mine.text, self.cluster) if mine else None
-        asked, heard = self._commands(forge, request, comments, said)
-        if mine and said and not asked and not self._due(request, base, said, world):
-            if heard != said.heard:
-                forge.change_comment(request.number, mine, with_heard(mine.text, self.cluster, heard))
+        asked = self._commands(forge, request, comments, said, request.head, world)
+        approvers = (*self._reviews(forge, request, world), *asked.approvers)
+        if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
+            if asked.heard != said.heard:
+                text = with_heard(mine.text, self.cluster, asked.heard, asked.answers)
+                forge.change_comment(request.number, mine, text)
             return
-        self._planned[request.number] = _Planned(world.snapshot, self.clock.now())
-        allowed = request.head if asked or (said and said.world == request.head) else ""
+        shown = self.approvers.shown(request.number, request.head)
+        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
+        allowed = request.head if asked.plan or (said and said.world == request.head) else ""
         trusted = bool(allowed) or _may_write(forge, request.author)
-        review = self._reviewed(request, base, world, trusted=trusted)
-        self._say(forge, request, mine, replace(review, world=allowed, heard=heard))
+        review, fleet = self._reviewed(request, base, world, trusted=trusted)
+        if fleet is not None and review.plan is not None and asks_for_approval(world.fleet, self.least_approvals):
+            extent = extent_of(review.plan)
+            if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
+                shown = extent  # said before a restart, and still so
+            given = self.approvers.given(forge, request, approvers, shown, world.fleet)
+            review = approved_review(
+                review, judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
+            )
+            self.approvers.shows(request.number, request.head, extent, self.clock.now())
+        self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
+
+    def _reviews(self, forge: Forge, request: PullRequest, world: LastPass) -> tuple[Approver, ...]:
+        return self.approvers.reviews(forge, request) if asks_for_approval(world.fleet, self.least_approvals) else ()
+
+    @staticmethod
+    def _reviews_of(approvers: Sequence[Approver]) -> tuple[Approver, ...]:
+        return tuple(it for it in approvers if not it.commanded)
 
     def _commands(
-        self, forge: Forge, request: PullRequest, comments: Sequence[Comment], said: SectionMarker | None
-    ) -> tuple[bool, int]:
-        """Answers commands that nobody has heard yet; returns whether a plan is asked for, and the last comment heard.
+        self,
+        forge: Forge,
+        request: PullRequest,
+        comments: Sequence[Comment],
+        said: SectionMarker | None,
+        head: str,
+        world: LastPass,
+    ) -> _Asked:
+        """Answers commands that nobody has heard yet; returns what they ask for.
 
-        Who may not write in the repository gets a thumb down, and so does a command that there is not, and one for a
-        stranger's head that was not yet told of: another one may have been meant.
+        Who may not write in the repository gets a thumb down, and so does a command that there is not, one for a
+        stranger's head that was not yet told of, and an approval of what was not: another one may have been meant.
         """
-        heard, asked = said.heard if said else 0, False
-        shown = said is not None and said.head == request.head
+        heard, shown = said.heard if said else 0, said is not None and said.head == head
+        plan, approvers, answers = False, [], []
         for comment in comments:
-            if comment.ours or comment.id <= heard or (command := command_in(comment.text)) is None:
+            if comment.ours or comment.id <= heard or (asked := command_in(comment.text)) is None:
                 continue
-            accepted = isinstance(command, CommentCommand) and _may_write(forge, comment.author)
-            accepted = accepted and (shown or _may_write(forge, request.author))
+            accepted = not isinstance(asked, str) and self._accepts(forge, request, comment, asked.command, shown=shown)
             forge.acknowledge(request.number, comment, accepted=accepted)
-            asked, heard = asked or accepted, max(heard, comment.id)
-        return asked, heard
+            heard = max(heard, comment.id)
+            if isinstance(asked, str) or not accepted:
+                continue
+            match asked.command:
+                case CommentCommand.PLAN:
+                    plan = True
+                case CommentCommand.APPROVE:
+                    approvers.append(Approver(comment.author, comment.created_at_s, commanded=True))
+                case _:
+                    answers.append(_answered(asked, world))
+        return _Asked(heard, plan, tuple(approvers), tuple(answers[-ANSWERS_MOST:]))
 
-    def _due(self, request: PullRequest, base: str, said: SectionMarker, world: LastPass) -> bool:
+    def _accepts(
+        self, forge: Forge, request: PullRequest, comment: Comment, command: CommentCommand, *, shown: bool
+    ) -> bool:
+        if not _may_write(forge, comment.author) or (command is CommentCommand.APPROVE and comment.edited):
+            return False
+        return shown or command in _QUESTIONS or (command is CommentCommand.PLAN and _may_write(forge, request.author))
+
+    def _due(
+        self, request: PullRequest, base: str, said: SectionMarker, world: LastPass, approvers: Sequence[Approver]
+    ) -> bool:
         last = self._planned.get(request.number)
-        if last is None:
+        if last is None or last.approvers != tuple(approvers):
             return True
         now_s, changed = self.clock.now(), last.snapshot is not world.snapshot
         return is_due(
             said, request.head, base, now_s - last.at_s, unchanged_s=now_s - request.updated_at_s, world_changed=changed
         )
 
-    def _reviewed(self, request: PullRequest, base: str, world: LastPass, *, trusted: bool) -> Review:
+    def _reviewed(
+        self, request: PullRequest, base: str, world: LastPass, *, trusted: bool
+    ) -> tuple[Review, Fleet | None]:
+        """Returns what there is to say of a request, and the fleet that it declares where it can be read."""
         review = Review(self.cluster, request.head, base, ReviewOutcome.FAILED)
         try:
             head = self.commits.fetch_ref(request.head_ref)
             if head != request.head:
-                return replace(review, sentence=f"{request.head_ref} has moved to {head}, which is looked at next")
+                return replace(
+                    review, sentence=f"{request.head_ref} has moved to {head}, which is looked at next"
+                ), None
             files = self.commits.merged_files(base, head).files
         except MergeConflict as error:
-            return replace(review, outcome=ReviewOutcome.CONFLICT, sentence=str(error))
+            return replace(review, outcome=ReviewOutcome.CONFLICT, sentence=str(error)), None
         except SourceError as error:
-            return replace(review, sentence=str(error))
+            return replace(review, sentence=str(error)), None
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
         planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted)()
         if planned.error is not None:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
-            return replace(review, sentence=f"planning failed: {type(planned.error).__name__}: {planned.error}")
-        return planned_review(review, planned.plan, planned.problems, observed=trusted)
+            words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
+            return replace(review, sentence=words), None
+        return planned_review(review, planned.plan, planned.problems, observed=trusted), planned.fleet
 
     # -- after the merge --------------------------------------------------------------------------------------------
 
-    def _follow(self, forge: Forge) -> None:
-        """Tell the request that the newest revision came from what has become of it."""
+    def _follow(self, forge: Forge, world: LastPass) -> None:
+        """Tell the request that the newest revision came from what has become of it, and ask who approved it."""
         state = self.state()
-        told = (state.attempted, state.outcome, state.message)
+        outcome, sentence = after_merge(state.outcome, state.message, _progress(state))
+        told = (state.attempted, outcome.value, sentence)
         commit = state.attempted.rpartition(":")[2]
-        if told == self._followed or not commit:
+        waits = state.outcome in WAITS_FOR_APPROVAL
+        if not commit or (told == self._followed and not waits):
             return
         request = forge.merged_by(commit)
-        if request is not None:
-            mine = _mine(forge.comments(request.number))
-            said = said_in(mine.text, self.cluster) if mine else None
-            outcome = after_merge(state.outcome)
-            if said is not None and (said.head, said.outcome) == (commit, outcome):
-                self._followed = told  # told before a restart, after which the revision is planned again to nothing
-                return
-            review = Review(self.cluster, commit, "", outcome, state.message, state.plan, state.problems)
-            self._say(forge, request, mine, replace(review, heard=said.heard if said else 0))
-        self._followed = told
+        if request is None:
+            if waits:
+                why = "it came without a pull request, and nothing else can be approved"
+                self._tell_of_merge(MergeApproved(commit, (), why))
+            self._followed = told
+            return
+        comments = forge.comments(request.number)
+        mine = _mine(comments)
+        said = said_in(mine.text, self.cluster) if mine else None
+        heard = said.heard if said else 0
+        if waits:
+            asked = self._commands(forge, request, comments, said, commit, world)
+            self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
+            heard = asked.heard
+        news = self._followed[0] == state.attempted and told != self._followed
+        if news or said is None or heard != said.heard or (said.head, said.outcome) != (commit, outcome):
+            review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
+            review = replace(review, heard=heard, approvals=len(state.approved_by))
+            self._say(forge, request, mine, review, news=news)
+        self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
+
+    def _given(
+        self, forge: Forge, request: PullRequest, asked: _Asked, state: SyncState, world: LastPass
+    ) -> tuple[GivenApproval, ...]:
+        """Returns the approvals of what was merged: reviews are of what was shown before, commands of what is now."""
+        reviews = self.approvers.reviews(forge, request)
+        shown = self.approvers.shown(request.number, request.head)
+        given = self.approvers.given(forge, request, reviews, shown, world.fleet)
+        if asked.approvers and state.plan is not None:
+            again = (*reviews, *asked.approvers)
+            given = self.approvers.given(forge, request, again, extent_of(state.plan), world.fleet)
+        return given
+
+    def _tell_of_merge(self, merge: MergeApproved) -> None:
+        if merge != self._merge:
+            self._merge = merge
+            self.tell(merge)
 
     # -- saying it --------------------------------------------------------------------------------------------------
 
-    def _say(self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review) -> None:
-        """Writes comment and status where they say something else than what stands there."""
+    def _say(
+        self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review, *, news: bool = False
+    ) -> None:
+        """Writes comment and status where they say something else than what stands there; `news`: the sentence does."""
         before = mine.text if mine else ""
         said = said_in(before, self.cluster)
         self.count(review.outcome.value)
-        if said == as_said(review):
+        if said == as_said(review) and not news:
             return
         if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
             forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
@@ -316,6 +409,19 @@ class Reviewer:
         found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
         name = f"muster/{self.cluster}"
         return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
+
+
+def _progress(state: SyncState) -> Convergence | None:
+    """Returns how far the revision in force has come, where that is the one that was attempted last."""
+    found = state.convergence
+    return found if found is not None and found.revision == state.attempted == state.applied else None
+
+
+def _answered(asked: AskedFor, world: LastPass) -> str:
+    wanted = dict(asked.changes)
+    gpus = int(wanted["gpus"]) if "gpus" in wanted else None
+    question = Otherwise(wanted.get("priority", ""), wanted.get("queue", ""), gpus)
+    return answer(asked, list(told_of(asked.gang, question, world.fleet, world.snapshot)))
 
 
 def _subject(request: PullRequest) -> str:

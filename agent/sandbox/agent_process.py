@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -19,10 +20,20 @@ _READY_S = 30.0
 
 
 class AgentProcess:
-    """Starts, kills and restarts one agent; its log goes to a file. `ports`: of its pages, and of its webhook."""
+    """Starts, kills and restarts one agent; its log goes to a file.
+
+    `review` is that section of its settings; `ports` are of its pages, and of its webhook.
+    """
 
     def __init__(
-        self, folder: Path, world: SandboxWorld, repository: Repository, *, ports: tuple[int, int], poll_s: float = 5.0
+        self,
+        folder: Path,
+        world: SandboxWorld,
+        repository: Repository,
+        *,
+        review: Mapping[str, object],
+        ports: tuple[int, int],
+        poll_s: float = 5.0,
     ) -> None:
         self.folder = folder
         self.log = folder / "agent.log"
@@ -31,7 +42,9 @@ class AgentProcess:
         self.port, self.webhook_port = ports
         self._world = world
         self._process: subprocess.Popen[bytes] | None = None
-        self.config.write_text(yaml.safe_dump(self._settings(repository, poll_s)), encoding="utf-8")
+        self.config.write_text(
+            yaml.safe_dump(self._settings(repository, poll_s) | {"review": dict(review)}), encoding="utf-8"
+        )
 
     def _settings(self, repository: Repository, poll_s: float) -> dict[str, object]:
         return {
@@ -66,11 +79,6 @@ class AgentProcess:
     def url(self) -> str:
         """Where its health and metrics are served."""
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def webhook_url(self) -> str:
-        """Where it takes deliveries."""
-        return f"http://127.0.0.1:{self.webhook_port}/webhook"
 
     @property
     def pid(self) -> int:

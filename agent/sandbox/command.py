@@ -13,6 +13,7 @@ from agent.cli import exits
 from agent.logs import configure_logs
 from agent.sandbox.agent_process import SECRET, AgentProcess
 from agent.sandbox.example import example_fleet
+from agent.sandbox.forge import SandboxForge
 from agent.sandbox.repository import GitFailed, Repository
 from agent.sandbox.world import SandboxWorld
 
@@ -26,6 +27,8 @@ A world on this machine. It ends with Ctrl-C; nothing of it is real but git, kub
   cd {clone}            # the fleet repository; change it, commit, git push
   muster plan {clone} --world --kubeconfig {kubeconfig}
 
+Pull requests:  {forge}   # push a branch, and it is one; the agent answers there
+
 Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the label muster.dev/queue.
 Cause faults:   curl --json '{{"instance_type": "p5.48xlarge", "zone": "us-east-1a"}}' {cloud}/muster-sim/shortage
 Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
@@ -35,17 +38,20 @@ Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
 @contextlib.contextmanager
 def sandboxed(
     folder: Path, *, cluster: str, speed: float, api_port: int = 0, poll_s: float = 5.0
-) -> Iterator[tuple[SandboxWorld, Repository, AgentProcess]]:
-    """A world with its repository (nothing pushed yet) and its agent (not started yet)."""
+) -> Iterator[tuple[SandboxWorld, Repository, SandboxForge, AgentProcess]]:
+    """A world with its repository (nothing pushed yet), the forge before it and the agent (not started yet)."""
     repository = Repository(folder)
     with SandboxWorld(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
         repository.create(example_fleet())
-        agent = AgentProcess(folder, world, repository, ports=(free_port(), free_port()), poll_s=poll_s)
-        repository.notify(agent.webhook_url, SECRET)
-        try:
-            yield world, repository, agent
-        finally:
-            agent.stop()
+        ports = free_port(), free_port()
+        webhook = f"http://127.0.0.1:{ports[1]}/webhook"
+        with SandboxForge(folder, repository.bare, world.clock, webhook, SECRET) as forge:
+            repository.notify(forge.url)
+            agent = AgentProcess(folder, world, repository, review=forge.review, ports=ports, poll_s=poll_s)
+            try:
+                yield world, repository, forge, agent
+            finally:
+                agent.stop()
 
 
 def free_port() -> int:
@@ -65,7 +71,7 @@ def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
     with contextlib.ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-sandbox-")))
         try:
-            world, repository, agent = stack.enter_context(
+            world, repository, forge, agent = stack.enter_context(
                 sandboxed(place, cluster="sandbox", speed=speed, api_port=api_port)
             )
             repository.push("The example fleet")
@@ -80,6 +86,7 @@ def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
                 cluster=world.cluster,
                 clone=repository.clone,
                 cloud=world.cloud.url,
+                forge=forge.url,
                 agent=agent.url,
                 log=agent.log,
                 journal=agent.journal,

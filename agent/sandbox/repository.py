@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 HOOK = """#!/bin/sh
-# Tells the agent at once; without it the next poll would find the push.
+# Has the forge look at the branches; what it answers is shown to who pushes.
 exec {python} -c '
-import hashlib, hmac, sys, urllib.request
-body = b"{{}}"
-proof = "sha256=" + hmac.new(b"{secret}", body, hashlib.sha256).hexdigest()
-request = urllib.request.Request("{url}", body, {{"X-Muster-Signature": proof, "Content-Type": "application/json"}})
+import sys, urllib.request
+request = urllib.request.Request("{forge}/-/pushed", b"", {{"Origin": "{forge}"}})
 try:
-    urllib.request.urlopen(request, timeout=2)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        sys.stdout.write(answer.read().decode())
 except OSError:
     pass
-' >/dev/null 2>&1
+' 2>/dev/null
 """
 
 
@@ -43,11 +42,12 @@ class Repository:
         git(self.clone, "checkout", "--quiet", "-B", "main")
         shutil.copytree(example, self.clone, dirs_exist_ok=True)
 
-    def notify(self, url: str, secret: str) -> None:
-        """Install a hook that calls the agent's webhook after every push."""
+    def notify(self, forge: str) -> None:
+        """Install a hook that tells the forge at this address of every push; the forge's own refs are not pushed to."""
+        git(self.bare, "config", "receive.hideRefs", "refs/pull")
         hook = self.bare / "hooks" / "post-receive"
         hook.parent.mkdir(exist_ok=True)
-        hook.write_text(HOOK.format(python=sys.executable, url=url, secret=secret), encoding="utf-8")
+        hook.write_text(HOOK.format(python=sys.executable, forge=forge), encoding="utf-8")
         hook.chmod(hook.stat().st_mode | stat.S_IXUSR)
 
     def write(self, files: Mapping[str, str | None]) -> None:
@@ -60,12 +60,16 @@ class Repository:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
 
-    def push(self, message: str) -> str:
-        """Commit everything and push; the commit's id."""
+    def push(self, message: str, branch: str = "main") -> str:
+        """Commit everything and push it to a branch, which the clone need not be on; the commit's id."""
         git(self.clone, "add", "--all")
         git(self.clone, "commit", "--quiet", "--allow-empty", "--message", message)
-        git(self.clone, "push", "--quiet", "origin", "main")
+        git(self.clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
         return git(self.clone, "rev-parse", "HEAD").strip()
+
+    def update(self) -> None:
+        """Bring the clone to where the repository's main is."""
+        git(self.clone, "pull", "--quiet", "--ff-only", "origin", "main")
 
 
 class GitFailed(Exception):

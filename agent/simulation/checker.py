@@ -42,13 +42,17 @@ class Checker:
     def __init__(self) -> None:
         self._facts: Facts | None = None
         self._laws: Sequence[Law] = ()
+        self._hearing_changes: Sequence[Callable[[StoreEvent], None]] = ()
+        self._hearing_writes: Sequence[Callable[[AgentWrite], None]] = ()
         self._next_s = 0.0
         self._looked_s = 0.0
 
     def watch(self, sim: Simulation) -> Facts:
         """Begin with a simulation; its facts."""
         self._facts = facts = Facts(sim)
-        self._laws = [law(facts) for law in LAWS]
+        self._laws = laws = [law(facts) for law in LAWS]
+        self._hearing_changes = [law.changed for law in laws if type(law).changed is not Law.changed]
+        self._hearing_writes = [law.acted for law in laws if type(law).acted is not Law.acted]
         self._looked_s = self._next_s = sim.now_s
         sim.store.subscribe(self._changed)
         sim.on_write(self._acted)
@@ -79,9 +83,9 @@ class Checker:
     def _changed(self, event: StoreEvent) -> None:
         if self._facts is not None:
             self._facts.changed(event)
-        for law in self._laws:
-            law.changed(event)
+        for changed in self._hearing_changes:
+            changed(event)
 
     def _acted(self, write: AgentWrite) -> None:
-        for law in self._laws:
-            law.acted(write)
+        for acted in self._hearing_writes:
+            acted(write)

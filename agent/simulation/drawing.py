@@ -14,6 +14,7 @@ from agent.demo.jobs import Manifest, job, training
 from agent.simulation.history import Doc
 from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
+from fleet.policy.checks import unreadable_checks
 from fleet.snapshot import Catalog
 from model.fleet import Fleet
 from model.kinds.base import API_VERSION
@@ -63,7 +64,7 @@ def text_of(docs: Docs) -> str:
 def loaded(text: str) -> Fleet | None:
     """The fleet of a file; None where it is invalid, or asks for what is not on sale."""
     try:
-        return load({"fleet.yaml": text.encode()}, further=catalog_checks(CatalogListing(sold())))
+        return load({"fleet.yaml": text.encode()}, further=(*catalog_checks(CatalogListing(sold())), unreadable_checks))
     except InvalidFleet:
         return None
 

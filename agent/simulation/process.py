@@ -11,13 +11,13 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
 from agent.accounts import Accounts, Bookkeeper
-from agent.announce import Announcer, RevisionAnnouncer
+from agent.announce import Announcer, SyncAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
 from agent.planning import PlanJob
-from agent.publish import Publisher, ReportWriter
+from agent.publish import Publisher, ReportWriter, restore
 from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.sources import (
     WATCHED,
@@ -27,7 +27,7 @@ from agent.sources import (
     notices_listener,
     reservations_listener,
 )
-from agent.sync import Sync
+from agent.sync import ConvergenceFollower, Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
@@ -203,6 +203,7 @@ class _Revision(NamedTuple):
     verified_signer: str | None
     lineage: Lineage | None
     confirms: frozenset[str] = frozenset()
+    author: str = ""
 
 
 @dataclass(slots=True)
@@ -241,15 +242,16 @@ class Process:
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
         books = _books(reports, clock)
         self.books = books
-        publisher = Publisher(reports, sync, failures, SOURCE, of_day)
 
         def say(announce: Announce) -> None:
             self.writer.submit(_quietly, actuator, announce)
 
+        publisher = Publisher(reports, sync, failures, SOURCE, of_day, SyncAnnouncer(say))
+
         questions = ResolutionQuestions()
         watchers: list[Watcher] = [questions, *world.watchers]
         if world.publishes:
-            watchers = [Announcer(say), RevisionAnnouncer(sync, say), books, publisher, *watchers]
+            watchers = [Announcer(say), ConvergenceFollower(sync), books, publisher, *watchers]
         self._acted: deque[Action] = deque(maxlen=20)
         workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report, world.leading)
         self.brain = Brain(
@@ -265,6 +267,7 @@ class Process:
         self._publisher = publisher if world.publishes else None
         self._world = world
         self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
+        self._watched = Feed.watched_keys(self._feeds.values())
         self._heard_to = -1
         """Version of the store up to which every feed was listened to."""
         put, now = self.inbox.append, clock.now()
@@ -284,13 +287,9 @@ class Process:
 
     def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
         """As `Agent._restore` does."""
-        report = reports.read_sync()
-        publisher.continue_from(report)
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
-        if report.applied:
-            sync.expect(report.applied, report.day)
-        return report.applied
+        return restore(reports, publisher, sync, lambda hint: hint)
 
     def _plan(self, job: Callable[[], Event]) -> None:
         if not self._foresees and isinstance(job, PlanJob):
@@ -338,9 +337,8 @@ class Process:
         stalled, version = self._world.stalled_tables, self._world.store.resource_version
         if stalled or version != self._heard_to:
             moved = self._world.store.moved(self._heard_to)
-            for table, feed in self._feeds.items():
-                if table not in stalled and (self._heard_to < 0 or feed.concerns(moved)):
-                    self.inbox += (Observed(table, batch) for batch in feed.take())
+            if self._heard_to < 0 or not moved.isdisjoint(self._watched):
+                self._hear_feeds(stalled, moved)
             self._heard_to = -1 if stalled else version
         for source in self._sources:
             source.step(now)
@@ -348,6 +346,11 @@ class Process:
             heard = len(self.inbox)
             if self._notices() or len(self.inbox) == heard:
                 return
+
+    def _hear_feeds(self, stalled: frozenset[str], moved: set[str]) -> None:
+        for table, feed in self._feeds.items():
+            if table not in stalled and (self._heard_to < 0 or feed.concerns(moved)):
+                self.inbox += (Observed(table, batch) for batch in feed.take())
 
     def _think(self) -> None:
         events = list(self.inbox)

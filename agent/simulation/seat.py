@@ -38,7 +38,7 @@ class SeatSurroundings(Protocol):
     api_rules: FaultRules
     stalled_tables: frozenset[str]
     late_writes: Callable[[], float]
-    starts: int
+    comings: int
 
     def wrote(self, moment: Moment) -> None:
         """Is called around each write; may end the process there."""
@@ -111,7 +111,7 @@ class AgentSeat:
     def start(self) -> None:
         """Start the process (anew)."""
         self.lives += 1
-        self._world.starts += 1
+        self._world.comings += 1
         self._suspended_until_s = 0.0
         if not self._elects:
             self.process = Process(self)
@@ -142,6 +142,7 @@ class AgentSeat:
 
     def end(self) -> Process | None:
         """The process is no more; what it was."""
+        self._world.comings += 1
         process = self.process
         self._turns_of_the_dead, self.process, self._elector = self.turns, None, None
         return process
@@ -173,6 +174,7 @@ class AgentSeat:
         if self._elector_due_s <= now:
             self._elector_due_s = self._elector.step()
             if self.process is None and process is not None:
+                self._world.comings += 1
                 self._elector = None  # a deposed process ends; its supervisor starts another
                 return None
             due = now if self.process is not process else due

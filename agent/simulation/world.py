@@ -80,8 +80,8 @@ class Simulation:
         self.hindrances = 0
         """How much keeps the agents from working at present."""
         self.writes = 0
-        self.starts = 0
-        """How often a process of an agent was started."""
+        self.comings = 0
+        """How often a process of an agent was started or has ended."""
         self._fuse: tuple[int, Moment] | None = None
         self._write_listeners: list[WriteListener] = []
         names = ["agent", *(f"agent-{number}" for number in range(2, agents + 1))]
@@ -106,7 +106,7 @@ class Simulation:
         self.restart()
 
     def _moves(self) -> int:
-        return self.cloud.version + self.starts
+        return self.cloud.version + self.comings
 
     def _options(self, given: SimulationOptions | None) -> SimulationOptions:
         chosen = given or SimulationOptions()

@@ -90,14 +90,15 @@ class RecordedTransport(DirectTransport):
         read_s: float = READ_S,
     ) -> bytes:
         refusal = ""
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        sent = None if body is None else content
         try:
-            return super()._call(method, path, query=query, body=body, content_type=content_type, read_s=read_s)
+            return super()._call(method, path, query=query, body=sent, content_type=content_type, read_s=read_s)
         except KubeError as error:
             refusal = f"{type(error).__name__}: {error}"
             raise
         finally:
             if method != "GET":
-                content = body if isinstance(body, bytes) else msgspec.json.encode(body)
                 self._heard(AgentWrite(self._clock.now(), self._agent, method, path, content, refusal))
 
 

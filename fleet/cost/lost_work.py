@@ -4,6 +4,7 @@ from typing import Final
 
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Gang, Snapshot
+from model.quantity import Resources
 
 
 def lost_work_s(gang: Gang, now_s: float) -> float:
@@ -21,7 +22,12 @@ def lost_work_s(gang: Gang, now_s: float) -> float:
 
 def devices(gang: Gang) -> int:
     """Returns how many GPUs or GPU slices the gang holds; at least one, so that work without GPUs is not free."""
-    return max(1, sum(sum(gpu_part(pods.requests).values()) * pods.count for pods in gang.pod_sets))
+    return max(1, sum(devices_of(pods.requests) * pods.count for pods in gang.pod_sets))
+
+
+def devices_of(requests: Resources) -> int:
+    """Returns how many GPUs or GPU slices a pod asks for, or a machine offers."""
+    return sum(gpu_part(requests).values())
 
 
 PAYBACK_S: Final = 4 * 3600.0

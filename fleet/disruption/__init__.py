@@ -29,6 +29,7 @@ from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import Claim, NodeDisruption, Snapshot
 from model.cron import Cron, window_active, window_end
 from model.fleet import Fleet
+from model.kinds.policy import AllowWindow
 
 
 class DisruptionMethod(Protocol):
@@ -80,8 +81,8 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
 def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     context = DisruptionContext.of(fleet, snapshot)
     actions: list[Action] = []
-    if window := frozen(fleet, snapshot.now_s, "Disruption"):
-        withdraw_all(context, f"freeze window {window} is open")
+    if words := frozen(fleet, snapshot.now_s, "Disruption"):
+        withdraw_all(context, words)
     else:
         for method in METHODS:
             for command in method.propose(context):
@@ -92,17 +93,26 @@ def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 
 
 def frozen_until(fleet: Fleet, now_s: float, activity: str) -> tuple[str, float]:
-    """Returns the freeze window that blocks an activity now, and from when on none does (epoch seconds; inf = never).
+    """Returns what blocks an activity now, and from when on nothing does (epoch seconds; inf = never).
 
     Windows may follow each other without a gap; beyond a year nobody looks for one.
     """
-    windows = [window for window in fleet.policy.spec.freeze_windows if activity in window.blocks]
+    spec = fleet.policy.spec
+    blocking = [window for window in spec.freeze_windows if activity in window.blocks]
+    allowing = [window for window in spec.allow_windows if activity in window.allows]
     until_s, before_s = now_s, -inf
     while before_s < until_s < now_s + _YEAR_S:
         before_s = until_s
-        ends = (window_end(Cron.parse(window.schedule), window.duration, until_s) for window in windows)
-        until_s = max(ends, default=until_s)
+        ends = (window_end(window.opening, window.duration, until_s) for window in blocking)
+        until_s = _allowed_from(allowing, max(ends, default=until_s))
     return frozen(fleet, now_s, activity), until_s if until_s < now_s + _YEAR_S else inf
+
+
+def _allowed_from(windows: Sequence[AllowWindow], now_s: float) -> float:
+    """Returns when one of the windows is open: now, or at the next opening."""
+    if not windows or any(window_active(window.opening, window.duration, now_s) for window in windows):
+        return now_s
+    return min((opens_s for it in windows if (opens_s := it.opening.next_after(now_s)) is not None), default=inf)
 
 
 _YEAR_S: Final = 366 * 86_400.0
@@ -114,12 +124,16 @@ def ended_window(fleet: Fleet, pool_name: str, reason: str, now_s: float, within
     A freeze window, or that of a budget: while it is open its machines are held back, afterwards they go.
     """
     for window in fleet.policy.spec.freeze_windows:
-        if "Disruption" in window.blocks and _ended(window.schedule, window.duration, now_s, within_s):
+        if "Disruption" in window.blocks and _ended(window.opening, window.duration, now_s, within_s):
             return f"freeze window {window.name!r}"
+    for allowing in fleet.policy.spec.allow_windows:
+        opened_s = allowing.opening.next_after(now_s - within_s)
+        if "Disruption" in allowing.allows and opened_s is not None and opened_s <= now_s:
+            return f"the time before allow window {allowing.name!r}"
     pool, name = fleet.node_pools.get(pool_name), _BUDGET_NAMES.get(reason)
     for budget in pool.spec.disruption.budgets if pool and name else ():
         meant = not budget.reasons or name in budget.reasons
-        if meant and budget.schedule and _ended(budget.schedule, budget.duration or 0.0, now_s, within_s):
+        if meant and budget.schedule and _ended(Cron.parse(budget.schedule), budget.duration or 0.0, now_s, within_s):
             return f"the window of a budget of {pool_name} ({budget.schedule!r})"
     return ""
 
@@ -127,8 +141,7 @@ def ended_window(fleet: Fleet, pool_name: str, reason: str, now_s: float, within
 _BUDGET_NAMES: Final = {str(reason): name for reason, name in BUDGET_REASONS.items()}
 
 
-def _ended(schedule: str, duration_s: float, now_s: float, within_s: float) -> bool:
-    cron = Cron.parse(schedule)
+def _ended(cron: Cron, duration_s: float, now_s: float, within_s: float) -> bool:
     opened = cron.next_after(now_s - within_s - duration_s)
     return opened is not None and opened + duration_s <= now_s and not window_active(cron, duration_s, now_s)
 

@@ -130,17 +130,16 @@ def _budget(budget: Budget, now_s: float) -> ScheduleWindow:
     words = f"{budget.nodes} of its machines at once, for {reasons}"
     if not budget.schedule:
         return ScheduleWindow(words, open=True, opens_s=None)
-    return _window(f"{words}, {budget.schedule!r}", budget.schedule, budget.duration or 0.0, now_s)
+    return _window(f"{words}, {budget.schedule!r}", Cron.parse(budget.schedule), budget.duration or 0.0, now_s)
 
 
 def _freezes(fleet: Fleet, now_s: float) -> Iterator[ScheduleWindow]:
     for window in fleet.policy.spec.freeze_windows:
         if "Disruption" in window.blocks:
-            yield _window(window.name, window.schedule, window.duration, now_s)
+            yield _window(window.name, window.opening, window.duration, now_s)
 
 
-def _window(name: str, schedule: str, duration_s: float, now_s: float) -> ScheduleWindow:
-    cron = Cron.parse(schedule)
+def _window(name: str, cron: Cron, duration_s: float, now_s: float) -> ScheduleWindow:
     is_open = window_active(cron, duration_s, now_s)
     return ScheduleWindow(name, is_open, None if is_open else cron.next_after(now_s))
 

@@ -71,10 +71,10 @@ def _goes(method: str, command: Command) -> DisruptionVerdict:
 
 
 def _behind(freeze: str, verdict: DisruptionVerdict) -> DisruptionVerdict:
-    """Says what would happen in a freeze window, in which nothing voluntary does."""
+    """Says what would happen while nothing voluntary does, as a window has it."""
     if verdict.outcome is not DisruptionOutcome.GOES and verdict.obstacle is not Obstacle.PROPOSED:
         return verdict
-    words = f"freeze window {freeze} is open; {verdict.message}"
+    words = f"{freeze}; {verdict.message}"
     return DisruptionVerdict(verdict.method, DisruptionOutcome.WAITS, Obstacle.FREEZE, words)
 
 

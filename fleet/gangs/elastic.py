@@ -11,6 +11,7 @@ free is better used by a whole gang.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from fleet.actions import Action, SaveGang
 from fleet.gangs.holding import ended
@@ -18,9 +19,9 @@ from fleet.gangs.transitions import moved_on
 from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
 from fleet.snapshot import Gang, GangState, Hold, Job, Numbering, Pin, Pod, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, pods_in, together
+from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, core_of, is_one_slice, pods_in, together
 from fleet.snapshot.seats import active_pods, place_of
-from fleet.snapshot.sub_groups import SubGroup, chosen
+from fleet.snapshot.sub_groups import SubGroup, chosen, filled
 from model.index import Index, derived
 from model.plain_text import counted
 
@@ -47,16 +48,25 @@ def _settled(gang: Gang, job: Job) -> bool:
     return resting and job.hold is Hold.PODS
 
 
+_MOST_TURNS: Final = 64
+"""Pods of a gang that have a turn of their own in a pass; the others join after them, a set at a time."""
+
+
 def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
     """Yields the pods that could join a running gang as workloads of lowest priority, bound to the gang's flavors.
 
     Pods of a sub-group that is not there yet join together, as many as make it whole, before all that join singly.
+    Each of these is a workload of its own, so that gangs of several queues grow side by side (Volcano
+    `actions/allocate`: beyond `minAvailable` a task is taken, and the queues are compared again). The next is of the
+    set that has least for what it needs (KAI `plugins/subgrouporder`).
     """
     found = {pods.name: pods for pods in missing(snapshot, gang, snapshot.jobs[gang.uid])}
-    for pod_sets in (*_sub_groups(gang, found), *((pods,) for pods in found.values())):
+    whole_groups = tuple(_sub_groups(gang, found))
+    single = [(pods,) for pods in _turns(gang, found)]
+    for number, pod_sets in enumerate((*whole_groups, *single)):
         given = gang.flavors.get(pod_sets[0].name)
         yield Workload(
-            f"{gang.uid}{_PART}{pod_sets[0].name}",
+            f"{gang.uid}{_PART}{number:03}/{pod_sets[0].name}",
             f"{gang.name} (surplus)",
             line.name,
             PRIORITY,
@@ -66,6 +76,30 @@ def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Work
             buys=False,
             allowed_flavors=frozenset(given) if given else None,
         )
+
+
+def _turns(gang: Gang, found: Mapping[str, PodSet]) -> Iterator[PodSet]:
+    """Yields the missing pods one by one, each of the set that has least beside those before it.
+
+    Those that have to choose a domain that they share join together.
+    """
+    yield from (pods for pods in found.values() if pods.required_topology)
+    found = {name: pods for name, pods in found.items() if not pods.required_topology}
+    held = Counter({pods.name: pods.count for pods in gang.pod_sets})
+    left = Counter({name: pods.count for name, pods in found.items()})
+    for _ in range(min(_MOST_TURNS, left.total())):
+        parts = _filled(gang, held)
+        name = min((name for name in left if left[name]), key=lambda name: (parts[name], name))
+        yield replace(found[name], count=1)
+        held[name] += 1
+        left[name] -= 1
+    yield from (replace(found[name], count=count) for name, count in left.items() if count)
+
+
+def _filled(gang: Gang, held: Mapping[str, int]) -> Mapping[str, tuple[float, ...]]:
+    """Returns pod set -> how much of what it needs it has, after what the sub-groups above it have."""
+    alone = {pods.name: (held[pods.name] / max(1, core_of(pods).count),) for pods in gang.pod_sets}
+    return {**alone, **(filled(gang.choice, held) if gang.choice is not None else {})}
 
 
 def _sub_groups(gang: Gang, joining: dict[str, PodSet]) -> Iterator[tuple[PodSet, ...]]:
@@ -91,9 +125,9 @@ def _lacking(leaf: SubGroup, here: Mapping[str, int], own: Iterable[PodSet]) -> 
 def missing(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[PodSet]:
     """Yields the pods that the job asks for beyond those the gang was admitted with, as pod sets.
 
-    Only jobs whose pods are held one by one take pods singly, and only in sets without slices of several pods. Where
-    pods have to share a domain, with those of their set or of its group, it is the domain of those that run; the first
-    of them choose one. What a set only prefers keeps nobody from joining.
+    Only jobs whose pods are held one by one take pods singly, and only in sets that are one slice or have none of
+    several pods. Where pods have to share a domain, with those of their set or of its group, it is the domain of those
+    that run; the first of them choose one. What a set only prefers keeps nobody from joining.
     """
     held = {pods.name: pods for pods in gang.pod_sets}
     for asked in job.pod_sets:
@@ -108,7 +142,7 @@ def _single(asked: PodSet, where: Mapping[str, str]) -> PodSet:
         asked,
         min_count=1,
         core=None,
-        required_topology="" if where else asked.required_topology,
+        required_topology=_still_shared(asked, where),
         preferred_topology="",
         any_topology=bool(asked.wishes or asked.required_topology),
         slices=(),
@@ -117,21 +151,35 @@ def _single(asked: PodSet, where: Mapping[str, str]) -> PodSet:
     )
 
 
+def _still_shared(asked: PodSet, where: Mapping[str, str]) -> str:
+    """Returns the label of the domain that pods of a set have to share and that is not chosen yet; empty if none is."""
+    if is_one_slice(asked):
+        return "" if asked.slices[0].level in where else asked.slices[0].level
+    return "" if where else asked.required_topology
+
+
 def _grows(asked: PodSet, has: PodSet) -> bool:
     """Returns whether pods may join a set singly: it is elastic, asks for more of them, and is otherwise the same."""
-    if asked.core is None or asked.count <= has.count or any(layer.size > 1 for layer in asked.slices):
+    sliced = not is_one_slice(asked) and any(layer.size > 1 for layer in asked.slices)
+    if asked.core is None or asked.count <= has.count or sliced:
         return False
     return replace(asked, count=has.count, core=has.core) == has
 
 
 def _domain(snapshot: Snapshot, gang: Gang, pods: PodSet) -> dict[str, str] | None:
     """Returns the labels that nodes for further pods must carry, none where nobody runs; None where it is not known."""
-    label, pins = pods.required_topology, _pins_together(gang, pods)
-    if not label or not pins:
-        return {}
-    nodes = (snapshot.nodes.get(pin.node) for pin in pins)
-    values = {node.labels.get(label, "") for node in nodes if node is not None} - {""}
-    return {label: values.pop()} if len(values) == 1 else None
+    own = [pin for pin in gang.pins if pin.pod_set == pods.name]
+    shared = [(pods.required_topology, _pins_together(gang, pods))]
+    shared += [(pods.slices[0].level, own)] if is_one_slice(pods) else []
+    found: dict[str, str] = {}
+    for label, pins in shared:
+        nodes = (snapshot.nodes.get(pin.node) for pin in pins) if label else ()
+        values = {node.labels.get(label, "") for node in nodes if node is not None} - {""}
+        if len(values) > 1 or (label and pins and not values):
+            return None
+        if values:
+            found[label] = values.pop()
+    return found
 
 
 def _pins_together(gang: Gang, pods: PodSet) -> list[Pin]:
@@ -140,11 +188,12 @@ def _pins_together(gang: Gang, pods: PodSet) -> list[Pin]:
     return [pin for pin in gang.pins if pin.pod_set in names]
 
 
-def grown(gang: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], now_s: float) -> Gang:
-    """Returns the gang with the pods of a set that have joined."""
+def grown(gang: Gang, before: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], now_s: float) -> Gang:
+    """Returns the gang with the pods of a set that have joined; `before`: as it was when the pass began."""
     more = sum(pin.count for pin in pins)
     pod_sets = tuple(replace(p, count=p.count + more) if p.name == name else p for p in gang.pod_sets)
-    message = f"{more} pod{'s' if more > 1 else ''} of {name} joined beyond its minimum"
+    joined = gang.pod_set(name).count + more - before.pod_set(name).count
+    message = f"{joined} pod{'s' if joined > 1 else ''} of {name} joined beyond its minimum"
     return moved_on(
         gang,
         message,

@@ -3,7 +3,7 @@
 Level-triggered: every step follows from what is observed, so that a crash between any two loses nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -38,10 +38,14 @@ class _GangStep(NamedTuple):
     job: Job
 
 
-def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """Returns the next step of every gang, and of every job that has none yet; those with an action under way wait."""
-    jobs = ((uid, job) for uid, job in sorted(snapshot.jobs.items()) if uid not in snapshot.gangs)
-    gangs = sorted(snapshot.gangs.items())
+def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = None) -> list[Decided]:
+    """Returns the next step of every gang, and of every job that has none yet; those with an action under way wait.
+
+    `among`: the uids of the jobs to be looked at, for who knows where something has changed; None = all.
+    """
+    uids = sorted(snapshot.jobs.keys() | snapshot.gangs.keys() if among is None else among)
+    jobs = ((uid, snapshot.jobs[uid]) for uid in uids if uid in snapshot.jobs and uid not in snapshot.gangs)
+    gangs = ((uid, snapshot.gangs[uid]) for uid in uids if uid in snapshot.gangs)
     grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
     return [
         *each(snapshot, _free(snapshot, jobs), lambda job: _open(fleet, snapshot, job)),

@@ -3,7 +3,7 @@
 Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/nodeclaim/lifecycle`, reference 3).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
@@ -34,10 +34,15 @@ LAUNCH_TIMEOUT_S = 5 * 60.0
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
     """Returns the next step of every claim, then of every machine and node that no claim answers for."""
-    unsettled = ((claim_subject(claim.name), claim) for claim in _unsettled(fleet, snapshot))
-    free = ((subject, claim) for subject, claim in unsettled if subject not in snapshot.busy)
-    steps = each(snapshot, free, lambda claim: _STEPS[claim.state](fleet, snapshot, claim))
+    steps = decide_among(fleet, snapshot, _unsettled(fleet, snapshot))
     return [*steps, *collect(snapshot), *failed_buffers(fleet, snapshot)]
+
+
+def decide_among(fleet: Fleet, snapshot: Snapshot, claims: Iterable[Claim]) -> list[Decided]:
+    """Returns the next step of these claims, for who knows where something has changed."""
+    named = ((claim_subject(claim.name), claim) for claim in claims)
+    free = ((subject, claim) for subject, claim in named if subject not in snapshot.busy)
+    return list(each(snapshot, free, lambda claim: _STEPS[claim.state](fleet, snapshot, claim)))
 
 
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:

@@ -85,6 +85,7 @@ class Offerings:
     """Where computed node profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
     _zones: dict[str, frozenset[str]] = field(default_factory=dict)
+    _resources: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Offering, ...]:
         """Returns every offering of the pool, including those that are short or full now; sorted by price, then key."""
@@ -105,6 +106,12 @@ class Offerings:
         if pool.name not in self._zones:
             self._zones[pool.name] = frozenset(offering.offer.zone for offering in self.of(pool))
         return self._zones[pool.name]
+
+    def resources(self, pool: NodePool) -> frozenset[str]:
+        """Returns every resource that some machine of the pool has for pods."""
+        if pool.name not in self._resources:
+            self._resources[pool.name] = frozenset(name for it in self.of(pool) for name in it.allocatable)
+        return self._resources[pool.name]
 
     def _build(self, pool: NodePool) -> Iterator[Offering]:
         """Yields the pool's offerings: each offer that meets its requirements, with each of its MIG layouts."""

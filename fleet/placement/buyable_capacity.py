@@ -18,11 +18,14 @@ from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
 from fleet.snapshot.affinity import admits
+from model.index import Index, derived
 from model.kinds import NodePool
 from model.plain_text import counted, number_of
 from model.pools import capacity_rank
 from model.quantity import Resources
 
+MOST_KNOWN = 4096
+"""Kinds of pods and zones whose candidates are kept from pass to pass; beyond, they are found anew."""
 DIGITS = 9
 """Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
 
@@ -176,6 +179,12 @@ def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[Instanc
     )
 
 
+@derived(1)
+def candidates_at_list_price(_index: Index, _offerings: Offerings) -> dict[Hashable, CandidateOfferings]:
+    """Where passes keep the candidates they find while offerings stay the same and no interruption makes any dearer."""
+    return {}
+
+
 @dataclass(slots=True)
 class BuyableCapacity:
     """What can be bought or re-cut in this pass; who spends of it gives back when it undoes the cluster state."""
@@ -193,7 +202,8 @@ class BuyableCapacity:
     """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.interruption_rate`)."""
     machine_usd_h: float = 0.0
     """What every machine costs beside its price, as the FleetPolicy states it."""
-    _candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, init=False, repr=False)
+    known_candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, repr=False)
+    """What was found before for pods that ask the same, of the same offerings at the same expected prices."""
 
     def expected_usd_h(self, offer: InstanceOffer) -> float:
         """What an offer is ordered by: its price, what its interruptions waste, and what any machine costs beside."""
@@ -202,9 +212,13 @@ class BuyableCapacity:
     def candidates(self, need: Need, zone: str) -> CandidateOfferings:
         """What could be bought for pods of a need in a zone."""
         asked = (need.asks, zone)
-        if asked not in self._candidates:
-            self._candidates[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
-        return self._candidates[asked]
+        known = self.known_candidates
+        found = known.get(asked)
+        if found is None:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            found = known[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
+        return found
 
     def spend(self, purchases: Iterable[PlannedNodeClaims]) -> None:
         """Takes purchases from what the limits and reservations of their pools still allow."""

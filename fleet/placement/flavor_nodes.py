@@ -138,10 +138,9 @@ class FleetFlavors:
         """Every resource that some machine of the flavor has or could have."""
         if name not in self._offered:
             nodes = _flavors(self.fleet.index, self.fleet)[name]
-            buyable = (offering for pool in nodes.pools for offering in self.offerings.of(pool))
-            found = {resource for offering in buyable for resource in offering.allocatable}
-            found |= {resource for slot in self.state.slots.values() if nodes.owns(slot) for resource in slot.free}
-            self._offered[name] = frozenset(found)
+            sold = map(self.offerings.resources, nodes.pools)
+            there = (slot.free for slot in self.state.slots.values() if nodes.owns(slot))
+            self._offered[name] = frozenset[str]().union(*sold, *there)
         return self._offered[name]
 
     def specs(self) -> Mapping[str, QuotaFlavorSpec]:

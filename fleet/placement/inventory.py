@@ -10,7 +10,7 @@ from fleet.offerings.interruption_rate import premiums
 from fleet.offerings.limits import headroom_of_pools
 from fleet.offerings.offerings import node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
-from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.buyable_capacity import BuyableCapacity, candidates_at_list_price
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
 from fleet.placement.domains import ClosedNode, Place
 from fleet.placement.neighbours import Neighbours
@@ -227,16 +227,18 @@ def _gave_way(gang: Gang) -> bool:
 
 def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> BuyableCapacity:
     """The capacity of a snapshot: offerings, limits, shortages in force, and idle machines that may be cut anew."""
+    offerings, dearer = offerings_now(fleet, snapshot), premiums(snapshot.interruptions, snapshot.now_s)
     return BuyableCapacity(
-        offerings_now(fleet, snapshot),
+        offerings,
         headroom_of_pools(fleet, snapshot),
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
         OpportunityCosts(fleet, snapshot.gangs, snapshot.index).priced,
         any(known.ends_machines for known in snapshot.reservations.values()),
-        premiums(snapshot.interruptions, snapshot.now_s),
+        dearer,
         fleet.policy.spec.usd_per_hour_per_machine,
+        {} if dearer else candidates_at_list_price(offerings.index, offerings),
     )
 
 

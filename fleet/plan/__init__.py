@@ -3,20 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isinf
 from typing import Any
 
-from fleet.actions import PurchaseTally
 from fleet.disruption import frozen_until
 from fleet.hard_fence import unfenced, waiting_in_new_fences
 from fleet.offerings.overlays import applied_overlays
-from fleet.plan.changes import PlannedChange, declared_changes, only_freeze_windows, utc
+from fleet.plan.changes import PlannedChange, declared_changes, only_windows, utc
 from fleet.plan.consequences import (
     Consequences,
     GangImpact,
-    HourlyBill,
-    PeakBill,
     bill,
     caused,
     consequences,
@@ -24,106 +21,22 @@ from fleet.plan.consequences import (
     peak_of,
     stopped_anyway,
 )
-from fleet.plan.exposure import Exposure, exposure_of
+from fleet.plan.exposure import exposure_of
 from fleet.plan.guards import Foreseen, GuardedRevision, RevisionTally, refusals, tally_of
+from fleet.plan.plan import Allowed, Plan, WithoutRevision
 from fleet.plan.quotas import (
-    Overcommitment,
-    QuotaChange,
     beyond_new_budgets,
     beyond_new_limits,
     new_overcommitments,
     quota_changes,
 )
+from fleet.plan.render import to_json
 from fleet.plan.simulated_run import RESTLESS_S, simulate
 from fleet.plan.withdrawals import quota_withdrawn, unconfirmed_deletions
+from fleet.policy.checks import judge_plan
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds.base import format_duration
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutRevision:
-    """What happens as well if the revision does not come into force."""
-
-    machines: tuple[PlannedChange, ...] = ()
-    gangs: tuple[GangImpact, ...] = ()
-    """Gangs that are stopped."""
-    bill: HourlyBill | None = None
-    """Once nothing changes any more; None without a world."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """What a revision allows from now on, whatever the cluster asks for at present."""
-
-    exposed_before: Exposure | None = None
-    """What the pools may cost at most; None where no prices are known."""
-    exposed_after: Exposure | None = None
-    quotas: tuple[QuotaChange, ...] = ()
-    overcommitted: tuple[Overcommitment, ...] = ()
-    """Where the revision guarantees more than the limits of its pools let them hold."""
-
-    @property
-    def exposed(self) -> tuple[Exposure, Exposure] | None:
-        """Returns what limits let be spent before and after; None where no prices are known."""
-        before, after = self.exposed_before, self.exposed_after
-        return (before, after) if before is not None and after is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a revision causes, and why it may not: the difference of two runs of the deciders, under base and head.
-
-    `plan_id` is a hash of base, head and consequences: same id, same plan. Without a world only declarations are
-    compared, and what is not known is None.
-    """
-
-    plan_id: str
-    base_revision: str
-    head_revision: str
-    observed_at_s: float
-    declared: tuple[PlannedChange, ...]
-    machines: tuple[PlannedChange, ...]
-    """What becomes of machines because of the revision."""
-    gangs: tuple[GangImpact, ...]
-    """Gangs that fare otherwise because of the revision."""
-    without: WithoutRevision
-    now: HourlyBill | None
-    then: HourlyBill | None
-    """Once nothing changes any more, or at the horizon."""
-    peak: PeakBill | None
-    """The most there is on the way."""
-    allowed: Allowed
-    refusals: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-    """What is declared and does not hold, or not as one would think."""
-    region: str = ""
-    """Of the prices; empty where none are known."""
-    price_source: str = ""
-    held: str = ""
-    """What keeps the revision from coming into force for now, and until when."""
-    purchase: PurchaseTally | None = None
-    """What waiting gangs would buy, and how near that is to the least possible."""
-    tally: RevisionTally | None = None
-    """What it causes, in numbers; None without a world."""
-
-    @property
-    def empty(self) -> bool:
-        """Returns whether no declaration and no machine would change."""
-        return not self.declared and not self.machines and not self.gangs
-
-    def counts(self) -> dict[str, int]:
-        """Returns Terraform's three numbers by verb: a replacement counts as one to create and one to delete.
-
-        What is held does not happen, and is not counted.
-        """
-        verbs = [change.verb for change in (*self.declared, *self.machines) if not change.when.held]
-        replaced = verbs.count("replace")
-        return {
-            "create": verbs.count("create") + replaced,
-            "update": verbs.count("update"),
-            "delete": verbs.count("delete") + replaced,
-        }
 
 
 def declared_plan(
@@ -142,7 +55,7 @@ def declared_plan(
     """
     plan = _of_declarations(before, after, snapshot, base_revision, head_revision)
     guarded = GuardedRevision(before, after, not base_revision, exposed=plan.allowed.exposed)
-    return _named(replace(plan, refusals=_refusals(guarded, snapshot, confirmed)), before, after)
+    return _checked(_named(replace(plan, refusals=_refusals(guarded, snapshot, confirmed)), before, after), before)
 
 
 def _of_declarations(before: Fleet, after: Fleet, snapshot: Snapshot, base_revision: str, head_revision: str) -> Plan:
@@ -156,7 +69,7 @@ def _of_declarations(before: Fleet, after: Fleet, snapshot: Snapshot, base_revis
         snapshot.catalog.price_source,
     )  # fmt: skip
     held = _held(before, snapshot.now_s) if base_revision and plan.declared else ""
-    return replace(plan, held="" if only_freeze_windows(before, after) else held)
+    return replace(plan, held="" if only_windows(before, after) else held)
 
 
 def make_plan(
@@ -208,17 +121,26 @@ def make_plan(
         purchase=head.tally,
         tally=tally_of(seen, declared.allowed.exposed),
     )
-    return _named(plan, before, after)
+    return _checked(_named(plan, before, after), before)
+
+
+def _checked(plan: Plan, before: Fleet) -> Plan:
+    """Returns the plan with what the checks of the policy in force say of it."""
+    if not before.policy.spec.checks:
+        return plan
+    found = judge_plan(before, to_json(plan))
+    refusals, warnings = (*plan.refusals, *found.refusals), (*plan.warnings, *found.warnings)
+    return replace(plan, refusals=refusals, denials=found.denials, warnings=warnings)
 
 
 def _held(before: Fleet, now_s: float) -> str:
-    """Returns which freeze window holds every new revision back now, by the policy in force; empty = none does."""
-    window, until_s = frozen_until(before, now_s, "Sync")
-    if not window:
+    """Returns which window holds every new revision back now, by the policy in force; empty = none does."""
+    words, until_s = frozen_until(before, now_s, "Sync")
+    if not words:
         return ""
     if isinf(until_s):
-        return f"held: freeze window {window!r} is open, with no end in sight"
-    return f"held: freeze window {window!r} until {utc(until_s)}; then it comes into force"
+        return f"held: {words}, with no end in sight"
+    return f"held: {words}, until {utc(until_s)}; then it comes into force"
 
 
 def _refusals(guarded: GuardedRevision, snapshot: Snapshot, confirmed: frozenset[str]) -> tuple[str, ...]:

@@ -98,11 +98,11 @@ def declared_changes(before: Fleet, after: Fleet) -> list[PlannedChange]:
     return sorted(changes, key=lambda change: change.address)
 
 
-def only_freeze_windows(before: Fleet, after: Fleet) -> bool:
-    """Returns whether nothing but freeze windows changes: the way out of a window must not be frozen itself."""
+def only_windows(before: Fleet, after: Fleet) -> bool:
+    """Returns whether only freeze and allow windows change: the way out of a window must not be frozen itself."""
     changes = declared_changes(before, after)
     fields = [field.path for change in changes for field in change.fields or (FieldChange("", None, None),)]
-    return bool(fields) and all(path.startswith("spec.freezeWindows") for path in fields)
+    return bool(fields) and all(path.startswith(("spec.freezeWindows", "spec.allowWindows")) for path in fields)
 
 
 def _declared(fleet: Fleet, table: str) -> dict[str, Declaration]:

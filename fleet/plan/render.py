@@ -3,18 +3,16 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import PlannedChange, When
 from fleet.plan.consequences import GangImpact, PeakBill
+from fleet.plan.plan import Plan
 from fleet.plan.quotas import Overcommitment, QuotaChange
 from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, PlanSection, document
 from model.plain_text import code_span, fenced, markdown, plain
 from model.quantity import format_amount
-
-if TYPE_CHECKING:
-    from fleet.plan import Plan
 
 FORMAT_VERSION = "2.0"
 _ACTIONS: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +38,7 @@ _COLOURS: Final[Mapping[str, str]] = {
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def to_text(plan: "Plan", *, colour: bool = False) -> str:
+def to_text(plan: Plan, *, colour: bool = False) -> str:
     """Returns the plan as lines whose first column says what they tell: `+ ~ - -/+ =`, `!` for gangs.
 
     Colours are put around lines that are escaped already: nothing that others wrote brings its own.
@@ -81,7 +79,7 @@ _OPEN_LINES: Final = 20
 """A section with more lines folds."""
 
 
-def to_markdown(plan: "Plan", *, most: int = MARKDOWN_MOST) -> str:
+def to_markdown(plan: Plan, *, most: int = MARKDOWN_MOST) -> str:
     """Returns the plan for a comment of a forge: what the text says, in at most `most` signs.
 
     Counts, bill and refusals stand on top and always stay. Sections are blocks marked `diff`; long ones fold, and where
@@ -145,7 +143,7 @@ def _framed(section: PlanSection, lines: Sequence[str], count: int) -> str:
 # -- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def to_json(plan: "Plan") -> dict[str, Any]:
+def to_json(plan: Plan) -> dict[str, Any]:
     """Returns the plan in the shape of Terraform's plan JSON, with cost, GPUs, gangs and refusals beside it."""
     return {
         "format_version": FORMAT_VERSION,
@@ -172,11 +170,12 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         },
         "held": plan.held or None,
         "refusals": list(plan.refusals),
+        "denials": [{"check": it.check, "message": it.message, "overrides": list(it.overrides)} for it in plan.denials],
         "warnings": list(plan.warnings),
     }
 
 
-def _cost(plan: "Plan") -> dict[str, float] | None:
+def _cost(plan: Plan) -> dict[str, float] | None:
     """Returns the bill before, after, and after the same time without the revision; None without a world."""
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
@@ -190,7 +189,7 @@ def _peak(peak: PeakBill | None) -> dict[str, Any] | None:
     return None if peak is None else {"nodes": peak.nodes, "usd_per_hour": peak.usd_h, "when": _when(peak.when)}
 
 
-def _gpus(plan: "Plan") -> dict[str, dict[str, int]] | None:
+def _gpus(plan: Plan) -> dict[str, dict[str, int]] | None:
     """Returns the GPUs of each model before and after, and of all; None without a world."""
     if plan.now is None or plan.then is None:
         return None
@@ -198,7 +197,7 @@ def _gpus(plan: "Plan") -> dict[str, dict[str, int]] | None:
     return {"before": before, "after": after, "total": {"before": sum(before.values()), "after": sum(after.values())}}
 
 
-def _exposure_json(plan: "Plan") -> dict[str, Any] | None:
+def _exposure_json(plan: Plan) -> dict[str, Any] | None:
     """Returns what the limits allow to be spent before and after; None where no prices are known."""
     before, after = plan.allowed.exposed_before, plan.allowed.exposed_after
     if before is None or after is None:

@@ -5,16 +5,14 @@ The outlets (text, markdown) differ in form only. Nothing is escaped here: that 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import SYMBOLS, PlannedChange, utc
 from fleet.plan.consequences import GangImpact, HourlyBill
+from fleet.plan.plan import Plan
 from model.plain_text import counted
 from model.quantity import format_amount
-
-if TYPE_CHECKING:
-    from fleet.plan import Plan
 
 HOURS_A_MONTH: Final = 730
 """As clouds count them."""
@@ -65,7 +63,7 @@ REFUSED: Final = "Refused by the guard rails; the last good revision stays in fo
 """The title of the refusals."""
 
 
-def document(plan: "Plan") -> PlanDocument:
+def document(plan: Plan) -> PlanDocument:
     """Returns what is told of a plan."""
     told = (PlanSection(title, tuple(lines(plan))) for title, lines in _SECTIONS.items())
     notes = [plan.held] if plan.held else []
@@ -75,7 +73,7 @@ def document(plan: "Plan") -> PlanDocument:
     )
 
 
-def summary(plan: "Plan") -> str:
+def summary(plan: Plan) -> str:
     """Returns Terraform's closing line, over declarations and machines."""
     counts = plan.counts()
     held = sum(1 for change in plan.machines if change.when.held)
@@ -83,7 +81,7 @@ def summary(plan: "Plan") -> str:
     return f"Plan: {counts['create']} to add, {counts['update']} to change, {counts['delete']} to destroy.{more}"
 
 
-def _facts(plan: "Plan") -> Iterator[tuple[str, str]]:
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "base", plan.base_revision or "nothing"
     yield "head", plan.head_revision or "the fleet given"
     yield "plan", plan.plan_id[:12]
@@ -95,7 +93,7 @@ def _facts(plan: "Plan") -> Iterator[tuple[str, str]]:
 # -- sections: a function each ----------------------------------------------------------------------------------------
 
 
-def _declared(plan: "Plan") -> Iterator[PlanLine]:
+def _declared(plan: Plan) -> Iterator[PlanLine]:
     for change in plan.declared:
         sign = SYMBOLS[change.verb]
         yield PlanLine(sign, change.address)
@@ -108,7 +106,7 @@ def _value(value: Any) -> str:
     return "(unset)" if value is None else str(value)
 
 
-def _machines(plan: "Plan") -> Iterator[PlanLine]:
+def _machines(plan: Plan) -> Iterator[PlanLine]:
     return map(_machine, plan.machines)
 
 
@@ -124,7 +122,7 @@ def _words(facts: Mapping[str, Any]) -> str:
     return f"{place}{cut} {facts['usdPerHour']:.2f} USD/h"
 
 
-def _gangs(plan: "Plan") -> Iterator[PlanLine]:
+def _gangs(plan: Plan) -> Iterator[PlanLine]:
     return map(_gang, plan.gangs)
 
 
@@ -135,12 +133,12 @@ def _gang(gang: GangImpact) -> PlanLine:
     return PlanLine("!", f"{gang.name} (queue {gang.queue}, {held}): {gang.reason}{when}{lost}")
 
 
-def _without(plan: "Plan") -> Iterator[PlanLine]:
+def _without(plan: Plan) -> Iterator[PlanLine]:
     yield from map(_machine, plan.without.machines)
     yield from map(_gang, plan.without.gangs)
 
 
-def _quotas(plan: "Plan") -> Iterator[PlanLine]:
+def _quotas(plan: Plan) -> Iterator[PlanLine]:
     for change in plan.allowed.quotas:
         before, after = (_amount(change.resource, it) for it in (change.before, change.after))
         sign = SYMBOLS["create" if change.before is None else "delete" if change.after is None else "update"]
@@ -155,11 +153,11 @@ def _amount(resource: str, amount: int | None) -> str:
     return "none" if amount is None else format_amount(resource, amount)
 
 
-def _warnings(plan: "Plan") -> Iterator[PlanLine]:
+def _warnings(plan: Plan) -> Iterator[PlanLine]:
     return (PlanLine("?", warning) for warning in plan.warnings)
 
 
-_SECTIONS: Final[Mapping[str, Callable[["Plan"], Iterable[PlanLine]]]] = {
+_SECTIONS: Final[Mapping[str, Callable[[Plan], Iterable[PlanLine]]]] = {
     "Declarations": _declared,
     "Machines": _machines,
     "Gangs": _gangs,
@@ -173,13 +171,13 @@ _SECTIONS: Final[Mapping[str, Callable[["Plan"], Iterable[PlanLine]]]] = {
 # -- totals -----------------------------------------------------------------------------------------------------------
 
 
-def _totals(plan: "Plan") -> Iterator[str]:
+def _totals(plan: Plan) -> Iterator[str]:
     yield summary(plan)
     yield from _bill(plan)
     yield from _exposure(plan)
 
 
-def _bill(plan: "Plan") -> Iterator[str]:
+def _bill(plan: Plan) -> Iterator[str]:
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
         yield "Machines, gangs and costs are not known without the world: needs --world."
@@ -198,7 +196,7 @@ def _bill(plan: "Plan") -> Iterator[str]:
         yield _purchase(plan.purchase)
 
 
-def _exposure(plan: "Plan") -> Iterator[str]:
+def _exposure(plan: Plan) -> Iterator[str]:
     before, after = plan.allowed.exposed_before, plan.allowed.exposed_after
     if before is None or after is None:
         yield "What the limits allow at most is not known: no prices of the region are."

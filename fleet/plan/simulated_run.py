@@ -5,23 +5,20 @@ runs, waits or stands it passes at once until something falls due. A machine tha
 in it: what takes its place would expire as well, and so on to the horizon.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from fleet.actions import Action, Consider, NominatePods
 from fleet.deciders import DECIDERS
-from fleet.disruption.expiry import expires_at_s
 from fleet.fence import DecisionFailed, told_apart
-from fleet.plan.cluster_model import ClusterModel
-from fleet.plan.effects import carry_out
 from fleet.quota.without_queue import with_default_queues
+from fleet.replay.cluster_model import ClusterModel
+from fleet.replay.deadlines import next_deadline_s
+from fleet.replay.effects import carry_out
 from fleet.snapshot import Snapshot
-from model.cron import Cron, InvalidCron, window_active
 from model.fleet import Fleet
-from model.upstream.do_not_disrupt import lasts_s
 
 HORIZON_S: Final = 24 * 3600.0
 """How far a plan looks ahead; what is to happen later is said to be held."""
@@ -96,48 +93,6 @@ def _expire_again(fleet: Fleet, end: Snapshot, until_s: float) -> Mapping[str, f
     bought = [claim for name, claim in end.claims.items() if name in end.never_expire and claim.node_pool in ages]
     again = [it.node_pool for it in bought if it.launched_at_s and it.launched_at_s + ages[it.node_pool] <= until_s]
     return {name: ages[name] for name in again}
-
-
-def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
-    """Returns when something falls due next that the deciders read off the clock (epoch seconds); inf = nothing.
-
-    Machines expire, fall idle for long enough, or may return to what their pool prefers; gangs have waited long enough
-    after an eviction, or are protected no longer; windows open.
-    """
-    due = (*_of_machines(fleet, snapshot), *_of_gangs(snapshot))
-    passed = [at_s for at_s in due if at_s > snapshot.now_s]
-    return min([*passed, *_windows(fleet, snapshot.now_s)], default=inf)
-
-
-def _of_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
-    for claim in snapshot.claims.values():
-        pool = fleet.node_pools.get(claim.node_pool)
-        if pool is None or not claim.launched_at_s or claim.disruption is not None:
-            continue
-        yield expires_at_s(snapshot, pool, claim)
-        yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
-        if (back := pool.spec.disruption.return_to_preferred) is not None:
-            yield claim.launched_at_s + back.after
-
-
-def _of_gangs(snapshot: Snapshot) -> Iterator[float]:
-    for gang in snapshot.gangs.values():
-        yield gang.requeue_at_s
-        if gang.do_not_disrupt:
-            yield gang.admitted_at_s + lasts_s(gang.do_not_disrupt)
-
-
-def _windows(fleet: Fleet, now_s: float) -> Iterator[float]:
-    """Yields when windows open; a window that ends is noticed as soon as steps are long enough."""
-    budgets = (it for pool in fleet.node_pools.values() for it in pool.spec.disruption.budgets)
-    windows = {(it.schedule, it.duration or 0.0) for it in budgets}
-    windows |= {(it.schedule, it.duration) for it in fleet.policy.spec.freeze_windows}
-    for schedule, duration_s in sorted(it for it in windows if it[0]):
-        with suppress(InvalidCron):  # which the loader refuses
-            cron = Cron.parse(schedule)
-            opens_s = cron.next_after(now_s)
-            if opens_s is not None and not window_active(cron, duration_s, opens_s - 1.0):
-                yield opens_s
 
 
 def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str, frozenset[str]]) -> int:

@@ -4,9 +4,10 @@ A Team is a cohort with quota of its own, and a Queue below it uses that quota a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from fleet.quota.fair_share import Demand, share_out
 from fleet.quota.queue_binding import binding_of
 from fleet.quota.specs import (
     EVERY_RESOURCE,
@@ -25,7 +26,7 @@ from fleet.quota.specs import (
 from fleet.quota.tree import Cell, QuotaTree, charge
 from fleet.quota.volcano import VolcanoDemand, volcano_specs
 from fleet.quota.workload import PodSetAssignment
-from fleet.snapshot import Gang, GangState, Node, Snapshot
+from fleet.snapshot import Gang, GangState, Job, Node, Snapshot
 from fleet.snapshot.elastic_parts import parts
 from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
@@ -44,10 +45,15 @@ class QuotaSpecs:
     cohorts: tuple[QuotaCohortSpec, ...]
     queues: Mapping[str, QuotaQueueSpec]
     rules: AdmissionRules
+    demand: Demand = field(default_factory=dict)
+    """By which fair shares are divided, of queues in trees where these order heads."""
 
     def tree(self) -> QuotaTree:
         """Returns a tree without usage."""
-        return QuotaTree(self.cohorts, tuple(self.queues.values()))
+        made = QuotaTree(self.cohorts, tuple(self.queues.values()))
+        if self.demand:
+            share_out(made, self.demand)
+        return made
 
 
 def quota_specs(fleet: Fleet) -> QuotaSpecs:
@@ -59,12 +65,13 @@ def quota_specs(fleet: Fleet) -> QuotaSpecs:
 
 
 def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
-    """Returns the specs of a fleet, with the quotas of Volcano's queues from the machines there are."""
-    if not fleet.volcano_queues:
-        return quota_specs(fleet)
-    return _with_volcano(
-        snapshot.index, fleet, quota_specs(fleet), snapshot.nodes, snapshot.foreign_use, snapshot.gangs
-    )
+    """Returns the specs of a fleet as it stands: Volcano's quotas by the machines, fair shares by what is asked."""
+    specs = quota_specs(fleet)
+    if fleet.volcano_queues:
+        specs = _with_volcano(
+            snapshot.index, fleet, specs, snapshot.nodes, snapshot.foreign_use, snapshot.gangs, snapshot.jobs
+        )
+    return _with_demand(snapshot.index, fleet, specs, snapshot.gangs, snapshot.jobs) if _by_fair_share(fleet) else specs
 
 
 QueueUsage = Mapping[str, Mapping[FlavorResource, int]]
@@ -275,6 +282,17 @@ def _queue(queue: Queue, *, remembers: bool) -> QuotaQueueSpec:
     )
 
 
+def _by_fair_share(fleet: Fleet) -> bool:
+    return any(queue.spec.fairness == "GuaranteeShare" for queue in fleet.queues.values())
+
+
+@derived(2)
+def _with_demand(
+    _index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]
+) -> QuotaSpecs:
+    return replace(specs, demand=_requests(fleet, gangs, jobs, fleet.queues))
+
+
 @derived(2)
 def _with_volcano(
     _index: Index,
@@ -283,8 +301,9 @@ def _with_volcano(
     nodes: Mapping[str, Node],
     foreign_use: Mapping[str, Resources],
     gangs: Mapping[str, Gang],
+    jobs: Mapping[str, Job],
 ) -> QuotaSpecs:
-    demand = VolcanoDemand(_free(nodes, foreign_use), _requests(fleet, gangs))
+    demand = VolcanoDemand(_free(nodes, foreign_use), _requests(fleet, gangs, jobs, fleet.volcano_queues))
     cohorts, queues = volcano_specs(fleet.volcano_queues, demand)
     rules = replace(specs.rules, guarantee_trees=specs.rules.guarantee_trees | {ROOT})
     return QuotaSpecs((*specs.cohorts, *cohorts), dict(sorted({**specs.queues, **queues}.items())), rules)
@@ -301,15 +320,19 @@ def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Re
     return total
 
 
-def _requests(fleet: Fleet, gangs: Mapping[str, Gang]) -> Mapping[str, Resources]:
-    """Returns Volcano queue -> what its gangs ask for, whether they run or wait."""
+def _requests(
+    fleet: Fleet, gangs: Mapping[str, Gang], jobs: Mapping[str, Job], queues: Container[str]
+) -> Mapping[str, Resources]:
+    """Returns queue -> what its gangs ask for: what runs, what waits, and pods that may join what runs."""
     requests: dict[str, dict[str, int]] = {}
-    for gang in gangs.values():
+    for uid, gang in gangs.items():
         binding = binding_of(fleet, gang.namespace, gang.queue)
-        if binding is None or binding.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
+        if binding is None or binding.name not in queues or gang.state is GangState.FINISHED:
             continue
         asked = requests.setdefault(binding.name, {})
+        wanted = {pods.name: pods.count for pods in jobs[uid].pod_sets} if uid in jobs else {}
         for pod_set in gang.pod_sets:
+            count = max(pod_set.count, wanted.get(pod_set.name, 0))
             for resource, amount in pod_set.requests.items():
-                asked[resource] = asked.get(resource, 0) + amount * pod_set.count
+                asked[resource] = asked.get(resource, 0) + amount * count
     return requests

@@ -96,20 +96,14 @@ class CycleEntry:
 
 
 def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> list[CycleEntry]:
-    """Returns entries by: holds quota already, less borrowing, priority, age; name and uid end every tie.
-
-    In trees with `guarantee_trees` the part of its guarantee that the queue uses comes before priority.
-    """
-    trees = rules.guarantee_trees
+    """Returns entries by: holds quota already, less borrowing, priority, age; name and uid end every tie."""
 
     def key(entry: CycleEntry) -> tuple[object, ...]:
         workload = entry.workload
         return (
             entry.second_pass is None,
             rules.preemptors_first and not workload.nominated,
-            -entry.queue.rank,
             entry.assignment.borrow,
-            entry.node.owner.guarantee_used() if trees and entry.node.root.name in trees else 0.0,
             -workload.priority if rules.priority_between_queues else 0,
             workload.at_s,
             workload.evicted_at_s,
@@ -118,6 +112,10 @@ def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> lis
         )
 
     return sorted(entries, key=key)
+
+
+KnownStandings = dict[int, tuple[object, dict[tuple[int, int], "TournamentStanding"]]]
+"""id of an entry -> its standings, and the usage of the nodes above it that they were found with."""
 
 
 def _by_name(entry: CycleEntry) -> tuple[str, str]:
@@ -135,19 +133,23 @@ def fair_order(
     Trees go in the order of their first entry (upstream: any order). What is charged to the tree between two entries
     counts for the next. `following` is asked, once an entry was dealt with, for one that joins the tournament.
     """
-    left = sorted(entries, key=_by_name)
+    left, known = sorted(entries, key=_by_name), KnownStandings()
     while left:
-        root = left[0].node.root
-        best = left[0] if root is left[0].node else _winner(root, [e for e in left if e.node.root is root], tree, rules)
+        best, root = left[0], left[0].node.root
+        if root is not best.node:
+            best = _winner(root, [entry for entry in left if entry.node.root is root], tree, rules, known)
         left.remove(best)
+        known.pop(id(best), None)
         yield best
         if (another := following(best)) is not None:
             insort(left, another, key=_by_name)
 
 
-def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rules: AdmissionRules) -> CycleEntry:
+def _winner(
+    root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rules: AdmissionRules, known: KnownStandings
+) -> CycleEntry:
     """Returns the entry that wins the tournament of one tree."""
-    standings = _standings(entries, tree, by_guarantee=root.name in rules.guarantee_trees)
+    standings = _standings(entries, tree, known, by_part=root.name in rules.guarantee_trees)
     by_queue: dict[int, list[CycleEntry]] = {}
     for entry in entries:
         by_queue.setdefault(id(entry.node), []).append(entry)
@@ -180,17 +182,21 @@ class TournamentStanding:
     share: DominantResourceShare
     borrows_requested: bool
     """The child it comes through borrows something that the entry asks for."""
-    guarantee_used: tuple[float, float] = (0.0, 0.0)
-    """The part of its guarantee that the child uses before and after, where that counts."""
+    part_used: tuple[float, ...] = ()
+    """Where parts of shares order: what the child uses of its fair share after and before, and how large that share is
+    (of equals, the one with the smaller share goes first); without fair shares, what it uses of its guarantee."""
+    rank: int = 0
+    """Of the queue that the entry comes from."""
 
 
 def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionRules) -> tuple[object, ...]:
     """Orders workloads at one level of the tournament: the lowest key wins."""
     return (
         rules.preemptors_first and not workload.nominated,
+        -standing.rank,
         standing.borrows_requested,
         standing.share.key,
-        standing.guarantee_used,
+        standing.part_used,
         -workload.priority,
         workload.at_s,
         workload.name,
@@ -199,27 +205,42 @@ def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionR
 
 
 def _standings(
-    entries: Sequence[CycleEntry], tree: QuotaTree, *, by_guarantee: bool = False
+    entries: Sequence[CycleEntry], tree: QuotaTree, known: KnownStandings, *, by_part: bool = False
 ) -> dict[tuple[int, int], TournamentStanding]:
     """Returns (id of an entry, id of a node above it) -> its standing there once all it asks for is charged."""
     found: dict[tuple[int, int], TournamentStanding] = {}
     for entry in entries:
-        cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
-        used = _guarantees_used(entry.node) if by_guarantee else {}
-        charge(entry.node, entry.assignment.usage)
-        after = _guarantees_used(entry.node) if by_guarantee else used
-        for node in (entry.node, *entry.node.ancestors()):
-            if node.parent is not None:
-                share, name = dominant_resource_share(tree, node), id(node)
-                parts = (used[name], after[name]) if by_guarantee else _UNUSED
-                found[id(entry), name] = TournamentStanding(share, not node.within(cells), parts)
-        release(entry.node, entry.assignment.usage)
+        path = [node for node in (entry.node, *entry.node.ancestors()) if node.parent is not None]
+        usage = tuple(tuple(node.usage) for node in path)
+        if (last := known.get(id(entry))) is None or last[0] != usage:
+            last = known[id(entry)] = usage, dict(_standings_of(entry, path, tree, by_part=by_part))
+        found |= last[1]
     return found
 
 
-_UNUSED: Final = (0.0, 0.0)
+def _standings_of(
+    entry: CycleEntry, path: Sequence[QuotaNode], tree: QuotaTree, *, by_part: bool
+) -> Iterator[tuple[tuple[int, int], TournamentStanding]]:
+    cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
+    before = [_part_used(node) if by_part else 0.0 for node in path]
+    charge(entry.node, entry.assignment.usage)
+    for node, used in zip(path, before, strict=True):
+        share = _NOTHING if by_part else dominant_resource_share(tree, node)
+        parts = _parts(node, used) if by_part else ()
+        standing = TournamentStanding(share, not node.within(cells), parts, entry.queue.rank)
+        yield (id(entry), id(node)), standing
+    release(entry.node, entry.assignment.usage)
 
 
-def _guarantees_used(queue: QuotaNode) -> dict[int, float]:
-    """Returns id of a queue, and of each node above it -> the part of its guarantee that it uses."""
-    return {id(node): node.guarantee_used() for node in (queue, *queue.ancestors())}
+_NOTHING: Final = DominantResourceShare(0.0, 1.0)
+
+
+def _part_used(node: QuotaNode) -> float:
+    return node.share_used() if node.fair_shares else node.guarantee_used()
+
+
+def _parts(node: QuotaNode, before: float) -> tuple[float, ...]:
+    """Returns `TournamentStanding.part_used` of a node to which an entry is charged."""
+    if not node.fair_shares:
+        return (before,)
+    return _part_used(node), before, sum(share.part for share in node.fair_shares)

@@ -14,7 +14,7 @@ from itertools import chain, takewhile
 from typing import NamedTuple
 
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, eviction_order
-from fleet.quota.specs import CandidatePolicy, QuotaQueueSpec
+from fleet.quota.specs import UNLIMITED, CandidatePolicy, QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, Usage, available
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason
@@ -224,7 +224,20 @@ def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[
     path = paths.get(queue.name)
     if path is None:
         path = paths[queue.name] = list(_apart(context, queue))
-    return any(node.within(context.cells) for node in path)
+    return any(node.within(context.cells) for node in path) or _uses_no_more(context, path[-1])
+
+
+def _uses_no_more(context: PreemptionContext, theirs: QuotaNode) -> bool:
+    """Returns whether a subtree has no more of its quota than the preemptor's own would, where one resource entitles.
+
+    By single resources two subtrees may each be entitled to what the other has; the one that has more gives way, so
+    that they do not evict each other in turns (Volcano issue 561).
+    """
+    if not context.queue.preemption.by_any_resource:
+        return False
+    mine = next(node for node in (context.node, *context.node.ancestors()) if node.parent is theirs.parent)
+    within = all(amount <= mine.unused(cell) for cell, amount in context.usage.items())
+    return not within and theirs.dominant_use({}) <= mine.dominant_use(context.usage)
 
 
 def _apart(context: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
@@ -326,10 +339,10 @@ def _elsewhere(context: PreemptionContext) -> Iterator[tuple[QuotaNode, _Candida
         return
     node = context.node
     remaining = dict(context.usage)
-    entitled = False
+    entitled, by_any = False, context.queue.preemption.by_any_resource
     while node.parent is not None:
-        kind = _CandidateClass.HIERARCHICAL if entitled or _within_quota(node, remaining) else _CandidateClass.PRIORITY
-        entitled = kind is _CandidateClass.HIERARCHICAL
+        entitled = entitled or _within_quota(node, remaining, by_any=by_any)
+        kind = _CandidateClass.HIERARCHICAL if entitled else _CandidateClass.PRIORITY
         remaining = {cell: amount - node.private_left(cell) for cell, amount in remaining.items()}
         for sibling in node.parent.children:
             if sibling is not node and not sibling.within(context.cells):
@@ -338,9 +351,16 @@ def _elsewhere(context: PreemptionContext) -> Iterator[tuple[QuotaNode, _Candida
         node = node.parent
 
 
-def _within_quota(node: QuotaNode, remaining: dict[int, int]) -> bool:
-    """Returns whether the node's own quota covers the rest of the request; never for a queue without quota."""
-    return not node.through_team and all(amount <= node.unused(cell) for cell, amount in remaining.items())
+def _within_quota(node: QuotaNode, remaining: dict[int, int], *, by_any: bool) -> bool:
+    """Returns whether the node's own quota covers the rest of the request; never for a queue without quota.
+
+    By any resource, one of those suffices of which its quota is bounded.
+    """
+    if node.through_team:
+        return False
+    bounded = {cell: amount for cell, amount in remaining.items() if not by_any or node.subtree[cell] < UNLIMITED}
+    covered = [amount <= node.unused(cell) for cell, amount in bounded.items()]
+    return all(covered) or (by_any and any(covered))
 
 
 def _borrowing_queues(context: PreemptionContext, node: QuotaNode) -> Iterator[QuotaNode]:

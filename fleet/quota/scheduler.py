@@ -171,11 +171,15 @@ class AdmissionScheduler(Nominator):
 
     def _ordered(self, entries: list[CycleEntry], *, grows: bool) -> Iterable[CycleEntry]:
         """Yields entries in the order they are decided; with `grows`, the next of a queue joins after an admission."""
-        fair = [entry for entry in entries if self.rules_for(entry.node).fair]
-        classical = [entry for entry in entries if not self.rules_for(entry.node).fair]
+        fair = [entry for entry in entries if self._by_shares(entry.node)]
+        classical = [entry for entry in entries if not self._by_shares(entry.node)]
         yield from classical_order(classical, self.rules)
         following = partial(self._following, entries) if grows else lambda _entry: None
         yield from fair_order(fair, self.ledger.tree, self.rules, following)
+
+    def _by_shares(self, queue: QuotaNode) -> bool:
+        """Returns whether shares order the heads of the queue's tree."""
+        return bool(self.rules_for(queue).fair) or queue.root.name in self.rules.guarantee_trees
 
     def _following(self, entries: list[CycleEntry], entry: CycleEntry) -> CycleEntry | None:
         """Returns the next entry of a queue whose head was admitted, if it fits at once; it joins the cycle.

@@ -76,6 +76,9 @@ class QueuePreemption:
     """The highest priority that may be evicted that way; None = no bound but the preemptor's own."""
     moves: bool = False
     """Whether others may be moved where a workload has quota and no place. Kueue and Volcano know no such thing."""
+    by_any_resource: bool = False
+    """Whether the queue reclaims while it is within its quota of one resource that the workload asks for, and not of
+    all (Volcano's plugin `capacity`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,8 @@ class AdmissionRules:
     fair_trees: frozenset[str] | None = None
     """Roots of the trees in which fair sharing is on; None = all."""
     guarantee_trees: frozenset[str] = frozenset()
-    """Roots of the trees in which the part of its guarantee that a queue uses orders heads, before age does."""
+    """Roots of the trees in which the part that a queue uses of its fair share orders heads before priority and age do;
+    of its guarantee where fair sharing is off (Volcano's queues)."""
     wait_for_leaving: bool = False
     """Whether a workload waits for what leaving holders will free before anybody else is evicted for it."""
     every_flavor: bool = False

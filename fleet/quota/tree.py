@@ -6,6 +6,7 @@ what is borrowed. `charge` and `release` are exact inverses, so that a what-if i
 (flavor, resource) is a small integer, the `Cell`; amounts of a node are lists over cells.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,6 +19,15 @@ Usage = Mapping[Cell, int]
 
 class UnrelatedNodes(ValueError):
     """Nodes of different trees cannot be compared."""
+
+
+class FairShare(NamedTuple):
+    """A `FairShare` is what a node is entitled to of one resource, over all flavors."""
+
+    cells: Sequence[Cell]
+    amount: float
+    part: float
+    """Of all that its siblings and it divide."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +57,8 @@ class QuotaNode:
     usage: list[int] = field(default_factory=list)
     declared: frozenset[Cell] = frozenset()
     """Cells that any quota of the whole tree names; set on the root."""
+    fair_shares: Sequence[FairShare] = ()
+    """What it is fairly entitled to of each resource, in trees where that orders heads."""
 
     def private_left(self, cell: Cell) -> int:
         """Returns how much of the private part is not used."""
@@ -69,10 +81,23 @@ class QuotaNode:
                 return False
         return True
 
+    def share_used(self) -> float:
+        """Returns the largest part that it uses of its fair share; infinite where it has none and uses some."""
+        used = ((sum(self.usage[cell] for cell in share.cells), share.amount) for share in self.fair_shares)
+        return max((_ratio(amount, own) for amount, own in used if amount > 0), default=0.0)
+
     def guarantee_used(self) -> float:
         """Returns the largest part that it uses of its guarantee, over all cells of which it has one."""
         parts = (used / own for used, own in zip(self.usage, self.subtree, strict=True) if 0 < own < UNLIMITED)
         return max(parts, default=0.0)
+
+    def dominant_use(self, more: Usage) -> float:
+        """Returns the largest part of its quota that it uses with `more`; infinite where it has none and uses some."""
+        used = (
+            (now + more.get(cell, 0), own) for cell, (now, own) in enumerate(zip(self.usage, self.subtree, strict=True))
+        )
+        bounded = ((amount, own) for amount, own in used if amount > 0 and own < UNLIMITED)
+        return max((_ratio(amount, own) for amount, own in bounded), default=0.0)
 
     def ancestors(self) -> Iterator["QuotaNode"]:
         """Yields the nodes above, the parent first, the root last."""
@@ -105,6 +130,10 @@ class QuotaNode:
             yield self
         for child in self.children:
             yield from child.queues()
+
+
+def _ratio(used: float, own: float) -> float:
+    return used / own if own else math.inf
 
 
 class QuotaTree:

@@ -7,8 +7,9 @@ queue that says what it deserves is taken at its word (plugin `capacity`), the o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from fleet.quota.fair_share import WeightedQueue, deserved
 from fleet.quota.specs import (
     EVERY_RESOURCE,
     UNLIMITED,
@@ -26,10 +27,6 @@ from model.upstream.volcano import ROOT
 
 ANY_MACHINE = "any-machine"
 """The one flavor of Volcano's queues: whatever machine there is, or can be bought."""
-TOLERANCE = 0.1
-"""Amounts closer than this (a thousandth of a core, a byte, a device) are equal."""
-Amounts = Mapping[str, float]
-"""Resource -> amount."""
 _PREEMPTION = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY)
 
 
@@ -65,7 +62,7 @@ def volcano_specs(
             (QuotaResourceGroup((EVERY_RESOURCE,), (ANY_MACHINE,)),),
             quotas,
             queue.spec.weight,
-            preemption=_PREEMPTION,
+            preemption=replace(_PREEMPTION, by_any_resource=bool(queue.spec.deserved)),
             reclaimable=queue.spec.reclaimable,
             rank=queue.spec.priority,
         )
@@ -148,71 +145,3 @@ def _asked(below: Mapping[str, list[str]], demand: VolcanoDemand, queue: str) ->
         for name, amount in _asked(below, demand, child).items():
             asked[name] = asked.get(name, 0) + amount
     return asked
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedQueue:
-    """A `WeightedQueue` takes part in sharing by weight; `request` is what its gangs hold and wait for."""
-
-    weight: int
-    request: Amounts
-    capability: Amounts = field(default_factory=dict)
-    """The most that it may hold; a resource not named is unlimited."""
-    guarantee: Amounts = field(default_factory=dict)
-    """Held back for it, whether it asks or not."""
-
-
-def within(amounts: Amounts, bound: Amounts) -> bool:
-    """Returns whether every amount is at most the bound; a resource the bound does not name counts as zero."""
-    return all(value <= bound.get(name, 0.0) + TOLERANCE for name, value in amounts.items())
-
-
-def ceilings(total: Amounts, queues: Mapping[str, WeightedQueue]) -> dict[str, dict[str, float]]:
-    """Returns the most that each queue may hold: all not guaranteed to others, and never above its capability."""
-    guaranteed = {name: sum(q.guarantee.get(name, 0.0) for q in queues.values()) for name in total}
-    found: dict[str, dict[str, float]] = {}
-    for key, queue in queues.items():
-        open_to_it = {
-            name: max(0.0, amount - guaranteed[name]) + queue.guarantee.get(name, 0.0) for name, amount in total.items()
-        }
-        named = {**dict.fromkeys(queue.capability, float("inf")), **open_to_it}
-        found[key] = {name: min(value, queue.capability.get(name, float("inf"))) for name, value in named.items()}
-    return found
-
-
-def deserved(total: Amounts, queues: Mapping[str, WeightedQueue]) -> dict[str, dict[str, float]]:
-    """Returns what each queue deserves of `total`, for all resources of it: shares by weight (water filling).
-
-    Every round pours what is left over the queues that are not yet met, by weight, and takes back what a queue cannot
-    use. All queues of a round see the same remainder, so the order of the queues does not matter.
-    """
-    most = ceilings(total, queues)
-    shares = {key: dict.fromkeys(total, 0.0) for key in queues}
-    remaining = {name: float(amount) for name, amount in total.items()}
-    met: set[str] = set()
-    while weights := sum(queue.weight for key, queue in queues.items() if key not in met):
-        poured = dict(remaining)
-        for key in sorted(queues.keys() - met):
-            queue, before = queues[key], shares[key]
-            after = {
-                name: _bounded(before[name] + poured[name] * queue.weight / weights, name, queue, most[key])
-                for name in total
-            }
-            for name in total:
-                remaining[name] -= after[name] - before[name]
-            if within(queue.request, after) or _same(before, after):
-                met.add(key)
-            shares[key] = after
-        remaining = {name: max(0.0, amount) for name, amount in remaining.items()}
-        if all(amount <= TOLERANCE for amount in remaining.values()) or _same(remaining, poured):
-            break
-    return shares
-
-
-def _bounded(amount: float, name: str, queue: WeightedQueue, most: Amounts) -> float:
-    wanted = min(amount, most.get(name, float("inf")), queue.request.get(name, 0.0))
-    return max(wanted, queue.guarantee.get(name, 0.0))
-
-
-def _same(one: Amounts, other: Amounts) -> bool:
-    return all(abs(value - other[name]) < TOLERANCE for name, value in one.items())

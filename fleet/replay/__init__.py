@@ -1,1 +1,1 @@
-"""A trace through the engines in virtual time."""
+"""Work through the same engine in virtual time: what a fleet would have done with a trace, or with recorded work."""

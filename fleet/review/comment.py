@@ -13,8 +13,11 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from fleet.plan import Plan
+from fleet.plan.approvals import ApprovalState, ApprovalVerdict
+from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.render import clipped, to_markdown
-from model.plain_text import code_span, counted, markdown
+from fleet.review.commands import AskedFor
+from model.plain_text import code_span, counted, fenced, markdown
 from model.problem import Problem
 
 COMMENT_MOST: Final = 65_000
@@ -27,9 +30,14 @@ _FIRST: Final = "<!-- muster -->"
 _BEGINS: Final = re.compile(
     r"<!-- muster-section (?P<cluster>[a-zA-Z0-9-]{1,63}) head=(?P<head>[0-9a-f]{40,64}) base=(?P<base>[0-9a-f]{0,64}) "
     r"outcome=(?P<outcome>[A-Za-z]+) plan=(?P<plan>[0-9a-f]{0,64}) world=(?P<world>[0-9a-f]{0,64}) "
-    r"heard=(?P<heard>[0-9]{1,20}) -->"
+    r"heard=(?P<heard>[0-9]{1,20}) approvals=(?P<approvals>[0-9]{1,4}) -->"
 )
 _ENDS: Final = "<!-- /muster-section -->"
+_ANSWER: Final = re.compile(r"<!-- muster-answer -->\n.*?\n<!-- /muster-answer -->", re.DOTALL)
+ANSWERS_MOST: Final = 3
+"""Answers that a section keeps: the last ones."""
+ANSWER_MOST: Final = 4_000
+"""Signs of an answer."""
 
 
 class ReviewOutcome(StrEnum):
@@ -37,21 +45,29 @@ class ReviewOutcome(StrEnum):
 
     APPLIES = "Applies"
     HELD = "Held"
+    UNAPPROVED = "Unapproved"
+    STALE = "Stale"
     REFUSED = "Refused"
     INVALID = "Invalid"
     CONFLICT = "Conflict"
     FAILED = "Failed"
     IN_FORCE = "InForce"
+    DONE = "Done"
+    STALLED = "Stalled"
 
 
 _TITLES: Final = {
     ReviewOutcome.APPLIES: "would come into force when it is merged",
     ReviewOutcome.HELD: "would wait for a freeze window to end",
+    ReviewOutcome.UNAPPROVED: "waits for approval",
+    ReviewOutcome.STALE: "waits to be approved again",
     ReviewOutcome.REFUSED: "would be refused by the guard rails",
     ReviewOutcome.INVALID: "is invalid",
     ReviewOutcome.CONFLICT: "does not merge",
     ReviewOutcome.FAILED: "could not be planned",
     ReviewOutcome.IN_FORCE: "is in force",
+    ReviewOutcome.DONE: "is in force, and nothing of it is left to do",
+    ReviewOutcome.STALLED: "is in force, and does not come forward",
 }
 
 
@@ -73,6 +89,10 @@ class Review:
     """The head for which somebody who may allowed a plan in the observed world, where its author may not ask."""
     heard: int = 0
     """The last comment that has been looked at for commands, by its id."""
+    approvals: int = 0
+    """How many approvals count."""
+    answers: tuple[str, ...] = ()
+    """New ones (`answer`) to questions in comments."""
 
     @property
     def summary(self) -> str:
@@ -94,6 +114,7 @@ class SectionMarker(NamedTuple):
     plan: str
     world: str
     heard: int
+    approvals: int
 
 
 def said_in(text: str, cluster: str) -> SectionMarker | None:
@@ -104,13 +125,20 @@ def said_in(text: str, cluster: str) -> SectionMarker | None:
 
 def _said(it: re.Match[str]) -> SectionMarker:
     return SectionMarker(
-        it["cluster"], it["head"], it["base"], it["outcome"], it["plan"], it["world"], int(it["heard"])
+        it["cluster"],
+        it["head"],
+        it["base"],
+        it["outcome"],
+        it["plan"],
+        it["world"],
+        int(it["heard"]),
+        int(it["approvals"]),
     )
 
 
 def _marker(it: SectionMarker) -> str:
     about = f"head={it.head} base={it.base} outcome={it.outcome} plan={it.plan} world={it.world} heard={it.heard}"
-    return f"<!-- muster-section {it.cluster} {about} -->"
+    return f"<!-- muster-section {it.cluster} {about} approvals={it.approvals} -->"
 
 
 def is_ours(text: str) -> bool:
@@ -122,7 +150,14 @@ def as_said(review: Review) -> SectionMarker:
     """Returns what a section of this review will say that it is about."""
     plan = review.plan.plan_id if review.plan else ""
     return SectionMarker(
-        review.cluster, review.head, review.base, review.outcome.value, plan, review.world, review.heard
+        review.cluster,
+        review.head,
+        review.base,
+        review.outcome.value,
+        plan,
+        review.world,
+        review.heard,
+        review.approvals,
     )
 
 
@@ -132,15 +167,41 @@ def with_section(text: str, review: Review) -> str:
     Sections stand in the order of clusters' names. Those of others stay as they are, ours gets half of the room they
     leave: nobody knows how many clusters are to come.
     """
-    others = {name: body for name, body in _sections(text) if name != review.cluster}
+    bodies = dict(_sections(text))
+    answers = _kept_answers(bodies.get(review.cluster, ""), review.answers)
+    others = {name: body for name, body in bodies.items() if name != review.cluster}
     room = max(SECTION_LEAST, (COMMENT_MOST - sum(map(len, others.values())) - len(_FIRST)) // 2)
-    sections = others | {review.cluster: _section(review, room)}
+    sections = others | {review.cluster: _section(review, room, answers)}
     return "\n\n".join([_FIRST, *(sections[name] for name in sorted(sections))]) + "\n"
 
 
-def with_heard(text: str, cluster: str, heard: int) -> str:
-    """Returns the comment with another last comment that its cluster's agent has looked at for commands."""
-    return _BEGINS.sub(lambda it: _marker(_said(it)._replace(heard=heard)) if it["cluster"] == cluster else it[0], text)
+def with_heard(text: str, cluster: str, heard: int, answers: Sequence[str] = ()) -> str:
+    """Returns the comment with another last comment that its cluster's agent has looked at, and what it answers."""
+    bodies = dict(_sections(text))
+    body = _BEGINS.sub(lambda it: _marker(_said(it)._replace(heard=heard)), bodies[cluster], count=1)
+    if answers:
+        kept = _kept_answers(body, answers)
+        body = "\n\n".join([_ANSWER.sub("", body.removesuffix(_ENDS)).rstrip(), *kept, _ENDS])
+    return "\n\n".join([_FIRST, *((bodies | {cluster: body})[name] for name in sorted(bodies))]) + "\n"
+
+
+def answer(asked: AskedFor, lines: Sequence[str]) -> str:
+    """Returns what a section shows of a question and its answer, folded."""
+    told = fenced(clipped_lines("\n".join(lines), ANSWER_MOST)).replace("<!--", "<!-\u200b-")
+    title = f"<summary>{code_span(str(asked))}</summary>"
+    return f"<!-- muster-answer -->\n<details>{title}\n\n{told}\n\n</details>\n<!-- /muster-answer -->"
+
+
+def clipped_lines(text: str, most: int) -> str:
+    """Returns as many whole lines as have room."""
+    if len(text) <= most:
+        return text
+    shown = text[:most].rpartition("\n")[0]
+    return f"{shown}\n... {text.count(chr(10)) - shown.count(chr(10))} more lines"
+
+
+def _kept_answers(body: str, new: Sequence[str]) -> list[str]:
+    return [*_ANSWER.findall(body), *new][-ANSWERS_MOST:]
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
@@ -151,19 +212,19 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         yield found["cluster"], f"{body.partition(_ENDS)[0].rstrip()}\n{_ENDS}"
 
 
-def _section(review: Review, room: int) -> str:
+def _section(review: Review, room: int, answers: Sequence[str]) -> str:
     begins = _marker(as_said(review))
     blocks = [f"## {code_span(review.cluster)}: {code_span(review.head[:12])} {_TITLES[review.outcome]}"]
     if review.sentence:
         blocks.append(markdown(clipped(review.sentence, _LINE_MOST)))
     if review.problems:
         blocks.append("\n".join(_problems(review.problems)))
-    room -= len(begins) + len(_ENDS) + 4
+    room = max(SECTION_LEAST, room - len(begins) - len(_ENDS) - 4 - sum(len(it) + 2 for it in answers))
     kept = "\n\n".join(blocks)
     if review.plan is not None:
         kept += f"\n\n{to_markdown(review.plan, most=room - len(kept) - 2)}"
     harmless = kept.replace("<!--", "<!-\u200b-")[:room].rstrip()
-    return f"{begins}\n\n{harmless}\n\n{_ENDS}"
+    return "\n\n".join([begins, harmless, *answers, _ENDS])
 
 
 def _problems(problems: Sequence[Problem]) -> Iterator[str]:
@@ -187,6 +248,8 @@ _AFTER_MERGE: Final = {
     "Applied": ReviewOutcome.IN_FORCE,
     "Refused": ReviewOutcome.REFUSED,
     "Frozen": ReviewOutcome.HELD,
+    "Unapproved": ReviewOutcome.UNAPPROVED,
+    "Stale": ReviewOutcome.STALE,
     "Invalid": ReviewOutcome.INVALID,
 }
 
@@ -214,30 +277,24 @@ def planned_review(review: Review, plan: Plan | None, problems: tuple[Problem, .
     return replace(review, outcome=outcome, sentence="" if observed else _UNOBSERVED, plan=plan)
 
 
-def after_merge(outcome: str) -> ReviewOutcome:
-    """Returns what became of a request, by the outcome that the FleetSync has for the revision it came from."""
-    return _AFTER_MERGE.get(outcome, ReviewOutcome.FAILED)
+def approved_review(review: Review, verdict: ApprovalVerdict) -> Review:
+    """Returns the review of a plan with what those have to say of it who have to agree."""
+    outcome = review.outcome
+    if verdict.holds_back and outcome in (ReviewOutcome.APPLIES, ReviewOutcome.HELD):
+        outcome = ReviewOutcome.STALE if verdict.state is ApprovalState.STALE else ReviewOutcome.UNAPPROVED
+    words = " ".join(f"{it.rstrip('.')}." for it in (verdict.sentence, review.sentence) if it)
+    return replace(review, outcome=outcome, sentence=words, approvals=len(verdict.by))
 
 
-# -- what people ask for ----------------------------------------------------------------------------------------------
+def after_merge(outcome: str, message: str, progress: Convergence | None) -> tuple[ReviewOutcome, str]:
+    """Returns what became of a request, and the sentence to it, by what the FleetSync has of the revision it came from.
 
-_COMMAND: Final = re.compile(r"^/muster[ \t]+(?P<verb>[a-z-]{1,32})(?P<rest>[^\r\n]{0,200})\r?$", re.MULTILINE)
-
-
-class CommentCommand(StrEnum):
-    """What a comment may ask the agent for."""
-
-    PLAN = "plan"
-
-
-def command_in(text: str) -> CommentCommand | str | None:
-    """Returns the command of a comment's first line that begins with `/muster`; a str names one that there is not."""
-    found = _COMMAND.search(text)
-    if found is None:
-        return None
-    verb = found["verb"]
-    return (
-        CommentCommand(verb)
-        if verb in list(CommentCommand) and not found["rest"].strip()
-        else f"{verb}{found['rest']}".strip()
-    )
+    `progress` is how far that has come, once it is in force.
+    """
+    found = _AFTER_MERGE.get(outcome, ReviewOutcome.FAILED)
+    if found is not ReviewOutcome.IN_FORCE or progress is None or not progress.counted:
+        return found, message
+    if progress.phase is ConvergencePhase.DONE:
+        return ReviewOutcome.DONE, message
+    told = f"{message}; {progress.finished} of {progress.total} done: {progress.message}"
+    return (ReviewOutcome.STALLED if progress.phase is ConvergencePhase.STALLED else found), told

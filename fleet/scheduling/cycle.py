@@ -365,7 +365,7 @@ class AdmissionPass:
         for given in holder.given:
             flavors = self.backend.planner.flavors_of(holder.workload, given)
             pins = [pin for pin in placed.pins if pin.pod_set == given.name]
-            gang = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
+            gang = grown(gang, self.snapshot.gangs[gang.uid], given.name, pins, flavors, self.snapshot.now_s)
         self.changed[gang.uid] = gang
 
     def _commit(self, gang: Gang, holder: AdmittedWorkload) -> None:

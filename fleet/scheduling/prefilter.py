@@ -9,7 +9,7 @@ from fleet.gangs.transitions import deactivated
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
-from model.cron import Cron, window_active
+from model.cron import window_active
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import Team
@@ -93,11 +93,18 @@ def _against_moving(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[st
 
 
 def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
-    """Returns the name of the freeze window that blocks `activity` (`Sync`, `Disruption`) now; empty when none does."""
-    for window in fleet.policy.spec.freeze_windows:
-        if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
-            return window.name
-    return ""
+    """Returns what blocks `activity` (`Sync`, `Disruption`) now, in words; empty when nothing does.
+
+    An open freeze window, or that none of the allow windows for the activity is open.
+    """
+    spec = fleet.policy.spec
+    for window in spec.freeze_windows:
+        if activity in window.blocks and window_active(window.opening, window.duration, now_s):
+            return f"freeze window {window.name} is open"
+    allowing = [window for window in spec.allow_windows if activity in window.allows]
+    if not allowing or any(window_active(window.opening, window.duration, now_s) for window in allowing):
+        return ""
+    return f"no allow window ({', '.join(window.name for window in allowing)}) is open"
 
 
 def _namespace(case: _Candidate) -> Refusal | None:

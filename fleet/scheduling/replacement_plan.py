@@ -16,6 +16,7 @@ from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.snapshot import Pin, PodSet
+from fleet.snapshot.elastic_parts import fitted
 from model import labels
 
 
@@ -43,7 +44,7 @@ def plan_replacement(
 
 def _in_same_domain(pod_set: PodSet, lost_pods: PodsToReplace) -> PodSet:
     """Returns a pod set whose nodes must carry the labels of the domain that its other pods are in."""
-    tie = lost_pods.bound_to.get(pod_set.name)
+    tie, pod_set = lost_pods.bound_to.get(pod_set.name), fitted(pod_set)
     return replace(pod_set, node_selector={**pod_set.node_selector, **tie}) if tie else pod_set
 
 

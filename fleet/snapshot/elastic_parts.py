@@ -21,8 +21,20 @@ _PART: Final = "+"
 def core_of(pods: PodSet) -> PodSet:
     """Returns the part of a pod set that starts together."""
     if pods.core is None or pods.core >= pods.count:
+        return fitted(pods)
+    return replace(fitted(replace(pods, count=pods.core)), core=None)
+
+
+def is_one_slice(pods: PodSet) -> bool:
+    """Returns whether all pods of a set, and those that may join it, are one slice: they share one domain."""
+    return len(pods.slices) == 1 and pods.slices[0].size > 1 and pods.count <= pods.slices[0].size
+
+
+def fitted(pods: PodSet) -> PodSet:
+    """Returns an elastic set that is one slice as one slice of the pods that it has."""
+    if pods.core is None or not is_one_slice(pods):
         return pods
-    return replace(pods, count=pods.core, core=None)
+    return replace(pods, slices=(replace(pods.slices[0], size=max(1, pods.count)),))
 
 
 def pods_in(pod_sets: Iterable[PodSet]) -> int:

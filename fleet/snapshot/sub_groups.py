@@ -51,6 +51,24 @@ def first_choice(group: SubGroup) -> Counts:
     return {role.pod_set: role.pods for role in _roles(group)} if found is None else found
 
 
+def filled(group: SubGroup, held: Counts) -> Mapping[str, tuple[float, ...]]:
+    """Returns pod set -> how much of what it needs each sub-group above it has, from the gang's own down to its leaf.
+
+    Of parts those count that are whole, of a leaf its pods.
+    """
+    if not group.parts:
+        here = sum(held.get(role.pod_set, 0) for role in group.roles)
+        return {role.pod_set: (here / max(1, group.together),) for role in group.roles}
+    has = sum(_is_whole(part, held) for part in group.parts) / max(1, group.least)
+    return {name: (has, *below) for part in group.parts for name, below in filled(part, held).items()}
+
+
+def _is_whole(group: SubGroup, held: Counts) -> bool:
+    if not group.parts:
+        return sum(held.get(role.pod_set, 0) for role in group.roles) >= group.together
+    return sum(_is_whole(part, held) for part in group.parts) >= group.least
+
+
 def chosen(group: SubGroup, possible: Possible, before: Counts = NOTHING) -> Counts | None:
     """Returns `before` with the pods of the group that can start with them, the first in order; None if too few can."""
     found, whole, had = before, 0, sum(before.values())

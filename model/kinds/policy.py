@@ -1,12 +1,15 @@
 """`FleetPolicy`: what one revision may do at most, when nothing may happen, and what holds for all queues alike."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, Field, Strict, model_validator
 
+from model.cron import Cron
+from model.kinds.approval import ApprovalPolicy, OwnerRule, PlanCheck
 from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, NodeCount, Spec, Unlimited, Usd
 
 Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 GangCount = Annotated[int, Strict(), Field(ge=0, le=1_000_000)]
 
 
@@ -59,31 +62,73 @@ class Signatures(Spec):
     """Refuse revisions without a valid signature."""
 
 
-class FreezeWindow(Spec):
-    """A stretch of time (UTC) in which the named activities stop."""
+def _known_zone(name: str) -> str:
+    Cron.parse("@daily", name)
+    return name
+
+
+TimeZone = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_known_zone)]
+
+
+class TimeWindow(Spec):
+    """A stretch of time that comes again and again."""
 
     name: Name
-    """Shown while the window is open."""
+    """Shown where it counts."""
     schedule: str
-    """Cron (five fields, UTC) at which the window opens."""
+    """Cron (five fields) at which the window opens."""
     duration: Duration
     """How long the window stays open."""
+    time_zone: TimeZone = "UTC"
+    """Time zone of the schedule (`Europe/Berlin`)."""
+
+    @property
+    def opening(self) -> Cron:
+        """When it opens. Errors: InvalidCron."""
+        return Cron.parse(self.schedule, self.time_zone)
+
+
+class FreezeWindow(TimeWindow):
+    """A stretch of time in which the named activities stop."""
+
     blocks: Annotated[tuple[Literal["Sync", "Disruption"], ...], Field(min_length=1)] = ("Sync", "Disruption")
     """Sync: no new revision comes into force. Disruption: nothing voluntary happens to running nodes."""
 
 
+class AllowWindow(TimeWindow):
+    """A stretch of time outside of which the named activities stop; with several, outside of all of them."""
+
+    allows: Annotated[tuple[Literal["Sync", "Disruption"], ...], Field(min_length=1)] = ("Sync", "Disruption")
+    """As `blocks` of a freeze window. A freeze window that is open goes before."""
+
+
 class NotificationSink(Spec):
-    """Where the agent reports refused revisions, evictions, shortages and interruptions."""
+    """Where the agent reports what becomes of revisions, evictions, shortages and interruptions."""
 
     name: Name
     """Tells sinks apart in logs and metrics."""
-    type: Literal["Webhook", "Slack"] = "Webhook"
-    """Form of the message: a JSON object, or a Slack message."""
-    address_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+    type: Literal["Webhook", "Slack", "Teams", "PagerDuty"] = "Webhook"
+    """Form of the message: a JSON object, a Slack message, a card for a workflow of Microsoft Teams, or an event of
+    PagerDuty's Events API v2."""
+    address_env: VariableName
     """The environment variable of the agent that holds the address, or the file of that name in its folder of
     addresses. Addresses are secrets and stay out of git."""
+    secret_env: VariableName | Literal[""] = ""
+    """The same for a secret: the key by which a Webhook's bodies are signed, or PagerDuty's routing key."""
     severity: Literal["Info", "Warning"] = "Warning"
-    """Least severity that is sent."""
+    """Least severity that is sent. PagerDuty is sent warnings, and the end of each."""
+    teams: tuple[Name, ...] = ()
+    """Only news of these teams' work; none = all news, also of what is nobody's."""
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        if self.type in ("Slack", "Teams") and self.secret_env:
+            raise ValueError(f"secretEnv is of no use to {self.type}: its address is the secret")
+        if self.type == "PagerDuty" and not self.secret_env:
+            raise ValueError("PagerDuty needs secretEnv, the variable that holds its routing key")
+        if self.type == "PagerDuty" and self.severity == "Info":
+            raise ValueError("PagerDuty is sent warnings only, and the end of each: take severity out")
+        return self
 
 
 def _ends(duration_s: float) -> float:
@@ -113,14 +158,22 @@ class AdmissionFairSharing(Spec):
 
 
 class FleetPolicySpec(Spec):
-    """Guard rails, signatures, freeze windows, notification sinks, and how use is remembered."""
+    """Guard rails, signatures, approvals, owners, freeze windows, notification sinks, and how use is remembered."""
 
     guard_rails: GuardRails = GuardRails()
     """What one revision may change at most."""
     signatures: Signatures = Signatures()
     """Which revisions are trusted."""
+    approvals: ApprovalPolicy = ApprovalPolicy()
+    """Which approvals a pull request needs before its merge comes into force."""
+    owners: Annotated[tuple[OwnerRule, ...], Field(max_length=100)] = ()
+    """Who may change what; none = whoever can push to the branch. With any, a change that no rule covers is refused."""
+    checks: Annotated[tuple[PlanCheck, ...], Field(max_length=50)] = ()
+    """Rules of your own for the plan of each revision."""
     freeze_windows: tuple[FreezeWindow, ...] = ()
     """When nothing may change."""
+    allow_windows: tuple[AllowWindow, ...] = ()
+    """When alone something may change; none = always."""
     notifications: tuple[NotificationSink, ...] = ()
     """Who is told."""
     purchases: Literal["Optimal", "Greedy"] = "Optimal"

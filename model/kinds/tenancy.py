@@ -136,7 +136,8 @@ class QueueSpec(Spec):
     """StrictFIFO: nothing passes the head. BestEffortFIFO: a head that cannot run lets later gangs pass."""
     fairness: Literal["None", "DominantShare", "GuaranteeShare"] = "None"
     """DominantShare: among borrowing queues, the one with the lowest weighted dominant share goes first.
-    GuaranteeShare: so, and among teams within their guarantees the one that uses the smallest part of its own."""
+    GuaranteeShare: who is within its guarantee first, then whoever uses the smallest part of its fair share: of its
+    guarantee as far as it asks for it and, by weight, its part of what is left."""
     admission_fair_sharing: QueueFairSharing | None = None
     """Gangs of the namespace that used less lately go first, whatever their priority, and leave last. Needs
     `admissionFairSharing` in the FleetPolicy. Unset = by priority, then age."""

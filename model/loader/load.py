@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from model.fleet import Fleet, default_policy, implied_flavor
+from model.kinds.approval import OwnedKind
 from model.loader.checks import CHECKS, Check
 from model.loader.declarations import Declarations, Declared
 from model.loader.joining import join_pools
@@ -112,6 +113,16 @@ def _values(table: Mapping[str, Declared[Any]]) -> dict[str, Any]:
     return {name: table[name].value for name in sorted(table)}
 
 
+def _files(declarations: Declarations) -> dict[str, str]:
+    """Address -> the file of every declaration that somebody may own."""
+    found: dict[str, str] = {}
+    for kind in get_args(OwnedKind):
+        table = declarations.table("CorePodTemplate" if kind == "PodTemplate" else kind)
+        for key, it in table.items():
+            found[f"{kind.lower()}/{'policy' if kind == 'FleetPolicy' else key}"] = it.document.source.file
+    return found
+
+
 def _fleet(declarations: Declarations) -> Fleet:
     """Everything by name, sorted; pools without a namesake flavor get the one they imply."""
     pools = _values(declarations.node_pools)
@@ -135,4 +146,5 @@ def _fleet(declarations: Declarations) -> Fleet:
         volcano_queues=_values(declarations.volcano_queues),
         capacity_buffers=_values(declarations.capacity_buffers),
         pod_templates=_values(declarations.pod_templates),
+        files=_files(declarations),
     )

@@ -71,6 +71,10 @@ class PullRequest:
     url: str
 
 
+SETTLED_S = 2.0
+"""A forge may write a comment in more than one step; so far apart its times may be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comment:
     """A comment of a pull request's conversation. `id` is the forge's, unique among the comments of the repository."""
@@ -81,6 +85,13 @@ class Comment:
     created_at_s: float
     ours: bool
     """Whether the user that the adapter is signed in as wrote it."""
+    updated_at_s: float = 0.0
+    """When its text was changed last, by its author or by somebody else who may."""
+
+    @property
+    def edited(self) -> bool:
+        """Returns whether it may say something else than its author wrote: who may write can edit others' comments."""
+        return self.updated_at_s > self.created_at_s + SETTLED_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,16 @@ class CommitStatus:
     summary: str
     url: str = ""
     annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Somebody's word that a request may be merged, as it stands now."""
+
+    user: str
+    commit: str
+    """The head commit that was approved; empty where the forge does not say (GitLab), and `at_s` has to decide."""
+    at_s: float
 
 
 class Forge(Protocol):
@@ -133,6 +154,20 @@ class Forge(Protocol):
 
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the repository now."""
+        ...
+
+    def is_member(self, user: str, team: str) -> bool:
+        """Returns whether a user is in a team now, by the name of the forge: `ORG/TEAM`, on GitLab a group's path.
+
+        ForgeError where there is no such team, or we may not see who is in it: that is not known to be nobody.
+        """
+        ...
+
+    def approvals(self, number: int) -> Sequence[Approval]:
+        """Returns who approves a request now: one for each user, oldest first.
+
+        One that was dismissed, withdrawn or followed by a request for changes is not there.
+        """
         ...
 
     def comments(self, number: int) -> Sequence[Comment]:

@@ -281,10 +281,7 @@ class GitSource:
         verification = self._settings.verification
         mode = Mode.HEAD if verification is None else verification.mode
         seen_s = self._record.first_seen(evidence.target.oid if mode is Mode.HEAD else evidence.raw)
-        done = verify_revision(evidence, mode, signers, seen_s)
-        if verification is not None:
-            verification.check_approval(evidence.target.oid)
-        return done
+        return verify_revision(evidence, mode, signers, seen_s)
 
     def _lineage(self, found: RevisionRead, leaves: frozenset[str], *, tag_signed: bool) -> Lineage:
         allowed = leaves | self._settings.allow_rewind

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 from providers.git.allowed import AllowedSigners, parse_allowed_signers
 from providers.git.errors import SignatureRejected
@@ -18,14 +17,7 @@ class TrustMode(Enum):
     SSH = "ssh"
     PGP = "pgp"
     FORGE_APPROVAL = "forgeApproval"
-
-
-class Approvals(Protocol):
-    """What a forge says of the pull request that a merge commit came from; the port of the mode `forgeApproval`."""
-
-    def approved_by(self, oid: str) -> tuple[str, ...]:
-        """The owners who approved exactly what the commit merges, none if nobody did. Errors: SourceError."""
-        ...
+    """That of the forge, on what it merged; who approved that is asked by whoever brings it into force."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +85,8 @@ class Verification:
     mode: Mode = Mode.HEAD
     pgp_keys: Path | None = None
     trust: tuple[TrustMode, ...] = (TrustMode.SSH,)
-    approvals: Approvals | None = None
 
     def __post_init__(self) -> None:
-        if TrustMode.FORGE_APPROVAL in self.trust and self.approvals is None:
-            raise ValueError(
-                "source.trust forgeApproval needs a forge to ask who approved what was merged, and none can be "
-                "configured yet; use ssh, or pgp with the key that the forge signs its merges with"
-            )
         for mode, file, key in (
             (TrustMode.SSH, self.allowed_signers, "allowedSigners"),
             (TrustMode.PGP, self.pgp_keys, "pgpKeys"),
@@ -121,14 +107,6 @@ class Verification:
         if self.pgp_keys is not None:
             check_program()
         self.read().parse()
-
-    def check_approval(self, oid: str) -> None:
-        """With `forgeApproval`, a good signature (the forge's) is not enough: owners must have approved what it merged.
-
-        Errors: SignatureRejected, and those of the forge.
-        """
-        if self.approvals is not None and not self.approvals.approved_by(oid):
-            raise SignatureRejected(f"nobody whose approval counts has approved what commit {oid[:10]} merges")
 
     def read(self) -> SignerFiles:
         """What the files hold now, read anew each time, so that a revoked key counts at once.

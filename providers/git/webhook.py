@@ -15,6 +15,7 @@ from model.plain_text import plain
 
 MAX_BODY_BYTES = 1024 * 1024
 """The largest body unless the agent's settings allow more; a push of hundreds of commits has a tenth of it."""
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _SIGNATURE = re.compile(r"sha256=[0-9a-fA-F]{64}")
 _TOKEN_MOST = 4096
 
@@ -65,8 +66,16 @@ def _signature_form(proof: str, _secret: bytes) -> bool:
     return _SIGNATURE.fullmatch(proof) is not None
 
 
+def _digest_form(proof: str, _secret: bytes) -> bool:
+    return _DIGEST.fullmatch(proof) is not None
+
+
 def _token_matches(proof: str, secret: bytes) -> bool:
     return len(proof) <= _TOKEN_MOST and _token(proof, b"", secret)
+
+
+def _bare_hmac_sha256(proof: str, body: bytes, secret: bytes) -> bool:
+    return _hmac_sha256(f"sha256={proof}", body, secret)
 
 
 def _hmac_sha256(proof: str, body: bytes, secret: bytes) -> bool:
@@ -89,17 +98,34 @@ _GITHUB = {
     "create": WebhookEvent.PUSH,
     "delete": WebhookEvent.PUSH,
     "pull_request": WebhookEvent.REVIEW,
+    "pull_request_review": WebhookEvent.REVIEW,
+    "issue_comment": WebhookEvent.REVIEW,
     "ping": WebhookEvent.PING,
+}
+_GITEA = {
+    "push": WebhookEvent.PUSH,
+    "create": WebhookEvent.PUSH,
+    "delete": WebhookEvent.PUSH,
+    "pull_request": WebhookEvent.REVIEW,
+    "pull_request_approved": WebhookEvent.REVIEW,
+    "pull_request_rejected": WebhookEvent.REVIEW,
+    "pull_request_comment": WebhookEvent.REVIEW,
+    "issue_comment": WebhookEvent.REVIEW,
 }
 _GITLAB = {
     "Push Hook": WebhookEvent.PUSH,
     "Tag Push Hook": WebhookEvent.PUSH,
     "Merge Request Hook": WebhookEvent.REVIEW,
+    "Note Hook": WebhookEvent.REVIEW,
 }
 _GENERIC = {"push": WebhookEvent.PUSH, "review": WebhookEvent.REVIEW, "ping": WebhookEvent.PING}
 
 # The first whose proof is present judges; a wrong proof is never made good by another header.
 _SENDERS = (
+    # Before GitHub: Gitea and Forgejo sign as it does, too, and name the event in its way.
+    _WebhookSender(
+        "gitea", "x-gitea-signature", _digest_form, _bare_hmac_sha256, "x-gitea-event", "x-gitea-delivery", _GITEA
+    ),
     _WebhookSender(
         "github", "x-hub-signature-256", _signature_form, _hmac_sha256, "x-github-event", "x-github-delivery", _GITHUB
     ),

@@ -46,10 +46,10 @@ from providers.kube.objects import (
     claim_status,
     deactivation_patch,
     decode_claim,
-    decode_conditions,
     decode_hard_fence,
     decode_node,
     decode_pod,
+    decode_standing,
     decode_workload,
     event_name,
     event_object,
@@ -144,7 +144,7 @@ class Actuator:
         if action.deactivates:
             held = self._patch_workload(gang, held, deactivation_patch(msgspec.json.decode(held)))
         held = self._patch_workload(gang, held, checks_patch(msgspec.json.decode(held), gang), "status")
-        body = workload_status(gang, self._clock.now(), decode_conditions(held))
+        body = workload_status(gang, self._clock.now(), *decode_standing(held))
         raw = self._apply_status(WORKLOADS, gang.workload, body, gang.namespace)
         return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
 
@@ -232,7 +232,7 @@ class Actuator:
     def _save_claim(self, action: SaveClaim) -> tuple[WrittenObject, ...]:
         claim = action.claim
         held = self._read(NODE_CLAIMS, claim.name)
-        body = claim_status(claim, self._clock.now(), decode_conditions(held))
+        body = claim_status(claim, self._clock.now(), *decode_standing(held))
         raw = self._apply_status(NODE_CLAIMS, claim.name, body)
         return (WrittenObject(claim.name, _version(raw), decode_claim(raw)),)
 

@@ -23,6 +23,20 @@ class LeaseRecord:
     resource_version: str = ""
 
 
+class _LeaseObject(msgspec.Struct):
+    """A lease as it was read last; what of its metadata nobody here looks at goes back as it came."""
+
+    apiVersion: str = LEASES.api_version()  # noqa: N815  the wire's name
+    kind: str = "Lease"
+    metadata: dict[str, msgspec.Raw] | None = None
+    spec: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_LeaseObject).decode
+_text = msgspec.json.Decoder(str).decode
+_NO_TEXT = msgspec.Raw(b'""')
+
+
 class LeaseStore(Protocol):
     """Where one lease lives. Calls raise `KubeError`, and return within about `timeout_s` seconds."""
 
@@ -50,7 +64,7 @@ class KubeLease:
         self._transport = transport.apart()
         self._name = name
         self._namespace = namespace
-        self._last: dict[str, Any] = {}
+        self._last = _LeaseObject()
 
     def read(self, *, timeout_s: float) -> LeaseRecord | None:
         """The current record; None where there is no lease."""
@@ -71,27 +85,33 @@ class KubeLease:
 
     def update(self, record: LeaseRecord, *, now_s: float, timeout_s: float) -> LeaseRecord:
         """The lease as stored; `Conflict` unless `record.resource_version` is still the current one."""
-        metadata = self._last.get("metadata", {}) | {"resourceVersion": record.resource_version, "uid": record.uid}
-        body = self._last | {"metadata": metadata, "spec": _spec(self._last.get("spec") or {}, record, now_s)}
+        last = self._last
+        metadata = (last.metadata or {}) | {"resourceVersion": record.resource_version, "uid": record.uid}
+        body = {
+            "apiVersion": last.apiVersion,
+            "kind": last.kind,
+            "metadata": metadata,
+            "spec": _spec(last.spec or {}, record, now_s),
+        }
         return self._record(self._transport.replace(LEASES, self._name, body, self._namespace, read_s=timeout_s))
 
     def _record(self, body: bytes) -> LeaseRecord:
         try:
-            self._last = msgspec.json.decode(body, type=dict[str, Any])
+            self._last = last = _decode(body)
+            metadata, spec = last.metadata or {}, last.spec or {}
+            return LeaseRecord(
+                holder=spec.get("holderIdentity") or "",
+                duration_s=spec.get("leaseDurationSeconds") or 0,
+                transitions=spec.get("leaseTransitions") or 0,
+                uid=_text(metadata.get("uid", _NO_TEXT)),
+                resource_version=_text(metadata.get("resourceVersion", _NO_TEXT)),
+            )
         except wire.MALFORMED as error:
             raise Unreachable(f"the answer is not a lease: {error}") from error
-        metadata, spec = self._last.get("metadata") or {}, self._last.get("spec") or {}
-        return LeaseRecord(
-            holder=spec.get("holderIdentity") or "",
-            duration_s=spec.get("leaseDurationSeconds") or 0,
-            transitions=spec.get("leaseTransitions") or 0,
-            uid=metadata.get("uid", ""),
-            resource_version=metadata.get("resourceVersion", ""),
-        )
 
 
 def _spec(old: dict[str, Any], record: LeaseRecord, now_s: float) -> dict[str, Any]:
-    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    now = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="microseconds")[:26] + "Z"
     changed_hands = old.get("leaseTransitions") != record.transitions or not old.get("acquireTime")
     return old | {
         "holderIdentity": record.holder,

@@ -3,10 +3,9 @@
 Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs`), so that what runs here runs there.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -124,8 +123,8 @@ class DirectTransport(KubeTransport):
     ) -> bytes:
         context = f"{method} {path}"
         if self._server_clock is not None:
-            second = datetime.fromtimestamp(self._clock.now(), UTC).replace(microsecond=0)  # as the header `Date` says
-            self._server_clock.told_s(second.timestamp(), self._server_clock.monotonic())
+            second_s = float(int(self._clock.now()))  # as the header `Date` says
+            self._server_clock.told_s(second_s, self._server_clock.monotonic())
         try:
             if method == "GET":
                 return self._get(path, query or {})
@@ -206,15 +205,21 @@ class Feed(Generic[T]):
         self._watched = watched
         self._reader = Reader(watched)
         path = watched.resource
-        self._key = f"{path.plural}.{path.group}" if path.group else path.plural
+        self.key = f"{path.plural}.{path.group}" if path.group else path.plural
+        """Of the resource, as the store has it."""
         if not watched.optional and self._served() is None:
             raise LookupError(f"the store does not serve {watched.resource}")
         self._version: int | None = None
         self._looked_at = -1
 
+    @staticmethod
+    def watched_keys(feeds: Iterable["Feed[Any]"]) -> frozenset[str]:
+        """The resources (keys) of which these feeds have something to tell when something happens to them."""
+        return frozenset((CRD_KEY, *(feed.key for feed in feeds)))
+
     def concerns(self, moved: Container[str]) -> bool:
         """Whether there may be something new when something happened to these resources (keys)."""
-        return self._key in moved or CRD_KEY in moved
+        return self.key in moved or CRD_KEY in moved
 
     def take(self) -> list[Batch[T]]:
         """Everything new since the last call, most often nothing or one batch."""

@@ -5,7 +5,7 @@ time and wakes on store events. The controllers cannot tell which one drives the
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from math import inf
 from typing import Self
 
@@ -38,7 +38,7 @@ class _Slot:
 
     def due(self, now: float, version: int) -> bool:
         """Whether it has something to do and nothing holds it up any more."""
-        wake, lag = self.wake, self.lag  # asked some thirty times a wake: the common answer comes first
+        wake, lag = self.wake, self.lag
         if self.seen == version and (wake is None or wake > now) and (not self.unasked or lag is not None):
             return False
         if now < self._held_until:
@@ -76,10 +76,12 @@ class Kernel:
         max_rounds: int = 10_000,
         moves: Callable[[], int] | None = None,
         renewed: Iterable[Resource] = (),
+        polling: Container[Controller] = (),
     ) -> None:
         """`moves`: a number that grows with every change that is no store event, so that such changes wake as well.
 
         `renewed`: kinds whose objects only say that somebody is alive: none of the controllers acts on their changes.
+        `polling`: controllers that look at every instant at which anybody wakes, before the others have done anything.
         """
         self._store = store
         self._moves = moves
@@ -88,6 +90,7 @@ class Kernel:
             store.subscribe(self._told_of_renewed, resource=resource)
         self._clock = clock
         self._slots = [_Slot(controller) for controller in controllers]
+        self._polling = [slot for slot in self._slots if slot.controller in polling]
         self._max_rounds = max_rounds
         self._now = -inf
 
@@ -112,16 +115,23 @@ class Kernel:
         return found[controller]
 
     def run_until_quiet(
-        self, now: float | None = None, *, on_error: Callable[[str, Exception], None] | None = None
+        self,
+        now: float | None = None,
+        *,
+        on_error: Callable[[str, Exception], None] | None = None,
+        only_time_passed: bool = False,
     ) -> float | None:
         """Do all that is due at `now` (default: the clock's) and return the next wake.
 
-        Every controller is stepped at least once, because faults and machines change without a store event.
-        Raises Restless after `max_rounds` rounds. What a controller raises comes through; with `on_error` (name, error)
-        it is handed over instead, the others go on, and the failed one is tried again a second later.
+        Every controller is stepped at least once, because faults and machines change without a store event. Where
+        `only_time_passed` since the last run, nobody has given such a fault, and what happens by itself is in `moves`:
+        then only those are stepped that have something to do. Raises Restless after `max_rounds` rounds. What a
+        controller raises comes through; with `on_error` (name, error) it is handed over instead, the others go on, and
+        the failed one is tried again a second later.
         """
         instant = self._now = self._clock.now() if now is None else now
-        for slot in self._slots:
+        counts = self._moves is not None and only_time_passed
+        for slot in self._polling if counts else self._slots:
             slot.unasked = True
         for _ in range(self._max_rounds):
             if not self._round(instant, on_error):
@@ -144,6 +154,9 @@ class Kernel:
     def _round(self, now: float, on_error: Callable[[str, Exception], None] | None) -> bool:
         stepped, version = False, self._version
         for slot in self._slots:
+            wake = slot.wake
+            if slot.seen == version and not slot.unasked and (wake is None or wake > now):
+                continue  # the common answer, thirty times a wake
             if slot.due(now, version):
                 try:
                     slot.step(now, version)
@@ -169,11 +182,10 @@ class VirtualDriver:
 
     def advance(self, to: float) -> None:
         """Let time pass until `to` (UTC epoch seconds), stopping at every wake on the way."""
-        while True:
-            wake = self._kernel.run_until_quiet(self._clock.now())
-            if wake is None or wake > to:
-                break
+        wake = self._kernel.run_until_quiet(self._clock.now())
+        while wake is not None and wake <= to:
             self._clock.advance_to(wake)
+            wake = self._kernel.run_until_quiet(self._clock.now(), only_time_passed=True)
         if to > self._clock.now():
             self._clock.advance_to(to)
             self._kernel.run_until_quiet(self._clock.now())

@@ -1,6 +1,7 @@
 """What a simulated machine of each instance type offers as a node, from the same catalogue the agent buys by."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from fleet.snapshot import Catalog
 from model import labels
@@ -12,8 +13,9 @@ _VENDOR = "10DE"
 
 
 def shapes_of(catalog: Catalog) -> ShapeOf:
-    """Instance type -> shape."""
+    """Instance type -> shape, worked out once."""
 
+    @cache
     def shape_of(name: str) -> NodeShape | None:
         machine = catalog.types.get(name)
         if machine is None:

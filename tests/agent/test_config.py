@@ -22,6 +22,7 @@ def test_the_least_that_is_needed(tmp_path: Path) -> None:
     assert settings.http.port == 8080
 
 
+APP = {"id": 1, "installation": 2, "privateKeyFile": "/key"}
 MISTAKES = [
     ({**GOOD, "clutser": "x"}, "clutser", "Extra inputs"),
     ({"region": "r", "source": GOOD["source"]}, "cluster", "Field required"),
@@ -31,12 +32,20 @@ MISTAKES = [
     ({**GOOD, "source": {"url": "x", "pollIntervalS": 0}}, "source.pollIntervalS", "0.2"),
     ({**GOOD, "source": {"url": "x", "signatureMode": "Sometimes"}}, "source.signatureMode", "pattern"),
     ({**GOOD, "http": {"webhookSecretEnv": "X"}}, "http.webhookSecretEnv", "Extra inputs"),
+    ({**GOOD, "source": {"url": "x", "trust": ["forgeApproval"]}}, "document", "forgeApproval needs review"),
+    ({**GOOD, "review": {"repository": "acme", "tokenEnv": "X"}}, "review.repository", "pattern"),
+    ({**GOOD, "review": {"repository": "a/b", "forge": "Gogs", "tokenEnv": "X"}}, "review.forge", "'Gitea'"),
+    ({**GOOD, "review": {"repository": "a/b"}}, "review", "one of tokenEnv, tokenFile and app"),
+    ({**GOOD, "review": {"repository": "a/b/c", "tokenEnv": "X"}}, "review", "only GitLab has subgroups"),
+    ({**GOOD, "review": {"repository": "a/b", "forge": "Gitea", "tokenEnv": "X"}}, "review", "url says where"),
+    ({**GOOD, "review": {"repository": "a/b", "forge": "GitLab", "app": APP}}, "review", "app is of GitHub"),
     ({**GOOD, "webhook": {"tlsKeyFile": "/x"}}, "webhook", "tlsCertificateFile and tlsKeyFile go together"),
     ({**GOOD, "webhook": {"maxBodyBytes": 1 << 30}}, "webhook.maxBodyBytes", "26214400"),
     ({**GOOD, "webhook": {"headerTimeoutS": 0}}, "webhook.headerTimeoutS", "greater than 0"),
     ({**GOOD, "logFormat": "xml"}, "logFormat", "pattern"),
     ({**GOOD, "cloud": "fog"}, "cloud", "there is no cloud 'fog': aws"),
     ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
+    ({**GOOD, "notifications": {"commitLink": "https://x/commit/"}}, "notifications.commitLink", "pattern"),
     ("- a list", "document", "dictionary"),
     ("", "document", "dictionary"),
     ("a: [", "not YAML", ""),

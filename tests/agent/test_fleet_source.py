@@ -136,7 +136,6 @@ def test_what_is_named_and_missing_is_said_at_the_start(
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ({"trust": ["forgeApproval"], "allowedSigners": "/x"}, "forgeApproval needs a forge"),
         ({"trust": ["pgp"]}, "pgp needs source.pgpKeys"),
         ({"trust": ["pgp"], "pgpKeys": "/x", "allowedSigners": "/x"}, "allowedSigners counts only with ssh"),
         ({"pgpKeys": "/x"}, "ssh needs source.allowedSigners"),

@@ -179,6 +179,21 @@ def test_a_signed_push_rings_and_a_replay_of_it_only_rings_again(hook: Hook) -> 
     assert hook.answers == {("generic", 202): 3}
 
 
+@pytest.mark.parametrize(
+    ("header", "proof", "event"),
+    [
+        ("X_Hub_Signature_256", "sha256={}", {"X_GitHub_Event": "issue_comment"}),
+        ("X_Gitea_Signature", "{}", {"X_Gitea_Event": "pull_request_approved"}),
+        ("X_Gitlab_Token", SECRET, {"X_Gitlab_Event": "Merge Request Hook"}),
+        ("X_Gitlab_Token", SECRET, {"X_Gitlab_Event": "Note Hook"}),
+    ],
+)
+def test_what_happens_to_a_review_rings(hook: Hook, header: str, proof: str, event: dict[str, str]) -> None:
+    digest = hmac.new(SECRET.encode(), b"{}", hashlib.sha256).hexdigest()
+    assert hook.ask("POST", "/webhook", b"{}", **{header: proof.format(digest)}, **event) == (202, "fetching\n")
+    assert len(hook.rung) == 1
+
+
 def test_a_signed_ping_is_heard_and_does_not_ring(hook: Hook) -> None:
     assert hook.ring(X_Muster_Event="ping") == (202, "heard\n")
     assert not hook.rung

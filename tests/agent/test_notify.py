@@ -1,63 +1,30 @@
-"""Notifications on their way: addresses that change, servers that answer badly, and nothing of it in a log."""
+"""Who is told what: routes by severity and team, where secrets come from, and what each form of message says."""
 
-import http.server
-import json
-import threading
-from collections.abc import Callable, Iterator
+import hashlib
+import hmac
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from agent import notify
 from agent.inbox import Done
 from agent.mirror import Mirror
-from agent.notify import Notifier, post_json
+from agent.notify import Notifier
+from agent.outbox import Attempt
 from agent.sync import Sync
-from fleet.actions import SaveGang
-from fleet.snapshot import GangState
-from model.kinds.policy import NotificationSink
-from tests.support.fleets import gang
+from fleet.actions import Announce, SaveClaim, SaveGang
+from fleet.snapshot import GangState, JobRef, NodeDisruption, Snapshot
+from model.fleet import Fleet
+from providers.kube.batches import Replace
+from tests.agent.receiver import SECRET_PATH, Receiver
+from tests.support.fleets import NOW, FleetBuilder, gang
+from tests.support.world import World
 
-SINK = NotificationSink(name="ours", addressEnv="SLACK_WEBHOOK", severity="Info")
-SECRET_PATH = "/services/T0/B0/very-secret"
-
-
-class Receiver:
-    """Answers notifications as a test wants, and keeps them."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, Any]] = []
-        self.answer: Callable[[http.server.BaseHTTPRequestHandler], None] = self.ok
-        outer = self
-
-        class NewsHandler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.heard.append((self.path, json.loads(body)))
-                outer.answer(self)
-
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NewsHandler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}{SECRET_PATH}"
-
-    @staticmethod
-    def ok(handler: http.server.BaseHTTPRequestHandler, status: int = 200, **headers: str) -> None:
-        handler.send_response(status)
-        for name, value in headers.items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+OID = "3f2a" * 10
+ABOUT = JobRef("muster.dev/v1alpha1", "FleetSync", "", "c", "")
 
 
 @pytest.fixture
@@ -67,93 +34,161 @@ def receiver() -> Iterator[Receiver]:
     made.close()
 
 
-def test_a_message_is_sent_once(receiver: Receiver) -> None:
-    with capture_logs() as lines:
-        post_json(SINK, receiver.url, {"text": "x"})
-    assert receiver.heard == [(SECRET_PATH, {"text": "x"})]
-    assert lines == []
+def policy(*sinks: dict[str, Any]) -> Fleet:
+    builder = FleetBuilder().pool().team("t").queue("q", "t").team("other").queue("p", "other")
+    return builder.policy(notifications=list(sinks)).build()
 
 
-def test_redirects_are_not_followed(receiver: Receiver) -> None:
-    receiver.answer = lambda handler: receiver.ok(handler, 307, Location=receiver.url.replace("very", "other"))
-    with capture_logs() as lines:
-        post_json(SINK, receiver.url, {"text": "x"})
-    assert len(receiver.heard) == 1
-    assert [(line["event"], line["status"]) for line in lines] == [("notification_refused", 307)]
+class Desk:
+    """A notifier that sends at once, and who was told."""
 
+    def __init__(self, *sinks: dict[str, Any], folder: Path | None = None, **environment: str) -> None:
+        self.fleet = policy(*sinks)
+        self.told: list[str] = []
+        self.sync = Sync()
+        link = "https://git.example.com/o/n/commit/{commit}"
+        self.notifier = Notifier("c", self.sync, self._put, environment, folder, link)
+        self.now_s = NOW
 
-def test_an_answer_without_an_end_is_not_waited_for(receiver: Receiver) -> None:
-    ended = threading.Event()
+    def _put(self, sink: str, attempt: Attempt) -> None:
+        if attempt().sent:
+            self.told.append(sink)
 
-    def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        try:
-            while True:
-                handler.wfile.write(b"x" * 65536)
-        except OSError:
-            ended.set()
-
-    receiver.answer = endless
-    post_json(SINK, receiver.url, {"text": "x"})
-    assert ended.wait(20), "the connection is closed with what it still says unread"
-
-
-def test_a_server_that_does_not_answer_is_given_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "_SEND_S", 0.2)
-    leave = threading.Event()
-    receiver.answer = lambda _handler: leave.wait(20) and None
-    with capture_logs() as lines:
-        post_json(SINK, receiver.url, {"text": "x"})
-    leave.set()
-    assert [line["event"] for line in lines] == ["notification_failed"]
-
-
-@pytest.mark.parametrize(
-    "address", ["http://127.0.0.1:1/very-secret", "http://[very-secret", "https://127.0.0.1:99999/very-secret"]
-)
-def test_addresses_are_not_logged(address: str) -> None:
-    with capture_logs() as lines:
-        post_json(SINK, address, {"text": "x"})
-    assert [line["event"] for line in lines] == ["notification_failed"]
-    assert "very-secret" not in str(lines)
-
-
-class Telling:
-    """A notifier with one sink, and what it posts."""
-
-    def __init__(self, environment: dict[str, str], folder: Path | None) -> None:
-        self.posted: list[str] = []
-        post = lambda _sink, address, _body: self.posted.append(address)  # noqa: E731
-        self.notifier = Notifier("c", Sync(), post, environment, folder)
-        self.notifier._sinks = (SINK,)
-        self.now_s = 0.0
-
-    def news(self) -> list[str]:
-        """Where the next news went."""
+    def _begin(self) -> None:
         self.now_s += 1000.0
-        self.posted.clear()
-        action = SaveGang(gang("g", state=GangState.ADMITTED))
+        self.told.clear()
+        self.notifier.turned(self.fleet, Snapshot(now_s=self.now_s))
+
+    def of_gang(self, queue: str = "q", reason: str = "Admitted") -> list[str]:
+        """Who is told that a gang has changed."""
+        self._begin()
+        action = SaveGang(gang("g", queue=queue, state=GangState.ADMITTED, reason=reason))
         self.notifier.acting(action, Mirror("c"), self.now_s)
         self.notifier.ended(Done(action), self.now_s)
-        return list(self.posted)
+        return list(self.told)
+
+    def of_sync(self, reason: str, kind: str = "Normal", words: str = "words") -> list[str]:
+        self._begin()
+        self.notifier.hear(Announce(ABOUT, reason, words, "Warning" if kind == "Warning" else "Normal"))
+        return list(self.told)
 
 
-def test_an_address_in_a_file_is_read_anew_for_every_message(tmp_path: Path) -> None:
-    telling = Telling({"SLACK_WEBHOOK": "https://environment.example.com"}, tmp_path)
+def sink(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "addressEnv": "URL", **more}
+
+
+def test_routes_go_by_severity_and_team(receiver: Receiver) -> None:
+    desk = Desk(
+        sink("all", severity="Info"),
+        sink("bad"),
+        sink("ours", severity="Info", teams=["t"]),
+        sink("theirs", severity="Info", teams=["other"]),
+        URL=receiver.url,
+    )
+    assert desk.of_gang("q") == ["all", "ours"]
+    assert desk.of_gang("p") == ["all", "theirs"]
+    assert desk.of_gang("q", reason="InsufficientCapacity") == ["all", "bad", "ours"]
+    assert desk.of_sync("Applied") == ["all"], "a revision is nobody's work"
+    assert desk.of_sync("Refused", "Warning") == ["all", "bad"]
+
+
+def test_a_machine_concerns_the_teams_whose_gangs_stand_on_it(receiver: Receiver) -> None:
+    desk = Desk(sink("ours", teams=["t"]), sink("theirs", teams=["other"]), URL=receiver.url)
+    world = World(desk.fleet, desk.now_s)
+    claim = world.machine("m0")
+    world.runs(gang("g", queue="q"), ("m0", 1))
+    mirror = Mirror("c")
+    mirror.gangs.observe(Replace({f"{it.namespace}/{it.workload}": it for it in world.gangs.values()}, "1"))
+    mirror.claims.observe(Replace({"m0": claim}, "1"))
+    desk._begin()
+    leaving = NodeDisruption("Interrupted", "two minutes", NOW, NOW + 120)
+    action = SaveClaim(replace(claim, disruption=leaving))
+    desk.notifier.acting(action, mirror, desk.now_s)
+    desk.notifier.ended(Done(action), desk.now_s)
+    assert desk.told == ["ours"]
+    ((_, body),) = receiver.heard
+    assert (body["teams"], body["usdPerHour"], body["reason"]) == (["t"], claim.charged_usd_h, "Interrupted")
+
+
+def test_news_of_a_revision_has_its_author_its_link_and_its_signature(receiver: Receiver) -> None:
+    desk = Desk(sink("s", secretEnv="KEY", severity="Info"), URL=receiver.url, KEY="key")
+    desk.sync.state = replace(desk.sync.state, attempted=f"main@sha1:{OID}", author="Ada <ada@example.com>")
+    assert desk.of_sync("Applied", words="it is in force") == ["s"]
+    ((path, body),) = receiver.heard
+    assert path == SECRET_PATH
+    assert body == {
+        "cluster": "c",
+        "severity": "Info",
+        "about": "fleet repository",
+        "reason": "Applied",
+        "message": "it is in force",
+        "revision": f"main@sha1:{OID}",
+        "author": "Ada <ada@example.com>",
+        "link": f"https://git.example.com/o/n/commit/{OID}",
+        "teams": [],
+        "usdPerHour": None,
+    }
+    ((signature, raw),) = receiver.signed
+    assert signature == "sha256=" + hmac.new(b"key", raw, hashlib.sha256).hexdigest()
+
+
+def test_an_incident_is_opened_by_a_warning_and_closed_by_what_comes_after_it(receiver: Receiver) -> None:
+    desk = Desk(sink("pager", type="PagerDuty", secretEnv="KEY"), URL=receiver.url, KEY="routing")
+    assert desk.of_sync("Applied") == [], "nothing to close"
+    assert desk.of_sync("Refused", "Warning", "too many nodes") == ["pager"]
+    assert desk.of_sync("Applied") == ["pager"]
+    assert desk.of_sync("Done") == [], "it is closed"
+    opened, closed = (body for _, body in receiver.heard)
+    assert (opened["routing_key"], opened["event_action"], closed["event_action"]) == ("routing", "trigger", "resolve")
+    assert opened["dedup_key"] == closed["dedup_key"] == "c/fleet repository"
+    assert opened["payload"]["summary"] == "c fleet repository: Refused: too many nodes"
+    assert {name for name, _ in receiver.signed} == {""}, "its key is inside, and signs nothing"
+
+
+def test_teams_and_slack_get_a_message_of_their_own_form(receiver: Receiver) -> None:
+    desk = Desk(sink("teams", type="Teams"), sink("slack", type="Slack"), URL=receiver.url)
+    desk.sync.state = replace(desk.sync.state, attempted=f"main@sha1:{OID}", author="Ada")
+    assert desk.of_sync("Refused", "Warning", "too many nodes") == ["teams", "slack"]
+    card, text = (body for _, body in receiver.heard)
+    content = card["attachments"][0]["content"]
+    shown = [run["text"] for block in content["body"] for run in block["inlines"]]
+    assert shown[:2] == ["c fleet repository: Refused", "too many nodes"]
+    assert "author Ada" in shown
+    assert content["actions"][0]["url"].endswith(OID)
+    assert text["text"].startswith(":warning: *c* fleet repository: Refused\ntoo many nodes\n")
+    assert text["text"].endswith(OID)
+
+
+def test_secrets_in_files_are_read_anew_for_every_attempt(tmp_path: Path, receiver: Receiver) -> None:
+    desk = Desk(sink("s", secretEnv="KEY", severity="Info"), folder=tmp_path, URL=receiver.url, KEY="environment")
     with capture_logs() as lines:
-        assert telling.news() == [], "with a folder only files count"
-        (tmp_path / "SLACK_WEBHOOK").write_text("https://one.example.com/very-secret\n", encoding="utf-8")
-        assert telling.news() == ["https://one.example.com/very-secret"]
-        (tmp_path / "SLACK_WEBHOOK").write_text("https://two.example.com/very-secret", encoding="utf-8")
-        assert telling.news() == ["https://two.example.com/very-secret"]
-        (tmp_path / "SLACK_WEBHOOK").write_bytes(b"\xff\xfe")
-        assert telling.news() == []
-    assert {line["event"] for line in lines} == {"sink_without_address"}
+        assert desk.of_gang() == [], "with a folder only files count"
+        (tmp_path / "URL").write_text(receiver.url + "\n", encoding="utf-8")
+        assert desk.of_gang() == [], "what cannot be signed is not sent"
+        (tmp_path / "KEY").write_text("one\n", encoding="utf-8")
+        assert desk.of_gang() == ["s"]
+        (tmp_path / "KEY").write_text("two", encoding="utf-8")
+        assert desk.of_gang() == ["s"]
+        (tmp_path / "URL").write_bytes(b"\xff\xfe")
+        assert desk.of_gang() == []
+    signed = zip((b"one", b"two"), receiver.signed, strict=True)
+    expected = ["sha256=" + hmac.new(key, raw, hashlib.sha256).hexdigest() for key, (_, raw) in signed]
+    assert [signature for signature, _ in receiver.signed] == expected
+    assert [it["event"] for it in lines] == ["sink_without_address", "sink_without_secret", "sink_without_address"]
     assert "very-secret" not in str(lines)
 
 
-@pytest.mark.parametrize("address", ["", "file:///etc/passwd", "ftp://x", "https://x/\r\nHost: y", "gopher://x"])
+@pytest.mark.parametrize("address", ["", "file:///etc/passwd", "ftp://x", "http://x/\r\nHost: y", "gopher://x"])
 def test_only_addresses_of_the_web_are_used(address: str) -> None:
-    assert Telling({"SLACK_WEBHOOK": address}, None).news() == []
-    assert Telling({"SLACK_WEBHOOK": "https://ok.example.com"}, None).news() == ["https://ok.example.com"]
+    desk = Desk(sink("s", severity="Info"), URL=address)
+    with capture_logs() as lines:
+        assert desk.of_gang() == []
+    assert [it["event"] for it in lines] == ["sink_without_address"]
+
+
+def test_the_same_news_is_told_once_within_five_minutes(receiver: Receiver) -> None:
+    desk = Desk(sink("s", severity="Info"), URL=receiver.url)
+    desk._begin()
+    for _ in range(3):
+        desk.notifier.hear(Announce(ABOUT, "Applied", "words", "Normal"))
+    assert desk.told == ["s"]

@@ -1,5 +1,6 @@
 """Requests to poll: written on the FleetSync by a standby or a person, heard by the agent that leads."""
 
+import queue
 import random
 import threading
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from agent.cli.run import install_crds
-from agent.reconcile_requests import leave_request, request_reflector
+from agent.inbox import Event, Operated, RequestHandled, Tick
+from agent.reconcile_requests import OpenRequests, RequestListener, ask_of, leave_request, request, request_reflector
 from model.labels import REQUESTED_AT
 from providers.clock import VirtualClock
 from providers.kube.config import from_url
@@ -44,14 +46,18 @@ def test_requests_are_heard_each_once_and_survive_what_the_agent_writes(transpor
         values.append(value)
         heard.release()
 
+    def put(_event: Event) -> None:
+        """What else is asked is another test's."""
+
     shown(transport, "c")
     shown(transport, "other")
-    assert leave_request(transport, "c", clock), "before anybody leads"
-    reflector = request_reflector(transport, "c", poke, clock, random.Random(1))
+    answered = request(transport, "c", clock)
+    assert answered, "before anybody leads, and already answered"
+    reflector = request_reflector(transport, "c", RequestListener(poke, put, answered), clock, random.Random(1))
     reflector.start()
     try:
         assert reflector.synced.wait(WITHIN_S)
-        assert not heard.acquire(blocking=False), "whoever starts polls anyway"
+        assert not heard.acquire(blocking=False), "what was answered is not asked again"
         for _ in range(2):
             clock.advance(1.0)
             assert leave_request(transport, "c", clock)
@@ -85,3 +91,65 @@ def test_a_request_that_meets_another_writer_is_tried_again(
     monkeypatch.setattr(transport, "patch_json", contended)
     assert leave_request(transport, "c", VirtualClock())
     assert len(calls) == 2
+
+
+def test_a_request_that_is_older_than_the_agent_is_answered(transport: KubeTransport) -> None:
+    shown(transport, "c")
+    asked, heard = request(transport, "c", VirtualClock()), queue.SimpleQueue[str]()
+    listener = RequestListener(heard.put, lambda _event: None, "an older one")
+    reflector = request_reflector(transport, "c", listener, VirtualClock(), random.Random(1))
+    reflector.start()
+    try:
+        assert heard.get(timeout=WITHIN_S) == asked
+    finally:
+        reflector.stop(1.0)
+
+
+def test_who_suspends_the_sync_is_heard_and_the_agent_leaves_it_alone(transport: KubeTransport) -> None:
+    shown(transport, "c")
+    heard = queue.SimpleQueue[Event]()
+    listener = RequestListener(lambda _value: None, heard.put)
+    reflector = request_reflector(transport, "c", listener, VirtualClock(), random.Random(1))
+    reflector.start()
+    try:
+        assert heard.get(timeout=WITHIN_S) == Operated(suspended=False)
+        ask_of(transport, "c", Operated(suspended=True, reason="an audit"))
+        assert heard.get(timeout=WITHIN_S) == Operated(suspended=True, reason="an audit")
+        shown(transport, "c")  # the agent writes its own fields of the specification, and no others
+        assert leave_request(transport, "c", VirtualClock())
+        ask_of(transport, "c", Operated(suspended=False))
+        assert heard.get(timeout=WITHIN_S) == Operated(suspended=False)
+        assert heard.empty()
+    finally:
+        reflector.stop(1.0)
+
+
+def test_a_request_is_answered_after_the_next_look_that_began_later() -> None:
+    put = list[Event]()
+    requests = OpenRequests(put.append)
+
+    def listen() -> float:
+        put.append(Tick())
+        if len(put) == 1:
+            requests.ask("second")  # while the look is under way: it may have missed what this is about
+        return 7.0
+
+    look = requests.answering(listen)
+    requests.ask("first")
+    assert [look(), look(), look()] == [7.0] * 3
+    assert put == [Tick(), RequestHandled("first"), Tick(), RequestHandled("second"), Tick()]
+
+
+def test_a_look_that_crashes_answers_nothing_and_the_next_one_does() -> None:
+    put = list[Event]()
+    requests = OpenRequests(put.append)
+    requests.ask("it")
+
+    def crash() -> float:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError):
+        requests.answering(crash)()
+    assert put == []
+    requests.answering(lambda: 1.0)()
+    assert put == [RequestHandled("it")]

@@ -81,11 +81,12 @@ def test_a_revision_is_handed_on_and_nothing_new_is_not() -> None:
         revision, files, verified_signer, lineage = "main@sha1:1", {"a.yaml": b""}, "ada", None
 
         confirms = frozenset[str]()
+        author = "Ada"
 
     heard: list[Event] = []
     listen = git_listener(cast("GitSource", ScriptedSource(FoundRevision(), None)), heard.append)
     assert [listen(), listen()] == [42.0, 42.0]
-    assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada")]
+    assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada", author="Ada")]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from agent.announce import SyncAnnouncer
 from agent.failures import Failures
-from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
+from agent.inbox import Operated, Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.reports import sync_report
 from agent.sync import RECONSIDER_S, Sync, SyncState
-from fleet.actions import Action
+from fleet.actions import Action, Announce
 from fleet.snapshot import Snapshot
 from providers.kube.objects import SyncReport
 from tests.agent.scenes import CATALOG, P5, A, doc, files, pool, queue, simple, team
@@ -389,3 +390,215 @@ def test_the_plan_of_what_is_in_force_outlives_the_process(applied: str, named: 
     before = SyncReport("s", applied="r1", applied_plan="abc")
     assert sync_report("s", SyncState(applied=applied), 0, before, Failures()).applied_plan == named
     assert sync_report("s", SyncState(applied=applied, applied_plan="new"), 0, before, Failures()).applied_plan == "new"
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+SUSPEND, RESUME = Operated(suspended=True, reason="an audit"), Operated(suspended=False)
+
+
+def test_a_suspended_sync_sees_what_is_pushed_and_judges_nothing_until_it_is_resumed() -> None:
+    sync = in_force(simple())
+    sync.hear(SUSPEND)
+    sync.hear(push("r2", simple(weight=2)))
+    settle(sync, EMPTY, NOW + 1)
+    assert (sync.state.applied, sync.state.observed, sync.state.attempted) == ("r1", "r2", "r1")
+    sync.hear(RESUME)
+    settle(sync, EMPTY, NOW + 2)
+    assert (sync.state.applied, sync.state.outcome) == ("r2", "Applied")
+
+
+def test_what_was_being_planned_when_the_sync_was_suspended_does_not_come_into_force() -> None:
+    sync = in_force(simple())
+    sync.hear(push("r2", simple(weight=2)))
+    job = sync.due(EMPTY, NOW)
+    assert job is not None
+    sync.hear(SUSPEND)
+    sync.judge(job(), NOW + 5)
+    assert (sync.state.applied, sync.state.planning) == ("r1", "")
+    sync.hear(RESUME)
+    settle(sync, EMPTY, NOW + 6)
+    assert sync.state.applied == "r2"
+
+
+def test_a_refused_revision_is_looked_at_at_once_when_the_sync_is_resumed() -> None:
+    sync = in_force(fixed(4))
+    sync.hear(push("r2", fixed(0)))
+    settle(sync, machines(sync, 4), NOW)
+    sync.hear(SUSPEND)
+    settle(sync, machines(sync, 0), NOW + RECONSIDER_S)
+    assert (sync.state.applied, sync.state.outcome) == ("r1", "Refused")
+    sync.hear(RESUME)
+    settle(sync, machines(sync, 0), NOW + RECONSIDER_S)
+    assert sync.state.applied == "r2"
+
+
+def test_a_suspended_sync_that_restarts_takes_up_what_was_in_force_and_decides() -> None:
+    """Suspended is the coming of revisions: jobs are admitted and interruptions answered as before."""
+    sync = Sync()
+    sync.hear(SUSPEND)
+    sync.expect("r1")
+    sync.hear(push("r2", simple(weight=2)))
+    sync.hear(push("r1", simple(), restored=True))
+    settle(sync, EMPTY, NOW)
+    assert sync.fleet is not None
+    assert (sync.state.applied, sync.state.observed, sync.holds_decisions) == ("r1", "r2", False)
+
+
+def findings(state: SyncState) -> dict[str, tuple[bool | None, str, str]]:
+    report = sync_report("s", state, 0, SyncReport("s"), Failures())
+    return {it.type: (it.holds, it.reason, it.message) for it in report.findings}
+
+
+def test_the_fleet_sync_says_that_it_is_suspended_why_and_what_waits() -> None:
+    sync = in_force(simple())
+    assert "Suspended" not in findings(sync.state)
+    sync.hear(SUSPEND)
+    words = "no revision comes into force: an audit; r1 stays in force and is carried out"
+    assert findings(sync.state)["Suspended"] == (True, "Suspended", words)
+    assert findings(sync.state)["Ready"][0] is True, "as Flux leaves it"
+    sync.hear(push("r2", simple(weight=2)))
+    assert findings(sync.state)["Suspended"][2] == f"{words}, r2 waits"
+
+
+def followed(sync: Sync, snapshot: Snapshot, after_s: float) -> dict[str, tuple[bool | None, str, str]]:
+    assert sync.fleet is not None
+    sync.follow(sync.fleet, replace(snapshot, now_s=NOW + after_s))
+    return findings(sync.state)
+
+
+def test_applied_is_not_done() -> None:
+    sync = in_force(fixed(4))
+    assert findings(sync.state)["Ready"][:2] == (True, "Applied")
+    assert findings(sync.state)["Done"][:2] == (False, "Progressing"), "before anybody has counted"
+    words = "0 of 4 are as declared; left: " + "; ".join(
+        f"pool/fixed/{n}: 0 of its 4 machines are ready" for n in range(3)
+    )
+    shown = followed(sync, machines(sync, 0), 1)
+    assert shown["Done"] == (False, "Progressing", f"{words}; and 1 more")
+    assert shown["Progressing"] == (True, "Converging", f"{words}; and 1 more")
+    shown = followed(sync, machines(sync, 0), 901)
+    assert (shown["Done"][:2], shown["Stalled"][:2]) == ((False, "Stalled"), (True, "NotConverging"))
+    assert shown["Ready"][0] is True
+    shown = followed(sync, machines(sync, 4), 1000)
+    assert shown["Done"] == (True, "Done", "all 4 are as declared")
+    assert not {"Progressing", "Stalled"} & shown.keys()
+    sync.hear(push("r2", fixed(5)))
+    settle(sync, machines(sync, 4), NOW + 1001)
+    assert findings(sync.state)["Done"][1] == "Progressing", "another revision begins anew"
+
+
+def test_a_revision_that_was_done_before_a_restart_is_not_done_again() -> None:
+    sync = in_force(fixed(1))
+    followed(sync, machines(sync, 1), 1)
+    again = Sync()
+    again.expect("r1", convergence=sync.state.convergence)
+    again.hear(push("r1", fixed(1), restored=True))
+    settle(again, EMPTY, NOW)
+    assert followed(again, machines(again, 0), 60)["Done"][:2] == (True, "Done")
+
+
+def test_a_stalled_revision_has_the_first_word_about_stalled() -> None:
+    sync = in_force(fixed(4))
+    followed(sync, machines(sync, 0), 1)
+    followed(sync, machines(sync, 0), 901)
+    sync.hear(push("r2", {"fleet.yaml": "kind: Nonsense"}))
+    settle(sync, EMPTY, NOW + 902)
+    shown = findings(sync.state)
+    assert (shown["Stalled"][1], shown["Done"][1]) == ("Invalid", "Stalled")
+
+
+def test_the_history_tells_who_and_by_which_plan() -> None:
+    sync = in_force(simple(), author="Ada <ada@example.com>", signer="ada")
+    assert sync.state.plan is not None
+    report = sync_report("s", sync.state, 0, SyncReport("s"), Failures())
+    (first,) = report.history
+    assert (first.outcome, first.plan, first.author, first.signer, first.message) == (
+        "Applied",
+        sync.state.plan.plan_id,
+        "Ada <ada@example.com>",
+        "ada",
+        "",
+    )
+    sync.hear(push("r2", {"fleet.yaml": "kind: Nonsense"}, author="Eve"))
+    settle(sync, EMPTY, NOW + 1)
+    second = sync_report("s", sync.state, 0, report, Failures()).history[0]
+    assert (second.outcome, second.plan, second.author, second.signer) == ("Invalid", "", "Eve", "")
+    assert second.message.startswith("2 problems; first: fleet.yaml:1:")
+
+
+class Telling:
+    """What is announced of a sync, as a publisher lets it be."""
+
+    def __init__(self, sync: Sync, before: SyncReport | None = None) -> None:
+        self.sync = sync
+        self.said: list[Announce] = []
+        self._announcer = SyncAnnouncer(self.said.append)
+        self.report = before or SyncReport("s")
+        self._announcer.continue_from(self.report)
+
+    def events(self, failures: Failures | None = None) -> list[tuple[str, str]]:
+        """Reason and type of each event since the last time."""
+        self.said.clear()
+        self.report = sync_report("s", self.sync.state, 0, self.report, failures or Failures())
+        self._announcer.tell(self.sync.state, self.report)
+        assert {it.about.kind for it in self.said} <= {"FleetSync"}
+        return [(it.reason, it.type) for it in self.said]
+
+
+def test_every_change_of_state_is_one_event() -> None:
+    sync = Sync()
+    telling = Telling(sync)
+    assert telling.events() == [], "a process that starts is no news"
+    sync.hear(push("r1", fixed(1), author="Ada", signer="ada@example.com"))
+    settle(sync, EMPTY, NOW)
+    assert telling.events() == [("Applied", "Normal")]
+    assert sync.state.plan is not None
+    told = f"r1 is in force (plan {sync.state.plan.plan_id}, by Ada, signed by ada@example.com)"
+    assert telling.said[0].message == told
+    assert telling.events() == []
+    followed(sync, machines(sync, 0), 1)
+    assert telling.events() == [("Progressing", "Normal")]
+    followed(sync, machines(sync, 0), 901)
+    assert telling.events() == [("Stalled", "Warning")]
+    followed(sync, machines(sync, 1), 902)
+    assert telling.events() == [("Done", "Normal")]
+    sync.hear(SUSPEND)
+    assert telling.events() == [("Suspended", "Normal")]
+    sync.hear(push("r2", {"fleet.yaml": "kind: Nonsense"}))
+    assert telling.events() == [], "what waits changes a sentence, no state"
+    sync.hear(RESUME)
+    settle(sync, EMPTY, NOW)
+    assert telling.events() == [("Invalid", "Warning"), ("Resumed", "Normal")]
+    sync.hear(push("r3", {"fleet.yaml": "kind: Nonsense"}))
+    settle(sync, EMPTY, NOW)
+    assert telling.events() == [("Invalid", "Warning")], "of another revision it is news"
+
+
+def test_trouble_that_passes_is_no_event_and_trouble_that_stays_is_one() -> None:
+    sync = in_force(simple())
+    telling = Telling(sync)
+    telling.events()
+    sync.hear(SourceTrouble("Timeout", transient=True))
+    assert telling.events() == []
+    sync.hear(SourceWell())
+    assert telling.events() == []
+    sync.hear(SourceTrouble("HostKeyRejected", transient=False))
+    assert telling.events() == [("SourceFailed", "Warning")]
+    sync.hear(SourceWell())
+    assert telling.events() == [("Applied", "Normal")]
+
+
+def test_a_restart_tells_nothing_again() -> None:
+    sync = in_force(fixed(1))
+    telling = Telling(sync)
+    telling.events()
+    followed(sync, machines(sync, 1), 1)
+    telling.events()
+    again = Sync()
+    later = Telling(again, telling.report)
+    again.expect("r1", convergence=telling.report.convergence)
+    assert later.events() == []
+    again.hear(push("r1", fixed(1), restored=True))
+    settle(again, EMPTY, NOW)
+    assert later.events() == []

@@ -4,23 +4,22 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.announce import RevisionAnnouncer
+from agent.announce import SyncAnnouncer
 from agent.failures import Failures
 from agent.inbox import Event, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.notify import Notifier
+from agent.outbox import Attempt
 from agent.reports import sync_report
 from agent.sources import git_listener
 from agent.sync import Sync
 from fleet.actions import Announce
 from fleet.snapshot import Snapshot
-from model.fleet import Fleet
-from model.kinds.policy import NotificationSink
 from model.loader import load
 from providers.clock import VirtualClock
 from providers.git.auth import Remote
@@ -60,8 +59,8 @@ class SmallAgent:
         if wanted:
             self.sync.expect(wanted)
         self._listen = git_listener(self.source, self.heard.append, wanted)
-        self._announcer = RevisionAnnouncer(self.sync, self.events.append)
-        self._notifier = Notifier("c", self.sync, self._post, {"SINK": "https://sink.example.com"})
+        self._notifier = Notifier("c", self.sync, self._put)
+        self._announcer = SyncAnnouncer(self.events.append, self._notifier.hear)
 
     def poll(self) -> SyncReport:
         """Listen once, judge all that is due; the FleetSync as it is shown then."""
@@ -72,13 +71,13 @@ class SmallAgent:
             self.sync.hear(event)
         while (job := self.sync.due(WORLD, EPOCH_S)) is not None:
             self.sync.judge(job(), EPOCH_S)
-        self._announcer.turned(self.sync.fleet or Fleet(), WORLD)
         self._notifier.turned(TOLD, WORLD)
         self._status = sync_report("c", self.sync.state, 0, self._status, Failures())
+        self._announcer.tell(self.sync.state, self._status)
         return self._status
 
-    def _post(self, _sink: NotificationSink, _address: str, body: Mapping[str, Any]) -> None:
-        self.news.append((body["severity"], body["reason"]))
+    def _put(self, _sink: str, _attempt: Attempt) -> None:
+        self.news.append((self.events[-1].type, self.events[-1].reason))
 
     @property
     def pools(self) -> list[str]:

@@ -38,7 +38,7 @@ def test_the_agent_accepts_its_configuration(path: Path) -> None:
     assert settings.leader_election
     assert not settings.install_crds
     assert settings.namespace == "muster-system"
-    for written in (settings.source.cache_dir, settings.journal):
+    for written in (settings.source.cache_dir, settings.journal, settings.record):
         assert str(written).startswith("/var/lib/muster/")
 
 

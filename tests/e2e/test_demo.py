@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_S = 120.0
+MOST_S = 180.0
 
 
 @pytest.mark.e2e

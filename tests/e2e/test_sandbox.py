@@ -1,11 +1,15 @@
 """`muster sandbox` as a newcomer uses it: a job runs, kubectl reads well, a push is followed, SIGTERM ends it all."""
 
+import html
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +100,7 @@ def test_a_sandbox_from_start_to_end(sandbox: Sandbox) -> None:
     assert len(sandbox.muster("get", "claims").splitlines()) == 3
     assert "state:    Admitted" in sandbox.muster("explain", "workload", "hello")
     _a_push_is_followed(sandbox, custom)
+    _a_pull_request_is_reviewed_and_merged(sandbox, custom)
     _the_end_leaves_nothing(sandbox)
 
 
@@ -115,6 +120,64 @@ def _a_push_is_followed(sandbox: Sandbox, custom: Any) -> None:
 
     sandbox.until(followed, "the push is in force")
     assert "Running" in sandbox.muster("get", "workloads"), "nobody was disturbed"
+
+
+def _a_pull_request_is_reviewed_and_merged(sandbox: Sandbox, custom: Any) -> None:
+    """All over git and HTTP: a branch, the page that git names, a typo at its line, a command, the button, the end."""
+    clone = sandbox.folder / "fleet"
+    pools = clone / "pools.yaml"
+    right = pools.read_text(encoding="utf-8").replace("nodes: 7", "nodes: 6")
+    git(clone, "switch", "--quiet", "--create", "fewer")
+    _commit(clone, pools, right.replace("nodes: 6", "ndoes: 6"))
+    told = subprocess.run(
+        ["git", "push", "--quiet", "--set-upstream", "origin", "fewer"],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"Pull request 1: (http://127\.0\.0\.1:[0-9]+)(/\S+)", told.stderr)
+    assert found, told.stderr
+    assert found[1] in sandbox.said.read_text(), "the address that the sandbox tells"
+    page = found[1] + found[2]
+    sandbox.until(lambda: "is invalid" in words(page), "the agent comments on the typo")
+    assert re.search(r"failure muster/sandbox .* pools\.yaml:\d+ .*ndoes", words(page))
+
+    _commit(clone, pools, right)
+    git(clone, "push", "--quiet")
+    sandbox.until(lambda: "would come into force" in words(page), "the same comment has the plan")
+    assert "spec.limits.nodes: 7 -> 6" in words(page)
+    assert words(page).count("muster[bot] commented") == 1
+    press(page, "comment", "ada", "/muster plan")
+    sandbox.until(lambda: "\N{THUMBS UP SIGN}" in words(page), "the command is answered")
+
+    press(page, "merge", "grace")
+    (merged,) = re.findall(r"merged ada: .* as ([0-9a-f]{12})", words(page))
+    sandbox.until(lambda: f"{merged} is in force" in words(page), "the comment tells what became of it")
+    (sync,) = custom.list_cluster_custom_object("muster.dev", "v1alpha1", "fleetsyncs")["items"]
+    assert sync["status"]["appliedRevision"].rpartition(":")[2].startswith(merged)
+    git(clone, "switch", "--quiet", "main")
+    git(clone, "pull", "--quiet", "--ff-only")
+    assert git(clone, "log", "-1", "--format=%an %s").strip() == "grace Merge pull request #1 from fewer"
+
+
+def _commit(clone: Path, file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    git(clone, "commit", "--quiet", "--all", "--message", "Fewer machines are enough")
+
+
+def words(address: str) -> str:
+    """What somebody sees of a page."""
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", answer.read().decode()).split()))
+
+
+def press(page: str, button: str, who: str, text: str = "") -> None:
+    """Presses a button of a request's page."""
+    origin = page[: page.index("/", len("http://"))]
+    form = urllib.parse.urlencode({"as": who, "text": text}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{page}/{button}", form, {"Origin": origin}), timeout=10) as it:
+        assert it.status == 200, "the page that one is sent back to"
 
 
 def _the_end_leaves_nothing(sandbox: Sandbox) -> None:

@@ -245,6 +245,11 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("FreezeWindow", "schedule"): one("* * * * *", "0 0 1 1 *", "*/20 * * * *"),
     ("FreezeWindow", "duration"): one("1m", "10m", "1h"),
     ("FreezeWindow", "blocks"): one(["Disruption"]),
+    ("FreezeWindow", "timeZone"): one("UTC", "Europe/Berlin", "America/New_York"),
+    ("AllowWindow", "schedule"): one("* * * * *", "*/20 * * * *"),
+    ("AllowWindow", "duration"): one("1m", "10m", "1h"),
+    ("AllowWindow", "allows"): one(["Disruption"]),
+    ("AllowWindow", "timeZone"): one("UTC", "Asia/Kolkata"),
     ("FleetPolicySpec", "purchases"): one("Optimal", "Greedy"),
     ("FleetPolicySpec", "usdPerHourPerMachine"): one(0, 0.02, 0.5, 10),
     ("AdmissionFairSharing", "usageHalfLifeTime"): one("0s", "1m", "1h"),
@@ -259,8 +264,14 @@ UNDRAWN: Mapping[tuple[str, str], str] = {
     ("TeamSpec", "deletion"): "a rail: it stops revisions that do not confirm it",
     ("DailyRails", "*"): "the same, over a day",
     ("Signatures", "*"): "who signed does not move anything",
+    ("ApprovalPolicy", "*"): "people stop revisions, and move nothing",
+    ("ApprovalTolerance", "*"): "the same",
+    ("OwnerRule", "*"): "the same",
+    ("PlanCheck", "*"): "it stops revisions, and moves nothing",
+    ("PlanCheckTest", "*"): "the same",
     ("NotificationSink", "*"): "addresses stand in the agent's environment, and move nothing",
     ("FreezeWindow", "name"): "a word for people",
+    ("AllowWindow", "name"): "a word for people",
     ("PriorityClassSpec", "description"): "a word for people",
     ("FleetPolicySpec", "allowUnknown"): "silences findings, and moves nothing",
 }
@@ -286,6 +297,7 @@ ELEMENTS: Mapping[str, Draw] = {
     "Repair": one({"condition": "Ready", "after": "5m"}),
     "Toleration": one({"key": "k", "operator": "Exists"}),
     "FreezeWindow": one({"name": "w", "schedule": "*/20 * * * *", "duration": "10m", "blocks": ["Disruption"]}),
+    "AllowWindow": one({"name": "w", "schedule": "*/20 * * * *", "duration": "10m", "allows": ["Disruption"]}),
     "AdmissionFairSharing": one({"usageHalfLifeTime": "1h"}),
     "DeviceGroup": one({"devices": "all", "profiles": {"1g.10gb": 7}}),
     "FlavorQuota": lambda rng, names: {"guaranteed": _amounts(rng, names)},
@@ -302,7 +314,7 @@ ALONGSIDE: Mapping[str, tuple[str, Any]] = {
     "FlavorSpec.nodeLabels": ("nodePools", []),
 }
 """Class, or class and field -> the field of the same declaration that has to be so beside it."""
-STAYS = frozenset({("FreezeWindow", "blocks")})
+STAYS = frozenset({("FreezeWindow", "blocks"), ("AllowWindow", "allows")})
 """Fields that are not taken away: a window without it holds revisions back as well, and nothing could be compared."""
 ONE_WAY = frozenset({"ReservationTerm", "AmiTerm", "SubnetTerm", "SecurityGroupTerm"})
 """Classes of which one field is given, mostly, and not the others."""

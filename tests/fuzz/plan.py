@@ -20,9 +20,9 @@ from agent.simulation import Simulation, Tempo
 from agent.watch import Watcher
 from fleet.mig.layouts import layout_name
 from fleet.plan import Plan, make_plan
-from fleet.plan.cluster_model import TERMINATION_S
 from fleet.plan.render import to_json, to_markdown, to_text
 from fleet.plan.simulated_run import SimulatedRun, simulate
+from fleet.replay.cluster_model import TERMINATION_S
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.fleet import Fleet
 from model.index import Index

@@ -53,9 +53,17 @@ def references(declarations: Declarations) -> Iterator[Reference]:
     yield from _of_local_queues(declarations)
     yield from _of_resource_flavors(declarations)
     yield from _of_volcano_queues(declarations)
+    yield from _of_policies(declarations)
 
 
 _FLAVOR = ("Flavor", "NodePool")
+
+
+def _of_policies(declarations: Declarations) -> Iterator[Reference]:
+    for policy in declarations.policies.values():
+        for at, sink in enumerate(policy.value.spec.notifications):
+            for place, team in enumerate(sink.teams):
+                yield Reference(policy, ("spec", "notifications", at, "teams", place), team, ("Team",))
 
 
 def _of_queues(declarations: Declarations) -> Iterator[Reference]:

@@ -27,7 +27,10 @@ def repeated_values(declarations: Declarations) -> Iterator[Problem]:
     for policy in declarations.policies.values():
         spec = policy.value.spec
         yield from _repeated(policy, ("spec", "freezeWindows"), tuple(window.name for window in spec.freeze_windows))
+        yield from _repeated(policy, ("spec", "allowWindows"), tuple(window.name for window in spec.allow_windows))
         yield from _repeated(policy, ("spec", "notifications"), tuple(sink.name for sink in spec.notifications))
+        for at, sink in enumerate(spec.notifications):
+            yield from _repeated(policy, ("spec", "notifications", at, "teams"), sink.teams)
 
 
 def _of_pool(pool: NodePool) -> Iterator[_List]:

@@ -13,14 +13,16 @@ _SOME_INSTANT_S = 1_767_225_600.0  # 2026-01-01; whether a schedule ever fires d
 
 
 def invalid_windows(declarations: Declarations) -> Iterator[Problem]:
-    """Reports schedules of budgets and freeze windows that never open or never close."""
+    """Reports schedules of budgets, freeze and allow windows that never open or never close."""
     for pool in declarations.node_pools.values():
         for index, budget in enumerate(pool.value.spec.disruption.budgets):
             if budget.duration is not None:
                 yield from _window(pool, ("spec", "disruption", "budgets", index), budget.schedule, budget.duration)
     for policy in declarations.policies.values():
-        for index, window in enumerate(policy.value.spec.freeze_windows):
-            yield from _window(policy, ("spec", "freezeWindows", index), window.schedule, window.duration)
+        spec = policy.value.spec
+        for key, windows in (("freezeWindows", spec.freeze_windows), ("allowWindows", spec.allow_windows)):
+            for index, window in enumerate(windows):
+                yield from _window(policy, ("spec", key, index), window.schedule, window.duration)
 
 
 def _window(source: Declared[Kind], path: Path, schedule: str, duration_s: float) -> Iterator[Problem]:

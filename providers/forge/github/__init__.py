@@ -12,6 +12,7 @@ What we sign in as needs, of the one repository:
 | Pull requests | read and write | requests, comments and reactions to them, where a commit came from |
 | Checks | read and write | statuses with annotations; GitHub lets only Apps write them |
 | Commit statuses | read and write | statuses of a token, which are without annotations |
+| Members (of the organization) | read | who is in a team |
 
 A fine-grained token or an App can be given exactly these; a classic token needs the scope `repo`. Proxies and
 certificate authorities are those that httpx takes from the environment (`HTTPS_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`).

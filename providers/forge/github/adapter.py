@@ -6,35 +6,38 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from providers.clock import Clock
+from providers.forge.checks import checked_commit, checked_number, checked_ours, checked_url
 from providers.forge.github import calls
 from providers.forge.github.answers import (
     GitHubComment,
     GitHubId,
+    GitHubMembership,
     GitHubPermission,
     GitHubRequest,
+    GitHubReview,
     GitHubSlug,
     GitHubUser,
+    given_reviews,
 )
 from providers.forge.github.sign_in import (
     GitHubApp,
     GitHubRepository,
     GitHubToken,
-    checked_commit,
     checked_login,
-    checked_number,
-    checked_url,
+    checked_team,
 )
 from providers.forge.port import (
     Annotation,
+    Approval,
     Comment,
     CommitStatus,
     Forge,
     ForgeError,
     Permission,
     PullRequest,
-    RequestState,
     Verdict,
 )
+from providers.forge.sorting import in_order, open_into, standing
 
 if TYPE_CHECKING:
     from providers.forge.github.client import GitHubClient
@@ -58,7 +61,7 @@ class GitHubForge(Forge):
         self, repository: str, sign_in: GitHubToken | GitHubApp, *, clock: Clock, url: str = PUBLIC_URL
     ) -> None:
         self._repository = GitHubRepository.of(repository)
-        self._url = checked_url(url)
+        self._url = checked_url(url, "GitHub", "https://HOST/api/v3")
         self._sign_in = sign_in
         self._clock = clock
 
@@ -71,8 +74,8 @@ class GitHubForge(Forge):
     @cached_property
     def _ourselves(self) -> GitHubUser | GitHubSlug:
         if isinstance(self._sign_in, GitHubApp):
-            return self._client.ask_of_none(calls.APP, GitHubSlug)
-        return self._client.ask_of_none(calls.USER, GitHubUser)
+            return self._client.ask(calls.APP, GitHubSlug)
+        return self._client.ask(calls.USER, GitHubUser)
 
     def __enter__(self) -> Self:
         self._client.hold()
@@ -90,12 +93,7 @@ class GitHubForge(Forge):
         found = self._client.look_at_all(
             calls.OPEN_REQUESTS, GitHubRequest, state="open", base=base, sort="created", direction="asc"
         )
-        requests = {each.number: each.translated() for each in found}
-        return tuple(
-            requests[number]
-            for number in sorted(requests)
-            if requests[number].state is RequestState.OPEN and requests[number].base == base
-        )
+        return open_into(map(GitHubRequest.translated, found), base)
 
     def request(self, number: int) -> PullRequest | None:
         """Returns the request as it is now; None where there is none of this number."""
@@ -118,11 +116,26 @@ class GitHubForge(Forge):
         found = self._client.look(calls.PERMISSION, GitHubPermission, checked_login(user))
         return Permission.NONE if found is None else found.translated()
 
+    def is_member(self, user: str, team: str) -> bool:
+        """Returns whether a user is in a team (`ORGANIZATION/SLUG`) now, or in one below it.
+
+        GitHub answers 404 both of who is not in it and of a team that is not there or hidden from us.
+        """
+        organization, slug = checked_team(team)
+        found = self._client.look(calls.MEMBERSHIP, GitHubMembership, organization, slug, checked_login(user))
+        if found is None:
+            self._client.ask(calls.TEAM, GitHubId, organization, slug)
+        return found is not None and found.state == "active"
+
+    def approvals(self, number: int) -> Sequence[Approval]:
+        """Returns who approves a request now: one for each user, oldest first."""
+        found = self._client.look_at_all(calls.REVIEWS, GitHubReview, checked_number(number))
+        return standing(given_reviews(found))
+
     def comments(self, number: int) -> Sequence[Comment]:
         """Returns the comments of a request's conversation, oldest first."""
         found = self._client.look_at_all(calls.COMMENTS, GitHubComment, checked_number(number))
-        comments = {each.id: each.translated(self._ourselves) for each in found}
-        return tuple(sorted(comments.values(), key=lambda each: (each.created_at_s, each.id)))
+        return in_order(each.translated(self._ourselves) for each in found)
 
     def write_comment(self, number: int, text: str) -> Comment:
         """Writes a further comment."""
@@ -132,9 +145,7 @@ class GitHubForge(Forge):
 
     def change_comment(self, number: int, comment: Comment, text: str) -> None:
         """Gives a comment of ours another text. Those of others GitHub would let us change as well."""
-        if not comment.ours:
-            raise ForgeError(f"the comment {comment.id} is by {comment.author}: we change none but ours")
-        self._client.ask(calls.CHANGE_COMMENT, GitHubId, checked_number(comment.id), body=text)
+        self._client.ask(calls.CHANGE_COMMENT, GitHubId, checked_ours(comment), body=text)
 
     def acknowledge(self, number: int, comment: Comment, *, accepted: bool) -> None:
         """Reacts to somebody's comment: with a thumb up where what it asks for is done, else with a thumb down."""

@@ -4,21 +4,13 @@ The structs are of our own and narrow on purpose. Those of githubkit ask for eve
 which an Enterprise Server of last year does not send.
 """
 
-from datetime import datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
-from model.plain_text import plain
 from providers.forge.port import Comment, ForgeError, Permission, PullRequest, RequestState
-
-_T = TypeVar("_T")
-_Number = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-_Commit = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
-_Login = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
-_Line = Annotated[str, msgspec.Meta(max_length=1024)]
-_Text = Annotated[str, msgspec.Meta(max_length=262_144)]
+from providers.forge.reading import CommitId, Instant, Line, Login, Number, Text
+from providers.forge.sorting import GivenReview
 
 _DELETED_USER = "ghost"
 """Whom GitHub names where the author has been deleted."""
@@ -27,43 +19,43 @@ _DELETED_USER = "ghost"
 class GitHubUser(msgspec.Struct, frozen=True):
     """A user or bot."""
 
-    id: _Number
-    login: _Login
+    id: Number
+    login: Login
 
 
 class GitHubSlug(msgspec.Struct, frozen=True):
     """An App by the name that its bot bears."""
 
-    slug: _Login
+    slug: Login
 
 
 class GitHubId(msgspec.Struct, frozen=True):
     """Anything that has been made."""
 
-    id: _Number
+    id: Number
 
 
 class GitHubBranch(msgspec.Struct, frozen=True):
     """An end of a pull request. The fork may be deleted."""
 
-    sha: _Commit
-    ref: _Line
+    sha: CommitId
+    ref: Line
     repo: GitHubId | None
 
 
 class GitHubRequest(msgspec.Struct, frozen=True):
     """A pull request, in a list or alone."""
 
-    number: _Number
-    title: _Line
+    number: Number
+    title: Line
     user: GitHubUser | None
     state: Literal["open", "closed"]
     head: GitHubBranch
     base: GitHubBranch
-    merged_at: _Time | None
-    merge_commit_sha: _Commit | None
-    updated_at: _Time
-    html_url: _Line
+    merged_at: Instant | None
+    merge_commit_sha: CommitId | None
+    updated_at: Instant
+    html_url: Line
 
     def translated(self) -> PullRequest:
         """Returns it in the words of the port. Of an open one GitHub tells a trial merge, which is no merge commit."""
@@ -88,10 +80,11 @@ class GitHubRequest(msgspec.Struct, frozen=True):
 class GitHubComment(msgspec.Struct, frozen=True):
     """A comment of an issue's or a pull request's conversation."""
 
-    id: _Number
+    id: Number
     user: GitHubUser | None
-    created_at: _Time
-    body: _Text | None = None
+    created_at: Instant
+    updated_at: Instant
+    body: Text | None = None
 
     def translated(self, ourselves: "GitHubUser | GitHubSlug") -> Comment:
         """Returns it in the words of the port."""
@@ -101,7 +94,40 @@ class GitHubComment(msgspec.Struct, frozen=True):
             text=self.body or "",
             created_at_s=self.created_at.timestamp(),
             ours=self.user is not None and _is_same(self.user, ourselves),
+            updated_at_s=self.updated_at.timestamp(),
         )
+
+
+class GitHubReview(msgspec.Struct, frozen=True):
+    """What somebody thought of a pull request; a pending one has no time, and one whose commit is gone no commit."""
+
+    id: Number
+    user: GitHubUser | None
+    state: Line
+    commit_id: CommitId | None = None
+    submitted_at: Instant | None = None
+
+
+_MERE_WORDS = {"COMMENTED", "PENDING"}
+
+
+def given_reviews(reviews: list[GitHubReview]) -> list[GivenReview]:
+    """Returns the reviews that approve or object; words alone do neither.
+
+    A dismissed one stands in its place as that, and so objects
+    (docs.github.com/pull-requests/collaborating-with-pull-requests/reviewing-changes-in-pull-requests).
+    """
+    return [
+        GivenReview(at, it.id, it.user.id, it.user.login, (it.state == "APPROVED" and it.commit_id) or "")
+        for it in reviews
+        if (at := it.submitted_at) and it.user and it.state not in _MERE_WORDS
+    ]
+
+
+class GitHubMembership(msgspec.Struct, frozen=True):
+    """What somebody is to a team: one who is invited is pending."""
+
+    state: Literal["active", "pending"]
 
 
 class GitHubPermission(msgspec.Struct, frozen=True):
@@ -134,14 +160,6 @@ class GitHubRefusal(msgspec.Struct, frozen=True):
         """Returns what it says, with whatever it says more closely."""
         more = bytes(self.errors).decode("utf-8", "replace")
         return f"{self.message} {more}" if more else self.message
-
-
-def read(body: bytes, answer: type[_T]) -> _T:
-    """Returns an answer; ForgeError where it is not what GitHub's description of the API promises."""
-    try:
-        return msgspec.json.decode(body, type=answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
-        raise ForgeError(f"GitHub's answer cannot be read: {plain(str(error)[:300])}") from error
 
 
 def _author(user: GitHubUser | None) -> str:

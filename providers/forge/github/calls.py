@@ -3,31 +3,38 @@
 from dataclasses import dataclass
 from typing import Final
 
-_READ: Final = "`Pull requests: read`"
-_WRITE: Final = "`Pull requests: read and write`"
-_CHECKS: Final = "`Checks: read and write`"
-_STATUSES: Final = "`Commit statuses: read and write`"
-_METADATA: Final = "`Metadata: read`"
+_READ: Final = "repository permission `Pull requests: read`"
+_WRITE: Final = "repository permission `Pull requests: read and write`"
+_CHECKS: Final = "repository permission `Checks: read and write`"
+_STATUSES: Final = "repository permission `Commit statuses: read and write`"
+_METADATA: Final = "repository permission `Metadata: read`"
+_MEMBERS: Final = "organization permission `Members: read`"
 
 
 @dataclass(frozen=True, slots=True)
 class GitHubCall:
-    """Something that can be asked: the method's room and name, in words, and the repository permission it takes."""
+    """Something that can be asked: the method's room and name, in words, and the permission it takes."""
 
     room: str
     method: str
     words: str
     needs: str
+    is_ours: bool = True
+    """Whether it is asked of the repository."""
 
 
-USER: Final = GitHubCall("users", "get_authenticated", "say who the token belongs to", _METADATA)
-APP: Final = GitHubCall("apps", "get_authenticated", "say which App we are", _METADATA)
+USER: Final = GitHubCall("users", "get_authenticated", "say who the token belongs to", _METADATA, is_ours=False)
+APP: Final = GitHubCall("apps", "get_authenticated", "say which App we are", _METADATA, is_ours=False)
 OPEN_REQUESTS: Final = GitHubCall("pulls", "list", "list open pull requests", _READ)
 REQUEST: Final = GitHubCall("pulls", "get", "read a pull request", _READ)
 REQUESTS_OF_COMMIT: Final = GitHubCall(
     "repos", "list_pull_requests_associated_with_commit", "list the pull requests of a commit", _READ
 )
 PERMISSION: Final = GitHubCall("repos", "get_collaborator_permission_level", "read somebody's permission", _METADATA)
+_SEE_MEMBER: Final = "see who is in a team that owns files"
+MEMBERSHIP: Final = GitHubCall("teams", "get_membership_for_user_in_org", _SEE_MEMBER, _MEMBERS, is_ours=False)
+TEAM: Final = GitHubCall("teams", "get_by_name", _SEE_MEMBER, _MEMBERS, is_ours=False)
+REVIEWS: Final = GitHubCall("pulls", "list_reviews", "list reviews", _READ)
 COMMENTS: Final = GitHubCall("issues", "list_comments", "list comments", _READ)
 WRITE_COMMENT: Final = GitHubCall("issues", "create_comment", "write a comment", _WRITE)
 CHANGE_COMMENT: Final = GitHubCall("issues", "update_comment", "change a comment", _WRITE)

@@ -1,17 +1,14 @@
 """Who we are to GitHub, and where GitHub and the repository are; wrong ones are refused before anything is sent."""
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
+from providers.forge.checks import checked_secret
 from providers.forge.port import ForgeError
 
-_SECRET = re.compile(r"[!-~]{1,1024}")
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9a-f:.]{2,45}")
 _REPOSITORY = re.compile(r"(?P<owner>[A-Za-z0-9][A-Za-z0-9_-]{0,99})/(?P<name>[A-Za-z0-9._-]{1,100})")
+_TEAM = re.compile(r"(?P<organization>[A-Za-z0-9][A-Za-z0-9_-]{0,99})/(?P<slug>[A-Za-z0-9_][A-Za-z0-9_-]{0,254})")
 _LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\[bot\])?")
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +18,7 @@ class GitHubToken:
     secret: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not _SECRET.fullmatch(self.secret):
-            raise ForgeError("GitHub's token is empty, or holds signs that no token has: a space, the end of a line")
+        checked_secret(self.secret, "GitHub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +49,6 @@ class GitHubRepository:
         return f"{self.owner}/{self.name}"
 
 
-def checked_url(url: str) -> str:
-    """Returns the address of an API; ForgeError unless secrets may be sent there: TLS, or this machine."""
-    try:
-        parts = urlsplit(url)
-        is_whole = bool(_HOST.fullmatch(parts.hostname or "")) and parts.port != 0
-    except ValueError:
-        is_whole = False
-    if not is_whole or parts.username is not None or parts.query or parts.fragment or not url.isascii():
-        raise ForgeError("GitHub's address is an URL without user, password and query, as https://HOST/api/v3")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
-        raise ForgeError(f"GitHub's address begins with https://, not {parts.scheme}://: a secret is sent there")
-    return url
-
-
-def checked_commit(commit: str) -> str:
-    """Returns a full commit id; ForgeError for anything else, which could lead to another address."""
-    if not _COMMIT.fullmatch(commit):
-        raise ForgeError(f"{commit[:80]!r} is no full commit id")
-    return commit
-
-
-def checked_number(number: int) -> int:
-    """Returns the number of a request or a comment; ForgeError unless it is positive."""
-    if number < 1:
-        raise ForgeError(f"{number} is no number of a pull request or comment")
-    return number
-
-
 def checked_login(user: str) -> str:
     """Returns the name of a user or bot; ForgeError for what GitHub gives to nobody."""
     if not _LOGIN.fullmatch(user):
@@ -88,8 +56,9 @@ def checked_login(user: str) -> str:
     return user
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def checked_team(team: str) -> tuple[str, str]:
+    """Returns the organization and the slug of a team; ForgeError for what names none."""
+    match = _TEAM.fullmatch(team)
+    if match is None:
+        raise ForgeError(f"a team on GitHub is written ORGANIZATION/SLUG, not {team[:200]!r}")
+    return match["organization"], match["slug"]

@@ -9,7 +9,7 @@
 """
 
 from providers.kube.objects.claims import claim_object, claim_status, decode_claim, forget_patch
-from providers.kube.objects.conditions import Condition, Finding, decode_conditions
+from providers.kube.objects.conditions import Condition, Finding, decode_standing
 from providers.kube.objects.daemons import decode_daemonset
 from providers.kube.objects.events import EventSeries, event_name, event_object
 from providers.kube.objects.hard_fences import HARD_FENCE, decode_hard_fence, hard_fence_object
@@ -76,7 +76,6 @@ __all__ = [
     "claim_status",
     "deactivation_patch",
     "decode_claim",
-    "decode_conditions",
     "decode_csi_node",
     "decode_daemonset",
     "decode_drifted",
@@ -91,6 +90,7 @@ __all__ = [
     "decode_pod_group",
     "decode_pod_priority",
     "decode_runtime_class",
+    "decode_standing",
     "decode_storage_class",
     "decode_sync",
     "decode_volume_claim",

@@ -138,7 +138,7 @@ def claim_object(claim: Claim) -> JsonObject:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
-def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = (), generation: int = 0) -> JsonObject:
     """The body that records what became of a claim, for server-side apply to the status subresource.
 
     `layout` and `resources` stand here too: a re-cut changes them, the specification never changes. So do capacity type
@@ -149,7 +149,7 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ())
         "state": str(claim.state),
         "capacityType": pool.capacity_type,
         "usdPerHour": claim.price_usd_h,
-        "conditions": written(claim_findings(claim), previous, now_s),
+        "conditions": written(claim_findings(claim), previous, now_s, generation),
     } | set_fields(
         layout=claim.layout,
         resources=amounts_object(claim.resources),

@@ -44,17 +44,23 @@ class _AnyStatus(Wire, frozen=True):
     conditions: list[WireCondition] | None = None
 
 
+class _AnyMeta(Wire, frozen=True):
+    generation: int = 0
+
+
 class _AnyObject(Wire, frozen=True):
+    metadata: _AnyMeta | None = None
     status: _AnyStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_AnyObject)
 
 
-def decode_conditions(raw: bytes | Raw) -> tuple[Condition, ...]:
-    """The conditions an object of any kind carries."""
-    status = _decoder.decode(raw).status
-    return conditions_of(status.conditions if status else None)
+def decode_standing(raw: bytes | Raw) -> tuple[tuple[Condition, ...], int]:
+    """The conditions an object of any kind carries, and the generation of its specification (0: it says none)."""
+    found = _decoder.decode(raw)
+    generation = found.metadata.generation if found.metadata else 0
+    return conditions_of(found.status.conditions if found.status else None), generation
 
 
 def conditions_of(found: Iterable[WireCondition] | None) -> tuple[Condition, ...]:
@@ -65,10 +71,16 @@ def conditions_of(found: Iterable[WireCondition] | None) -> tuple[Condition, ...
     )
 
 
-def written(findings: Iterable[Finding], previous: Sequence[Condition], now_s: float) -> list[JsonObject]:
-    """The findings as conditions; `lastTransitionTime` moves only where the status did."""
+def written(
+    findings: Iterable[Finding], previous: Sequence[Condition], now_s: float, generation: int = 0
+) -> list[JsonObject]:
+    """The findings as conditions; `lastTransitionTime` moves only where the status did.
+
+    `generation` is that of the object as it was read for this write; 0 where it is not known.
+    """
     before = {condition.type: condition for condition in previous}
-    return [_condition(finding, before.get(finding.type), now_s) for finding in findings]
+    observed = {"observedGeneration": generation} if generation else {}
+    return [_condition(finding, before.get(finding.type), now_s) | observed for finding in findings]
 
 
 def _condition(finding: Finding, before: Condition | None, now_s: float) -> JsonObject:

@@ -39,7 +39,9 @@ def _mirror(declared: Kind, revision: str) -> JsonObject:
     }
 
 
-def queue_status(report: QueueReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+def queue_status(
+    report: QueueReport, now_s: float, previous: Sequence[Condition] = (), generation: int = 0
+) -> JsonObject:
     """The body for server-side apply to a Queue's status."""
     status = {
         "pending": report.pending,
@@ -47,7 +49,7 @@ def queue_status(report: QueueReport, now_s: float, previous: Sequence[Condition
         "admitted": report.admitted,
         "gpus": _gpus(report.usage),
         "usage": [_usage_object(usage) for usage in sorted(report.usage, key=lambda it: (it.flavor, it.resource))],
-        "conditions": written(report.findings, previous, now_s),
+        "conditions": written(report.findings, previous, now_s, generation),
     }
     return {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": report.name}, "status": status}
 
@@ -64,7 +66,9 @@ def _gpus(usage: Sequence[FlavorUsage]) -> str:
     return f"{sum(one.used for one in whole)}/{sum(one.quota for one in whole)}" if whole else ""
 
 
-def node_pool_status(report: NodePoolReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+def node_pool_status(
+    report: NodePoolReport, now_s: float, previous: Sequence[Condition] = (), generation: int = 0
+) -> JsonObject:
     """The body for server-side apply to a NodePool's status."""
     bounds = {"nodes": report.limit_nodes, "usdPerHour": report.limit_usd_per_hour}
     limits = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -75,7 +79,7 @@ def node_pool_status(report: NodePoolReport, now_s: float, previous: Sequence[Co
         "resources": amounts_object(report.resources),
         "limits": limits | set_fields(resources=amounts_object(report.limit_resources)),
         "gpus": report.resources.get(GPU_RESOURCE, 0),
-        "conditions": written(report.findings, previous, now_s),
+        "conditions": written(report.findings, previous, now_s, generation),
     } | set_fields(
         shortages=[_shortage_object(*entry) for entry in sorted(report.shortages.items())],
         drifted=[_drift_object(each) for each in report.drifted],

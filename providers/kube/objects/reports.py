@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fleet.plan.approvals import ApprovedPlan
+from fleet.plan.convergence import Convergence
 from fleet.plan.guards import RevisionTally
 from fleet.snapshot import CapacityPool
 from model.quantity import Resources
 from providers.kube.objects.conditions import Finding
 
-HISTORY_MAX: Final = 5
+HISTORY_MAX: Final = 20
+HISTORY_WORDS: Final = 500
+"""Signs of an attempt's message that are kept."""
 PROBLEMS_MAX: Final = 20
 
 
@@ -100,6 +104,14 @@ class SyncAttempt:
     last_at_s: float
     count: int = 1
     duration_s: float = 0.0
+    plan: str = ""
+    """Id of the plan it was judged by."""
+    author: str = ""
+    """Of the commit, as it says itself."""
+    signer: str = ""
+    """Who vouches for it."""
+    message: str = ""
+    """Why it is not in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,10 @@ class SyncReport:
     """Of all problems; `problems` may hold the first few only."""
     day: tuple[RevisionTally, ...] = ()
     """What came of the revisions of the last 24 hours, oldest first."""
+    approved: tuple[ApprovedPlan, ...] = ()
+    """Approvals of pull requests and the plans they are of, oldest first."""
+    convergence: Convergence | None = None
+    """What is left to do of the revision in force."""
 
 
 def remembered(history: tuple[SyncAttempt, ...], attempt: SyncAttempt) -> tuple[SyncAttempt, ...]:

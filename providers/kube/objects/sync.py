@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from fleet.plan.approvals import APPROVALS_MOST, ApprovedPlan, PlanExtent
+from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from model.addresses import without_secrets
 from model.plain_text import plain
@@ -32,6 +34,20 @@ class _RevisionAttempt(Wire, frozen=True):
     last_at: str
     count: int = 1
     duration_seconds: float = 0.0
+    plan: str = ""
+    author: str = ""
+    signer: str = ""
+    message: str = ""
+
+
+class _Convergence(Wire, frozen=True):
+    revision: str
+    began_at: str = ""
+    moved_at: str = ""
+    phase: str = ""
+    total: int = 0
+    left: int = 0
+    message: str = ""
 
 
 class _Plan(Wire, frozen=True):
@@ -62,6 +78,28 @@ class _Tally(Wire, frozen=True):
     usd_per_hour_exposed: float = 0.0
 
 
+class _ApprovedExtent(Wire, frozen=True):
+    id: str = ""
+    declared: str = ""
+    nodes_added: int = 0
+    nodes_removed: int = 0
+    nodes_replaced: int = 0
+    usd_per_hour_added: float = 0.0
+    usd_per_hour_exposed: float = 0.0
+    gangs_stopped: int = 0
+    stopped: list[str] | None = None
+    observed: bool = True
+
+
+class _Approval(Wire, frozen=True):
+    request: int
+    head: str
+    user: str
+    at: str
+    plan: _ApprovedExtent | None = None
+    commanded: bool = False
+
+
 class _FleetSyncStatus(Wire, frozen=True):
     observed_revision: str = ""
     attempted_revision: str = ""
@@ -76,6 +114,8 @@ class _FleetSyncStatus(Wire, frozen=True):
     problems: list[_Problem] | None = None
     problem_count: int = 0
     last_day: list[_Tally] | None = None
+    approvals: list[_Approval] | None = None
+    convergence: _Convergence | None = None
 
 
 class _FleetSync(Wire, frozen=True):
@@ -92,10 +132,12 @@ def sync_object(name: str, url: str, reference: str, path: str) -> JsonObject:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
 
 
-def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+def sync_status(
+    report: SyncReport, now_s: float, previous: Sequence[Condition] = (), generation: int = 0
+) -> JsonObject:
     """The body for server-side apply to a FleetSync's status. Conditions left out of `findings` disappear."""
     status = {
-        "conditions": written(report.findings, previous, now_s),
+        "conditions": written(report.findings, previous, now_s, generation),
         "problemCount": max(report.problem_count, len(report.problems)),
         "summary": plain(report.plan.text) if report.plan else "",
     } | set_fields(
@@ -109,7 +151,9 @@ def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] 
         history=[_attempt_object(attempt) for attempt in report.history[:HISTORY_MAX]],
         plan=_plan_object(report.plan) if report.plan else None,
         problems=[_problem_object(problem) for problem in report.problems[:PROBLEMS_MAX]],
+        convergence=_convergence_object(report.convergence) if report.convergence else None,
         lastDay=[_tally_object(tally) for tally in report.day[-MOST_TALLIES:]],
+        approvals=[_approval_object(it) for it in report.approved[-APPROVALS_MOST:]],
     )
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": report.name}, "status": status}
 
@@ -134,6 +178,8 @@ def decode_sync(raw: bytes | Raw) -> SyncReport:
         problems=tuple(SyncProblem(*msgspec.structs.astuple(one)) for one in status.problems or ()),
         problem_count=status.problem_count,
         day=tuple(_tally(one) for one in (status.last_day or ())[-MOST_TALLIES:]),
+        approved=tuple(_approval(one) for one in (status.approvals or ())[-APPROVALS_MOST:]),
+        convergence=_convergence(status.convergence) if status.convergence else None,
     )
 
 
@@ -145,7 +191,9 @@ def _attempt_object(attempt: SyncAttempt) -> JsonObject:
         "lastAt": format_instant(attempt.last_at_s),
         "count": attempt.count,
         "durationSeconds": attempt.duration_s,
-    }
+    } | set_fields(
+        plan=attempt.plan, author=plain(attempt.author), signer=plain(attempt.signer), message=plain(attempt.message)
+    )
 
 
 def _attempt(found: _RevisionAttempt) -> SyncAttempt:
@@ -156,7 +204,32 @@ def _attempt(found: _RevisionAttempt) -> SyncAttempt:
         last_at_s=instant_of(found.last_at),
         count=found.count,
         duration_s=found.duration_seconds,
+        plan=found.plan,
+        author=found.author,
+        signer=found.signer,
+        message=found.message,
     )
+
+
+def _convergence_object(now: Convergence) -> JsonObject:
+    return {
+        "revision": now.revision,
+        "beganAt": format_instant(now.began_s),
+        "movedAt": format_instant(now.moved_at_s),
+        "phase": str(now.phase),
+        "total": now.total,
+        "left": now.left,
+        "message": plain(now.message),
+    }
+
+
+def _convergence(found: _Convergence) -> Convergence | None:
+    """What a status says is left to do; nothing where it says what no agent writes."""
+    if found.phase not in set(ConvergencePhase) or not 0 <= found.left <= found.total:
+        return None
+    began_s, moved_s = instant_of(found.began_at), instant_of(found.moved_at)
+    phase = ConvergencePhase(found.phase)
+    return Convergence(found.revision, began_s, moved_s, phase, found.total, found.left, found.message)
 
 
 def _tally_object(tally: RevisionTally) -> JsonObject:
@@ -170,6 +243,39 @@ def _tally_object(tally: RevisionTally) -> JsonObject:
         "revisions": tally.revisions,
         "usdPerHourExposed": tally.usd_h_exposed,
     }
+
+
+def _approval_object(approved: ApprovedPlan) -> JsonObject:
+    it = approved.extent
+    plan = it and {
+        "id": it.plan_id,
+        "declared": it.declared,
+        "nodesAdded": it.nodes_added,
+        "nodesRemoved": it.nodes_removed,
+        "nodesReplaced": it.nodes_replaced,
+        "usdPerHourAdded": it.usd_h_added,
+        "usdPerHourExposed": it.usd_h_exposed,
+        "gangsStopped": it.gangs_stopped,
+        "stopped": list(it.stopped),
+        "observed": it.observed,
+    }
+    return {
+        "request": approved.request,
+        "head": approved.head,
+        "user": plain(approved.user),
+        "at": format_instant(approved.at_s),
+        "commanded": approved.commanded,
+    } | set_fields(plan=plan)
+
+
+def _approval(found: _Approval) -> ApprovedPlan:
+    it, extent = found.plan, None
+    if it is not None:
+        extent = PlanExtent(
+            it.id, it.declared, it.nodes_added, it.nodes_removed, it.nodes_replaced, it.usd_per_hour_added,
+            it.usd_per_hour_exposed, it.gangs_stopped, tuple(it.stopped or ()), it.observed,
+        )  # fmt: skip
+    return ApprovedPlan(found.request, found.head, found.user, instant_of(found.at), extent, found.commanded)
 
 
 def _tally(found: _Tally) -> RevisionTally:

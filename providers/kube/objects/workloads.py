@@ -146,7 +146,7 @@ def workload_object(gang: Gang) -> JsonObject:
     }
 
 
-def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = (), generation: int = 0) -> JsonObject:
     """The body that records what was decided, for server-side apply to the status subresource.
 
     `previous` are the conditions the object has (`decode_conditions`), so that their times stay true.
@@ -156,7 +156,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         "reason": gang.reason,
         "message": plain(gang.message),
         "since": format_instant(gang.since_s),
-        "conditions": written(workload_findings(gang, now_s, previous), previous, now_s),
+        "conditions": written(workload_findings(gang, now_s, previous), previous, now_s, generation),
     } | set_fields(
         waitingSince=_waiting_since(gang),
         nodes=len({pin.node or pin.claim for pin in gang.pins}),

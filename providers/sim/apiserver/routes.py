@@ -1,6 +1,7 @@
 """A request line as what it asks of the store: verb, resource path, query."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import hdrs
@@ -27,6 +28,7 @@ class Route:
         return "watch" if verb == "list" and flag(query, "watch") else verb
 
 
+@lru_cache(maxsize=4096)
 def parse_route(path: str) -> Route | None:
     """The resource route of a URL path, or None when it is not one (discovery, health, nonsense)."""
     parts = [unquote(part) for part in path.strip("/").split("/")]

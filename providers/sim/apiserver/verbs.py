@@ -1,13 +1,14 @@
 """The writing verbs: a decoded request to a call of the store."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
 
 from providers.clock import Clock
 from providers.sim.apiserver.bodies import decoded
 from providers.sim.apiserver.decoding import field_check
 from providers.sim.apiserver.options import check_write_options, dry_run_faults, invalid_options
+from providers.sim.apiserver.protobuf import MEDIA_TYPE
 from providers.sim.apiserver.reviews import issued_token
 from providers.sim.apiserver.routes import Route, flag
 from providers.sim.store import (
@@ -50,6 +51,11 @@ class Call:
         """Whether nothing is to be stored."""
         return _dry(self.query.get("dryRun"))
 
+    @property
+    def plain(self) -> bool:
+        """Whether the decoded body is plain JSON: nobody else holds it, so the store need not copy it."""
+        return self.content_type != MEDIA_TYPE
+
     def value(self) -> Any:
         """The decoded body."""
         return decoded(self.body, self.content_type)
@@ -62,8 +68,7 @@ class Call:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class VerbAnswer:
+class VerbAnswer(NamedTuple):
     """What to answer: an object, or a bare Status when `obj` is one."""
 
     code: int
@@ -125,9 +130,10 @@ def _update(store: Store, call: Call) -> VerbAnswer:
         subresource=call.route.subresource,
         dry_run=call.dry_run,
         field_manager=call.manager,
+        handed_over=call.plain,
     )
     outcome = _written(store, call, result, tuple(check.warnings))
-    return replace(outcome, code=201) if _is_new(store, call, before) else outcome
+    return outcome._replace(code=201) if _is_new(store, call, before) else outcome
 
 
 def _patch(store: Store, call: Call) -> VerbAnswer:
@@ -149,10 +155,11 @@ def _patch(store: Store, call: Call) -> VerbAnswer:
         force=flag(call.query, "force"),
         dry_run=call.dry_run,
         decode=lambda new: check.of_patched(call.resource, new, patch),
+        handed_over=call.plain,
     )
     outcome = _written(store, call, result, tuple(check.warnings))
     created = applying and (fresh if call.dry_run else _is_new(store, call, before))
-    return replace(outcome, code=201) if created else outcome
+    return outcome._replace(code=201) if created else outcome
 
 
 def _is_new(store: Store, call: Call, before: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from providers.clock import Clock
 from providers.sim.controllers.apps.daemonset import DaemonSetController
@@ -83,7 +84,8 @@ def assemble(
 ) -> SimulatedCluster:
     """Every controller over `store`; the same kernel steps `more` after them (an agent's brain, a test's probe).
 
-    `moves`: a number that grows whenever `machines` change. Without it they are listed every few seconds.
+    `moves`: a number that grows whenever `machines` change, or whatever else `more` act on that is no store event.
+    Without it machines are listed every few seconds.
     """
     chosen = options or SimulationOptions()
     cluster, health, hardware = Cluster(store), NodeHealth(clock), GpuHardware(shape_of)
@@ -112,5 +114,10 @@ def assemble(
         *more,
     ]
     leases = store.resource("leases", "coordination.k8s.io")
-    kernel = Kernel(store, clock, controllers, moves=moves, renewed=[leases])
+    counted = None if moves is None else partial(_moved, moves, health)
+    kernel = Kernel(store, clock, controllers, moves=counted, renewed=[leases], polling=[registration])
     return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager)
+
+
+def _moved(moves: Callable[[], int], health: NodeHealth) -> int:
+    return moves() + health.version

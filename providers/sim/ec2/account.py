@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 
 from fleet.snapshot import CapacityPool, NoticeKind
 from providers.clock import Clock
@@ -98,6 +99,8 @@ class Account:
         self._sinks: list[Callable[[Signal], None]] = []
         self._wakers: list[Callable[[], None]] = []
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
+        self._due_s = inf
+        """When the first of the agenda is due: for whoever asks without the lock."""
         self._sequence = count()
 
     # Time
@@ -105,7 +108,8 @@ class Account:
     def now(self) -> float:
         """The clock's time, with everything that was due by then done."""
         now_s = self._clock.now()
-        self.step(now_s)
+        if self._due_s <= now_s:
+            self.step(now_s)
         return now_s
 
     def step(self, now: float) -> float | None:
@@ -114,11 +118,13 @@ class Account:
             while self._agenda and self._agenda[0][0] <= now:
                 at_s, _, action = heapq.heappop(self._agenda)
                 action(at_s)
+            self._due_s = self._agenda[0][0] if self._agenda else inf
             return self._agenda[0][0] if self._agenda else None
 
     def _at(self, at_s: float, action: Callable[[float], None]) -> None:
         self.version += 1
         heapq.heappush(self._agenda, (at_s, next(self._sequence), action))
+        self._due_s = self._agenda[0][0]
         for wake in self._wakers:
             wake()
 

@@ -1,4 +1,4 @@
-"""What a pretended GitHub holds: one repository, its people, and what is said and stated about its requests."""
+"""What a pretended forge holds: one repository, its people, and what is said and stated about its requests."""
 
 import itertools
 import threading
@@ -14,8 +14,8 @@ RATE = 5000
 WINDOW_S = 3600.0
 
 
-class GitHubErrorAnswer(Exception):
-    """A request that GitHub answers with an error."""
+class ForgeErrorAnswer(Exception):
+    """A request that is answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class GitHubErrorAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class GitHubAccount:
+class ForgeAccount:
     """A user, or the bot of an App."""
 
     id: int
@@ -48,7 +48,7 @@ class StoredRequest:
 
     number: int
     title: str
-    author: GitHubAccount | None
+    author: ForgeAccount | None
     head: str
     head_branch: str
     base: str
@@ -67,12 +67,24 @@ class StoredComment:
 
     id: int
     number: int
-    author: GitHubAccount | None
+    author: ForgeAccount | None
     body: str
     created_at_s: float
     updated_at_s: float
     reactions: dict[tuple[int, str], int] = field(default_factory=dict)
     """Of an account, by what it says, the reaction's id."""
+
+
+@dataclass(slots=True)
+class StoredReview:
+    """What somebody thought of a request: `state` is APPROVED, CHANGES_REQUESTED, COMMENTED or DISMISSED."""
+
+    id: int
+    number: int
+    author: ForgeAccount | None
+    state: str
+    commit: str
+    submitted_at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ class StoredStatus:
 
     id: int
     commit: str
-    creator: GitHubAccount
+    creator: ForgeAccount
     state: str
     context: str
     description: str | None
@@ -105,7 +117,7 @@ class StoredCheckRun:
     annotations: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-class GitHubState:
+class ForgeState:
     """One repository (`owner/name`) and all that is known of it; thread-safe by `lock`, which its methods take.
 
     Ids and numbers count up, times are the clock's: the same calls make the same state.
@@ -113,17 +125,20 @@ class GitHubState:
 
     def __init__(self, owner: str, name: str, clock: Clock, *, app: InstalledApp | None = None) -> None:
         self.lock = threading.RLock()
-        self.owner = GitHubAccount(1, owner)
+        self.owner = ForgeAccount(1, owner)
         self.name = name
         self.id = 1000
         self.clock = clock
         self.app = app
-        self.bot = GitHubAccount(2, f"{app.slug}[bot]", is_bot=True) if app else None
-        self.accounts: dict[str, GitHubAccount] = {owner: self.owner}
+        self.bot = ForgeAccount(2, f"{app.slug}[bot]", is_bot=True) if app else None
+        self.accounts: dict[str, ForgeAccount] = {owner: self.owner}
         self.roles: dict[str, Role] = {owner: "admin"}
-        self.tokens: dict[str, GitHubAccount] = {}
+        self.tokens: dict[str, ForgeAccount] = {}
         self.requests: dict[int, StoredRequest] = {}
         self.comments: dict[int, StoredComment] = {}
+        self.reviews: dict[int, StoredReview] = {}
+        self.teams: dict[str, dict[str, Literal["active", "pending"]]] = {}
+        """Of a team (`ORG/NAME`) who is in it."""
         self.statuses: list[StoredStatus] = []
         self.check_runs: dict[int, StoredCheckRun] = {}
         self.commits: set[str] = set()
@@ -132,10 +147,10 @@ class GitHubState:
         self._numbers = itertools.count(1)
         self._ids = itertools.count(101)
 
-    def account(self, login: str, role: Role = "none", *, token: str = "") -> GitHubAccount:
+    def account(self, login: str, role: Role = "none", *, token: str = "") -> ForgeAccount:
         """Adds somebody who has this role in the repository and may sign in by the token."""
         with self.lock:
-            account = self.accounts.setdefault(login, GitHubAccount(next(self._ids), login))
+            account = self.accounts.setdefault(login, ForgeAccount(next(self._ids), login))
             self.roles[login] = role
             if token:
                 self.tokens[token] = account
@@ -145,7 +160,7 @@ class GitHubState:
         """Returns a new token of the App's installation."""
         with self.lock:
             if self.bot is None:
-                raise GitHubErrorAnswer(422, "no App is installed")
+                raise ForgeErrorAnswer(422, "no App is installed")
             token = f"ghs_{next(self._ids)}"
             self.tokens[token] = self.bot
             return token
@@ -153,7 +168,7 @@ class GitHubState:
     def open(
         self,
         title: str,
-        author: GitHubAccount | None,
+        author: ForgeAccount | None,
         head: str,
         *,
         base: str = "main",
@@ -185,8 +200,8 @@ class GitHubState:
                 request.merged_at_s, request.merge_commit = now_s, merge_commit
                 self.commits |= {merge_commit}
 
-    def comment(self, number: int, author: GitHubAccount | None, body: str) -> StoredComment:
-        """Adds a comment. GitHubErrorAnswer where GitHub takes none of this length."""
+    def comment(self, number: int, author: ForgeAccount | None, body: str) -> StoredComment:
+        """Adds a comment. ForgeErrorAnswer where a forge takes none of this length."""
         with self.lock:
             now_s = self.clock.now()
             comment = StoredComment(next(self._ids), number, author, _accepted(body), now_s, now_s)
@@ -198,18 +213,32 @@ class GitHubState:
         with self.lock:
             comment.body, comment.updated_at_s = _accepted(body), self.clock.now()
 
-    def react(self, comment: StoredComment, author: GitHubAccount, content: str) -> tuple[int, bool]:
+    def review(self, number: int, author: ForgeAccount | None, state: str) -> StoredReview:
+        """Somebody reviews a request's head."""
+        with self.lock:
+            review = StoredReview(next(self._ids), number, author, state, self.requests[number].head, self.clock.now())
+            self.reviews[review.id] = review
+            return review
+
+    def dismiss(self, number: int, author: ForgeAccount) -> None:
+        """Somebody takes back, or loses, the approvals of a request."""
+        with self.lock:
+            for review in self.reviews.values():
+                if (review.number, review.author, review.state) == (number, author, "APPROVED"):
+                    review.state = "DISMISSED"
+
+    def react(self, comment: StoredComment, author: ForgeAccount, content: str) -> tuple[int, bool]:
         """Returns the id of somebody's reaction and whether it is a new one."""
         with self.lock:
             is_new = (author.id, content) not in comment.reactions
             return comment.reactions.setdefault((author.id, content), next(self._ids)), is_new
 
-    def state_of(self, commit: str, creator: GitHubAccount, said: Mapping[str, Any]) -> StoredStatus:
+    def state_of(self, commit: str, creator: ForgeAccount, said: Mapping[str, Any]) -> StoredStatus:
         """Sets a commit status."""
         with self.lock:
             self._known(commit)
             if len(said.get("description") or "") > 140:
-                raise GitHubErrorAnswer(422, "description is too long (maximum is 140 characters)")
+                raise ForgeErrorAnswer(422, "description is too long (maximum is 140 characters)")
             told = (said.get("context", "default"), said.get("description"), said.get("target_url"))
             status = StoredStatus(next(self._ids), commit, creator, said["state"], *told, self.clock.now())
             self.statuses.append(status)
@@ -260,7 +289,7 @@ class GitHubState:
             return
         annotations = output.get("annotations", [])
         if len(annotations) > 50:
-            raise GitHubErrorAnswer(
+            raise ForgeErrorAnswer(
                 422, f"Invalid request.\n\nNo more than 50 items are allowed; {len(annotations)} were supplied."
             )
         run.title, run.summary = output.get("title", run.title), output["summary"]
@@ -268,12 +297,12 @@ class GitHubState:
 
     def _known(self, commit: str) -> None:
         if commit not in self.commits:
-            raise GitHubErrorAnswer(422, f"No commit found for SHA: {commit}")
+            raise ForgeErrorAnswer(422, f"No commit found for SHA: {commit}")
 
 
 def _accepted(body: str) -> str:
     if not body.strip():
-        raise GitHubErrorAnswer(422, "Body cannot be blank")
+        raise ForgeErrorAnswer(422, "Body cannot be blank")
     if len(body) > 65_536:
-        raise GitHubErrorAnswer(422, "Body is too long (maximum is 65536 characters)")
+        raise ForgeErrorAnswer(422, "Body is too long (maximum is 65536 characters)")
     return body

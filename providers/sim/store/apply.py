@@ -7,8 +7,7 @@ finds the fields owned by `before-first-apply`, as with objects that predate ser
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from providers.sim.store.errors import StoreConflict, cause
 from providers.sim.store.fields import (
@@ -39,8 +38,7 @@ _UNOWNED: Paths = frozenset(
 _ANONYMOUS, _BEFORE_FIRST = "unknown", "before-first-apply"
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(NamedTuple):
     """Who writes: the manager's name, through which endpoint, in which version, at what time."""
 
     manager: str
@@ -55,8 +53,7 @@ class Writer:
         return self.manager, self.operation, self.subresource
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(NamedTuple):
     writer: Writer
     paths: Paths
 
@@ -75,7 +72,7 @@ def updated_ownership(live: Obj, new: Obj, writer: Writer, shape: MergeShape) ->
     if not live:
         fields = fields_v1_of(_ownable(_scope(new, writer)), shape)
         return _with_entries(new, [_wire_entry(writer, fields)] if fields else [])
-    writer = writer if writer.manager else replace(writer, manager=_ANONYMOUS)
+    writer = writer if writer.manager else writer._replace(manager=_ANONYMOUS)
     difference = FieldDifference(_scope(live, writer), _scope(new, writer), shape)
     touched, gone = difference.written - _UNOWNED, difference.removed - _UNOWNED
     return _with_entries(new, list(_after_write(held or [], writer, touched, gone)))
@@ -129,7 +126,10 @@ def applied_object(live: Obj, applied: Obj, writer: Writer, shape: MergeShape, *
     written = difference.written - difference.emptied
     _refuse_conflicts(others, written, force=force)
     lost = frozenset(written | difference.removed)
-    after = {key: replace(owner, paths=owner.paths - lost) for key, owner in others.items()}
+    after = {
+        key: owner if owner.paths.isdisjoint(lost) else owner._replace(paths=owner.paths - lost)
+        for key, owner in others.items()
+    }
     same = writer.key in owners and before == mine
     after[writer.key] = owners[writer.key] if same and not lost else _Owner(writer, mine)
     return _with_owners(result, after)

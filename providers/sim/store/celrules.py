@@ -43,6 +43,23 @@ def custom_faults(resource: Resource, obj: Any, old: Any, known: Sequence[Fault]
     yield from _rule_faults(obj, old, schema, "")
 
 
+_MOST_ANSWERS = 65536
+_answers: dict[int, tuple[Schema, bool]] = {}
+"""By identity of a schema, which the value beside the answer keeps from being another's: schemas are never changed."""
+
+
+def _ruled(schema: Schema) -> bool:
+    """Whether a schema has rules, itself or below; found out once."""
+    known = _answers.get(id(schema))
+    if known is not None:
+        return known[1]
+    if len(_answers) >= _MOST_ANSWERS:
+        _answers.clear()
+    found = _has_rules(schema)
+    _answers[id(schema)] = schema, found
+    return found
+
+
 def _has_rules(schema: Any) -> bool:
     if isinstance(schema, dict):
         return _RULES in schema or any(_has_rules(below) for below in schema.values())
@@ -70,10 +87,10 @@ def _rule_faults(value: Any, old: Any, schema: Schema, path: str) -> Iterator[Fa
         known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         for key, below in value.items():
             child = known.get(key) or (extra if isinstance(extra, dict) else None)
-            if child is not None:
+            if child is not None and _ruled(child):
                 before = old.get(key) if isinstance(old, dict) else None
                 yield from _rule_faults(below, before, child, f"{path}.{key}".lstrip("."))
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict) and _ruled(schema["items"]):
         for i, (item, before) in enumerate(zip(value, _correlated(value, old, schema), strict=True)):
             yield from _rule_faults(item, before, schema["items"], f"{path}[{i}]")
 

@@ -108,7 +108,19 @@ def _shared(encoded: bytes) -> FieldsV1:
 
 def from_fields_v1(wire: FieldsV1) -> Paths:
     """The set a FieldsV1 value describes."""
-    return _from_encoded(_encode(wire))
+    known = _paths_of_wire.get(id(wire))
+    if known is not None:
+        return known[1]
+    if len(_paths_of_wire) >= _MOST_WIRES:
+        _paths_of_wire.clear()
+    paths = _from_encoded(_encode(wire))
+    _paths_of_wire[id(wire)] = wire, paths
+    return paths
+
+
+_MOST_WIRES = 4096
+_paths_of_wire: dict[int, tuple[FieldsV1, Paths]] = {}
+"""By identity, which the value beside it keeps from being another's: wire values are shared, and never changed."""
 
 
 @lru_cache(maxsize=1024)

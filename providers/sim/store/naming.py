@@ -98,8 +98,10 @@ def invalid_value(path: str, value: Any, reasons: Iterable[str]) -> Iterator[Fau
 def label_faults(labels: dict[str, Any], path: str) -> Iterator[Fault]:
     """What is wrong with labels: their keys, then their values."""
     for key, value in labels.items():
-        yield from invalid_value(path, key, qualified_name(key))
-        yield from invalid_value(path, value, label_value(value) if isinstance(value, str) else _NOT_TEXT)
+        if reasons := qualified_name(key):
+            yield from invalid_value(path, key, reasons)
+        if reasons := label_value(value) if isinstance(value, str) else _NOT_TEXT:
+            yield from invalid_value(path, value, reasons)
 
 
 def annotation_faults(annotations: dict[str, Any], path: str) -> Iterator[Fault]:

@@ -54,7 +54,7 @@ _RBAC = "rbac.authorization.k8s.io"
 @lru_cache(maxsize=16)
 def timestamp(now_s: float) -> str:
     """UTC epoch seconds as RFC 3339 with whole seconds, as `metadata` has it."""
-    return datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(int(now_s), UTC).isoformat()[:19] + "Z"
 
 
 class Identities:

@@ -66,8 +66,8 @@ class Registry:
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         self._by_key: dict[str, Resource] = {}
         self._by_name: dict[tuple[str, str | None], Resource] = {}
-        for resource in resources:
-            self.add(resource)
+        self._by_key |= {resource.key: resource for resource in resources}
+        self._index()
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(tuple(self._by_key.values()))

@@ -117,15 +117,15 @@ class Store(StoredObjects):
         subresource: str = "",
         dry_run: bool = False,
         field_manager: str = "",
+        handed_over: bool = False,
     ) -> Obj:
-        """Replace an object or one of its subresources. Conflict when `obj` carries a stale resourceVersion or uid."""
+        """Replace an object or subresource; Conflict on a stale version or uid. What is `handed_over` is not copied."""
         with self._lock:
-            new = copied(obj)
+            new = obj if handed_over else copied(obj)
             if subresource != "scale":
                 checked_type(resource, new)
             meta = new.get("metadata") or {}
-            name = name or meta.get("name", "")
-            check_name(meta, name)
+            check_name(meta, name := name or meta.get("name", ""))
             key = (checked_namespace(resource, new, namespace), name)
             if resource.key in CREATED_BY_UPDATE and self._ledger.table(resource).get(key) is None:
                 return self._create(resource, new, key[0], self._writer(resource, field_manager), dry_run=dry_run)
@@ -155,24 +155,25 @@ class Store(StoredObjects):
         force: bool = False,
         dry_run: bool = False,
         decode: Callable[[Obj], Obj] | None = None,
+        handed_over: bool = False,
     ) -> Obj:
         """Change an object by any of the four patch formats; returns it as stored.
 
-        An apply creates what is missing. Conflict on a stale resourceVersion in the result, or between managers. With
-        `decode` the result is read again as a body would be, and what is applied must fit its schema.
+        An apply creates what is missing. Conflict on a stale version of the result or between managers. By `decode` the
+        result is read again as a body would be, and what is applied must fit its schema. A `handed_over` is not copied.
         """
         with self._lock:
             key = (namespace if resource.namespaced else "", name)
             writer = self._writer(resource, field_manager, subresource)
             if patch_type is PatchType.APPLY:
-                applied = copied(patch)
+                applied = patch if handed_over else copied(patch)
                 if decode is not None:
                     check_applied(resource, applied, name)
                 return self._apply(resource, key, applied, writer, force=force, dry_run=dry_run)
             current = self.read(resource, name, namespace).obj
             scaled = subresource == "scale"
             base = scaling.read_scale(resource, current) if scaled else current
-            new = patched(resource, base, copied(patch), patch_type)
+            new = patched(resource, base, patch if handed_over else copied(patch), patch_type)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise StoreBadRequest("the patch does not leave an object")
             if decode is not None and not scaled:

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -43,8 +42,7 @@ class Revision:
         return encoded
 
 
-@dataclass(slots=True, frozen=True)
-class LoggedChange:
+class LoggedChange(NamedTuple):
     """A logged change of the object `key` (namespace, name)."""
 
     type: EventType

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from agent.cli import exits
 from agent.cli.app import app
 from agent.cli.plan import PlanRequest, run_plan
-from agent.cli.tables import age
+from model.plain_text import age
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import Scene, doc, files, gpu_job, gpu_jobset, pool, queue, simple, team
 from tests.providers.git.support import WorkTree

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.cli.explain import fence_words, lines, without_queue
+from agent.cli.explain import lines, without_queue
+from agent.explanation import fence_words
 from fleet.snapshot import Gang, GangState, HardFence, Pin, Snapshot
 from tests.support.fleets import NOW, FleetBuilder, gang, job_of, pod_set
 from tests.support.world import World

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from providers.forge.port import Comment, CommitStatus, ForgeError, Permission, PullRequest, RequestState
+from providers.forge.port import Approval, Comment, CommitStatus, ForgeError, Permission, PullRequest, RequestState
 from providers.git.errors import MergeConflict, RevisionNotFound
 from providers.git.files import Files
 
@@ -24,6 +24,8 @@ class ForgeInMemory:
     said: dict[int, list[Comment]] = field(default_factory=dict)
     statuses: dict[str, list[CommitStatus]] = field(default_factory=dict)
     may: dict[str, Permission] = field(default_factory=dict)
+    approved: dict[int, list[Approval]] = field(default_factory=dict)
+    teams: dict[str, frozenset[str]] = field(default_factory=dict)
     answers: list[tuple[int, bool]] = field(default_factory=list)
     """(comment, accepted)."""
     writes: int = 0
@@ -91,6 +93,18 @@ class ForgeInMemory:
         """See `Forge`."""
         self._asked()
         return self.may.get(user, Permission.READ)
+
+    def is_member(self, user: str, team: str) -> bool:
+        """See `Forge`."""
+        self._asked()
+        if team not in self.teams:
+            raise ForgeError(f"there is no team {team}")
+        return user in self.teams[team]
+
+    def approvals(self, number: int) -> Sequence[Approval]:
+        """See `Forge`."""
+        self._asked()
+        return tuple(self.approved.get(number, ()))
 
     def comments(self, number: int) -> Sequence[Comment]:
         """See `Forge`."""

@@ -1,4 +1,4 @@
-"""A pull request over the wire: git push, a pretended GitHub, the agent's process, its comment, the merge."""
+"""A pull request over the wire: git push, a pretended forge, the agent's process, its comment, the merge."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,22 +8,36 @@ import pytest
 
 from agent.sandbox.repository import git
 from providers.clock import SystemClock
-from providers.sim.forge import GitHubServer, GitHubState
+from providers.sim.forge import ForgejoDialect, ForgeServer, ForgeState, GitHubDialect, GitLabDialect
 from tests.agent.processes import AgentPlace, until
-from tests.agent.scenes import files, pool, queue, simple, team
+from tests.agent.scenes import doc, files, pool, queue, simple, team
 
 
 @pytest.fixture
-def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
-    state = GitHubState("acme", "fleet", SystemClock())
+def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgeServer]:
+    state = ForgeState("acme", "fleet", SystemClock())
     state.account("muster-bot", "write", token="t0ken")
     monkeypatch.setenv("FORGE_TOKEN", "t0ken")
-    with GitHubServer(state) as server:
+    with ForgeServer(state, GitHubDialect) as server:
         yield server
 
 
-def settings(github: GitHubServer) -> dict[str, Any]:
-    return {"repository": "acme/fleet", "url": github.url, "tokenEnv": "FORGE_TOKEN", "pollIntervalS": 1.0}
+FORGES = {"GitHub": (GitHubDialect, ""), "GitLab": (GitLabDialect, "/api/v4"), "Forgejo": (ForgejoDialect, "/api/v1")}
+
+
+@pytest.fixture(params=FORGES)
+def forge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ForgeServer]]:
+    dialect, prefix = FORGES[request.param]
+    state = ForgeState("acme", "fleet", SystemClock())
+    state.account("muster-bot", "admin", token="t0ken")
+    monkeypatch.setenv("FORGE_TOKEN", "t0ken")
+    with ForgeServer(state, dialect, prefix=prefix) as server:
+        yield request.param, server
+
+
+def settings(server: ForgeServer, name: str = "GitHub") -> dict[str, Any]:
+    said = {"repository": "acme/fleet", "url": server.root, "tokenEnv": "FORGE_TOKEN", "pollIntervalS": 1.0}
+    return {**said, "forge": name}
 
 
 def proposed(place: AgentPlace, fleet: dict[str, str], number: int) -> str:
@@ -33,48 +47,50 @@ def proposed(place: AgentPlace, fleet: dict[str, str], number: int) -> str:
     for path, text in fleet.items():
         Path(clone / path).write_text(text, encoding="utf-8")
     git(clone, "commit", "--quiet", "--all", "--message", "More")
-    git(clone, "push", "--quiet", "--force", "origin", "change", f"HEAD:refs/pull/{number}/head")
+    refs = (f"HEAD:refs/{where}/{number}/head" for where in ("pull", "merge-requests"))
+    git(clone, "push", "--quiet", "--force", "origin", "change", *refs)
     head = git(clone, "rev-parse", "HEAD").strip()
     git(clone, "checkout", "--quiet", "main")
     return head
 
 
-def bodies(github: GitHubServer) -> list[str]:
+def bodies(github: ForgeServer) -> list[str]:
     return [it.body for it in github.state.comments.values()]
 
 
-def test_a_pull_request_is_reviewed_merged_and_followed(place: AgentPlace, github: GitHubServer) -> None:
-    running = place.start("first", review=settings(github))
+def test_a_pull_request_is_reviewed_merged_and_followed(place: AgentPlace, forge: tuple[str, ForgeServer]) -> None:
+    name, server = forge
+    running = place.start("first", review=settings(server, name))
     until(lambda: running.get("/readyz")[0] == 200 and place.applied(), "the fleet is in force")
-    state = github.state
+    state = server.state
     ada = state.account("ada", "write")
 
     head = proposed(place, files(pool(), pool("more"), team(), queue()), 1)
     request = state.open("A pool more", ada, head)
-    until(lambda: bodies(github), "a comment is written")
-    assert "would come into force" in bodies(github)[0]
-    assert "nodepool/more" in bodies(github)[0]
+    until(lambda: bodies(server), "a comment is written")
+    assert "would come into force" in bodies(server)[0]
+    assert "nodepool/more" in bodies(server)[0]
     until(lambda: state.latest_statuses(head), "and a status")
     assert {name: it.state for name, it in state.latest_statuses(head).items()} == {"muster/test": "success"}
 
     wrong = proposed(place, {"fleet.yaml": simple()["fleet.yaml"].replace("NodePool", "NodePol", 1)}, 1)
     state.push(request.number, wrong)
-    until(lambda: "is invalid" in bodies(github)[0], "what is wrong is said in the same comment")
-    assert {it.state for it in state.latest_statuses(wrong).values()} <= {"failure"}
+    until(lambda: "is invalid" in bodies(server)[0], "what is wrong is said in the same comment")
+    assert {it.state for it in state.latest_statuses(wrong).values()} <= {"failure", "failed"}
 
     head = proposed(place, files(pool(), pool("more"), team(), queue()), 1)
     state.push(request.number, head)
-    until(lambda: "would come into force" in bodies(github)[0], "it is right again")
+    until(lambda: "would come into force" in bodies(server)[0], "it is right again")
     git(place.repository.clone, "merge", "--quiet", "--no-ff", "--message", "Merge request 1", "change")
     merged = place.repository.push("Merged")
     state.close(request.number, merge_commit=merged)
-    until(lambda: "is in force" in bodies(github)[0], "the comment follows the merge")
-    assert place.applied().endswith(merged)
-    assert len(bodies(github)) == 1
+    until(lambda: "is in force" in bodies(server)[0], "the comment follows the merge")
+    until(lambda: place.applied().endswith(merged), "and the FleetSync says so")
+    assert len(bodies(server)) == 1
     assert state.latest_statuses(merged)["muster/test"].state == "success"
 
 
-def test_a_forge_that_is_down_is_told_of_and_disturbs_nobody(place: AgentPlace, github: GitHubServer) -> None:
+def test_a_forge_that_is_down_is_told_of_and_disturbs_nobody(place: AgentPlace, github: ForgeServer) -> None:
     said = settings(github) | {"url": "http://127.0.0.1:9"}
     running = place.start("first", review=said)
     until(lambda: running.get("/readyz")[0] == 200 and place.applied(), "the fleet is in force")
@@ -87,3 +103,36 @@ def test_a_forge_that_is_down_is_told_of_and_disturbs_nobody(place: AgentPlace, 
     assert "ForgeUnreachable" in conditions()["ReviewFailed"]
     place.submit("job")
     until(lambda: place.running("job"), "work goes on")
+
+
+def test_a_merge_waits_for_its_approval_and_a_worse_one_for_another(place: AgentPlace, github: ForgeServer) -> None:
+    state, clone = github.state, place.repository.clone
+    asking = doc("FleetPolicy", "p", approvals={"required": 1})
+    (clone / "fleet.yaml").write_text(files(pool(), team(), queue(), asking)["fleet.yaml"], encoding="utf-8")
+    place.repository.push("Ask for approval")
+    running = place.start("first", review=settings(github))
+    until(lambda: running.get("/readyz")[0] == 200 and place.applied(), "the fleet is in force")
+    first = place.applied()
+    ada, eve = state.account("ada", "write"), state.account("eve", "write")
+    head = proposed(place, files(pool(), pool("more"), team(), queue(), asking), 1)
+    request = state.open("A pool more", ada, head)
+    until(lambda: bodies(github) and "waits for approval" in bodies(github)[0], "the comment says that it waits")
+    until(lambda: state.latest_statuses(head), "and the status")
+    assert state.latest_statuses(head)["muster/test"].state == "pending"
+    state.review(request.number, eve, "APPROVED")
+    until(lambda: "approved by `eve`" in bodies(github)[0] or "approved by eve" in bodies(github)[0], "it is approved")
+    until(lambda: state.latest_statuses(head)["muster/test"].state == "success", "the status follows")
+
+    # what is merged declares more than what was approved
+    (clone / "fleet.yaml").write_text(
+        files(pool(), pool("more"), pool("another"), team(), queue(), asking)["fleet.yaml"], encoding="utf-8"
+    )
+    merged = place.repository.push("Merge request 1 and more")
+    state.close(request.number, merge_commit=merged)
+    until(lambda: "waits to be approved again" in bodies(github)[0], "the merge is stale")
+    assert place.applied() == first
+    state.comment(request.number, ada, "/muster approve")
+    state.comment(request.number, eve, "/muster approve")
+    until(lambda: "is in force" in bodies(github)[0], "it was approved again")
+    assert place.applied().endswith(merged)
+    assert len([it for it in bodies(github) if not it.startswith("/muster")]) == 1

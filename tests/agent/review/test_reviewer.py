@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent.inbox import ReviewTrouble
-from agent.review.reviewer import REQUESTS_MOST, LastPass, Reviewer
+from agent.inbox import ApprovalsSeen, Event, MergeApproved, ReviewTrouble
+from agent.review.approvers import Approvers
+from agent.review.reviewer import REQUESTS_MOST, Reviewer
+from agent.review.world import LastPass
 from agent.sync import SyncState
+from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.review.comment import LOOKED_AT_S, REPLAN_S
 from fleet.snapshot import Snapshot
 from model.loader import load
@@ -17,7 +20,8 @@ from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable,
 from tests.agent.review.forge import CommitsInMemory, ForgeInMemory, commit
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
-from tests.support.fleets import NOW
+from tests.support.fleets import NOW, gang
+from tests.support.world import World
 
 BASE, HEAD, NEXT = commit(1), commit(2), commit(3)
 STATUS = "muster/prod"
@@ -38,15 +42,22 @@ class ReviewPlace:
         self.world = LastPass(load(encoded(fleet or simple())), Snapshot(now_s=NOW, catalog=CATALOG))
         self.counted: list[str] = []
         self.told: list[str] = []
+        self.merges: list[MergeApproved] = []
         self.reviewer = self.restarted(cluster)
 
     def restarted(self, cluster: str = "prod") -> Reviewer:
-        def tell(trouble: ReviewTrouble) -> None:
-            self.told.append(trouble.message)
+        def tell(event: Event) -> None:
+            match event:
+                case ReviewTrouble(message=message):
+                    self.told.append(message)
+                case ApprovalsSeen(approved=approved):
+                    self.state = replace(self.state, approved=approved)
+                case MergeApproved():
+                    self.merges.append(event)
 
         return Reviewer(
             cluster, "main", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
-            self.clock, 60.0, self.counted.append, tell,
+            self.clock, 60.0, self.counted.append, tell, Approvers(tell, self.state.approved),
         )  # fmt: skip
 
     def proposes(self, fleet: Mapping[str, str] | None, head: str = HEAD, number: int = 7, author: str = "ada") -> None:
@@ -146,6 +157,28 @@ def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() 
     assert "without a look at the cluster" in place.forge.text(7), "what was allowed was another commit"
 
 
+def test_why_a_gang_waits_is_answered_in_the_one_comment_for_who_may_know() -> None:
+    place = ReviewPlace()
+    world = World(place.world.fleet, NOW, CATALOG)
+    world.waits(gang("train", queue=next(iter(place.world.fleet.queues))))
+    place.world = LastPass(place.world.fleet, world.snapshot())
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.comment(7, "mallory", "/muster why train")
+    place.forge.comment(7, "ada", "/muster why train")
+    place.forge.comment(7, "ada", "/muster whatif train gpus=4")
+    place.forge.comment(7, "ada", "/muster why nobody")
+    place.reviewer.look()
+    assert [accepted for _, accepted in place.forge.answers] == [False, True, True, True]
+    text = place.forge.text(7)
+    assert "state:    Pending" in text
+    assert "with 4 GPUs a pod:" in text
+    assert "no workload 'nobody'" in text
+    writes = place.forge.writes
+    place.reviewer.look()
+    assert place.forge.writes == writes, "it is answered once"
+
+
 @pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
 def test_a_command_that_there_is_not_gets_a_thumb_down(text: str) -> None:
     place = ReviewPlace()
@@ -233,6 +266,33 @@ def test_the_comment_follows_what_was_merged(then: Callable[[ReviewPlace], None]
     assert words in place.forge.text(7)
     assert place.verdict(NEXT)[0] is verdict
     assert place.forge.writes == 2
+
+
+def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.merges(7, NEXT)
+    revision = f"main@sha1:{NEXT}"
+
+    def stands(left: int, phase: str, message: str = "m1 is drifted") -> str:
+        far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, message)
+        place.state = SyncState(
+            attempted=revision, applied=revision, outcome="Applied", message="it is in force", convergence=far
+        )
+        place.reviewer.look()
+        place.reviewer.look()
+        return place.forge.text(7)
+
+    assert "1 of 3 done: m1 is drifted" in stands(2, "Progressing")
+    assert "2 of 3 done" in stands(1, "Progressing")
+    assert "does not come forward" in stands(1, "Stalled")
+    assert place.verdict(NEXT)[0] is Verdict.FAILURE
+    assert "nothing of it is left to do" in stands(0, "Done", "")
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+    assert place.forge.writes == 5, "each is said once"
+    place.restarted().look()
+    assert place.forge.writes == 5, "by whatever agent"
 
 
 def test_a_commit_that_came_without_a_request_is_nobodys() -> None:

@@ -28,6 +28,7 @@ from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints
 from fleet.snapshot.core_sizes import with_cores
 from fleet.snapshot.elastic_parts import core_of
 from fleet.snapshot.sub_groups import SubGroup, chosen
+from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from fleet.snapshot.works import group_job
 from model.fleet import Fleet
 from tests.support.fleets import NOW
@@ -90,6 +91,7 @@ class RowCluster:
     nodes: Sequence[Node]
     groups: Sequence[RowGroup]
     flavor: str
+    volumes: Volumes = NO_VOLUMES
 
 
 def snapshot_of(row: RowCluster) -> Snapshot:
@@ -97,7 +99,7 @@ def snapshot_of(row: RowCluster) -> Snapshot:
     jobs: dict[str, Job] = {}
     gangs: dict[str, Gang] = {}
     pods: dict[str, tuple[Pod, ...]] = {}
-    bare = Snapshot(NOW, nodes={node.name: node for node in row.nodes})
+    bare = Snapshot(NOW, nodes={node.name: node for node in row.nodes}, volumes=row.volumes)
     for group in row.groups:
         seen = [_pod(group, pod) for pod in group.pods if pod.leaving_s is None or pod.returns]
         foreign = [_pod(group, pod) for pod in group.pods if pod.leaving_s is not None and not pod.returns]

@@ -66,7 +66,7 @@ def _fleet(case: Case, nodes: Sequence[Node]) -> Fleet:
     totals = {name: sum(node.allocatable.get(name, 0) for node in nodes) for name in names}
     promised = [_quota(case, queue, totals) for queue in case["queues"] if not queue.get("parent")]
     rest = {name: _less(totals[name], [quota.get(name, 0) for quota in promised]) for name in totals}
-    builder.team(EVERYTHING, {FLAVOR: rest} if rest else {}, namespaces=[])
+    builder.team(EVERYTHING, {FLAVOR: _written(rest)} if rest else {}, namespaces=[])
     for queue in case["queues"]:
         _declare(builder, case, queue, totals)
     preempts = bool(EVICTING & set(case["run"]["actions"]))
@@ -108,11 +108,11 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
     name, promised = named(queue["name"]), _quota(case, queue, totals)
     below = [_quota(case, other, totals) for other in case["queues"] if other.get("parent") == queue["name"]]
     own = {cell: _less(amount, [child[cell] for child in below]) for cell, amount in promised.items()}
-    quota: dict[str, Any] = {"guaranteed": own}
+    quota: dict[str, Any] = {"guaranteed": _written(own)}
     limits = {cell: _said(queue, cell, "limit") for cell in promised}
     most = {cell: max(0, limit - promised[cell]) for cell, limit in limits.items() if limit is not None}
     if most:
-        quota["borrowingLimit"] = most
+        quota["borrowingLimit"] = _written(most)
     builder.team(
         name,
         {FLAVOR: quota} if own else {},
@@ -142,6 +142,11 @@ def _weight(queue: Mapping[str, Any]) -> float:
     """Returns its share of what nobody is promised; a share of none is the smallest that can be declared."""
     said = float((queue.get("gpu") or {}).get("over_quota_weight", 1))
     return 1.0 if said < 0 else max(said, 1e-6)
+
+
+def _written(amounts: Mapping[str, int]) -> dict[str, Any]:
+    """Returns amounts as a declaration says them: upstream counts thousandths of a core."""
+    return {name: f"{amount}m" if name == "cpu" else amount for name, amount in amounts.items()}
 
 
 def _less(amount: int, others: Sequence[int]) -> int:

@@ -4,6 +4,7 @@ Plugins have no switch in a repository: what a plugin alone would bring to bear 
 the plugin is on. HyperNodes become node labels, one a tier.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,7 @@ from tests.conformance.cases import Case
 from tests.conformance.gangs.cluster import RowCluster, RowGroup, RowPod, shape
 from tests.conformance.gangs.declined import decline_if, known_words
 from tests.conformance.gangs.kai import FLAVOR, MARK, named
+from tests.conformance.gangs.row_volumes import claims_of, volumes_of
 from tests.support.fleets import FleetBuilder, plain_node
 
 TOP_TIER_NAME: Final = "volcano.sh/hypercluster"
@@ -43,14 +45,22 @@ TASK: Final = "volcano.sh/task-spec"
 KINDS: Final = ("PodAffinity", "PodAntiAffinity", "NodeAffinity")
 REQUIRED: Final = "RequiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "PreferredDuringSchedulingIgnoredDuringExecution"
-EVICTING: Final = {"reclaim", "preempt", "gangreclaim", "gangpreempt"}
-STARTING: Final = EVICTING | {"allocate", "backfill"}
+EVICTING: Final = {
+    "reclaim": "reclaimable",
+    "gangreclaim": "reclaimable",
+    "preempt": "preemptable",
+    "gangpreempt": "preemptable",
+}
+"""Actions that evict, and the extension point at which plugins name whom."""
+STARTING: Final = {*EVICTING, "allocate", "backfill"}
 PLUGINS: Final = frozenset({
     "gang", "priority", "conformance", "predicates", "proportion", "capacity", "drf", "nodeorder", "binpack",
     "network-topology-aware", "resource-strategy-fit",
 })  # fmt: skip
 CLAIMS: Final = (UnsupportedConstraint("spec.resourceClaims[0]", "claims of devices are not supported"),)
 """What reading a pod with claims of devices says, which refuses it."""
+HIERARCHY: Final = "volcano.sh/hierarchy"
+WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 ALLOCATED: Final = "volcano.sh/job-allocated-hypernode"
 """What the scheduler notes of a group that runs; where its pods are says the same."""
 
@@ -72,16 +82,19 @@ class Plugins:
         """Whether the plugin has its say at this point."""
         return point in self._on.get(name, ())
 
+    def any_on(self, point: str) -> bool:
+        """Whether any plugin has its say at this point: where none names victims, upstream evicts nobody."""
+        return any(point in points for points in self._on.values())
+
 
 def translate(case: Case) -> RowCluster:
     """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
     known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
                 "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes",
-                "nodes_in_shard", "sharding_mode", "resource_claims")  # fmt: skip
+                "nodes_in_shard", "sharding_mode", "resource_claims", "pvcs", "pvs", "storage_classes")  # fmt: skip
     plugins = Plugins(case["run"])
     for name in plugins.in_order:
         decline_if(name not in PLUGINS, f"plugin {name}")
-    decline_if(plugins.on("drf", "hierarchy"), "plugin drf with a hierarchy by annotations")
     decline_if(not STARTING & set(case["run"]["actions"]), "run.actions: only the gate before the queue (enqueue)")
     decline_if("podgroup_phase" in case["expect"], "expect.podgroup_phase")
     nodes = [_node(case, node) for node in case["nodes"]]
@@ -89,7 +102,7 @@ def translate(case: Case) -> RowCluster:
     known = {node.name for node in nodes}
     decline_if(any(pod.node and pod.node not in known for group in groups for pod in group.pods), "pods.node unknown")
     flavor = FLAVOR if case.get("hypernodes_by_tier") else ANY_MACHINE
-    return RowCluster(_fleet(case, nodes, groups, plugins), nodes, groups, flavor)
+    return RowCluster(_fleet(case, nodes, groups, plugins), nodes, groups, flavor, volumes_of(case))
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------
@@ -100,7 +113,7 @@ def _fleet(case: Case, nodes: Sequence[Node], groups: Sequence[RowGroup], plugin
     builder = FleetBuilder()
     for name, value in sorted({(group.priority_class, group.priority) for group in groups}):
         builder.priority(name, value, preempts=not name.endswith(MEEK))
-    queues = [_queue(queue, plugins) for queue in case["queues"] if queue["name"] != "root"]
+    queues = [_queue(queue, plugins) for queue in _with_parents(case, plugins) if queue["name"] != "root"]
     if not case.get("hypernodes_by_tier"):
         return replace(builder.build(), volcano_queues={queue.name: queue for queue in queues})
     builder.topology("hypernodes", *_levels(case)).flavor(FLAVOR, nodeLabels=MARK, topology="hypernodes")
@@ -118,6 +131,25 @@ def _fleet(case: Case, nodes: Sequence[Node], groups: Sequence[RowGroup], plugin
 def _levels(case: Case) -> list[str]:
     tiers = sorted((int(tier) for tier in case["hypernodes_by_tier"]), reverse=True)
     return [f"{TIER}{tier}" for tier in (tiers[0] + 1, *tiers)]
+
+
+def _with_parents(case: Case, plugins: Plugins) -> list[Mapping[str, Any]]:
+    """Returns the queues; where annotations say the hierarchy, with the queues above them, that `spec.parent` names."""
+    if not plugins.on("drf", "hierarchy"):
+        return list(case["queues"])
+    found: dict[str, Mapping[str, Any]] = {}
+    for queue in case["queues"]:
+        notes = queue.get("annotations") or {}
+        known_words("queues.annotations", notes, HIERARCHY, WEIGHTS)
+        path = notes.get(HIERARCHY, "root").split("/")
+        weights = [int(weight) for weight in notes.get(WEIGHTS, "1").split("/")]
+        decline_if(len(path) != len(weights), "queues.annotations: another number of weights than of queues")
+        names = ["-".join(path[: n + 1]) for n in range(len(path))]
+        for above, name, weight in zip(names[:-2], names[1:-1], weights[1:-1], strict=True):
+            found.setdefault(name, {"name": name, "parent": above, "weight": weight})
+        plain = {key: value for key, value in queue.items() if key != "annotations"}
+        found[queue["name"]] = {**plain, "parent": names[max(0, len(names) - 2)], "weight": weights[-1]}
+    return list(found.values())
 
 
 def _queue(queue: Mapping[str, Any], plugins: Plugins) -> VolcanoQueue:
@@ -202,11 +234,11 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
         if pod["podgroup"] == group["name"] and pod["id"].split("/")[0] == group["namespace"]
     ]
     names: dict[str, str] = {}
-    pods = [_pod(case, group, pod, names, plugins) for pod in mine]
+    pods = _in_one_domain([_pod(case, group, pod, names, plugins) for pod in mine])
     some = _some_suffice(group, names)
-    minima = {} if some else _minima(group, names)
+    minima = {} if some else _minima(group, names, Counter(pod.shape.name for pod in pods))
     together = int(group.get("min_member") or 0)
-    evicts = bool(EVICTING & set(case["run"]["actions"]))
+    evicts = any(plugins.any_on(EVICTING[action]) for action in case["run"]["actions"] if action in EVICTING)
     meek = not evicts or any(pod.get("preemption_policy") == "Never" for pod in mine)
     value = int(group.get("priority") or 0) if "priority" in plugins else 0
     return RowGroup(
@@ -223,8 +255,20 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
     )
 
 
-def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int]:
-    """Returns role -> fewest pods: of the tasks, or of each sub-group where all of them are needed."""
+def _in_one_domain(pods: Sequence[RowPod]) -> list[RowPod]:
+    """Returns the pods with slices as large as their sub-groups, all pods of which share the domain."""
+    counts = Counter(pod.shape.name for pod in pods)
+    whole = {
+        pod.shape.name: tuple(replace(each, size=counts[pod.shape.name]) for each in pod.shape.slices) for pod in pods
+    }
+    return [replace(pod, shape=replace(pod.shape, slices=whole[pod.shape.name])) for pod in pods]
+
+
+def _minima(group: Mapping[str, Any], names: Mapping[str, str], pods: Mapping[str, int]) -> dict[str, int]:
+    """Returns role -> fewest pods: of the tasks, or of each sub-group where all of them are needed.
+
+    Unlike pods of a task are several roles; that is the same where the task needs all of them.
+    """
     parts = {role: key.partition("|")[0] for key, role in names.items()}
     unlike = len(set(parts.values())) < len(parts)
     if policies := group.get("sub_group_policy"):
@@ -232,8 +276,12 @@ def _minima(group: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, int
     minima = {task: int(count) for task, count in (group.get("min_task_member") or {}).items()}
     if int(group.get("min_member") or 0) < sum(minima.values()):
         return {}
-    decline_if(unlike and minima, "tasks of unlike pods")
-    return {role: minima[task] for role, task in parts.items() if task in minima}
+    there = Counter[str]()
+    for role, task in parts.items():
+        there[task] += pods[role]
+    some = any(there[task] > least for task, least in minima.items())
+    decline_if(unlike and some, "tasks of unlike pods")
+    return {role: pods[role] if unlike else minima[task] for role, task in parts.items() if task in minima}
 
 
 def _some_suffice(group: Mapping[str, Any], names: Mapping[str, str]) -> bool:
@@ -261,7 +309,7 @@ def _pod(
 ) -> RowPod:
     known_words("pods", pod, "id", "podgroup", "phase", "node", "role", "requests", "preemptable_label",
                 "node_selector", "affinity", "labels", "annotations", "preemption_policy", "priority",
-                "resource_claims")  # fmt: skip
+                "resource_claims", "volumes")  # fmt: skip
     decline_if(pod["phase"] not in {"Pending", "Running", "Bound"}, f"pods.phase {pod['phase']}")
     requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
     constraints, affinity = _constraints(group["namespace"], pod), pod.get("affinity") or {}
@@ -270,7 +318,11 @@ def _pod(
     stays = {PREEMPTABLE: "false"} if str(pod.get("preemptable_label", "true")).lower() == "false" else {}
     selector = dict(pod.get("node_selector") or {})
     part = _part(group, pod)
-    key = f"{part}|{sorted(requests.items())}|{selector}|{affinity}|{pod.get('labels') if affinity else ''}|{stays}"
+    constraints = replace(constraints, claims=claims_of(pod))
+    key = (
+        f"{part}|{sorted(requests.items())}|{selector}|{affinity}|{pod.get('labels') if affinity else ''}|{stays}"
+        f"|{constraints.claims}"
+    )
     role = names.setdefault(key, f"set-{len(names)}")
     made = shape(
         role,
@@ -324,7 +376,7 @@ def _topology_of(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], p
         return own if closer or not whole else {**whole, "group": "whole"}
     if closer == whole["required_topology"]:
         return {**whole, "group": "whole"}
-    return {**whole, "group": "whole", "slices": (Slice(closer, int(policy.get("size") or 1)),)}
+    return {**whole, "group": "whole", "slices": (Slice(closer, 1),)}
 
 
 def _constraints(namespace: str, pod: Mapping[str, Any]) -> PodConstraints:

@@ -14,8 +14,8 @@ from fleet.gangs.elastic import departures, dismissed, missing
 from fleet.gangs.pods_ready import ready_pods
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Hold, Pin, PodSet, Slice, Snapshot
-from fleet.snapshot.elastic_parts import PRIORITY, cores, parts, together, whole
-from fleet.snapshot.sub_groups import RolePods, SubGroup, first_choice
+from fleet.snapshot.elastic_parts import PRIORITY, core_of, cores, fitted, parts, together, whole
+from fleet.snapshot.sub_groups import RolePods, SubGroup, filled, first_choice
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, job_of, plain_node, pod_set
 from tests.support.world import World
 
@@ -77,6 +77,9 @@ RACK = "rack"
         ({"required_topology": RACK, "group": "both"}, (True, "", {RACK: "r0"})),
         ({"required_topology": RACK, "slices": (Slice("host", 1),)}, (True, "", {RACK: "r0"})),
         ({"required_topology": RACK, "slices": (Slice("host", 2),)}, None),
+        ({"required_topology": RACK, "slices": (Slice("host", 5),)}, (True, "", {RACK: "r0", "host": "h0"})),
+        ({"slices": (Slice("host", 5),)}, (True, "", {"host": "h0"})),
+        ({"slices": (Slice("elsewhere", 5),)}, None),
     ],
 )
 def test_further_pods_join_in_the_domain_that_the_others_have_to_share(
@@ -90,6 +93,14 @@ def test_further_pods_join_in_the_domain_that_the_others_have_to_share(
     assert all((pods.count, pods.min_count, pods.slices, pods.group) == (3, 1, (), "") for pods in found)
 
 
+def test_a_core_of_one_slice_is_one_slice_of_fewer_pods() -> None:
+    pods = replace(pod_set(count=5), core=2, slices=(Slice(RACK, 5),))
+    assert core_of(pods).slices == (Slice(RACK, 2),)
+    assert fitted(replace(pods, count=3)).slices == (Slice(RACK, 3),)
+    several = replace(pods, slices=(Slice(RACK, 1),))
+    assert core_of(several).slices == several.slices
+
+
 @pytest.mark.parametrize(("group", "selector"), [("", {}), ("both", {RACK: "r0"})])
 def test_the_first_further_pods_of_a_set_choose_its_domain(group: str, selector: dict[str, str]) -> None:
     """Unless it is that of a set that they share it with."""
@@ -100,8 +111,16 @@ def test_the_first_further_pods_of_a_set_choose_its_domain(group: str, selector:
     assert (found.node_selector, found.required_topology) == (selector, "" if selector else RACK)
 
 
+def test_the_first_further_pods_of_one_slice_choose_its_domain() -> None:
+    leader, none = pod_set("leader", 1, 1), replace(pod_set("none", 1, 1), slices=(Slice("host", 2),))
+    none = replace(none, count=0, core=0)
+    it = gang("g", leader, none, state=GangState.ADMITTED, pins=(Pin("leader", "m0", "", 1),))
+    [found] = missing(racks(), it, replace(job_of(it), pod_sets=(leader, replace(none, count=2))))
+    assert (found.node_selector, found.required_topology, found.count) == ({}, "host", 2)
+
+
 def racks() -> Snapshot:
-    return Snapshot(NOW, nodes={f"m{n}": plain_node(f"m{n}", {}, {RACK: f"r{n}"}) for n in range(2)})
+    return Snapshot(NOW, nodes={f"m{n}": plain_node(f"m{n}", {}, {RACK: f"r{n}", "host": f"h{n}"}) for n in range(2)})
 
 
 def yard(*gangs: Gang, machines: int = 2, **queue: Any) -> World:
@@ -338,6 +357,40 @@ def test_the_pods_of_a_further_sub_group_leave_together() -> None:
     world.waits(gang("late", gpu=2))
     decided(world)
     assert [(pin.pod_set, pin.count) for pin in world.gang("g").leaving] == [("b", 2)]
+
+
+def test_further_pods_join_the_sub_group_that_has_least_of_what_it_needs() -> None:
+    """Three places: `a` has two of its one, so `b` gets the first two and they have the same then."""
+    roles = [SubGroup(name, (RolePods(name, 5),), 1) for name in "ab"]
+    world = in_sub_groups(k_of(2, *roles))
+    world.runs(gang("other", gpu=2), ("m0", 1))
+    decided(world)
+    assert [count for count, _ in counts_of(world)] == [1, 1]
+    it = world.gang("g")
+    a, b = it.pod_sets
+    world.gangs[it.uid] = replace(
+        it, pod_sets=(replace(a, count=2), b), pins=(Pin("a", "m0", "", 2), Pin("b", "m0", "", 1))
+    )
+    decided(world)
+    assert [count for count, _ in counts_of(world)] == [2, 1]
+    del world.gangs["uid-other"]
+    world.pods.clear()
+    decided(world)
+    assert [count for count, _ in counts_of(world)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("held", "found"),
+    [
+        ({"a": 2, "b": 1, "c": 1, "d": 1}, {"a": (2, 2, 2), "b": (2, 2, 1), "c": (2, 1, 1), "d": (2, 1, 1)}),
+        ({"a": 0, "b": 1, "c": 3, "d": 0}, {"a": (1, 1, 0), "b": (1, 1, 1), "c": (1, 0.5, 3), "d": (1, 0.5, 0)}),
+    ],
+)
+def test_how_much_a_sub_group_has_of_what_it_needs(held: dict[str, int], found: dict[str, tuple[float, ...]]) -> None:
+    """One of `a` and `b` suffices and both of `c` and `d` are needed, one pod each; one of the two pairs suffices."""
+    a, b, c, d = (SubGroup(name, (RolePods(name, 4),), 1) for name in "abcd")
+    tree = k_of(1, k_of(1, a, b), k_of(2, c, d))
+    assert filled(tree, held) == found
 
 
 def test_unlike_pods_stand_in_for_each_other() -> None:

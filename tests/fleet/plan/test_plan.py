@@ -253,7 +253,7 @@ def test_a_plan_says_on_top_until_when_a_freeze_window_holds_it() -> None:
     before = frozen_fleet("0 7 * * *", "3h", "Sync")
     world = standing(1, busy=1, before=before)
     it = plan(world, frozen_fleet("0 7 * * *", "3h", "Sync", pool={"weight": 1}))
-    words = "held: freeze window 'launch-week' until 2027-01-15T10:00:00Z; then it comes into force"
+    words = "held: freeze window launch-week is open, until 2027-01-15T10:00:00Z; then it comes into force"
     assert it.held == words == to_json(it)["held"]
     assert to_text(it).splitlines()[7] == words
     assert it.refusals == ()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.volcano import WeightedQueue, ceilings, deserved
+from fleet.quota.fair_share import WeightedQueue, ceilings, deserved
 
 Total = Mapping[str, float]
 

@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.plan import Plan
+from fleet.review.commands import AskedFor, CommentCommand
 from fleet.review.comment import (
+    ANSWER_MOST,
+    ANSWERS_MOST,
     PROBLEMS_MOST,
-    CommentCommand,
     Review,
     ReviewOutcome,
+    answer,
     as_said,
-    command_in,
     is_ours,
     said_in,
     with_heard,
@@ -106,19 +108,21 @@ def test_a_status_says_it_in_a_line(review: Review) -> None:
     assert "\n" not in review.summary
 
 
-@pytest.mark.parametrize(
-    ("text", "command"),
-    [
-        ("/muster plan", CommentCommand.PLAN),
-        ("Looks fine\r\n/muster  plan  \r\nThanks", CommentCommand.PLAN),
-        ("Looks fine\n/muster plan ", CommentCommand.PLAN),
-        ("/muster apply", "apply"),
-        ("/muster plan now", "plan now"),
-        ("I would say /muster plan", None),
-        ("> /muster plan", None),
-        ("/musterplan", None),
-        ("", None),
-    ],
-)
-def test_commands(text: str, command: object) -> None:
-    assert command_in(text) == command
+def test_answers_stay_until_newer_ones_push_them_out() -> None:
+    review = Review("prod", HEAD, BASE, ReviewOutcome.FAILED)
+    text = with_section("", review)
+    for number in range(ANSWERS_MOST + 1):
+        text = with_heard(text, "prod", number, [answer(AskedFor(CommentCommand.WHY, f"job-{number}"), ["it waits"])])
+    assert [f"/muster why job-{n}" in text for n in range(ANSWERS_MOST + 1)] == [False, *(True,) * ANSWERS_MOST]
+    planned = with_section(text, Review("prod", "b" * 40, BASE, ReviewOutcome.INVALID))
+    assert planned.count("<details>") == ANSWERS_MOST, "another plan leaves them"
+    assert said_in(planned, "prod") is not None
+    assert text.count("<!-- /muster-section -->") == planned.count("<!-- /muster-section -->") == 1
+
+
+def test_an_answer_breaks_no_marker_and_no_fence() -> None:
+    lines = ["```", "<!-- /muster-section -->", "<!-- muster-answer -->"] * 2000
+    told = answer(AskedFor(CommentCommand.WHY, "x"), lines)
+    assert told.count("<!--") == 2, "its own two"
+    assert len(told) < ANSWER_MOST + 300
+    assert "more lines" in told

@@ -432,3 +432,20 @@ def test_unused_declarations_are_warnings(problems: Load) -> None:
     assert [(problem.severity, problem.code) for problem in found] == [("warning", Code.UNUSED)] * 2
     assert "no NodePool uses this layout" in found[0].message
     assert "nothing will ever be bought from it" in found[1].message
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ("type: PagerDuty", "PagerDuty needs secretEnv"),
+        ("type: PagerDuty, secretEnv: K, severity: Info", "PagerDuty is sent warnings only"),
+        ("type: Slack, secretEnv: K", "secretEnv is of no use to Slack"),
+        ("type: Teams, secretEnv: K", "secretEnv is of no use to Teams"),
+        ("teams: [nobody]", "there is no Team 'nobody'"),
+        ("teams: [a, a]", "'a'"),
+    ],
+)
+def test_a_sink_is_told_what_its_type_cannot_use(problems: Load, sink: str, words: str) -> None:
+    spec = f"{{notifications: [{{name: s, addressEnv: A, {sink}}}]}}"
+    found = problems(declare("FleetPolicy", "p", spec), declare("Team", "a", "{namespaces: [a]}"))
+    assert any(words in problem.message for problem in found), found

@@ -1,22 +1,43 @@
-"""A pretended GitHub on loopback, each exchange of which is held to GitHub's description."""
+"""Pretended forges on loopback, each exchange of which is held to the forge's description."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from providers.clock import VirtualClock
+from providers.forge.forgejo import ForgejoForge, ForgejoToken
 from providers.forge.github import GitHubApp, GitHubForge, GitHubToken
+from providers.forge.gitlab import GitLabForge, GitLabToken
 from providers.forge.port import Annotation, CommitStatus, Permission, Verdict
-from providers.sim.forge import GitHubExchange, GitHubFault, GitHubServer, GitHubState, InstalledApp
+from providers.sim.forge import (
+    ForgeExchange,
+    ForgeFault,
+    ForgejoDialect,
+    ForgeServer,
+    ForgeState,
+    GitHubDialect,
+    GitLabDialect,
+    InstalledApp,
+)
 from tests.providers.forge.description import problems
 
 NOW_S = 1_790_000_000.0
 TOKEN = "ghp_secret"
 _ROLES = {Permission.NONE: "none", Permission.READ: "read", Permission.WRITE: "write", Permission.ADMIN: "admin"}
-_VERDICTS = {"success": Verdict.SUCCESS, "failure": Verdict.FAILURE}
+_VERDICTS = {"success": Verdict.SUCCESS, "failure": Verdict.FAILURE, "failed": Verdict.FAILURE}
+
+
+class HurriedClock(VirtualClock):
+    """Seven seconds go by whenever somebody looks."""
+
+    def monotonic(self) -> float:
+        self.advance(7)
+        return super().monotonic()
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +51,16 @@ def keys() -> tuple[str, str]:
 
 
 @dataclass
-class GitHubWorld:
-    """A `ForgeWorld` of GitHub, and more for its own tests."""
+class PretendedWorld:
+    """A `ForgeWorld` of a pretended forge, and more for its own tests."""
 
-    forge: GitHubForge
-    state: GitHubState
-    server: GitHubServer
+    forge: Any
+    state: ForgeState
+    server: ForgeServer
     clock: VirtualClock
-    shows_annotations: bool
+    shows_annotations: bool = False
+    tells_what_was_approved: bool = True
+    thumbs: Mapping[str, str] = field(default_factory=lambda: {"+1": "up", "-1": "down"})
 
     def add_user(self, login: str, permission: Permission) -> None:
         self.state.account(login, _ROLES[permission])
@@ -55,8 +78,20 @@ class GitHubWorld:
     def say(self, number: int, author: str, text: str) -> int:
         return self.state.comment(number, self.state.accounts[author], text).id
 
+    def approve(self, number: int, login: str) -> None:
+        self.state.review(number, self.state.accounts[login], "APPROVED")
+
+    def object_to(self, number: int, login: str) -> None:
+        self.state.review(number, self.state.accounts[login], "CHANGES_REQUESTED")
+
+    def dismiss(self, number: int, login: str) -> None:
+        self.state.dismiss(number, self.state.accounts[login])
+
+    def add_team(self, team: str, *logins: str) -> None:
+        self.state.teams[team] = dict.fromkeys(logins, "active")
+
     def reactions(self, comment: int) -> list[str]:
-        return [{"+1": "up", "-1": "down"}[content] for _, content in self.state.comments[comment].reactions]
+        return [self.thumbs[content] for _, content in self.state.comments[comment].reactions]
 
     def status(self, commit: str, name: str) -> CommitStatus | None:
         if self.shows_annotations:
@@ -73,15 +108,13 @@ class GitHubWorld:
         return CommitStatus(name, verdict, status.description or "", status.target_url or "")
 
     def refuse(self, *, for_s: float) -> None:
-        self.server.fail(
-            GitHubFault.saying(403, "You have exceeded a secondary rate limit.", retry_after=f"{for_s:.0f}")
-        )
+        self.server.fail(ForgeFault.saying(429, "You have exceeded a rate limit.", retry_after=f"{for_s:.0f}"))
 
     def break_down(self) -> None:
-        self.server.fail(GitHubFault.saying(502, "Server Error"))
+        self.server.fail(ForgeFault.saying(502, "Server Error"))
 
     def cut(self) -> None:
-        self.server.fail(GitHubFault(None, is_done=True))
+        self.server.fail(ForgeFault(None, is_done=True))
 
     def now_s(self) -> float:
         return self.clock.now()
@@ -90,29 +123,76 @@ class GitHubWorld:
         self.clock.advance(seconds)
 
 
-MakeWorld = Callable[..., GitHubWorld]
+MakeWorld = Callable[..., PretendedWorld]
 
 
 @pytest.fixture
-def make_world(keys: tuple[str, str]) -> Iterator[MakeWorld]:
-    """Makes a GitHub and an adapter: `signed_in` as `app` or `token`, `prefix` as of an Enterprise Server."""
-    servers: list[GitHubServer] = []
+def make_server() -> Iterator[Callable[..., ForgeServer]]:
+    """Starts a server of a state in a dialect, and holds what goes to and fro to the description of that name."""
+    servers: list[ForgeServer] = []
     wrong: list[str] = []
 
-    def hear(exchange: GitHubExchange) -> None:
-        wrong.extend(problems(exchange))
+    def hear(forge: str, exchange: ForgeExchange) -> None:
+        wrong.extend(problems(exchange, forge))
 
-    def make(signed_in: str = "token", *, prefix: str = "", clock: VirtualClock | None = None) -> GitHubWorld:
-        clock = clock or VirtualClock(NOW_S)
-        state = GitHubState("acme", "fleet", clock, app=InstalledApp(7, "muster", 70, keys[1]))
-        state.account("robot", "write", token=TOKEN)
-        server = GitHubServer(state, prefix=prefix, on_exchange=hear).start()
-        servers.append(server)
-        sign_in = GitHubApp(7, keys[0], 70) if signed_in == "app" else GitHubToken(TOKEN)
-        forge = GitHubForge("acme/fleet", sign_in, clock=clock, url=server.url)
-        return GitHubWorld(forge, state, server, clock, signed_in == "app")
+    def make(state: ForgeState, dialect: Any, described: str, **more: Any) -> ForgeServer:
+        servers.append(ForgeServer(state, dialect, on_exchange=partial(hear, described), **more).start())
+        return servers[-1]
 
     yield make
     for server in servers:
         server.stop()
     assert wrong == []
+
+
+@pytest.fixture
+def make_world(keys: tuple[str, str], make_server: Callable[..., ForgeServer]) -> MakeWorld:
+    """Makes a GitHub and an adapter: `signed_in` as `app` or `token`, `prefix` as of an Enterprise Server."""
+
+    def make(signed_in: str = "token", *, prefix: str = "", clock: VirtualClock | None = None) -> PretendedWorld:
+        clock = clock or VirtualClock(NOW_S)
+        state = ForgeState("acme", "fleet", clock, app=InstalledApp(7, "muster", 70, keys[1]))
+        state.account("robot", "write", token=TOKEN)
+        server = make_server(state, GitHubDialect, "github", prefix=prefix)
+        sign_in = GitHubApp(7, keys[0], 70) if signed_in == "app" else GitHubToken(TOKEN)
+        forge = GitHubForge("acme/fleet", sign_in, clock=clock, url=server.url)
+        return PretendedWorld(forge, state, server, clock, signed_in == "app")
+
+    return make
+
+
+@pytest.fixture
+def make_gitlab(make_server: Callable[..., ForgeServer]) -> MakeWorld:
+    """Makes a GitLab and an adapter; `path` as of one that is not at the root of its host."""
+
+    def make(*, path: str = "", clock: VirtualClock | None = None) -> PretendedWorld:
+        clock = clock or VirtualClock(NOW_S)
+        state = ForgeState("acme", "fleet", clock)
+        state.account("robot", "write", token=TOKEN)
+        server = make_server(state, GitLabDialect, "gitlab", prefix=f"{path}/api/v4")
+        forge = GitLabForge("acme/fleet", GitLabToken(TOKEN), clock=clock, url=f"{server.root}{path}")
+        return PretendedWorld(
+            forge,
+            state,
+            server,
+            clock,
+            tells_what_was_approved=False,
+            thumbs={"thumbsup": "up", "thumbsdown": "down"},
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_forgejo(make_server: Callable[..., ForgeServer]) -> MakeWorld:
+    """Makes a Forgejo and an adapter; `path` as of one that is not at the root of its host."""
+
+    def make(*, path: str = "", clock: VirtualClock | None = None) -> PretendedWorld:
+        clock = clock or VirtualClock(NOW_S)
+        state = ForgeState("acme", "fleet", clock)
+        state.account("robot", "admin", token=TOKEN)
+        server = make_server(state, ForgejoDialect, "gitea", prefix=f"{path}/api/v1")
+        forge = ForgejoForge("acme/fleet", ForgejoToken(TOKEN), clock=clock, url=f"{server.root}{path}")
+        return PretendedWorld(forge, state, server, clock)
+
+    return make

@@ -32,6 +32,8 @@ class ForgeWorld(Protocol):
     forge: Forge
     shows_annotations: bool
     """Whether statuses have annotations."""
+    tells_what_was_approved: bool
+    """Whether approvals name a commit."""
 
     def add_user(self, login: str, permission: Permission) -> None:
         """Somebody who has this permission."""
@@ -50,6 +52,18 @@ class ForgeWorld(Protocol):
     def say(self, number: int, author: str, text: str) -> int:
         """A comment, by its id."""
         ...
+
+    def approve(self, number: int, login: str) -> None: ...
+
+    def object_to(self, number: int, login: str) -> None:
+        """Asks for changes, which takes back the own approval."""
+        ...
+
+    def dismiss(self, number: int, login: str) -> None:
+        """Takes somebody's approval away."""
+        ...
+
+    def add_team(self, team: str, *logins: str) -> None: ...
 
     def reactions(self, comment: int) -> list[str]:
         """`up` and `down` of the user we are, in any order."""
@@ -163,6 +177,59 @@ class ForgeContract:
             world.forge.permission(user)
         assert not isinstance(caught.value, ForgeUnreachable)
 
+    def test_who_is_in_a_team(self, people):
+        people.add_team("acme/gpu", "ben")
+        people.add_team("acme/nobody")
+        assert people.forge.is_member("ben", "acme/gpu")
+        assert not people.forge.is_member("ann", "acme/gpu")
+        assert not people.forge.is_member("nobody", "acme/gpu")
+        assert not people.forge.is_member("ben", "acme/nobody")
+        people.add_team("acme/gpu", "ann")
+        assert not people.forge.is_member("ben", "acme/gpu")
+
+    def test_a_team_that_is_not_there_is_an_error(self, people):
+        with pytest.raises(ForgeError) as caught:
+            people.forge.is_member("ben", "acme/gpus")
+        assert not isinstance(caught.value, ForgeUnreachable)
+
+    @pytest.mark.parametrize(
+        ("user", "team"), [("ben", name) for name in ("", "/", "../x", "acme/..", "a/b?c", "a b/c", "a/b\n")]
+    )
+    def test_a_team_that_leads_elsewhere_is_never_sent(self, people, user, team):
+        people.break_down()
+        with pytest.raises(ForgeError) as caught:
+            people.forge.is_member(user, team)
+        assert not isinstance(caught.value, ForgeUnreachable)
+
+    # -- approvals ------------------------------------------------------------------------------------------------
+
+    def test_who_approves_of_what(self, people):
+        number, other = people.open("eve", HEAD), people.open("eve", HEAD)
+        assert people.forge.approvals(number) == ()
+        people.approve(other, "eve")
+        people.approve(number, "ben")
+        people.pass_s(60)
+        people.push(number, OTHER_HEAD)
+        people.approve(number, "ann")
+        first, second = people.forge.approvals(number)
+        assert (first.user, first.at_s) == ("ben", people.now_s() - 60)
+        assert (second.user, second.at_s) == ("ann", people.now_s())
+        commits = (HEAD, OTHER_HEAD) if people.tells_what_was_approved else ("", "")
+        assert (first.commit, second.commit) == commits
+
+    def test_the_last_word_of_each_counts(self, people):
+        number = people.open("eve", HEAD)
+        for login in ("ann", "ben"):
+            people.approve(number, login)
+        people.pass_s(1)
+        people.object_to(number, "ann")
+        people.dismiss(number, "ben")
+        assert people.forge.approvals(number) == ()
+        people.pass_s(1)
+        people.approve(number, "ben")
+        (approval,) = people.forge.approvals(number)
+        assert (approval.user, approval.at_s) == ("ben", people.now_s())
+
     # -- comments -------------------------------------------------------------------------------------------------
 
     def test_a_conversation(self, people):
@@ -187,6 +254,10 @@ class ForgeContract:
         people.forge.comments(number)
         people.forge.change_comment(number, ours, "two")
         assert people.forge.comments(number) == (replace(ours, text="two"),)
+        people.pass_s(60)
+        people.forge.change_comment(number, ours, "three")
+        (changed,) = people.forge.comments(number)
+        assert (ours.edited, changed.edited) == (False, True), "the forge tells that it was changed"
 
     def test_the_comment_of_another_is_left_alone(self, people):
         number = people.open("ben", HEAD)
@@ -285,6 +356,7 @@ class ForgeContract:
         ghost = Comment(10**6, "ben", "", 0.0, ours=True)
         for question in (
             lambda: world.forge.comments(999),
+            lambda: world.forge.approvals(999),
             lambda: world.forge.write_comment(999, "x"),
             lambda: world.forge.change_comment(999, ghost, "x"),
             lambda: world.forge.acknowledge(999, ghost, accepted=True),

@@ -24,10 +24,10 @@ from providers.forge.port import (
     RequestState,
     Verdict,
 )
-from providers.sim.forge import GitHubExchange, GitHubFault, GitHubServer, GitHubState, InstalledApp
-from providers.sim.forge.documents import GitHubDocuments
+from providers.sim.forge import ForgeExchange, ForgeFault, ForgeServer, ForgeState, GitHubDialect, InstalledApp
+from providers.sim.forge.github.documents import GitHubDocuments
 from providers.sim.forge.state import StoredRequest
-from tests.providers.forge.conftest import NOW_S, TOKEN, MakeWorld
+from tests.providers.forge.conftest import NOW_S, TOKEN, HurriedClock, MakeWorld
 from tests.providers.forge.contract import HEAD, MERGE, OTHER_HEAD
 from tests.providers.forge.description import problems
 from tests.support.certificates import write_loopback_certificate
@@ -35,14 +35,14 @@ from tests.support.certificates import write_loopback_certificate
 _JSON = {"Content-Type": "application/json"}
 
 
-def saying(document: Any, status: int = 200, **headers: str) -> GitHubFault:
+def saying(document: Any, status: int = 200, **headers: str) -> ForgeFault:
     """An answer that is well-formed JSON, whatever it says."""
-    return GitHubFault(status, {**_JSON, **headers}, (json.dumps(document).encode(),))
+    return ForgeFault(status, {**_JSON, **headers}, (json.dumps(document).encode(),))
 
 
 def request_document(**changed: Any) -> dict[str, Any]:
     """A pull request as GitHub tells it, with some of it changed."""
-    state = GitHubState("acme", "fleet", VirtualClock(NOW_S))
+    state = ForgeState("acme", "fleet", VirtualClock(NOW_S))
     request = state.open("t", state.owner, HEAD)
     return {**GitHubDocuments(state, "https://api", "https://web").request(request, whole=False), **changed}
 
@@ -88,7 +88,7 @@ def test_who_we_are_is_asked_once(make_world: MakeWorld) -> None:
 def test_no_comment_is_written_twice_for_not_knowing_who_we_are(make_world: MakeWorld) -> None:
     world = make_world()
     number = world.state.open("t", world.state.owner, HEAD).number
-    world.server.fail(GitHubFault.saying(502, "Server Error"))
+    world.server.fail(ForgeFault.saying(502, "Server Error"))
     with pytest.raises(ForgeUnreachable):
         world.forge.write_comment(number, "words")
     assert world.state.comments == {}
@@ -160,7 +160,7 @@ def test_the_rate_of_the_hour_is_used_up(make_world: MakeWorld) -> None:
 
 def test_an_app_is_asked_to_rest_while_it_signs_in(make_world: MakeWorld) -> None:
     world = make_world("app")
-    world.server.fail(GitHubFault.saying(403, "rate limit", Retry_After="40"))
+    world.server.fail(ForgeFault.saying(403, "rate limit", Retry_After="40"))
     with pytest.raises(ForgeRateLimited) as caught:
         world.forge.open_requests("main")
     assert caught.value.until_s == NOW_S + 40
@@ -185,7 +185,7 @@ REFUSALS = {
 def test_a_refusal_says_why_and_what_to_do(make_world: MakeWorld, case: str) -> None:
     status, message, said = REFUSALS[case]
     world = make_world()
-    world.server.fail(GitHubFault.saying(status, message))
+    world.server.fail(ForgeFault.saying(status, message))
     with pytest.raises(ForgeError) as caught:
         world.forge.open_requests("main")
     assert not isinstance(caught.value, ForgeUnreachable)
@@ -211,7 +211,7 @@ def test_the_details_of_a_refusal_are_told(make_world: MakeWorld) -> None:
 @pytest.mark.parametrize(("status", "kind"), [(403, ForgeError), (503, ForgeUnreachable)])
 def test_a_refusal_of_somebody_in_between(make_world: MakeWorld, body: bytes, status: int, kind: type) -> None:
     world = make_world()
-    world.server.fail(GitHubFault(status, {"Content-Type": "text/html"}, (body,)))
+    world.server.fail(ForgeFault(status, {"Content-Type": "text/html"}, (body,)))
     with pytest.raises(ForgeError) as caught:
         world.forge.open_requests("main")
     assert type(caught.value) is kind
@@ -376,6 +376,41 @@ def test_a_role_that_is_none_gives_nothing(make_world: MakeWorld, role: Any) -> 
         world.forge.permission("zoe")
 
 
+def test_words_neither_approve_nor_object(make_world: MakeWorld) -> None:
+    world = make_world()
+    number = world.state.open("t", world.state.owner, HEAD).number
+    for state in ("COMMENTED", "APPROVED", "COMMENTED", "PENDING"):
+        world.state.review(number, world.state.owner, state)
+    assert [each.user for each in world.forge.approvals(number)] == ["acme"]
+    world.state.review(number, world.state.owner, "SOMETHING_NEW")
+    assert world.forge.approvals(number) == ()
+
+
+def test_the_approval_of_who_or_what_is_gone_is_none(make_world: MakeWorld) -> None:
+    world = make_world()
+    number = world.state.open("t", world.state.owner, HEAD).number
+    world.state.review(number, None, "APPROVED")
+    review = GitHubDocuments(world.state, "https://api", "https://web").review(
+        world.state.review(number, world.state.owner, "APPROVED")
+    )
+    assert [each.user for each in world.forge.approvals(number)] == ["acme"]
+    world.server.fail(saying([{**review, "commit_id": None}]))
+    assert world.forge.approvals(number) == ()
+
+
+def test_who_is_invited_is_in_no_team_yet(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.state.account("zoe")
+    world.state.teams["acme/gpu"] = {"zoe": "pending"}
+    assert not world.forge.is_member("zoe", "acme/gpu")
+
+
+def test_a_team_that_is_hidden_names_the_permission(make_world: MakeWorld) -> None:
+    world = make_world()
+    with pytest.raises(ForgeError, match="organization permission `Members: read`"):
+        world.forge.is_member("acme", "acme/gpu")
+
+
 # -- merges -----------------------------------------------------------------------------------------------------------
 
 
@@ -422,7 +457,7 @@ def test_a_malformed_answer_is_an_error(make_world: MakeWorld, case: str) -> Non
     world = make_world()
     answer = saying(MALFORMED[case])
     if case.startswith("nesting"):
-        answer = GitHubFault(200, _JSON, (b'[{"_links":' * ("nobody" in case) + b"[" * 200_000,))
+        answer = ForgeFault(200, _JSON, (b'[{"_links":' * ("nobody" in case) + b"[" * 200_000,))
     world.server.fail(answer)
     with pytest.raises(ForgeError) as caught:
         world.forge.open_requests("main")
@@ -433,7 +468,7 @@ def test_a_malformed_answer_is_an_error(make_world: MakeWorld, case: str) -> Non
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"\xff", b'["\\ud800"]', b"[NaN]"])
 def test_what_is_no_json_is_an_error(make_world: MakeWorld, body: bytes) -> None:
     world = make_world()
-    world.server.fail(GitHubFault(200, _JSON, (body,)))
+    world.server.fail(ForgeFault(200, _JSON, (body,)))
     with pytest.raises(ForgeError, match="cannot be read"):
         world.forge.open_requests("main")
 
@@ -455,14 +490,14 @@ def test_another_request_than_the_one_that_was_asked_for(make_world: MakeWorld) 
 
 def test_nothing_changed_of_what_was_never_asked(make_world: MakeWorld) -> None:
     world = make_world()
-    world.server.fail(GitHubFault(304))
+    world.server.fail(ForgeFault(304))
     with pytest.raises(ForgeError, match="never asked"):
         world.forge.open_requests("main")
 
 
 def test_an_answer_without_end(make_world: MakeWorld) -> None:
     world = make_world()
-    world.server.fail(GitHubFault(200, _JSON, (b"[" + b" " * 2**20,) * 40))
+    world.server.fail(ForgeFault(200, _JSON, (b"[" + b" " * 2**20,) * 40))
     with pytest.raises(ForgeError, match="longer than 16 MiB"):
         world.forge.open_requests("main")
     assert world.forge.open_requests("main") == ()
@@ -470,7 +505,7 @@ def test_an_answer_without_end(make_world: MakeWorld) -> None:
 
 def test_a_refusal_without_end(make_world: MakeWorld) -> None:
     world = make_world()
-    world.server.fail(GitHubFault(403, _JSON, (b" " * 2**20,) * 40))
+    world.server.fail(ForgeFault(403, _JSON, (b" " * 2**20,) * 40))
     with pytest.raises(ForgeError, match="longer than 16 MiB"):
         world.forge.open_requests("main")
 
@@ -479,21 +514,14 @@ def test_a_packed_answer(make_world: MakeWorld) -> None:
     """A MiB of it may be a GiB."""
     world = make_world()
     packed = gzip.compress(b"[" + b" " * 2**20 + b"]")
-    world.server.fail(GitHubFault(200, {**_JSON, "Content-Encoding": "gzip"}, (packed,)))
+    world.server.fail(ForgeFault(200, {**_JSON, "Content-Encoding": "gzip"}, (packed,)))
     with pytest.raises(ForgeError, match="packed"):
         world.forge.open_requests("main")
 
 
 def test_an_answer_that_drips(make_world: MakeWorld) -> None:
-    class HurriedClock(VirtualClock):
-        """Seven seconds go by whenever somebody looks."""
-
-        def monotonic(self) -> float:
-            self.advance(7)
-            return super().monotonic()
-
     world = make_world(clock=HurriedClock(NOW_S))
-    world.server.fail(GitHubFault(200, _JSON, (b"[" + b" " * 2**17,) * 100))
+    world.server.fail(ForgeFault(200, _JSON, (b"[" + b" " * 2**17,) * 100))
     with pytest.raises(ForgeUnreachable, match="longer than 30 s"):
         world.forge.open_requests("main")
 
@@ -585,9 +613,9 @@ def test_a_certificate_authority_of_the_environment(tmp_path: Path, monkeypatch:
     certificate, clock = write_loopback_certificate(tmp_path / "server.pem"), VirtualClock(NOW_S)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
-    state = GitHubState("acme", "fleet", clock)
+    state = ForgeState("acme", "fleet", clock)
     state.account("robot", "write", token=TOKEN)
-    with GitHubServer(state, prefix="/api/v3", tls=tls) as server:
+    with ForgeServer(state, GitHubDialect, prefix="/api/v3", tls=tls) as server:
         stranger = GitHubForge("acme/fleet", GitHubToken(TOKEN), clock=clock, url=server.url)
         with pytest.raises(ForgeUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
             stranger.open_requests("main")
@@ -605,12 +633,12 @@ def test_the_client_is_loaded_when_it_is_used() -> None:
 # -- the yardstick ----------------------------------------------------------------------------------------------------
 
 
-def exchange(**changed: Any) -> GitHubExchange:
+def exchange(**changed: Any) -> ForgeExchange:
     """A list of one request, which is as it should be, with some of it changed."""
     document = [request_document(**changed.pop("document", {}))]
     given = {"method": "GET", "path": "/repos/acme/fleet/pulls", "query": {"state": "open"}, "request_headers": {}}
     given |= {"request_body": b"", "status": 200, "headers": {}, "body": json.dumps(document).encode()}
-    return GitHubExchange(**{**given, **changed})
+    return ForgeExchange(**{**given, **changed})
 
 
 STATUSES = f"/repos/acme/fleet/statuses/{HEAD}"
@@ -640,7 +668,7 @@ def test_the_description_tells_what_is_odd(case: str) -> None:
 
 
 def test_a_request_is_stored_as_it_is_told() -> None:
-    state = GitHubState("acme", "fleet", VirtualClock(NOW_S), app=InstalledApp(7, "muster", 70, ""))
+    state = ForgeState("acme", "fleet", VirtualClock(NOW_S), app=InstalledApp(7, "muster", 70, ""))
     request: StoredRequest = state.open("t", state.owner, HEAD)
     state.push(request.number, OTHER_HEAD)
     told = GitHubDocuments(state, "https://api", "https://web").request(request, whole=True)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.providers.forge.conftest import GitHubWorld, MakeWorld
+from tests.providers.forge.conftest import MakeWorld, PretendedWorld
 from tests.providers.forge.contract import ForgeContract
 
 
 @pytest.fixture(params=[("token", ""), ("app", ""), ("app", "/api/v3")], ids=["token", "app", "app-enterprise"])
-def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> Iterator[GitHubWorld]:
+def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> Iterator[PretendedWorld]:
     signed_in, prefix = request.param
     made = make_world(signed_in, prefix=prefix)
     with made.forge:

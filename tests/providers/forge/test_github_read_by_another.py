@@ -8,24 +8,24 @@ from github.CommitStatus import CommitStatus as CommitStatusRead
 from github.PaginatedList import PaginatedList
 
 from providers.forge.port import Annotation, CommitStatus, Verdict
-from tests.providers.forge.conftest import TOKEN, GitHubWorld, MakeWorld
+from tests.providers.forge.conftest import TOKEN, MakeWorld, PretendedWorld
 from tests.providers.forge.contract import HEAD
 
 
 @pytest.fixture(params=["token", "app"])
-def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> GitHubWorld:
+def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> PretendedWorld:
     return make_world(request.param)
 
 
 @pytest.fixture
-def reader(world: GitHubWorld) -> Iterator[Github]:
+def reader(world: PretendedWorld) -> Iterator[Github]:
     with Github(
         auth=Auth.Token(TOKEN), base_url=world.server.url, retry=None, lazy=True, seconds_between_requests=0
     ) as it:
         yield it
 
 
-def test_comments_and_reactions(world: GitHubWorld, reader: Github) -> None:
+def test_comments_and_reactions(world: PretendedWorld, reader: Github) -> None:
     number = world.state.open("t", world.state.owner, HEAD).number
     ours = world.forge.write_comment(number, "one")
     world.forge.change_comment(number, ours, "two ü")
@@ -38,7 +38,7 @@ def test_comments_and_reactions(world: GitHubWorld, reader: Github) -> None:
     assert (pull.number, pull.head.sha) == (number, world.forge.request(number).head)
 
 
-def test_statuses(world: GitHubWorld, reader: Github) -> None:
+def test_statuses(world: PretendedWorld, reader: Github) -> None:
     world.state.open("t", world.state.owner, HEAD)
     annotations = tuple(Annotation("a.yaml", line, f"wrong {line}") for line in range(1, 76))
     said = CommitStatus("muster/plan", Verdict.FAILURE, "wrong", "https://muster.example", annotations)
@@ -62,7 +62,7 @@ def test_statuses(world: GitHubWorld, reader: Github) -> None:
         assert status.target_url == "https://muster.example"
 
 
-def test_permissions_and_requests(world: GitHubWorld, reader: Github) -> None:
+def test_permissions_and_requests(world: PretendedWorld, reader: Github) -> None:
     world.state.account("zoe", "maintain")
     for _ in range(45):
         world.state.open("t", world.state.accounts["zoe"], HEAD)

@@ -493,7 +493,7 @@ def test_the_list_is_read_anew_and_its_absence_allows_nobody(tmp_path: Path, ada
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"trust": (TrustMode.FORGE_APPROVAL,)}, "forgeApproval needs a forge"),
+        ({"trust": (TrustMode.FORGE_APPROVAL,), "allowed_signers": Path("x")}, "allowedSigners counts only with ssh"),
         ({"trust": (TrustMode.PGP,)}, "pgp needs source.pgpKeys"),
         ({}, "ssh needs source.allowedSigners"),
         ({"allowed_signers": Path("x"), "pgp_keys": Path("y")}, "pgpKeys counts only with pgp in source.trust"),

@@ -33,7 +33,7 @@ from providers.git.selector import Branch, Commit, Ref, SemVer, Tag
 from providers.git.settings import GitSettings
 from providers.git.signature import Mode
 from providers.git.source import GitSource
-from providers.git.trust import TrustMode, Verification
+from providers.git.trust import Verification
 from tests.providers.git.support import ENVIRONMENT, GitHttpServer, WorkTree
 
 
@@ -179,27 +179,6 @@ def test_an_unsigned_commit_changes_nothing(work: WorkTree, make_source: MakeSou
     better = source.poll()
     assert better is not None
     assert better.files["a.yaml"] == b"again"
-
-
-def test_an_approval_is_asked_for_beside_the_forges_signature(make_source: MakeSource) -> None:
-    class Owners:
-        def __init__(self) -> None:
-            self.asked: list[str] = []
-            self.owners: tuple[str, ...] = ()
-
-        def approved_by(self, oid: str) -> tuple[str, ...]:
-            self.asked.append(oid)
-            return self.owners
-
-    owners = Owners()
-    wanted = Verification(pgp_keys=Path("/forge.asc"), trust=(TrustMode.FORGE_APPROVAL,), approvals=owners)
-    with pytest.raises(SignatureRejected, match="nobody whose approval counts"):
-        wanted.check_approval("1" * 40)
-    owners.owners = ("ada",)
-    wanted.check_approval("1" * 40)
-    assert owners.asked == ["1" * 40] * 2
-    with pytest.raises(SignatureRejected, match=r"/forge.asc cannot be read"):
-        make_source(verification=wanted).poll()
 
 
 def test_a_signer_added_later_lets_the_waiting_revision_in(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fleet.actions import Announce, PatchNode, ReleasePod
+from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.guards import RevisionTally
 from fleet.snapshot import (
     CapacityPool,
@@ -166,13 +167,33 @@ SYNC = SyncReport(
     ),
     history=(
         SyncAttempt("main@sha1:2222", "InvalidFleet", NOW_S - 120, NOW_S, count=3, duration_s=0.21),
-        SyncAttempt("main@sha1:1111", "Applied", NOW_S - 900, NOW_S - 180, count=7, duration_s=0.4),
+        SyncAttempt(
+            "main@sha1:1111",
+            "Applied",
+            NOW_S - 900,
+            NOW_S - 180,
+            count=7,
+            duration_s=0.4,
+            plan="5e0c1b7f9a2d",
+            author="Ada <ada@example.com>",
+            signer="ada@example.com",
+        ),
     ),
     applied_plan="5e0c1b7f9a2d",
     plan=PlanSummary(1, 0, 0, 165.12, 220.16, "+1 node, +55.04 USD/h", "7d3c2a9b41b3"),
     problems=(SyncProblem("queues.yaml", 7, 11, "queue 'research' names the flavor 'h100', which does not exist"),),
     problem_count=1,
     day=(RevisionTally(NOW_S - 900, 0, 1, 55.04, 2, 4), RevisionTally(NOW_S - 60, 3, 0, 0.0, 0, 5, revisions=2)),
+    handled_request="2026-03-01T00:00:00Z",
+    convergence=Convergence(
+        "main@sha1:1111",
+        NOW_S - 180,
+        NOW_S - 60,
+        ConvergencePhase.PROGRESSING,
+        total=8,
+        left=3,
+        message="5 of 8 are as declared; left: claim/a: the template of node pool a has changed",
+    ),
 )
 ANNOUNCE = Announce(JOB, "Admitted", "Placed on 2 nodes", "Normal")
 POD = Pod(uid="p1", namespace="research", name="train-0-x7k2p", node="", phase="Pending", requests={}, gated=True)

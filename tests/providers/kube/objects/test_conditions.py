@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fleet.snapshot import Claim, Gang, GangState, NodeDisruption
@@ -16,7 +17,8 @@ from providers.kube.objects import (
     remembered,
     workload_status,
 )
-from providers.kube.objects.conditions import Finding, condition_reason, written
+from providers.kube.objects.conditions import Finding, condition_reason, decode_standing, written
+from providers.kube.objects.reports import HISTORY_MAX
 from tests.providers.kube.objects import samples
 from tests.providers.kube.objects.values import NOW_S
 
@@ -197,7 +199,7 @@ def test_reasons_are_what_the_api_takes(text: str, reason: str) -> None:
     assert condition_reason(text) == reason
 
 
-def test_history_counts_equal_attempts_and_keeps_five() -> None:
+def test_history_counts_equal_attempts_and_keeps_the_last_twenty() -> None:
     history: tuple[SyncAttempt, ...] = ()
     for second, outcome in enumerate("AABBBCDEFF"):
         history = remembered(history, SyncAttempt("main@sha1:1", outcome, second, second, duration_s=second / 10))
@@ -207,8 +209,22 @@ def test_history_counts_equal_attempts_and_keeps_five() -> None:
         ("D", 6, 6, 1),
         ("C", 5, 5, 1),
         ("B", 2, 4, 3),
+        ("A", 0, 1, 2),
     ]
     assert history[0].duration_s == 0.9
+    for number in range(HISTORY_MAX):
+        history = remembered(history, SyncAttempt(f"r{number}", "Applied", 100, 100))
+    assert [one.revision for one in history] == [f"r{number}" for number in reversed(range(HISTORY_MAX))]
+
+
+def test_conditions_say_which_generation_they_are_about() -> None:
+    stored = {"metadata": {"generation": 7}, "status": {"conditions": written([Finding("A", True, "X")], (), 100.0)}}
+    previous, generation = decode_standing(msgspec.json.encode(stored))
+    assert generation == 7
+    (again,) = written([Finding("A", True, "X")], previous, 200.0, generation)
+    assert (again["observedGeneration"], again["lastTransitionTime"][-9:]) == (7, "00:01:40Z")
+    assert "observedGeneration" not in stored["status"]["conditions"][0], "where it is not known, nothing is said"
+    assert decode_standing(b"{}") == ((), 0)
 
 
 def test_the_same_revision_again_with_another_outcome_is_another_line() -> None:

@@ -16,9 +16,9 @@ from providers.kube.objects import (
     claim_status,
     deactivation_patch,
     decode_claim,
-    decode_conditions,
     decode_node,
     decode_pod,
+    decode_standing,
     decode_sync,
     decode_workload,
     event_name,
@@ -76,8 +76,9 @@ def test_a_gang_through_its_life(store: Store) -> None:
     apply(store, workload_object(states[0]))
     stored: dict[str, Any] = store.get(store.resource("Workload"), "job-train", "research")
     for gang in states:
-        previous = decode_conditions(msgspec.json.encode(stored))
-        stored = apply(store, workload_status(gang, NOW_S, previous), "status")
+        stored = apply(store, workload_status(gang, NOW_S, *decode_standing(msgspec.json.encode(stored))), "status")
+        observed = {it["observedGeneration"] for it in stored["status"]["conditions"]}
+        assert observed == {stored["metadata"]["generation"]}
         assert decode_workload(msgspec.json.encode(stored)) == replace(gang, workload_uid=stored["metadata"]["uid"])
     store.delete(store.resource("Job"), "train", namespace="research", propagation="Background")
     with pytest.raises(StoreNotFound):

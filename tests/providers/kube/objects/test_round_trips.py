@@ -27,7 +27,7 @@ from providers.kube.objects import (
     claim_object,
     claim_status,
     decode_claim,
-    decode_conditions,
+    decode_standing,
     decode_sync,
     decode_workload,
     sync_object,
@@ -63,11 +63,11 @@ def test_gang_survives(gang: Gang) -> None:
 def test_gang_survives_its_own_history(gang: Gang) -> None:
     """The conditions of an earlier state change nothing but reasons and times."""
     body = workload_object(gang)
-    before = decode_conditions(msgspec.json.encode(as_stored(body, workload_status(gang, NOW_S))))
+    before = decode_standing(msgspec.json.encode(as_stored(body, workload_status(gang, NOW_S))))[0]
     status = workload_status(gang, NOW_S + 100, before)
     assert decode_workload(msgspec.json.encode(as_stored(body, status))) == gang
     was = {condition.type: condition for condition in before}
-    for condition in decode_conditions(msgspec.json.encode(as_stored(body, status))):
+    for condition in decode_standing(msgspec.json.encode(as_stored(body, status)))[0]:
         changed = condition.type not in was or was[condition.type].holds is not condition.holds
         assert condition.since_s == (NOW_S + 100 if changed else NOW_S)
 

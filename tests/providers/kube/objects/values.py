@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from fleet.snapshot import (
     CapacityPool,
@@ -286,6 +287,19 @@ tallies = st.builds(
     revisions=st.integers(min_value=1, max_value=99),
     usd_h_exposed=st.floats(min_value=0, max_value=1e6),
 )
+convergences = st.tuples(counts, counts).flatmap(
+    lambda sizes: st.builds(
+        Convergence,
+        revision=words,
+        began_s=instants,
+        moved_at_s=instants,
+        phase=st.sampled_from(ConvergencePhase),
+        total=st.just(max(sizes)),
+        left=st.just(min(sizes)),
+        message=words,
+        subjects=st.just(frozenset()),
+    )
+)
 reports = st.builds(
     SyncReport,
     day=st.lists(tallies, max_size=MOST_TALLIES).map(tuple),
@@ -308,6 +322,7 @@ reports = st.builds(
         max_size=5,
         unique_by=lambda finding: finding.type,
     ).map(tuple),
+    convergence=st.none() | convergences,
     history=st.lists(
         st.builds(
             SyncAttempt,

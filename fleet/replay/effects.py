@@ -32,8 +32,8 @@ from fleet.actions import (
 )
 from fleet.gangs.lost_machines import boot_s
 from fleet.nodeclaims.launch_outcome import settle
-from fleet.plan.cluster_model import RECUT_S, TERMINATION_S, ClusterModel
-from fleet.plan.model_objects import machine_of
+from fleet.replay.cluster_model import RECUT_S, TERMINATION_S, ClusterModel
+from fleet.replay.model_objects import machine_of
 from fleet.snapshot import Instance, LaunchError, LaunchFailure, LaunchOutcome, Pod
 from model import labels
 
@@ -104,7 +104,7 @@ def _open_claims(model: ClusterModel, action: OpenClaims) -> None:
     for claim in action.claims:
         if model.claims.get(claim.name) is None:
             model.claims.put(claim.name, replace(claim, uid=f"uid-{claim.name}"))
-            model.bought |= {claim.name}
+            model.note_bought(claim.name)
 
 
 def _save_claim(model: ClusterModel, action: SaveClaim) -> None:
@@ -135,7 +135,7 @@ def _launch(model: ClusterModel, action: LaunchMachines) -> None:
 
 
 def _outcome(model: ClusterModel, action: LaunchMachines) -> LaunchOutcome:
-    if model.shortages.get(action.request.pool, 0.0) > model.now_s:
+    if model.is_short(action.request.pool):
         failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "a shortage is known")
         return LaunchOutcome((), (failure,))
     return LaunchOutcome(tuple(model.new_instance_id() for _ in action.claims))

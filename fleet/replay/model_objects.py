@@ -1,10 +1,12 @@
 """What a `ClusterModel` is made of: tables of objects, the machines it begins with, and what pods of no gang take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from fleet.nodeclaims.termination import instance_gone
-from fleet.snapshot import Claim, Instance, Snapshot
+from fleet.snapshot import Claim, Instance, Job, Numbering, Pod, Snapshot
+from fleet.snapshot.elastic_parts import pods_in
 from model.index import Index, derived
 from model.quantity import Resources, plus
 
@@ -17,6 +19,7 @@ class ModelTable(Generic[V]):
     def __init__(self, objects: Mapping[str, V]) -> None:
         self._view = objects
         self._changed: dict[str, V] | None = None
+        self._news: set[str] = set()
 
     @property
     def view(self) -> Mapping[str, V]:
@@ -31,12 +34,18 @@ class ModelTable(Generic[V]):
 
     def put(self, key: str, value: V | None) -> None:
         """Writes one object; None removes it."""
+        self._news.add(key)
         if self._changed is None:
             self._changed = dict(self._view)
         if value is None:
             self._changed.pop(key, None)
         else:
             self._changed[key] = value
+
+    def news(self) -> set[str]:
+        """Returns the keys of all that was written since this was last asked."""
+        found, self._news = self._news, set()
+        return found
 
 
 def observed_machines(snapshot: Snapshot) -> Mapping[str, Instance]:
@@ -78,3 +87,10 @@ def less(whole: Mapping[str, Resources], part: Mapping[str, Resources]) -> Mappi
         if rest:
             found[node] = rest
     return found
+
+
+def fewer(job: Job, pods: Sequence[Pod]) -> Numbering | None:
+    """Returns the numbering of a StatefulSet's pods once some that it asks for no longer have gone."""
+    if job.numbering is None or not job.numbering.going:
+        return job.numbering
+    return replace(job.numbering, going=max(0, sum(pod.active for pod in pods) - pods_in(job.pod_sets)))

@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from providers.sim.forge.dialect import Document
 from providers.sim.forge.state import (
-    GitHubAccount,
-    GitHubState,
+    ForgeAccount,
+    ForgeState,
     StoredCheckRun,
     StoredComment,
     StoredRequest,
+    StoredReview,
     StoredStatus,
 )
 
-Document = dict[str, Any]
-
-GHOST = GitHubAccount(10137, "ghost")
+GHOST = ForgeAccount(10137, "ghost")
 """Whom GitHub puts in the place of somebody who is deleted."""
 _USER_LINKS = ("events", "followers", "following", "gists", "organizations", "received_events", "repos", "starred")
 _REPOSITORY_LINKS = (
@@ -40,14 +40,14 @@ def stamp(at_s: float) -> str:
 class GitHubDocuments:
     """Writes the state as answers of a server whose address is `api`, and whose pages are at `web`."""
 
-    def __init__(self, state: GitHubState, api: str, web: str) -> None:
+    def __init__(self, state: ForgeState, api: str, web: str) -> None:
         self._state = state
         self._api = api
         self._web = web
         self._here = f"{api}/repos/{state.owner.login}/{state.name}"
         self._page = f"{web}/{state.owner.login}/{state.name}"
 
-    def user(self, account: GitHubAccount) -> Document:
+    def user(self, account: ForgeAccount) -> Document:
         """A `simple-user`."""
         name = quote(account.login)
         url = f"{self._api}/users/{name}"
@@ -65,7 +65,7 @@ class GitHubDocuments:
             "site_admin": False,
         }
 
-    def own_user(self, account: GitHubAccount) -> Document:
+    def own_user(self, account: ForgeAccount) -> Document:
         """A `public-user`, which somebody is told of themselves who lacks the scope for more."""
         nothing = dict.fromkeys(("name", "company", "blog", "location", "email", "hireable", "bio"))
         counts = dict.fromkeys(("public_repos", "public_gists", "followers", "following"), 0)
@@ -92,7 +92,7 @@ class GitHubDocuments:
             "events": ["pull_request"],
         }
 
-    def permission(self, account: GitHubAccount) -> Document:
+    def permission(self, account: ForgeAccount) -> Document:
         """A `repository-collaborator-permission`."""
         role = self._state.roles.get(account.login, "none")
         permission = _ROLES.get(role, role)
@@ -167,7 +167,74 @@ class GitHubDocuments:
             "performed_via_github_app": self.app() if comment.author == self._state.bot else None,
         }
 
-    def reaction(self, number: int, account: GitHubAccount, content: str) -> Document:
+    def review(self, review: StoredReview) -> Document:
+        """A `pull-request-review`."""
+        url = f"{self._here}/pulls/{review.number}"
+        page = f"{self._page}/pull/{review.number}#pullrequestreview-{review.id}"
+        return {
+            "id": review.id,
+            "node_id": f"PRR_{review.id}",
+            "user": None if review.author is None else self.user(review.author),
+            "body": "",
+            "state": review.state,
+            "html_url": page,
+            "pull_request_url": url,
+            "_links": {"html": {"href": page}, "pull_request": {"href": url}},
+            "submitted_at": stamp(review.submitted_at_s),
+            "commit_id": review.commit,
+            "author_association": "MEMBER",
+        }
+
+    def membership(self, team: str, login: str) -> Document:
+        """A `team-membership`."""
+        organization, _, slug = team.partition("/")
+        url = f"{self._api}/orgs/{organization}/teams/{slug}/memberships/{quote(login)}"
+        return {"url": url, "role": "member", "state": self._state.teams[team][login]}
+
+    def team(self, team: str) -> Document:
+        """A `team-full`."""
+        organization, _, slug = team.partition("/")
+        here, at = f"{self._api}/orgs/{organization}", stamp(0)
+        links = ("events", "hooks", "issues", "repos")
+        owner: Document = {
+            **{f"{link}_url": f"{here}/{link}" for link in links},
+            **dict.fromkeys(("public_repos", "public_gists", "followers", "following"), 0),
+            "login": organization,
+            "id": self._state.owner.id,
+            "node_id": f"O_{organization}",
+            "url": here,
+            "members_url": f"{here}/members{{/member}}",
+            "public_members_url": f"{here}/public_members{{/member}}",
+            "avatar_url": f"{self._web}/avatars/{organization}",
+            "description": None,
+            "has_organization_projects": False,
+            "has_repository_projects": False,
+            "html_url": f"{self._web}/{organization}",
+            "type": "Organization",
+            "created_at": at,
+            "updated_at": at,
+            "archived_at": None,
+        }
+        return {
+            "id": 5000 + len(slug),
+            "node_id": f"T_{slug}",
+            "name": slug,
+            "slug": slug,
+            "description": None,
+            "permission": "pull",
+            "url": f"{here}/teams/{slug}",
+            "html_url": f"{self._web}/orgs/{organization}/teams/{slug}",
+            "members_url": f"{here}/teams/{slug}/members{{/member}}",
+            "repositories_url": f"{here}/teams/{slug}/repos",
+            "type": "organization",
+            "created_at": at,
+            "updated_at": at,
+            "members_count": len(self._state.teams[team]),
+            "repos_count": 0,
+            "organization": owner,
+        }
+
+    def reaction(self, number: int, account: ForgeAccount, content: str) -> Document:
         """A `reaction`."""
         at = stamp(self._state.clock.now())
         return {
@@ -250,7 +317,7 @@ class GitHubDocuments:
         owner = self._state.owner if request.fork is None else request.author or GHOST
         return self._end(request.head_branch, request.head, owner, fork)
 
-    def _end(self, ref: str, commit: str, owner: GitHubAccount, repository: int) -> Document:
+    def _end(self, ref: str, commit: str, owner: ForgeAccount, repository: int) -> Document:
         """An end of a request; its repository is null where it is deleted."""
         return {
             "label": f"{owner.login}:{ref}",
@@ -260,7 +327,7 @@ class GitHubDocuments:
             "repo": self._repository(owner, repository) if repository else None,
         }
 
-    def _repository(self, owner: GitHubAccount, number: int) -> Document:
+    def _repository(self, owner: ForgeAccount, number: int) -> Document:
         full_name, at = f"{owner.login}/{self._state.name}", stamp(0)
         url, page = f"{self._api}/repos/{full_name}", f"{self._web}/{full_name}"
 

@@ -4,7 +4,7 @@ It decides nothing. Launches bring what they ask for unless a shortage is known,
 of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
@@ -13,9 +13,10 @@ from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
-from fleet.plan.model_objects import ModelTable, less, node_name, observed_machines, summed
+from fleet.replay.model_objects import ModelTable, fewer, less, node_name, observed_machines, summed
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
+    CapacityPool,
     Claim,
     ClaimState,
     Gang,
@@ -25,7 +26,6 @@ from fleet.snapshot import (
     Job,
     JobResult,
     Node,
-    Numbering,
     Pod,
     Snapshot,
 )
@@ -45,7 +45,7 @@ TERMINATION_S: Final = 60.0
 """From the order to end a machine until it is known to be terminated: that takes EC2 half a minute, and a listing."""
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
-_POD_TABLES = ("gang_pods", "job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
+_POD_TABLES = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
 """What a snapshot has of a `PodIndex` that counts no DaemonSets."""
 
 
@@ -70,7 +70,7 @@ class ClusterModel:
         self.outlook = snapshot.outlook
         self.pod_verdicts = snapshot.pod_verdicts
         self.bought: frozenset[str] = frozenset()
-        """Claims opened in the model."""
+        """Claims opened in the model, which do not expire in it."""
         self.made = count(1)
         """Numbers for what the model makes: instances, pods."""
         self._index = Index()
@@ -94,13 +94,14 @@ class ClusterModel:
 
     # -- looking at it --
 
-    def snapshot(self) -> Snapshot:
-        """Returns what a decider sees."""
+    def snapshot(self, aside: frozenset[str] = frozenset()) -> Snapshot:
+        """Returns what a decider sees that leaves these subjects `aside`."""
         self._pod_index.settle()
         there: dict[str, Any] = {
             "nodes": self.nodes.view,
             "foreign_use": summed(self._index, self._daemon_use, self._pod_index.foreign_use),
             **{name: getattr(self._pod_index, name) for name in _POD_TABLES},
+            "gang_pods": self.gang_pods,
             "jobs": self.jobs.view,
             "gangs": self.gangs.view,
             "claims": self.claims.view,
@@ -113,7 +114,13 @@ class ClusterModel:
         same = all(getattr(self._seen, name) is value for name, value in there.items())
         if not same or self._seen.now_s != self.now_s:
             self._seen = replace(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
-        return self._seen
+        return replace(self._seen, set_aside=aside) if aside else self._seen
+
+    @property
+    def gang_pods(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Returns `namespace/workload` -> the pods of a gang that still exist."""
+        self._pod_index.settle()
+        return self._pod_index.gang_pods
 
     def pods_of(self, gang: Gang) -> list[Pod]:
         """Returns the pods of a gang that still exist."""
@@ -146,6 +153,14 @@ class ClusterModel:
     def pod(self, key: str) -> Pod | None:
         """Returns one pod by `namespace/name`."""
         return self._pods.get(key)
+
+    def note_bought(self, claim: str) -> None:
+        """Notes that a claim was opened in the model."""
+        self.bought |= {claim}
+
+    def is_short(self, pool: CapacityPool) -> bool:
+        """Returns whether a launch into a capacity pool brings nothing now."""
+        return self.shortages.get(pool, 0.0) > self.now_s
 
     def new_instance_id(self) -> str:
         """Returns an id that no machine has, not even one that an earlier run on a model has made."""
@@ -423,7 +438,7 @@ class ClusterModel:
         if not pods and job.ref.kind in PLAIN:
             self.jobs.put(job.ref.uid, None)
         else:
-            known = replace(job, suspended=not any(map(has_started, pods)), numbering=_fewer(job, pods))
+            known = replace(job, suspended=not any(map(has_started, pods)), numbering=fewer(job, pods))
             self.jobs.put(job.ref.uid, known)
 
     def released(self, pod: Pod) -> None:
@@ -433,10 +448,3 @@ class ClusterModel:
         if job is not None:
             self._look_at_held(job)
         self.becomes_ready(pod.key)
-
-
-def _fewer(job: Job, pods: Sequence[Pod]) -> Numbering | None:
-    """Returns the numbering of a StatefulSet's pods once some that it asks for no longer have gone."""
-    if job.numbering is None or not job.numbering.going:
-        return job.numbering
-    return replace(job.numbering, going=max(0, sum(pod.active for pod in pods) - pods_in(job.pod_sets)))

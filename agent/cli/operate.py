@@ -1,0 +1,232 @@
+"""`muster suspend`, `resume`, `reconcile` and `history`: the FleetSync as a person operates it, in Flux's words."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.cli import exits
+from agent.cli.tables import TextTable, render
+from agent.inbox import Operated
+from agent.reconcile_requests import ask_of, decode_operated, request
+from agent.world import open_cluster
+from model.plain_text import plain
+from providers.clock import SystemClock
+from providers.kube.errors import KubeError, NotFound
+from providers.kube.objects import Finding, SyncReport, decode_sync
+from providers.kube.objects.paths import FLEET_SYNCS
+from providers.kube.transport import KubeTransport
+
+_LOOK_EVERY_S = 0.2
+_EXITS = {"Applied": exits.OK, "Invalid": exits.INVALID, "Refused": exits.REFUSED}
+
+
+class NotOperable(Exception):
+    """What was asked cannot be done now; the message says why, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlace:
+    """Which FleetSync is operated, and how long an answer of the agent is waited for."""
+
+    kubeconfig: Path | None
+    context: str | None
+    name: str = ""
+    """Empty = the only one of the cluster."""
+    timeout_s: float = 60.0
+
+
+class SyncView(msgspec.Struct, frozen=True):
+    """A FleetSync as it stands: what the agent says of itself, and where it reads from."""
+
+    name: str
+    report: SyncReport
+    operated: Operated
+    reference: str
+    path: str
+
+    def finding(self, kind: str) -> Finding | None:
+        """Returns the condition of a type."""
+        return next((it for it in self.report.findings if it.type == kind), None)
+
+
+class SyncHandle:
+    """The FleetSync of a cluster, read anew at each look."""
+
+    def __init__(self, place: SyncPlace) -> None:
+        """Errors: KubeError; NotOperable where the cluster has none, or several and none is named."""
+        self.transport: KubeTransport = open_cluster(place.kubeconfig, place.context)
+        self._timeout_s = place.timeout_s
+        self.name = place.name or self._only_name()
+
+    def _only_name(self) -> str:
+        try:
+            pages = list(self.transport.list_pages(FLEET_SYNCS))
+        except NotFound:
+            raise NotOperable("Muster is not installed on this cluster: it has no kind FleetSync") from None
+        names = sorted(decode_sync(raw).name for page in pages for raw in page.items or ())
+        if len(names) != 1:
+            found = f"there are {', '.join(names)}; name one with --cluster" if names else "no agent has led here yet"
+            raise NotOperable(f"which FleetSync is meant? {found}")
+        return names[0]
+
+    def look(self) -> SyncView:
+        """What it says now. Errors: KubeError."""
+        raw = self.transport.read(FLEET_SYNCS, self.name)
+        spec: dict[str, Any] = msgspec.json.decode(raw).get("spec") or {}
+        report = decode_sync(raw)
+        return SyncView(self.name, report, decode_operated(raw), spec.get("reference", ""), spec.get("path", ""))
+
+    def until(self, holds: Callable[[SyncView], bool], words: str) -> SyncView:
+        """What it says once that holds. Errors: NotOperable where it does not in time."""
+        ends_s = time.monotonic() + self._timeout_s
+        while not holds(view := self.look()):
+            if time.monotonic() >= ends_s:
+                raise NotOperable(
+                    f"not within {self._timeout_s:g} s: {words}; is an agent leading? {self._ready(view)}"
+                )
+            time.sleep(_LOOK_EVERY_S)
+        return view
+
+    @staticmethod
+    def _ready(view: SyncView) -> str:
+        found = view.finding("Ready")
+        return f"Its status says: {found.message}" if found else "It has no status"
+
+
+def answered(place: SyncPlace, answer: Callable[[SyncHandle], int]) -> int:
+    """Returns the exit code of what is done with the FleetSync; what is in the way is told."""
+    try:
+        return answer(SyncHandle(place))
+    except (KubeError, NotOperable, OSError) as error:
+        exits.complain(error)
+        return exits.ERROR
+
+
+def suspend(place: SyncPlace, reason: str) -> int:
+    """Let no revision come into force until it is resumed; the exit code."""
+
+    def answer(sync: SyncHandle) -> int:
+        ask_of(sync.transport, sync.name, Operated(suspended=True, reason=reason))
+        view = sync.until(lambda it: _holds(it, "Suspended"), "the agent has heard it; it is written, and will hold")
+        _say(view, "Suspended")
+        return exits.OK
+
+    return answered(place, answer)
+
+
+def resume(place: SyncPlace) -> int:
+    """Let revisions come into force again, and wait for what becomes of the newest; the exit code."""
+
+    def answer(sync: SyncHandle) -> int:
+        ask_of(sync.transport, sync.name, Operated(suspended=False))
+        sync.until(lambda it: not _holds(it, "Suspended"), "the agent has heard it")
+        return _reconciled(sync)
+
+    return answered(place, answer)
+
+
+def reconcile(place: SyncPlace) -> int:
+    """Let the agent look at the repository now, and wait for what becomes of the newest revision; the exit code."""
+
+    def answer(sync: SyncHandle) -> int:
+        if sync.look().operated.suspended:
+            raise NotOperable(f"{sync.name} is suspended: `muster resume` lets revisions come into force again")
+        return _reconciled(sync)
+
+    return answered(place, answer)
+
+
+def _reconciled(sync: SyncHandle) -> int:
+    value = request(sync.transport, sync.name, SystemClock())
+    if not value:
+        raise NotOperable("others keep writing the FleetSync; try again")
+    sync.until(lambda it: it.report.handled_request == value, "the agent has looked at the repository")
+    view = sync.until(_judged, "the newest revision has been judged")
+    _say(view, "Ready")
+    _say(view, "Done")
+    found = view.finding("Ready")
+    return _EXITS.get(found.reason, exits.ERROR) if found else exits.ERROR
+
+
+def _judged(view: SyncView) -> bool:
+    """Whether nothing that was seen waits to be planned; or the repository cannot be read, and nothing was seen."""
+    ready, report = view.finding("Ready"), view.report
+    if ready is not None and ready.reason == "SourceFailed":
+        return True
+    return not _plans(view) and report.observed == report.attempted
+
+
+def _plans(view: SyncView) -> bool:
+    found = view.finding("Reconciling")
+    return found is not None and found.reason == "Planning"
+
+
+def _holds(view: SyncView, kind: str) -> bool:
+    found = view.finding(kind)
+    return found is not None and bool(found.holds)
+
+
+def _say(view: SyncView, kind: str) -> None:
+    if found := view.finding(kind):
+        sys.stdout.write(plain(f"{kind}={found.holds} {found.reason}: {found.message}") + "\n")
+
+
+def history(place: SyncPlace, output: str) -> int:
+    """Print what became of the last revisions, newest first; the exit code."""
+
+    def answer(sync: SyncHandle) -> int:
+        report = sync.look().report
+        rows: list[dict[str, Any]] = [
+            {
+                "revision": it.revision,
+                "at": _utc(it.first_at_s),
+                "outcome": it.outcome,
+                "plan": it.plan,
+                "author": it.author,
+                "signer": it.signer,
+                "message": it.message,
+                "in force": it.revision == report.applied and it.outcome == "Applied",
+            }
+            for it in report.history
+        ]
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n" if output == "json" else _table(rows) + "\n")
+        return exits.OK
+
+    return answered(place, answer)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    shown = [
+        row
+        | {
+            "": "*" if row["in force"] else "",
+            "revision": shortened(row["revision"]),
+            "plan": row["plan"][:_SHORT] or "-",
+            "author": row["author"] or "-",
+            "signed by": row["signer"] or "-",
+            "message": row["message"][:_MESSAGE],
+        }
+        for row in rows
+    ]
+    return render(TextTable(("", "revision", "at", "outcome", "plan", "author", "signed by", "message"), shown))
+
+
+_SHORT = 12
+_MESSAGE = 80
+
+
+def shortened(revision: str) -> str:
+    """Returns `main@sha1:<the first twelve digits>`."""
+    label, colon, oid = revision.rpartition(":")
+    return f"{label}{colon}{oid[:_SHORT]}"
+
+
+def _utc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

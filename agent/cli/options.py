@@ -1,0 +1,55 @@
+"""Options that several commands have, and the formats that they print."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ProblemFormat(StrEnum):
+    """How `validate` prints problems."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+
+
+class PlanFormat(StrEnum):
+    """How `plan` prints."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    JSON = "json"
+    GITLAB = "gitlab"
+
+
+class ReplayFormat(StrEnum):
+    """How `replay` prints."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
+    HTML = "html"
+
+
+class TableFormat(StrEnum):
+    """How `get` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, ~/.kube/config, in-cluster.")
+]
+Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Output = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
+Cluster = Annotated[str, typer.Option("--cluster", help="Name of the FleetSync; default: the only one.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds to wait for the agent's answer.")]
+CloneArgument = Annotated[Path, typer.Argument(help="A clone of the fleet repository, fetched.")]
+FleetPath = Annotated[
+    str, typer.Option("--path", help="Folder of the fleet inside the repository; default: as the agent reads it.")
+]
+PriceRegion = Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")]

@@ -1,0 +1,1 @@
+"""Whether what a FleetPolicy writes as expressions can be read, and holds."""

@@ -1,0 +1,253 @@
+"""The agent's deciders on a virtual world, each asked only where something has changed or fallen due.
+
+Who had nothing to say about what has not changed since has nothing to say until something falls due (`deadlines`).
+Once an hour all of them are asked about everything, as the agent does every turn.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Final
+
+from fleet.actions import Consider, NominatePods
+from fleet.deciders import DECIDERS
+from fleet.fence import Decided, DecisionFailed, told_apart
+from fleet.gangs import lifecycle as gang_lifecycle
+from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.quota.without_queue import with_default_queues
+from fleet.replay.deadlines import of_gang, of_machine, window_openings
+from fleet.replay.effects import carry_out
+from fleet.replay.virtual_world import VirtualWorld
+from fleet.snapshot import ClaimState, GangState, Snapshot
+from fleet.snapshot.lookups import machines_held
+from model.fleet import Fleet
+
+EVERYTHING_S: Final = 3600.0
+"""From one time that everything is looked at to the next."""
+CONSOLIDATION_S: Final = 300.0
+"""From one look for machines that could be done without to the next, while there may be any."""
+LONGEST_STEP_S: Final = 900.0
+"""Steps of time while gangs wait and nothing happens: each is half as long again as the one before."""
+MOST_ROUNDS: Final = 200
+"""Rounds of the deciders at one instant: more are a mistake of theirs, which the replay names."""
+_WORDS: Final = (Consider, NominatePods)
+"""Actions that change nothing by themselves."""
+
+
+class NeverAtRest(Exception):
+    """The deciders go on asking for something at one instant, whatever becomes of it."""
+
+
+@dataclass(slots=True)
+class VirtualAgent:
+    """Carries out on a world what the deciders ask for, as soon as they do."""
+
+    fleet: Fleet
+    world: VirtualWorld
+    look_s: float
+    """Waiting gangs are considered no more often than once in so many seconds; 0 = whenever anything changes."""
+    failed: list[DecisionFailed] = field(default_factory=list)
+    asked: Counter[str] = field(default_factory=Counter)
+    """Decider -> how often it was asked."""
+    _gangs: set[str] = field(default_factory=set)
+    """uids of jobs and gangs to be looked at."""
+    _claims: set[str] = field(default_factory=set)
+    """Claims to be looked at."""
+    _unsettled: set[str] = field(default_factory=set)
+    """Claims that are not ready yet, or no more: looked at every time."""
+    _pins: dict[str, tuple[GangState, frozenset[str]]] = field(default_factory=dict)
+    """Gang -> its state and the claims it is pinned to, as last seen."""
+    _claim_of: dict[str, str] = field(default_factory=dict)
+    """Instance id -> claim."""
+    _silent_about: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    """Decider -> the tables that it has seen and had nothing to say about."""
+    _disrupt: bool = True
+    """Whether machines are to be looked at for giving back."""
+    _everything_s: float = -inf
+    _window_s: float = -inf
+    """When a window opens next."""
+    _scheduled_s: float = -inf
+    _consolidated_s: float = -inf
+    _consolidate_until_s: float = -inf
+    """Until when there may be machines that could be done without."""
+    _step_s: float = 1.0
+    _aside: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Decider -> subjects that it failed on, which it is not asked about again."""
+    _asks: Mapping[str, Callable[[Snapshot], Iterable[Decided] | None]] = field(init=False)
+    """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
+
+    def __post_init__(self) -> None:
+        self._asks = {
+            "gangs": self._about_gangs,
+            "nodeclaims": self._about_claims,
+            "mig-layouts": self._about_layouts,
+            "scheduling": self._about_waiting,
+            "fixed-pools": self._about_pools,
+            "disruption": self._about_disruption,
+        }
+
+    def settle(self) -> None:
+        """Lets the deciders speak until none has anything more to say at this instant. Raises `NeverAtRest`."""
+        everything = self._due()
+        for _ in range(MOST_ROUNDS):
+            if not sum([self._spoken(name, everything=everything) for name in DECIDERS]):
+                break
+            everything, self._step_s = False, max(1.0, self.look_s)
+        else:
+            raise NeverAtRest(f"the deciders do not come to rest at instant {self.world.now_s:.0f}")
+
+    def next_s(self) -> float:
+        """Returns when they are to be asked again, though nothing happens until then (epoch seconds)."""
+        now_s, waiting_s, looking_s = self.world.now_s, inf, inf
+        if self.world.pending:
+            put_off = self._silent_about.get("scheduling") is None
+            waiting_s = self._scheduled_s + self.look_s if put_off else now_s + self._step_s
+            self._step_s = min(self._step_s * 1.5, LONGEST_STEP_S)
+        if self._consolidate_until_s > now_s:
+            looking_s = self._consolidated_s + CONSOLIDATION_S
+        return max(now_s, min(waiting_s, looking_s, self._everything_s + EVERYTHING_S, self._window_s))
+
+    def _due(self) -> bool:
+        """Returns whether everything is to be looked at now; what was silent is asked again once time has passed."""
+        now_s = self.world.now_s
+        if now_s >= self._scheduled_s + self._step_s:
+            self._silent_about.clear()
+        if now_s >= self._window_s:
+            self._window_s = min(window_openings(self.fleet, now_s), default=inf)
+            self._disrupt = True
+        if now_s < self._everything_s + EVERYTHING_S:
+            return False
+        self._everything_s = now_s
+        return True
+
+    def _spoken(self, name: str, *, everything: bool) -> int:
+        """Asks one decider, where there is anything to ask; returns how much it has moved."""
+        if not everything and name not in self._asks:
+            return 0
+        self._notice()
+        seen = with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, frozenset())))
+        decided = DECIDERS[name](self.fleet, seen) if everything else self._asks[name](seen)
+        if decided is None:
+            return 0
+        self.asked[name] += 1
+        actions, failed = told_apart(decided)
+        if failed:
+            self.failed += failed
+            self._aside[name] = self._aside.get(name, frozenset()) | {it.subject for it in failed}
+        for action in actions:
+            carry_out(self.world, action)
+            self.world.note(action)
+        return sum(not isinstance(action, _WORDS) for action in actions)
+
+    # -- who is asked about what --
+
+    def _about_gangs(self, seen: Snapshot) -> Iterable[Decided] | None:
+        uids, self._gangs = self._gangs, set()
+        return gang_lifecycle.decide(self.fleet, seen, among=uids) if uids else None
+
+    def _about_claims(self, seen: Snapshot) -> Iterable[Decided] | None:
+        names, self._claims = self._claims | self._unsettled, set()
+        there = [seen.claims[name] for name in sorted(names) if name in seen.claims]
+        return claim_lifecycle.decide_among(self.fleet, seen, there) if there else None
+
+    def _about_waiting(self, seen: Snapshot) -> Iterable[Decided] | None:
+        if not self.world.pending or self._same("scheduling", seen):
+            return None
+        if seen.now_s < self._scheduled_s + self.look_s:
+            self._silent_about.pop("scheduling", None)
+            return None
+        decided = list(DECIDERS["scheduling"](self.fleet, seen))
+        self._scheduled_s = seen.now_s if self.look_s else -inf
+        return decided
+
+    def _about_pools(self, seen: Snapshot) -> Iterable[Decided] | None:
+        fixed = any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values())
+        return DECIDERS["fixed-pools"](self.fleet, seen) if fixed and not self._same("fixed-pools", seen) else None
+
+    def _about_layouts(self, seen: Snapshot) -> Iterable[Decided] | None:
+        cuts = self.fleet.mig_layouts and not self._same("mig-layouts", seen)
+        return DECIDERS["mig-layouts"](self.fleet, seen) if cuts else None
+
+    def _about_disruption(self, seen: Snapshot) -> Iterable[Decided] | None:
+        now_s = seen.now_s
+        looks = now_s < self._consolidate_until_s and now_s >= self._consolidated_s + CONSOLIDATION_S
+        if not self._disrupt and not looks:
+            return None
+        self._disrupt = False
+        if looks:
+            self._consolidated_s = now_s
+        return DECIDERS["disruption"](self.fleet, seen)
+
+    def _same(self, name: str, seen: Snapshot) -> bool:
+        """Returns whether a decider has seen these tables already, and notes that it sees them now."""
+        tables = seen.gangs, seen.jobs, seen.claims, seen.nodes, seen.shortages
+        before, self._silent_about[name] = self._silent_about.get(name, ()), tables
+        return len(before) == len(tables) and all(one is other for one, other in zip(before, tables, strict=True))
+
+    # -- where something has changed --
+
+    def _notice(self) -> None:
+        """Finds whom it concerns what has changed since the last time."""
+        world = self.world
+        for name in sorted(world.claims.news()):
+            self._notice_claim(name)
+        for instance_id in world.instances.news():
+            self._touch(self._claim_of.get(instance_id, ""))
+        for name in world.nodes.news():
+            node = world.nodes.get(name)
+            self._touch(self._claim_of.get(node.instance_id, "") if node is not None else "")
+        for uid in sorted(world.gangs.news()):
+            self._notice_gang(uid)
+        self._gangs |= world.jobs.news()
+
+    def _notice_claim(self, name: str) -> None:
+        claim = self.world.claims.get(name)
+        self._touch(name)
+        if claim is None:
+            self._unsettled.discard(name)
+            self._disrupt = True  # it counts no more in the budget of its pool
+            return
+        (self._unsettled.discard if claim.state is ClaimState.READY else self._unsettled.add)(name)
+        if claim.instance_id:
+            self._claim_of[claim.instance_id] = name
+        self._disrupt |= bool(claim.replaces)
+        self._stir(claim.node_pool)
+        for at_s in of_machine(self.fleet, self.world.snapshot(), claim):
+            if self.world.now_s < at_s < inf:
+                self.world.later(at_s, partial(self._falls_due, name, at_s))
+
+    def _falls_due(self, name: str, at_s: float) -> None:
+        """Lets machines be looked at, unless what fell due has moved since: the machine is in use again, or gone."""
+        claim = self.world.claims.get(name)
+        if claim is not None:
+            self._disrupt |= at_s in of_machine(self.fleet, self.world.snapshot(), claim)
+
+    def _stir(self, pool_name: str) -> None:
+        """Notes that for a while machines of a pool may be such that can be done without."""
+        pool = self.fleet.node_pools.get(pool_name)
+        if pool is not None and pool.spec.replicas is None and pool.spec.disruption.consolidation_policy != "WhenEmpty":
+            until_s = self.world.now_s + pool.spec.disruption.consolidate_after + 2 * CONSOLIDATION_S
+            self._consolidate_until_s = max(self._consolidate_until_s, until_s)
+
+    def _touch(self, claim: str) -> None:
+        if claim:
+            self._claims.add(claim)
+            held = machines_held(self.world.snapshot())
+            self._gangs.update(gang.uid for gang in held.get(claim, ()))
+
+    def _notice_gang(self, uid: str) -> None:
+        gang = self.world.gangs.get(uid)
+        self._gangs.add(uid)
+        before = self._pins.pop(uid, (GangState.FINISHED, frozenset[str]()))
+        now = before[0], frozenset[str]()
+        if gang is not None:
+            now = self._pins[uid] = gang.state, frozenset(pin.claim for pin in gang.pins if pin.claim)
+        for name in now[1] | before[1] if now != before else ():
+            self._claims.add(name)
+            claim = self.world.claims.get(name)
+            self._stir(claim.node_pool if claim is not None else "")
+        for at_s in of_gang(gang) if gang is not None else ():
+            if self.world.now_s < at_s < inf:
+                self.world.later(at_s, self._silent_about.clear)

@@ -1,0 +1,40 @@
+"""What GitLab is asked: method and path, the words of an error, and what it takes."""
+
+from dataclasses import dataclass
+from typing import Final
+
+_MEMBER: Final = "the scope `api` and membership in the project"
+_DEVELOPER: Final = "the scope `api` and the role Developer in the project"
+_VISIBLE: Final = "the scope `api` and a group that the token's user may see"
+
+
+@dataclass(frozen=True, slots=True)
+class GitLabCall:
+    """Something that can be asked; the path's fields are filled with arguments, in their order."""
+
+    method: str
+    path: str
+    words: str
+    needs: str
+
+
+_REQUESTS: Final = "/projects/{}/merge_requests"
+_NOTES: Final = _REQUESTS + "/{}/notes"
+USER: Final = GitLabCall("get", "/user", "say who the token belongs to", _MEMBER)
+USERS: Final = GitLabCall("get", "/users", "find a user by name", _MEMBER)
+MEMBER: Final = GitLabCall("get", "/projects/{}/members/all/{}", "read somebody's permission", _MEMBER)
+GROUP: Final = GitLabCall("get", "/groups/{}", "see who is in a group", _VISIBLE)
+GROUP_MEMBER: Final = GitLabCall("get", "/groups/{}/members/all/{}", "see who is in a group", _VISIBLE)
+OPEN_REQUESTS: Final = GitLabCall("get", _REQUESTS, "list open merge requests", _MEMBER)
+REQUEST: Final = GitLabCall("get", _REQUESTS + "/{}", "read a merge request", _MEMBER)
+REQUESTS_OF_COMMIT: Final = GitLabCall(
+    "get", "/projects/{}/repository/commits/{}/merge_requests", "list the merge requests of a commit", _MEMBER
+)
+APPROVALS: Final = GitLabCall("get", _REQUESTS + "/{}/approvals", "list approvals", _MEMBER)
+REVIEWERS: Final = GitLabCall("get", _REQUESTS + "/{}/reviewers", "list reviewers", _MEMBER)
+NOTES: Final = GitLabCall("get", _NOTES, "list comments", _MEMBER)
+WRITE_NOTE: Final = GitLabCall("post", _NOTES, "write a comment", _MEMBER)
+CHANGE_NOTE: Final = GitLabCall("put", _NOTES + "/{}", "change a comment", _MEMBER)
+AWARDS: Final = GitLabCall("get", _NOTES + "/{}/award_emoji", "list reactions to a comment", _MEMBER)
+AWARD: Final = GitLabCall("post", _NOTES + "/{}/award_emoji", "react to a comment", _MEMBER)
+SET_STATUS: Final = GitLabCall("post", "/projects/{}/statuses/{}", "set a commit status", _DEVELOPER)

@@ -1,0 +1,40 @@
+"""Puts what a forge tells into the order of the port, and leaves out what was not asked for."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from providers.forge.port import Approval, Comment, PullRequest, RequestState
+
+
+class GivenReview(NamedTuple):
+    """A review that approves or objects. `id` orders those of one moment."""
+
+    at: datetime
+    id: int
+    user: int
+    login: str
+    approves: str
+    """The commit that is approved; empty where it objects, is dismissed, or does not say which."""
+
+
+def open_into(found: Iterable[PullRequest], base: str) -> tuple[PullRequest, ...]:
+    """Returns the open requests into a branch by number, each once."""
+    requests = {each.number: each for each in found if each.state is RequestState.OPEN and each.base == base}
+    return tuple(requests[number] for number in sorted(requests))
+
+
+def in_order(found: Iterable[Comment]) -> tuple[Comment, ...]:
+    """Returns comments by age, each once."""
+    comments = {each.id: each for each in found}
+    return tuple(sorted(comments.values(), key=lambda each: (each.created_at_s, each.id)))
+
+
+def standing(reviews: Iterable[GivenReview]) -> tuple[Approval, ...]:
+    """Returns the approvals that stand, oldest first: of each user the last word decides."""
+    approvals: dict[int, Approval] = {}
+    for review in sorted(reviews):
+        approvals.pop(review.user, None)
+        if review.approves:
+            approvals[review.user] = Approval(review.login, review.approves, review.at.timestamp())
+    return tuple(approvals.values())
