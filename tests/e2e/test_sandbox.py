@@ -114,12 +114,14 @@ def _a_push_is_followed(sandbox: Sandbox, custom: Any) -> None:
     git(clone, "push", "--quiet", "origin", "main")
     commit = git(clone, "rev-parse", "HEAD").strip()
 
-    def followed() -> bool:
-        sync = custom.list_cluster_custom_object("muster.dev", "v1alpha1", "fleetsyncs")["items"][0]
-        return str((sync.get("status") or {}).get("appliedRevision", "")).endswith(commit)
-
-    sandbox.until(followed, "the push is in force")
+    sandbox.until(lambda: applied(custom) == commit, "the push is in force")
     assert "Running" in sandbox.muster("get", "workloads"), "nobody was disturbed"
+
+
+def applied(custom: Any) -> str:
+    """The commit that the FleetSync says is in force."""
+    (sync,) = custom.list_cluster_custom_object("muster.dev", "v1alpha1", "fleetsyncs")["items"]
+    return str((sync.get("status") or {}).get("appliedRevision", "")).rpartition(":")[2]
 
 
 def _a_pull_request_is_reviewed_and_merged(sandbox: Sandbox, custom: Any) -> None:
@@ -154,8 +156,7 @@ def _a_pull_request_is_reviewed_and_merged(sandbox: Sandbox, custom: Any) -> Non
     press(page, "merge", "grace")
     (merged,) = re.findall(r"merged ada: .* as ([0-9a-f]{12})", words(page))
     sandbox.until(lambda: f"{merged} is in force" in words(page), "the comment tells what became of it")
-    (sync,) = custom.list_cluster_custom_object("muster.dev", "v1alpha1", "fleetsyncs")["items"]
-    assert sync["status"]["appliedRevision"].rpartition(":")[2].startswith(merged)
+    sandbox.until(lambda: applied(custom).startswith(merged), "the FleetSync tells it too, which is written apart")
     git(clone, "switch", "--quiet", "main")
     git(clone, "pull", "--quiet", "--ff-only")
     assert git(clone, "log", "-1", "--format=%an %s").strip() == "grace Merge pull request #1 from fewer"
