@@ -31,7 +31,9 @@ apiVersion: muster.dev/v1alpha1
 kind: NodePool
 metadata: {name: any}
 spec:
-  instanceTypes: [g6.4xlarge, g6.12xlarge, g6.48xlarge, g5.4xlarge, g5.48xlarge, p5.48xlarge, m7i.8xlarge, m7i.48xlarge, r7i.24xlarge, c7i.24xlarge]
+  instanceTypes:
+    [g6.4xlarge, g6.12xlarge, g6.48xlarge, g5.4xlarge, g5.48xlarge, p5.48xlarge,
+     m7i.8xlarge, m7i.48xlarge, r7i.24xlarge, c7i.24xlarge]
   limits: {nodes: 5000}
 ---
 apiVersion: muster.dev/v1alpha1
@@ -101,7 +103,7 @@ def thousand_different_s() -> float:
 
 
 def reclaim_s() -> float:
-    """8,000 borrowers of a GPU, spread over 1,000 machines, and a gang of 500 machines that wants its guarantee back."""
+    """8,000 borrowers of a GPU, spread over 1,000 machines; a gang of 500 machines wants its guarantee back."""
     machines = 1_000
     large = farm.gang("large", "a", machines // 2, 8)
     spread = farm.singles("b", machines, spread=True)

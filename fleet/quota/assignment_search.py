@@ -218,11 +218,7 @@ class AssignmentSearch:
             [asked] = assignment.usage.items()
             if asked in self._answers:  # the oracle has answered this, and there is no place to find
                 return self._answers[asked]
-        given = assignment.given
-
-        def finds_place() -> bool:
-            return not isinstance(self.ledger.placement.find(workload, given), PlacementRefusal)
-
+        finds_place = partial(self.ledger.placement.fits, workload, assignment.given)
         contested = assignment.contested(self.ledger.tree)
         for cells in dict.fromkeys((contested, frozenset(assignment.usage))):
             context = self._context(workload, assignment.usage, cells)

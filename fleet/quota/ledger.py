@@ -78,6 +78,9 @@ class PlacementBackend(Protocol):
         cycle, which a backend may prefer as long as it is free.
         """
 
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether `find` would find a place as things stand; cheaper, as it need not be the best one."""
+
     def put(self, holder: AdmittedWorkload) -> None:
         """Lets the pods of a holder stand where `holder.place` says."""
 
@@ -100,6 +103,10 @@ class NoPlacement:
     ) -> object | PlacementRefusal:
         """Returns None: every workload has a place."""
         return None
+
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns True."""
+        return True
 
     def put(self, holder: AdmittedWorkload) -> None:
         """Does nothing."""

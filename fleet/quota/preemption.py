@@ -143,9 +143,9 @@ def fill_back(
     for index in range(len(kept) - 2, -1, -1):
         victim = kept[index]
         context.ledger.put_back(victim.holder)
-        left = [*kept[:index], kept[-1], *kept[index + 1 : -1]]
-        if context.fits(borrowing=borrowing) and (still_right is None or still_right(left)):
-            kept = left
+        fits = context.fits(borrowing=borrowing)
+        if fits and (still_right is None or still_right([*kept[:index], kept[-1], *kept[index + 1 : -1]])):
+            kept[index] = kept.pop()
         else:
             context.ledger.lift(victim.holder)
     return kept

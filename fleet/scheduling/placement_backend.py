@@ -97,6 +97,11 @@ class ClusterBackend:
             self._refusal_when_empty[asked] = found if isinstance(found, PlacementRefusal) else None
         return self._refusal_when_empty[asked] or PlacementPlan()
 
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether there is a plan for all pods of a workload."""
+        enough = None if workload.uid in self.lost_pods else self.planner.has_room(self.state, workload, given)
+        return not isinstance(self.find(workload, given), PlacementRefusal) if enough is None else enough
+
     def _find_replacement(
         self, workload: Workload, given: Sequence[PodSetAssignment]
     ) -> PlacementPlan | PlacementRefusal:

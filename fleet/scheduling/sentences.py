@@ -145,7 +145,7 @@ class Explainer:
         return f"enough is free at about {end:%Y-%m-%d %H:%M} UTC, when {last.workload.name} ends"
 
     def _available(self, node: QuotaNode, cell: Cell, ending: Sequence[AdmittedWorkload], asked: int) -> list[int]:
-        """Returns what is available once none, one, two, ... of these have ended, until it is what is asked or all have."""
+        """Returns what is available once none, one, two, ... of these have ended, up to what is asked."""
         left = self._left.get((node.name, cell), [])
         if not left or (left[-1] < asked and len(left) <= len(ending)):
             left = [available(node, cell)]

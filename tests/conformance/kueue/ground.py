@@ -141,6 +141,10 @@ class Nodes:
         )
         return PlacementRefusal(refused, Refusal(Reason.TOPOLOGY, found.refusal.message))
 
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Whether there are places."""
+        return not isinstance(self.find(workload, given), PlacementRefusal)
+
     def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)
 

@@ -45,6 +45,9 @@ class NamedRooms:
         fitting = sorted((free, name) for name, free in there.items() if free >= pods)
         return fitting[0][1] if fitting else PlacementRefusal(("main",), Refusal(Reason.TOPOLOGY, "no room"))
 
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        return not isinstance(self.find(workload, given), PlacementRefusal)
+
     def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)
 
