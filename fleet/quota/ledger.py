@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, charge, release
 from fleet.quota.workload import PodSetAssignment, Workload
@@ -69,6 +69,9 @@ class PlacementBackend(Protocol):
     A place is opaque to the quota engine: what `find` returns is handed back to the others. `find` changes nothing.
     """
 
+    keeps_nominated: ClassVar[bool]
+    """Whether it goes back to the place that a head was nominated with; else that place is not looked for."""
+
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
     ) -> object | PlacementRefusal:
@@ -97,6 +100,8 @@ class PlacementBackend(Protocol):
 @dataclass(frozen=True, slots=True)
 class NoPlacement:
     """A backend without machines: only quota counts."""
+
+    keeps_nominated: ClassVar[bool] = True
 
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None

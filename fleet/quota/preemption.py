@@ -98,7 +98,8 @@ def candidates_in(
         return
     ledger, preemptor = context.ledger, context.workload
     for holder in ledger.leaving_of(queue.name) if leaving else ledger.staying(queue.name):
-        if holder.workload.priority > preemptor.priority and policy is not CandidatePolicy.ANY:
+        above = holder.workload.priority - preemptor.priority
+        if policy is not CandidatePolicy.ANY and (above > 0 or (above == 0 and policy is CandidatePolicy.LOWER)):
             return  # nor may any that follow
         if holder.out or holder.protected or not (context.whoever or holder.uses_any(context.cells)):
             continue

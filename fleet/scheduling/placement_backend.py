@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from fleet.gangs.replacement import PodsToReplace
 from fleet.nodeclaims.launch import WrittenClaims, in_halves, write_claims
@@ -53,6 +54,7 @@ class ClusterBackend:
     Places of new gangs are plans of `place_gang`; places of gangs admitted before this pass are their pins.
     """
 
+    keeps_nominated: ClassVar[bool] = False
     planner: GangPlanner
     state: ClusterState
     """The machines with everything that stands on them."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fleet.placement.topology import (
     NodeReplacement,
@@ -35,6 +35,7 @@ Places = tuple[TopologyAssignment, ...]
 class Nodes:
     """Places of workloads are placements of their pod sets, in order."""
 
+    keeps_nominated: ClassVar[bool] = True
     topologies: Topologies
     levels: Mapping[str, tuple[str, ...]]
     """Flavor -> levels of its topology."""
