@@ -73,6 +73,14 @@ class AssignmentSearch:
                 return self._placed_without(found[1], workload, found[0]), found[1]
         return full, []
 
+    def fits_now(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> bool:
+        """Returns whether `best` may find an assignment that needs nobody to leave; False is certain, and cheap."""
+        if workload.choice is not None or any(pods.min_count is not None for pods in workload.pod_sets):
+            return True
+        assigner = self._assigner(workload)
+        assigner.oracle = _nobody_leaves
+        return [*self._options(workload, assigner, resume)][-1].mode is PreemptionMode.FIT
+
     def _best_choice(self, workload: Workload, choice: SubGroup) -> Found:
         """Returns the assignment of the first pods in order that can start, else of those that can by evictions.
 
@@ -279,6 +287,10 @@ class AssignmentSearch:
             return GranularMode(PreemptionMode.PREEMPT if own else PreemptionMode.RECLAIM, borrow)
 
         return ask
+
+
+def _nobody_leaves(_cell: Cell, _amount: int) -> GranularMode:
+    return GranularMode(PreemptionMode.NO_CANDIDATES, 0)
 
 
 def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssignment:

@@ -129,8 +129,12 @@ class Nominator:
         resume = last.indexes if last else None
         search = self.search(workload.queue)
         search.places_later = self.rules.place_again and not self.ledger.placement.keeps_nominated
+        leaving = self.rules.wait_for_leaving and bool(self.ledger.leaving)
         with about(workload):
-            assignment, victims = search.best(workload, resume)
+            waits = leaving and not self.ledger.leaving_gone and not search.fits_now(workload, resume)
+            if waits:  # whom else it could evict would be forgotten again
+                self.ledger.count_leaving(gone=True)
+            assignment, victims = search.best(workload, None if waits else resume)
         replaced = self.ledger.holders.get(workload.replaces)
         entry = CycleEntry(
             workload,
@@ -142,7 +146,9 @@ class Nominator:
             resumed=last is not None and last.untried() and not self.rules.upstream_defects,
             leaving_gone=self.ledger.leaving_gone,
         )
-        if self.rules.wait_for_leaving and self.ledger.leaving:
+        if waits:
+            self._beside_leaving(entry)
+        elif leaving:
             self._wait_for_leaving(entry, search, resume)
         if entry.victims and any(held.blocked for held in self.held):
             self._beside_blocked(entry, search, resume)
@@ -201,9 +207,17 @@ class Nominator:
         if entry.leaving_gone is not (entry.mode is PreemptionMode.FIT):
             return
         self.ledger.count_leaving(gone=not entry.leaving_gone)
-        assignment, victims = search.best(entry.workload, resume if entry.leaving_gone else None)
-        if not entry.leaving_gone or assignment.mode is PreemptionMode.FIT:
-            entry.assignment, entry.victims, entry.leaving_gone = assignment, victims, self.ledger.leaving_gone
+        if not entry.leaving_gone:
+            entry.assignment, entry.victims = search.best(entry.workload)
+            entry.leaving_gone = True
+        elif search.fits_now(entry.workload, resume):  # else it fits beside them at most with what is held for others
+            assignment, victims = search.best(entry.workload, resume)
+            if assignment.mode is PreemptionMode.FIT:
+                entry.assignment, entry.victims, entry.leaving_gone = assignment, victims, False
+        self._beside_leaving(entry)
+
+    def _beside_leaving(self, entry: CycleEntry) -> None:
+        """Lets an entry that fits once all leaving holders have left wait for them, unless it fits beside them."""
         if not entry.leaving_gone or entry.mode is not PreemptionMode.FIT:
             return
         if self.fits_already(entry, self.held):
