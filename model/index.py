@@ -21,15 +21,24 @@ V = TypeVar("V")
 class Index:
     """The views that one engine has derived so far, by the function that derives them."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_handed_on", "_kept")
 
     def __init__(self) -> None:
         self._kept: dict[object, dict[Any, Any]] = {}
+        self._handed_on: dict[object, object] = {}
 
     def kept(self, view: object) -> dict[Any, Any]:
         """What is kept of one view; its decorator alone writes it."""
         found = self._kept.get(view)
         return self._kept.setdefault(view, {}) if found is None else found
+
+    def hand_on(self, key: object, work: object) -> None:
+        """Keeps a working state for whoever needs one next. Unlike a view it is changed by whom it is handed to."""
+        self._handed_on[key] = work
+
+    def take(self, key: object) -> object | None:
+        """Returns what was handed on, and keeps it no more: of two that ask at once one gets it, the other None."""
+        return self._handed_on.pop(key, None)
 
 
 def derived(

@@ -20,6 +20,7 @@ from fleet.gangs.replacement import pods_to_replace, refilled
 from fleet.gangs.transitions import evicted, missing_words, progress
 from fleet.mig.layouts import cut_anew
 from fleet.nodeclaims.drift import drifted_claims
+from fleet.placement.carried_state import CarriedState
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
@@ -83,7 +84,10 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or lacking(fleet, snapshot)
     if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         return list(forgotten(snapshot))
-    return AdmissionPass.start(fleet, snapshot, may_buy=may_buy).run()
+    machines = CarriedState.taken(fleet, snapshot)
+    actions = AdmissionPass.start(fleet, snapshot, machines, may_buy=may_buy).run()
+    machines.hand_on(snapshot)
+    return actions
 
 
 @dataclass(slots=True)
@@ -101,6 +105,8 @@ class AdmissionPass:
     """Those that belong to no gang."""
     parts: Mapping[str, Gang] = field(default_factory=dict)
     """uid -> what holds capacity: a whole gang, the core of an elastic one, or a single pod beyond the core."""
+    stand: bool = False
+    """Whether all of them have their places on the machines already."""
     changed: dict[str, Gang] = field(default_factory=dict)
     """uid -> gang that holds capacity and was changed by this pass, as it is to be saved."""
     actions: list[Action] = field(default_factory=list)
@@ -114,17 +120,28 @@ class AdmissionPass:
     """(namespace, queue) -> where the queue leads; None = not declared. Filled as queues are asked for."""
 
     @classmethod
-    def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "AdmissionPass":
-        """Begins a pass: charges what gangs hold to the quota tree and takes their places on the machines."""
+    def start(
+        cls, fleet: Fleet, snapshot: Snapshot, machines: CarriedState | None = None, *, may_buy: bool = True
+    ) -> "AdmissionPass":
+        """Begins a pass: charges what gangs hold to the quota tree and takes their places on the machines.
+
+        `machines`: those of the pass before, which are brought up to date; None = they are set up for this pass alone.
+        """
         specs = current_quota_specs(fleet, snapshot)
         lost = pods_to_replace(fleet, snapshot)
         held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = specs.tree()
-        state = _cluster_state(fleet, snapshot)
+        machines = CarriedState.empty(fleet, snapshot) if machines is None else machines
+        # With somebody set aside, gangs are put one by one: the machines of those who cannot be charged are withheld.
+        stand = not snapshot.set_aside
+        machines.update(snapshot, held if stand else {}, drifted_claims(fleet, snapshot))
+        state = machines.state
         capacity = build_capacity(fleet, snapshot, may_buy=may_buy)
-        flavors = FleetFlavors(fleet, capacity.offerings, state)
+        flavors = FleetFlavors(fleet, capacity.offerings, state, machines.offered)
         planner = GangPlanner(specs.queues, tree, capacity, flavors, snapshot.now_s)
-        backend = ClusterBackend(planner, state, partial(_cluster_state, fleet, snapshot), held, lost)
+        backend = ClusterBackend(
+            planner, state, partial(_cluster_state, fleet, snapshot), held, machines.by_claim, lost
+        )
         ledger = QuotaLedger(tree, backend)
         scheduler = AdmissionScheduler(ledger, specs.queues, flavors.specs(), specs.rules, snapshot.now_s)
         if (usage := usage_ledger(fleet, snapshot)) is not None:
@@ -134,7 +151,7 @@ class AdmissionPass:
         ]
         scheduler.mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
         pods = OrdinaryPods.start(fleet, snapshot, backend)
-        started = cls(fleet, snapshot, specs, backend, scheduler, waiting, pods, held)
+        started = cls(fleet, snapshot, specs, backend, scheduler, waiting, pods, held, stand)
         started.room_made_for, started.still_leaving = made_room_for(snapshot), making_room(snapshot)
         taken = usages(fleet, snapshot)
         part: Gang
@@ -160,7 +177,8 @@ class AdmissionPass:
         """Charges what a gang holds to its queue's quota and takes its places."""
         binding = self._binding(gang)
         if binding is None:  # its queue is no longer declared: it holds machines, and no quota
-            self.backend.shift(gang.pins, gang.pod_sets, 1)
+            if not self.stand:
+                self.backend.shift(gang.pins, gang.pod_sets, 1)
             return
         holder = AdmittedWorkload(
             self._workload(gang, binding, gang.pod_sets),
@@ -175,7 +193,7 @@ class AdmissionPass:
         )
         if gang.uid in self.backend.lost_pods:
             holder.given = pod_set_assignments(self.specs, binding.name, gang)
-        self.scheduler.settle(holder)
+        self.scheduler.settle(holder, stands=self.stand)
 
     def _binding(self, gang: Gang) -> QueueBinding | None:
         """Returns where a gang's queue leads; looked up once a queue."""
