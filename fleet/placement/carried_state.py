@@ -11,7 +11,7 @@ While a pass works on it, nobody else has it; where a pass fails, it is gone and
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from fleet.actions import gang_subject
 from fleet.fence import concerning
@@ -25,9 +25,11 @@ from fleet.snapshot import Catalog, Claim, Gang, Node, Pod, PodSet, Reservation,
 from fleet.snapshot.elastic_parts import whole
 from fleet.snapshot.lookups import claims_by_node
 from model.fleet import Fleet
+from model.index import differing
 from model.quantity import Resources
 
-_COMING = "coming/"
+_COMING: Final = "coming/"
+_EMPTY: Final = "empty"
 
 
 @dataclass(slots=True)
@@ -70,9 +72,12 @@ class CarriedState:
     """Flavor -> its machines by what they have resources of; for those that were asked for."""
 
     @classmethod
-    def taken(cls, fleet: Fleet, snapshot: Snapshot) -> Self:
-        """Returns the state that the last pass has handed on, which nobody else gets now, or an empty one."""
-        found: Any = snapshot.index.take(cls)
+    def taken(cls, fleet: Fleet, snapshot: Snapshot, use: str = "") -> Self:
+        """Returns the state that the last pass has handed on, which nobody else gets now, or an empty one.
+
+        `use`: for which use, where a pass needs several.
+        """
+        found: Any = snapshot.index.take((cls, use))
         if found is None or found.fleet is not fleet or found.catalog is not snapshot.catalog:
             return cls.empty(fleet, snapshot)
         return found if found.reservations == snapshot.reservations else cls.empty(fleet, snapshot)
@@ -82,11 +87,11 @@ class CarriedState:
         """Returns a state without machines, which `update` sets up."""
         return cls(fleet, snapshot.catalog, snapshot.reservations)
 
-    def hand_on(self, snapshot: Snapshot) -> None:
+    def hand_on(self, snapshot: Snapshot, use: str = "") -> None:
         """Takes back what the pass has done and hands the state on to the next one."""
         self.state.undo(0)
         self.state.neighbours = Neighbours()
-        snapshot.index.hand_on(type(self), self)
+        snapshot.index.hand_on((type(self), use), self)
 
     def update(self, snapshot: Snapshot, held: Mapping[str, Gang], leaving: Mapping[str, str]) -> None:
         """Brings all up to date: `held` are those who stand (by uid), `leaving` the claims that are to be replaced.
@@ -126,24 +131,15 @@ class CarriedState:
         now = self._seen = _Tables(
             snapshot.nodes, snapshot.claims, snapshot.foreign_use, snapshot.ordinary_pods, leaving
         )
-        claims = {*_differing(before.claims, now.claims), *(before.leaving.keys() ^ leaving.keys()), *self._unsteady}
-        nodes = {*_differing(before.nodes, now.nodes), *_differing(before.foreign_use, now.foreign_use)}
-        nodes.update(_differing(before.ordinary_pods, now.ordinary_pods))
+        claims = {*differing(before.claims, now.claims), *(before.leaving.keys() ^ leaving.keys()), *self._unsteady}
+        nodes = {*differing(before.nodes, now.nodes), *differing(before.foreign_use, now.foreign_use)}
+        nodes.update(differing(before.ordinary_pods, now.ordinary_pods))
         nodes.update(it.node for name in claims for it in (before.claims.get(name), now.claims.get(name)) if it)
         owner = claims_by_node(snapshot)
         for name in sorted(nodes):
-            if (slot := self._node(snapshot, name, owner.get(name), leaving)) is not None:
-                yield from self._unless_same(name, slot)
-            elif name in self.state.slots:
-                yield name, None
+            yield from self._unless_same(name, self._node(snapshot, name, owner.get(name), leaving))
         for name in sorted(claims):
-            claim = now.claims.get(name)
-            unsteady = claim is not None and (bool(claim.replaces) or being_recut(claim))
-            (self._unsteady.add if unsteady else self._unsteady.discard)(name)
-            if claim is not None and (slot := coming_machine(self.fleet, snapshot, claim)) is not None:
-                yield from self._unless_same(_COMING + name, slot)
-            elif _COMING + name in self.state.slots:
-                yield _COMING + name, None
+            yield from self._unless_same(_COMING + name, self._coming(snapshot, name))
 
     def _node(self, snapshot: Snapshot, name: str, claim: Claim | None, leaving: Container[str]) -> NodeSlot | None:
         """Returns a node as a slot; None for one that takes no pod, or is gone."""
@@ -157,8 +153,21 @@ class CarriedState:
             self._closed[name] = ClosedNode(name, node.labels, node.taints)
         return None
 
-    def _unless_same(self, name: str, slot: NodeSlot) -> Iterator[tuple[str, NodeSlot]]:
-        """Yields a slot unless it stands as it is already; notes what it was set up with."""
+    def _coming(self, snapshot: Snapshot, name: str) -> NodeSlot | None:
+        """Returns the machine of a claim as a slot, if it is on its way; notes whether it may change by itself."""
+        claim = snapshot.claims.get(name)
+        if claim is None:
+            self._unsteady.discard(name)
+            return None
+        (self._unsteady.add if claim.replaces or being_recut(claim) else self._unsteady.discard)(name)
+        return coming_machine(self.fleet, snapshot, claim)
+
+    def _unless_same(self, name: str, slot: NodeSlot | None) -> Iterator[tuple[str, NodeSlot | None]]:
+        """Yields a slot unless it stands as it is already, or is not there; notes what it was set up with."""
+        if slot is None:
+            if name in self.state.slots:
+                yield name, None
+            return
         blank = (
             *(slot.node, slot.claim, slot.labels, slot.taints, dict(slot.free), slot.pool, slot.only_for),
             *(slot.pods_when_empty, slot.closes_s, slot.leaving),
@@ -239,7 +248,8 @@ class CarriedState:
                     del self._tenants[key]
 
     def _tell_neighbours(self, snapshot: Snapshot) -> None:
-        neighbours = who_stands_where(snapshot, self.state.slots, self._closed, self._pods)
+        repel = any(pods.constraints.anti_affinity for gang in self._held.values() for pods in gang.pod_sets)
+        neighbours = who_stands_where(snapshot, self.state.slots, self._closed, self._pods, repel=repel)
         neighbours.watch(self.state.slots)
         for place in self._closed.values():
             neighbours.add_place(place)
@@ -252,8 +262,23 @@ class CarriedState:
                 yield pods, slot, count, False
 
 
-def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterable[str]:
-    """Returns the keys under which another object is found than before, or none any more."""
-    if before is now:
-        return ()
-    return [key for key, value in now.items() if before.get(key) is not value] + [*(before.keys() - now.keys())]
+@dataclass(slots=True)
+class EmptyMachines:
+    """`EmptyMachines` are the machines of a pass as if no gang stood on them, set up when they are asked for."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    leaving: Mapping[str, str]
+    """Claims that are to be replaced."""
+    _carried: CarriedState | None = None
+
+    def __call__(self) -> ClusterState:
+        """Brings those of the last pass that asked for them up to date, and returns them."""
+        self._carried = CarriedState.taken(self.fleet, self.snapshot, _EMPTY)
+        self._carried.update(self.snapshot, {}, self.leaving)
+        return self._carried.state
+
+    def hand_on(self) -> None:
+        """Hands them on to the next pass, if they were asked for."""
+        if self._carried is not None:
+            self._carried.hand_on(self.snapshot, _EMPTY)

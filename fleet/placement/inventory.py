@@ -96,8 +96,12 @@ def who_stands_where(
     state: Mapping[str, NodeSlot],
     closed: Mapping[str, Place],
     held: Callable[[], Iterable[PodsPut]] = tuple,
+    *,
+    repel: bool = False,
 ) -> Neighbours:
     """Who stands where besides gangs on usable machines, which are put there by their pins; `held` are those who are.
+
+    `repel`: whether some of them keep others away.
 
     Machines that are closed have still to be added.
     """
@@ -120,7 +124,7 @@ def who_stands_where(
     def repelling() -> Iterator[tuple[Pod, Place, bool]]:
         return found(snapshot.repelling_pods)
 
-    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held)
+    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel)
 
 
 def node_slot(

@@ -46,10 +46,13 @@ class Neighbours:
         standing: Standing = nobody,
         repelling: Standing = nobody,
         held: Callable[[], Iterable[PodsPut]] = tuple,
+        *,
+        repel: bool = True,
     ) -> None:
         """`standing` are all pods of the beginning, `repelling` those of them with required anti-affinity.
 
-        `held` yields the pods of gangs that stood there from the beginning, who are in neither.
+        `held` yields the pods of gangs that stood there from the beginning, who are in neither; `repel`: whether some
+        of those have required anti-affinity.
         """
         self.volumes = volumes
         self._namespaces = namespaces or {}
@@ -59,6 +62,8 @@ class Neighbours:
         self._known: dict[tuple[str, int, int, bool], tuple[PodLike, EqualPods]] = {}
         self._counts: dict[Hashable, DomainCounts] = {}
         self._held: Callable[[], Iterable[PodsPut]] | None = held
+        self._repel = repel
+        """Whether some of those put there so far repel others."""
         self._unread: list[PodsPut] = []
         """What has changed as long as nobody has asked anything."""
         self._slots: Mapping[str, Place] = {}
@@ -75,6 +80,7 @@ class Neighbours:
             self._put(self.kind_of(pods, leaving=leaving), place, count)
             return
         self._unread.append((pods, place, count, leaving))
+        self._repel = self._repel or bool(pods.constraints.anti_affinity)
         if len(self._unread) > MOST_UNREAD:
             self._read()
 
@@ -156,6 +162,8 @@ class Neighbours:
 
     def repelling(self) -> Iterable[EqualPods]:
         """Yields the classes of pods with required anti-affinity, wherever they stand or stood."""
+        if self._held is not None and not self._repel and not any(True for _ in self._beginning[True]()):
+            return ()  # as nearly always: nothing has to be summed up for it
         self._begin(repelling=True)
         return tuple(self._repelling)
 

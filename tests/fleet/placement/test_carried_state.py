@@ -114,10 +114,10 @@ def test_passes_that_hand_on_decide_as_those_that_do_not(world: World, data: st.
         seen = _keeping(before, replace(world.snapshot(), index=index))
         alone = replace(seen, index=Index())
         assert cycle.decide(world.fleet, seen) == cycle.decide(world.fleet, alone)
-        handed_on: Any = index.take(CarriedState)
+        handed_on: Any = index.take((CarriedState, ""))
         if handed_on is not None:
             assert _shown(world, seen, handed_on) == _shown(world, alone, CarriedState.empty(world.fleet, alone))
-            index.hand_on(CarriedState, handed_on)
+            index.hand_on((CarriedState, ""), handed_on)
         before = seen
         for _ in range(data.draw(st.integers(1, 4))):
             data.draw(st.sampled_from(STEPS))(world, data)
@@ -171,7 +171,7 @@ def test_a_pass_that_fails_hands_nothing_on(monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as patched:
         patched.setattr(cycle.AdmissionPass, "_submit", broken)
         assert all(isinstance(it, DecisionFailed) for it in cycle.decide(world.fleet, snapshot))
-    assert snapshot.index.take(CarriedState) is None
+    assert snapshot.index.take((CarriedState, "")) is None
 
 
 def test_a_gang_set_aside_is_put_again_once_it_is_not() -> None:
