@@ -7,10 +7,11 @@ The values are kept alive with the view, so that an identity is never taken over
 is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from itertools import islice
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,15 +22,24 @@ V = TypeVar("V")
 class Index:
     """The views that one engine has derived so far, by the function that derives them."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_handed_on", "_kept")
 
     def __init__(self) -> None:
         self._kept: dict[object, dict[Any, Any]] = {}
+        self._handed_on: dict[object, object] = {}
 
     def kept(self, view: object) -> dict[Any, Any]:
         """What is kept of one view; its decorator alone writes it."""
         found = self._kept.get(view)
         return self._kept.setdefault(view, {}) if found is None else found
+
+    def hand_on(self, key: object, work: object) -> None:
+        """Keeps a working state for whoever needs one next. Unlike a view it is changed by whom it is handed to."""
+        self._handed_on[key] = work
+
+    def take(self, key: object) -> object | None:
+        """Returns what was handed on, and keeps it no more: of two that ask at once one gets it, the other None."""
+        return self._handed_on.pop(key, None)
 
 
 def derived(
@@ -90,3 +100,68 @@ def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[s
         return result
 
     return view
+
+
+@derived(8)
+def _differing(_index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
+    return differing(before, now)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges(Generic[V]):
+    """`TableChanges` are a table as it was and as it is, and the keys under which another object is found, or none."""
+
+    before: Mapping[str, V]
+    now: Mapping[str, V]
+    keys: Sequence[str]
+
+    def gone(self) -> list[tuple[str, V]]:
+        """Returns what is there no more, by key, or is another object now."""
+        return [(key, self.before[key]) for key in self.keys if key in self.before]
+
+    def came(self) -> list[tuple[str, V]]:
+        """Returns what is there now, by key, and was not, or was another object."""
+        return [(key, self.now[key]) for key in self.keys if key in self.now]
+
+
+def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
+    """Returns the keys under which another object is found than before, or none any more: those that went come last."""
+    if before is now:
+        return ()
+    changed = [key for key, value in now.items() if before.get(key) is not value]
+    there = len(before) + sum(key not in before for key in changed)
+    return changed if there == len(now) else changed + sorted(before.keys() - now.keys())
+
+
+def followed(
+    empty: Callable[[], R],
+) -> Callable[[Callable[Concatenate[R, TableChanges[V], P], R]], Callable[Concatenate[Index, Mapping[str, V], P], R]]:
+    """Makes a view of a table that follows its changes: a function gets its last result and says what it is now.
+
+    It has to return what it would for a table of which all keys are new, from what `empty` makes, and to leave its last
+    result as it is. What else it gets is compared by identity: where that is another, everything is new.
+    """
+
+    def decorate(
+        function: Callable[Concatenate[R, TableChanges[V], P], R],
+    ) -> Callable[Concatenate[Index, Mapping[str, V], P], R]:
+        @wraps(function)
+        def view(index: Index, table: Mapping[str, V], /, *context: P.args, **named: P.kwargs) -> R:
+            if named:
+                raise TypeError(f"{function.__name__} takes its arguments by position")
+            kept = index.kept(view)
+            held: tuple[Mapping[str, V], tuple[object, ...], R] | None = kept.get(0)
+            if held is not None and all(one is other for one, other in zip(held[1], context, strict=True)):
+                if held[0] is table:
+                    return held[2]
+                old, before = held[0], held[2]
+            else:
+                old, before = {}, empty()
+            changes = TableChanges(old, table, _differing(index, old, table))
+            result = function(before, changes, *context, **named) if changes.keys else before
+            kept[0] = table, context, result
+            return result
+
+        return view
+
+    return decorate

@@ -5,7 +5,7 @@ are replaced at once, but a pod leaves it only when its gang has all of its othe
 what the pod needs to end well. Where no machine would be ready by then there is nothing to wait for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median_high
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ from fleet.snapshot.affinity import OWN_KEYS, is_ephemeral, tolerates
 from fleet.snapshot.lookups import claims_by_node
 from fleet.snapshot.seats import pods_of, seats_of
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import TableChanges, followed
 from model.kinds import NodeTemplate, Taint
 
 NODE_FAILURE_AFTER_S: Final = 60.0
@@ -208,8 +208,8 @@ BOOT_S: Final = 240.0
 def boot_s(snapshot: Snapshot, node_pool: str, instance_type: str) -> float:
     """Returns seconds from launch to ready: the median of the pool's machines of this type, else of all the pool's."""
     known = _boot_times(snapshot.index, snapshot.claims)
-    taken = known.get((node_pool, instance_type)) or known.get((node_pool, ""), ())
-    return median_high(taken) if taken else BOOT_S
+    taken = known.get((node_pool, instance_type)) or known.get((node_pool, ""), {})
+    return median_high(taken.values()) if taken else BOOT_S
 
 
 def ready_at_s(snapshot: Snapshot, claim: Claim) -> float:
@@ -222,13 +222,28 @@ def ready_at_s(snapshot: Snapshot, claim: Claim) -> float:
     return max(now, begun_s + boot_s(snapshot, claim.node_pool, claim.capacity_pool.instance_type))
 
 
-@derived()
-def _boot_times(_index: Index, claims: Mapping[str, Claim]) -> Mapping[tuple[str, str], Sequence[float]]:
-    """Returns (pool, type) and (pool, "") -> seconds that each of the machines took from launch to ready."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for claim in claims.values():
-        came = claim.state in {ClaimState.READY, ClaimState.TERMINATING} and claim.ready_at_s > claim.launched_at_s > 0
-        if came and not claim.recut_at_s:  # a cut moves the instant at which it was ready
-            for kind in (claim.capacity_pool.instance_type, ""):
-                found.setdefault((claim.node_pool, kind), []).append(claim.ready_at_s - claim.launched_at_s)
-    return found
+_BootTimes = dict[tuple[str, str], dict[str, float]]
+"""(pool, type) and (pool, "") -> claim -> seconds that its machine took from launch to ready."""
+
+
+@followed(_BootTimes)
+def _boot_times(before: _BootTimes, changes: TableChanges[Claim]) -> _BootTimes:
+    gone, came = changes.gone(), [(name, claim) for name, claim in changes.came() if _has_booted(claim)]
+    own = {kind: dict(before.get(kind, {})) for _, claim in (*gone, *came) for kind in _kinds(claim)}
+    for name, claim in gone:
+        for kind in _kinds(claim):
+            own[kind].pop(name, None)
+    for name, claim in came:
+        for kind in _kinds(claim):
+            own[kind][name] = claim.ready_at_s - claim.launched_at_s
+    return {**before, **own}
+
+
+def _kinds(claim: Claim) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (claim.node_pool, claim.capacity_pool.instance_type), (claim.node_pool, "")
+
+
+def _has_booted(claim: Claim) -> bool:
+    """Returns whether it shows how long a machine takes to boot; a cut moves the instant at which it was ready."""
+    came = claim.state in {ClaimState.READY, ClaimState.TERMINATING} and claim.ready_at_s > claim.launched_at_s > 0
+    return came and not claim.recut_at_s

@@ -20,15 +20,17 @@ from fleet.nodeclaims.drift_facts import (
     wrong_key,
 )
 from fleet.offerings.reservations import ReservationSelector, reservation_selector, unselected
-from fleet.snapshot import Catalog, Claim, Instance, Resolutions, Snapshot
+from fleet.snapshot import NOT_READ, Catalog, Claim, Instance, Resolutions, Snapshot
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, TableChanges, derived, followed
 from model.kinds import NodePool
 from model.pools import pool_hashes, pool_requirements
 from model.requirements import Requirements
 
 RESERVATION: Final = "CapacityReservationDrift"
+_NOT_LOOKED_AT: Final[Mapping[str, Instance]] = {}
+"""The machines, while the names of images and subnets have not been read: nothing is compared with them then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     claims, aside = snapshot.claims, claims_set_aside(snapshot)
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
-    found = _drifts(snapshot.index, fleet, claims, _inputs(snapshot))
+    found = _drifts(snapshot.index, claims, fleet, _inputs(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
     return {
         name: each
@@ -75,7 +77,8 @@ def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
 
 def _inputs(snapshot: Snapshot) -> DriftInputs:
     reserved = reservation_selector(snapshot)
-    return _gathered(snapshot.index, snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)
+    instances = _NOT_LOOKED_AT if snapshot.resolved is NOT_READ else snapshot.instances
+    return _gathered(snapshot.index, snapshot.catalog, reserved, snapshot.resolved, instances, snapshot.strays)
 
 
 @derived(1)
@@ -90,12 +93,15 @@ def _gathered(
     return DriftInputs(catalog, _on_sale(index, catalog), reserved, resolved, instances, strays)
 
 
-@derived()
-def _drifts(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], inputs: DriftInputs) -> Mapping[str, Drift]:
+@followed(dict[str, Drift])
+def _drifts(
+    before: dict[str, Drift], changes: TableChanges[Claim], fleet: Fleet, inputs: DriftInputs
+) -> dict[str, Drift]:
     """Returns claim -> drift, as if all machines were old; machines of one kind are judged once."""
     judged: dict[tuple[object, ...], Drift] = {}
-    found: dict[str, Drift] = {}
-    for name, claim in claims.items():
+    gone = {name for name, _ in changes.gone()}
+    found = {name: drift for name, drift in before.items() if name not in gone}
+    for name, claim in changes.came():
         kind = (
             claim.node_pool,
             claim.pool_hash,

@@ -1,7 +1,7 @@
 """Counts what pools may still buy: machines, money, resources, reserved machines, the zone of a placement group."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,13 +57,17 @@ class PoolHeadroom:
         machines, before any MIG layout (as in Karpenter).
         """
         limits, claims = pool.spec.limits, claims_by_pool(snapshot).get(pool.name, ())
-        mine = [_CountedMachine(it.capacity_pool.instance_type, it.price_usd_h, it.resources) for it in claims]
-        mine += _strays(snapshot).get(pool.name, ())
+        strays = _strays(snapshot).get(pool.name, ())
+
+        def mine() -> Iterator[_CountedMachine]:
+            yield from (_CountedMachine(it.capacity_pool.instance_type, it.price_usd_h, it.resources) for it in claims)
+            yield from strays
+
         return cls(
-            None if limits.nodes is None else limits.nodes - len(mine),
-            None if limits.usd_per_hour is None else limits.usd_per_hour - sum(it.price_usd_h for it in mine),
+            None if limits.nodes is None else limits.nodes - len(claims) - len(strays),
+            None if limits.usd_per_hour is None else limits.usd_per_hour - sum(it.price_usd_h for it in mine()),
             {
-                name: most - sum(_capacity(snapshot, pool, it).get(name, 0) for it in mine)
+                name: most - sum(_capacity(snapshot, pool, it).get(name, 0) for it in mine())
                 for name, most in limits.resources.items()
             },
             reserved or ReservationCapacity(),

@@ -119,8 +119,7 @@ class ClusterState:
     _epoch: int = 0
 
     def __post_init__(self) -> None:
-        for slot in self.slots.values():
-            self.neighbours.add_place(slot)
+        self.neighbours.watch(self.slots)
 
     def touched(self, since: ChangePosition) -> list[NodeSlot] | None:
         """Slots that came, went or changed since a position, perhaps more than once; None when it is too long ago."""
@@ -142,7 +141,7 @@ class ClusterState:
         if slot.name in self.slots:
             raise ValueError(f"slot {slot.name} is there already")
         self.slots[slot.name] = slot
-        self.neighbours.add_place(slot)
+        self.neighbours.note_slot(slot, 1)
         self._log.append(slot)
         self._touch(slot)
 
@@ -182,6 +181,23 @@ class ClusterState:
             self.take(slot, {}, room)
         return room
 
+    def exchange(self, name: str, slot: NodeSlot | None) -> None:
+        """Puts a slot in the place of the one with this name, if any, or removes that; `settle` has to come next."""
+        if (before := self.slots.get(name)) is not None:
+            self._touch(before)
+        if slot is None:
+            del self.slots[name]
+        else:
+            self.slots[name] = slot
+            self._touch(slot)
+
+    def settle(self) -> None:
+        """Makes what stands now the beginning, which `undo` never goes behind."""
+        for entry in self._log:
+            if not isinstance(entry, NodeSlot):
+                entry.slot.changed = object()  # not the change: each would keep all before it
+        self._log, self._unlogged = [], 0
+
     def mark(self) -> int:
         """A mark of the present state, for `undo`."""
         return len(self._log)
@@ -197,7 +213,7 @@ class ClusterState:
             entry = self._log.pop()
             if isinstance(entry, NodeSlot):
                 del self.slots[entry.name]
-                self.neighbours.drop_place(entry)
+                self.neighbours.note_slot(entry, -1)
                 self._touch(entry)
             else:
                 _change(entry.slot, entry.requests, -entry.count)

@@ -1,6 +1,6 @@
 """A flavor, ours or Kueue's, stands for nodes and for the pools that buy more of them; a pod set needs some of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -98,6 +98,8 @@ class FleetFlavors:
     fleet: Fleet
     offerings: Offerings
     state: ClusterState
+    there: "Callable[[str, FlavorNodes], Iterable[frozenset[str]]] | None" = None
+    """What the machines of a flavor have resources of, where that is known; None = the state is looked through."""
     _offered: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @property
@@ -139,9 +141,13 @@ class FleetFlavors:
         if name not in self._offered:
             nodes = _flavors(self.fleet.index, self.fleet)[name]
             sold = map(self.offerings.resources, nodes.pools)
-            there = (slot.free for slot in self.state.slots.values() if nodes.owns(slot))
-            self._offered[name] = frozenset[str]().union(*sold, *there)
+            self._offered[name] = frozenset[str]().union(*sold, *self._there(name, nodes))
         return self._offered[name]
+
+    def _there(self, name: str, nodes: FlavorNodes) -> Iterable[Iterable[str]]:
+        if self.there is not None:
+            return self.there(name, nodes)
+        return (slot.free for slot in self.state.slots.values() if nodes.owns(slot))
 
     def specs(self) -> Mapping[str, QuotaFlavorSpec]:
         """The flavors as the quota engine knows them."""

@@ -57,7 +57,15 @@ def free_capacity(
         if len(state.indexes) >= _CLASSES:
             del state.indexes[next(iter(state.indexes))]
         index = state.indexes[key] = PodClassIndex(requests, accepts, priced(requests))
+    elif index.outdated:
+        index.price(priced(requests))
     return FreeCapacity(state, index)
+
+
+def forget_costs(state: ClusterState) -> None:
+    """Has everything priced anew when it is asked for next; how many pods fit where stays known."""
+    for index in state.indexes.values():
+        index.outdated = True
 
 
 @dataclass(slots=True, eq=False)  # never changed; frozen ones take three times as long to make, and there are many
@@ -214,6 +222,8 @@ class PodClassIndex:
         self._requests = requests
         self._accepts = accepts
         self._cost = cost
+        self.outdated = False
+        """Whether costs have changed since it was priced."""
         self._seen = (-1, 0)
         self._entries: dict[int, _Entry] = {}
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
@@ -227,6 +237,14 @@ class PodClassIndex:
             for entry in self._entries.values():
                 self._move(entry, (label,), SlotBuckets.put)
         return self._buckets[label]
+
+    def price(self, cost: SlotCost) -> None:
+        """Takes another cost for all of its slots."""
+        self._cost, self.outdated = cost, False
+        for sections in self._buckets.values():
+            for of_section in sections.values():
+                for buckets in of_section.values():
+                    buckets.price(cost)
 
     def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
@@ -319,6 +337,10 @@ class SlotBuckets:
             bucket.sort(key=_name)
             made.total += room * len(bucket)
         return made
+
+    def price(self, cost: SlotCost) -> None:
+        """Takes another cost: what was ranked by the one before is ranked anew when it is asked for."""
+        self._cost, self._orders = cost, {}
 
     def put(self, name: str, slot: NodeSlot, room: int) -> None:
         """Adds a slot that is not there yet."""

@@ -1,6 +1,6 @@
 """The inventory is what a snapshot offers to pods: machines with what is free, and what can be bought or re-cut."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from fleet.offerings.reservations import closes_s, offer_of, reservation_of
 from fleet.placement.buyable_capacity import BuyableCapacity, candidates_at_list_price
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
 from fleet.placement.domains import ClosedNode, Place
-from fleet.placement.neighbours import Neighbours
+from fleet.placement.neighbours import Neighbours, PodsPut
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
 from fleet.reasons import Reason
@@ -63,15 +63,12 @@ def build_cluster_state(
     owner = claims_by_node(snapshot)
     closed: dict[str, Place] = {}
     slots: dict[str, NodeSlot] = {}
-    state = ClusterState(slots, neighbours=_neighbours(snapshot, slots, closed))
+    state = ClusterState(slots, neighbours=who_stands_where(snapshot, slots, closed))
     by_claim: dict[str, NodeSlot] = {}
     for name in sorted(snapshot.nodes):
         node, claim = snapshot.nodes[name], owner.get(name)
         if usable(node, claim):
-            slot = _slot(snapshot, node, claim)
-            slot.leaving = claim is not None and claim.name in leaving
-            if claim is not None and claim.capacity_pool.reservation:
-                slot.closes_s = closes_s((pools or {}).get(claim.node_pool), reservation_of(snapshot, claim))
+            slot = node_slot(snapshot, node, claim, pools or {}, leaving)
             state.add(slot)
             if claim is not None:
                 by_claim[claim.name] = slot
@@ -94,8 +91,20 @@ def build_cluster_state(
     return state
 
 
-def _neighbours(snapshot: Snapshot, state: Mapping[str, NodeSlot], closed: Mapping[str, Place]) -> Neighbours:
-    """Who stands where besides gangs on usable machines, which are put there by their pins."""
+def who_stands_where(
+    snapshot: Snapshot,
+    state: Mapping[str, NodeSlot],
+    closed: Mapping[str, Place],
+    held: Callable[[], Iterable[PodsPut]] = tuple,
+    *,
+    repel: bool = False,
+) -> Neighbours:
+    """Who stands where besides gangs on usable machines, which are put there by their pins; `held` are those who are.
+
+    `repel`: whether some of them keep others away.
+
+    Machines that are closed have still to be added.
+    """
 
     def where(node: str, pod: Pod) -> Place | None:
         if node in closed:
@@ -115,7 +124,18 @@ def _neighbours(snapshot: Snapshot, state: Mapping[str, NodeSlot], closed: Mappi
     def repelling() -> Iterator[tuple[Pod, Place, bool]]:
         return found(snapshot.repelling_pods)
 
-    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling)
+    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel)
+
+
+def node_slot(
+    snapshot: Snapshot, node: Node, claim: Claim | None, pools: Mapping[str, NodePool], leaving: Container[str]
+) -> NodeSlot:
+    """A usable node as a slot on which no gang stands, with what its claim says of it."""
+    slot = _slot(snapshot, node, claim)
+    slot.leaving = claim is not None and claim.name in leaving
+    if claim is not None and claim.capacity_pool.reservation:
+        slot.closes_s = closes_s(pools.get(claim.node_pool), reservation_of(snapshot, claim))
+    return slot
 
 
 def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
@@ -152,26 +172,32 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[NodeSlot]:
     Without them every waiting gang would buy machines of its own while those of others still boot half empty. A machine
     that is being adopted is none of them: what stands on it already counts, and it is ready within seconds.
     """
-    for _, claim in sorted(snapshot.claims.items()):
-        pool = fleet.node_pools.get(claim.node_pool)
-        known = claim.capacity_pool.instance_type in snapshot.catalog.types
-        if pool is not None and known and _on_its_way(claim):
-            yield _coming_slot(snapshot, claim, pool)
+    coming = (coming_machine(fleet, snapshot, claim) for _, claim in sorted(snapshot.claims.items()))
+    return (slot for slot in coming if slot is not None)
+
+
+def coming_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> NodeSlot | None:
+    """The machine of a claim as a slot, if it is on its way."""
+    if not _on_its_way(claim):
+        return None
+    pool, known = fleet.node_pools.get(claim.node_pool), claim.capacity_pool.instance_type in snapshot.catalog.types
+    return _coming_slot(snapshot, claim, pool) if pool is not None and known else None
 
 
 def _on_its_way(claim: Claim) -> bool:
     if claim.deleting or claim.disruption is not None or (claim.adopts and not claim.ready_at_s):
         return False
-    return claim.state is not ClaimState.READY or _being_recut(claim)
+    return claim.state is not ClaimState.READY or being_recut(claim)
 
 
-def _being_recut(claim: Claim) -> bool:
+def being_recut(claim: Claim) -> bool:
+    """Whether the GPUs of a machine that has joined are cut anew at present."""
     return claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
 
 
 def _coming_slot(snapshot: Snapshot, claim: Claim, pool: NodePool) -> NodeSlot:
     """A claimed machine as the node that it will be."""
-    node = snapshot.nodes.get(claim.node) if _being_recut(claim) else None
+    node = snapshot.nodes.get(claim.node) if being_recut(claim) else None
     free = dict(claim.resources)
     if node:
         free = _after_foreign_use(snapshot, node, with_gpus(node.allocatable, gpu_part(claim.resources)))

@@ -4,7 +4,8 @@ Nothing is counted before some pod asks for it, and then by the domains that it 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, Final, Protocol
 
 from fleet.placement.domains import DomainCounts, EqualPods, Place, add
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodLabels
@@ -24,6 +25,10 @@ class PodLike(Protocol):
 
 Standing = Callable[[], Iterable[tuple[PodLike, Place, bool]]]
 """Yields pods, where each stands, and whether it is being deleted."""
+PodsPut = tuple[PodLike, Place, int, bool]
+"""Pods, where they came, how many (less than 0: went), and whether they are being deleted."""
+MOST_UNREAD: Final = 65_536
+"""Changes that are only noted while nobody asks; beyond, they are summed up."""
 
 
 def nobody() -> Iterable[tuple[PodLike, Place, bool]]:
@@ -40,9 +45,15 @@ class Neighbours:
         volumes: Volumes = NO_VOLUMES,
         standing: Standing = nobody,
         repelling: Standing = nobody,
-        closed: Iterable[Place] = (),
+        held: Callable[[], Iterable[PodsPut]] = tuple,
+        *,
+        repel: bool = True,
     ) -> None:
-        """`standing` are all pods of the beginning, `repelling` those of them with required anti-affinity."""
+        """`standing` are all pods of the beginning, `repelling` those of them with required anti-affinity.
+
+        `held` yields the pods of gangs that stood there from the beginning, who are in neither; `repel`: whether some
+        of those have required anti-affinity.
+        """
         self.volumes = volumes
         self._namespaces = namespaces or {}
         self._beginning = {True: repelling, False: standing}
@@ -50,7 +61,14 @@ class Neighbours:
         self._kinds: dict[Hashable, EqualPods] = {}
         self._known: dict[tuple[str, int, int, bool], tuple[PodLike, EqualPods]] = {}
         self._counts: dict[Hashable, DomainCounts] = {}
-        self._places: dict[Place, None] = dict.fromkeys(closed)
+        self._held: Callable[[], Iterable[PodsPut]] | None = held
+        self._repel = repel
+        """Whether some of those put there so far repel others."""
+        self._unread: list[PodsPut] = []
+        """What has changed as long as nobody has asked anything."""
+        self._slots: Mapping[str, Place] = {}
+        self._places: dict[Place, None] = {}
+        """Those that are no slots."""
         self._repelling: dict[EqualPods, None] = {}
         self._mounting: dict[EqualPods, None] = {}
 
@@ -58,7 +76,20 @@ class Neighbours:
 
     def put(self, pods: PodLike, place: Place, count: int, *, leaving: bool = False) -> None:
         """Puts so many pods on a place, or takes them off (less than 0)."""
-        self._put(self.kind_of(pods, leaving=leaving), place, count)
+        if self._held is None:
+            self._put(self.kind_of(pods, leaving=leaving), place, count)
+            return
+        self._unread.append((pods, place, count, leaving))
+        self._repel = self._repel or bool(pods.constraints.anti_affinity)
+        if len(self._unread) > MOST_UNREAD:
+            self._read()
+
+    def _read(self) -> None:
+        """Sums up what has only been noted; from now on everything is counted as it comes."""
+        held, self._held = self._held, None
+        unread, self._unread = self._unread, []
+        for pods, place, count, leaving in chain(held() if held is not None else (), unread):
+            self.put(pods, place, count, leaving=leaving)
 
     def _put(self, kind: EqualPods, place: Place, count: int) -> None:
         where = self._where.get(kind)
@@ -72,17 +103,24 @@ class Neighbours:
         for counts in self._counts.values():
             counts.note(kind, place, count)
 
-    def add_place(self, place: Place) -> None:
-        """Notes a place that has come."""
-        self._places[place] = None
+    def watch(self, slots: Mapping[str, Place]) -> None:
+        """Takes the slots of a cluster state for places, whichever they are; `note_slot` tells of each change."""
+        self._slots = slots
+
+    def note_slot(self, slot: Place, sign: int) -> None:
+        """Notes that a slot has come (1), or is gone (-1)."""
         for counts in self._counts.values():
-            counts.note_place(place, 1)
+            counts.note_place(slot, sign)
+
+    def add_place(self, place: Place) -> None:
+        """Notes a place that has come and is no slot."""
+        self._places[place] = None
+        self.note_slot(place, 1)
 
     def drop_place(self, place: Place) -> None:
-        """Notes that a place is gone."""
+        """Notes that such a place is gone."""
         del self._places[place]
-        for counts in self._counts.values():
-            counts.note_place(place, -1)
+        self.note_slot(place, -1)
 
     def kind_of(self, pods: PodLike, *, leaving: bool = False) -> EqualPods:
         """Returns the class of a pod, or of the pods of a set."""
@@ -109,7 +147,7 @@ class Neighbours:
         if found is None:
             self._begin(repelling=False)
             found = DomainCounts(key, means, includes)
-            for place in self._places:
+            for place in chain(self._places, self._slots.values()):
                 found.note_place(place, 1)
             for kind, where in self._where.items():
                 for place, count in where.items():
@@ -124,11 +162,15 @@ class Neighbours:
 
     def repelling(self) -> Iterable[EqualPods]:
         """Yields the classes of pods with required anti-affinity, wherever they stand or stood."""
+        if self._held is not None and not self._repel and not any(True for _ in self._beginning[True]()):
+            return ()  # as nearly always: nothing has to be summed up for it
         self._begin(repelling=True)
         return tuple(self._repelling)
 
     def _begin(self, *, repelling: bool) -> None:
         """Looks through who stood there from the beginning; those who repel others are few and asked for first."""
+        if self._held is not None:
+            self._read()
         known: Any = self._beginning.pop(True, None)
         for pods, place, leaving in known() if known else ():
             self.put(pods, place, 1, leaving=leaving)

@@ -24,7 +24,7 @@ from fleet.snapshot import Gang, GangState
 from fleet.snapshot.affinity import selects_any
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, TableChanges, derived, followed
 from model.kinds import NodePool, RequirementTerm
 from model.quantity import CPU, Resources
 
@@ -106,25 +106,27 @@ RequestMix = Mapping[tuple[SchedulingConstraints, PodRequests], int]
 
 
 @derived(steady=True)
-def request_mix(_index: Index, fleet: Fleet, gangs: Mapping[str, Gang]) -> RequestMix:
+def request_mix(index: Index, fleet: Fleet, gangs: Mapping[str, Gang]) -> RequestMix:
     """Counts the pods of all unfinished gangs. Who names a host says nothing about others and is left out."""
     mix: Counter[tuple[SchedulingConstraints, PodRequests]] = Counter()
-    for (namespace, queue, requests, selector, affinity), pods in _counted_as_stated(gangs).items():
+    for (namespace, queue, requests, selector, affinity), pods in _counted_as_stated(index, gangs).items():
         allowed = SchedulingConstraints(_flavors(fleet, namespace, queue), tuple(sorted(selector)), affinity)
         if wants_gpus(requests) and labels.HOSTNAME not in allowed.keys:
             mix[allowed, tuple(sorted(requests))] += pods
     return dict(mix)
 
 
-def _counted_as_stated(gangs: Mapping[str, Gang]) -> Mapping[_Stated, int]:
+@followed(dict[_Stated, int])
+def _counted_as_stated(before: dict[_Stated, int], changes: TableChanges[Gang]) -> dict[_Stated, int]:
     """Pods counted by what their gangs state: thousands of gangs state only a few different things."""
-    counted: defaultdict[_Stated, int] = defaultdict(int)
-    for gang in gangs.values():
-        if gang.state is not GangState.FINISHED and gang.active:
+    counted = dict(before)
+    for gangs, sign in ((changes.gone(), -1), (changes.came(), 1)):
+        for gang in (gang for _, gang in gangs if gang.state is not GangState.FINISHED and gang.active):
             for pods in gang.pod_sets:
                 requests, selector = (*pods.requests.items(),), (*pods.node_selector.items(),)
-                counted[gang.namespace, gang.queue, requests, selector, pods.required_affinity] += pods.count
-    return counted
+                stated = gang.namespace, gang.queue, requests, selector, pods.required_affinity
+                counted[stated] = counted.get(stated, 0) + sign * pods.count
+    return {stated: pods for stated, pods in counted.items() if pods}
 
 
 def _flavors(fleet: Fleet, namespace: str, queue: str) -> tuple[tuple[str, ...], ...]:

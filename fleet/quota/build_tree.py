@@ -28,9 +28,8 @@ from fleet.quota.volcano import VolcanoDemand, volcano_specs
 from fleet.quota.workload import PodSetAssignment
 from fleet.snapshot import Gang, GangState, Job, Node, Snapshot
 from fleet.snapshot.elastic_parts import parts
-from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, TableChanges, derived, followed
 from model.kinds import Queue, Team
 from model.quantity import Resources
 from model.upstream import ClusterQueue, Cohort, cells
@@ -106,21 +105,20 @@ def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResou
 
     Cells of a tree are numbered anew for each tree, so they are named here.
     """
-    return _usages(snapshot.index, fleet, current_quota_specs(fleet, snapshot), holders(snapshot))
+    return _usages(snapshot.index, snapshot.gangs, fleet, current_quota_specs(fleet, snapshot))
 
 
-@derived()
+@followed(dict[str, Mapping[FlavorResource, int]])
 def _usages(
-    _index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Sequence[Gang]
-) -> Mapping[str, Mapping[FlavorResource, int]]:
-    tree = specs.tree()
-    bindings = ((gang, binding_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
-    return {
-        part.uid: _usage(specs, tree, binding.name, part)
-        for gang, binding in bindings
-        if binding is not None
-        for part in parts(gang)
-    }
+    before: dict[str, Mapping[FlavorResource, int]], changes: TableChanges[Gang], fleet: Fleet, specs: QuotaSpecs
+) -> dict[str, Mapping[FlavorResource, int]]:
+    tree, found = specs.tree(), dict(before)
+    for part in (part for _, gang in changes.gone() if gang.holds_capacity for part in parts(gang)):
+        found.pop(part.uid, None)
+    for gang in (gang for _, gang in changes.came() if gang.holds_capacity):
+        if (binding := binding_of(fleet, gang.namespace, gang.queue)) is not None:
+            found |= {part.uid: _usage(specs, tree, binding.name, part) for part in parts(gang)}
+    return found
 
 
 def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:

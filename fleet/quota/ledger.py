@@ -153,8 +153,11 @@ class QuotaLedger:
     """Queue -> holders that are not leaving, in eviction order: kept sorted, because sorting them for each search costs
     more than the search."""
 
-    def add(self, holder: AdmittedWorkload) -> None:
-        """Charges a holder's quota and place; its position in the order of eviction is fixed from now on."""
+    def add(self, holder: AdmittedWorkload, *, stands: bool = False) -> None:
+        """Charges a holder's quota and place; its position in the order of eviction is fixed from now on.
+
+        `stands`: its pods have their place already.
+        """
         uid, queue = holder.workload.uid, holder.queue.name
         self.holders[uid] = holder
         self._of_queue.setdefault(queue, {})[uid] = holder
@@ -162,7 +165,9 @@ class QuotaLedger:
             self.leaving[uid] = holder
         elif queue in self._staying:
             insort(self._staying[queue], holder, key=eviction_order)
-        self.put_back(holder)
+        self._charge(holder)
+        if not stands:
+            self.placement.put(holder)
 
     def remove(self, uid: str) -> AdmittedWorkload:
         """Gives back all that a workload holds, and returns its holder; KeyError when it holds nothing."""
@@ -214,11 +219,14 @@ class QuotaLedger:
 
     def put_back(self, holder: AdmittedWorkload) -> None:
         """Undoes `lift`."""
+        self._charge(holder)
+        self.placement.put(holder)
+
+    def _charge(self, holder: AdmittedWorkload) -> None:
         holder.out = False
         charge(holder.queue, holder.usage)
         if holder.workload.non_preemptible:
             self._keep(holder, 1)
-        self.placement.put(holder)
 
     def _keep(self, holder: AdmittedWorkload, sign: int) -> None:
         owner = holder.queue.owner.name

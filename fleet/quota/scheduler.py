@@ -46,9 +46,9 @@ class AdmissionScheduler(Nominator):
         self._pending(workload.queue).forget(workload.uid)
         self.forget_progress(workload)
 
-    def settle(self, holder: AdmittedWorkload) -> None:
-        """Adds a workload that holds quota already."""
-        self.ledger.add(holder)
+    def settle(self, holder: AdmittedWorkload, *, stands: bool = False) -> None:
+        """Adds a workload that holds quota already; `stands`: its pods have their place, too."""
+        self.ledger.add(holder, stands=stands)
 
     def vacate(self, uid: str) -> AdmittedWorkload:
         """Gives a holder's quota back (finished, gone, evicted), and looks again at all set aside in its tree."""

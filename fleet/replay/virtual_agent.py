@@ -75,10 +75,13 @@ class VirtualAgent:
     _step_s: float = 1.0
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Decider -> subjects that it failed on, which it is not asked about again."""
+    _fixed: bool = field(init=False)
+    """Whether some pool is of a fixed size."""
     _asks: Mapping[str, Callable[[Snapshot], Iterable[Decided] | None]] = field(init=False)
     """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
 
     def __post_init__(self) -> None:
+        self._fixed = any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values())
         self._asks = {
             "gangs": self._about_gangs,
             "nodeclaims": self._about_claims,
@@ -127,6 +130,8 @@ class VirtualAgent:
         if not everything and name not in self._asks:
             return 0
         self._notice()
+        if not everything and not self._concerns(name):
+            return 0
         seen = with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, frozenset())))
         decided = DECIDERS[name](self.fleet, seen) if everything else self._asks[name](seen)
         if decided is None:
@@ -143,9 +148,29 @@ class VirtualAgent:
 
     # -- who is asked about what --
 
-    def _about_gangs(self, seen: Snapshot) -> Iterable[Decided] | None:
+    def _concerns(self, name: str) -> bool:
+        """Returns whether a decider may have anything to say, by what costs nothing to find out."""
+        match name:
+            case "gangs":
+                return bool(self._gangs)
+            case "nodeclaims":
+                return bool(self._claims or self._unsettled)
+            case "scheduling":
+                return bool(self.world.pending)
+            case "mig-layouts":
+                return bool(self.fleet.mig_layouts)
+            case "disruption":
+                return self._disrupt or self._looks()
+        return self._fixed
+
+    def _looks(self) -> bool:
+        """Returns whether it is time to look for machines that could be done without."""
+        now_s = self.world.now_s
+        return now_s < self._consolidate_until_s and now_s >= self._consolidated_s + CONSOLIDATION_S
+
+    def _about_gangs(self, seen: Snapshot) -> Iterable[Decided]:
         uids, self._gangs = self._gangs, set()
-        return gang_lifecycle.decide(self.fleet, seen, among=uids) if uids else None
+        return gang_lifecycle.decide(self.fleet, seen, among=uids)
 
     def _about_claims(self, seen: Snapshot) -> Iterable[Decided] | None:
         names, self._claims = self._claims | self._unsettled, set()
@@ -153,7 +178,7 @@ class VirtualAgent:
         return claim_lifecycle.decide_among(self.fleet, seen, there) if there else None
 
     def _about_waiting(self, seen: Snapshot) -> Iterable[Decided] | None:
-        if not self.world.pending or self._same("scheduling", seen):
+        if self._same("scheduling", seen):
             return None
         if seen.now_s < self._scheduled_s + self.look_s:
             self._silent_about.pop("scheduling", None)
@@ -163,21 +188,15 @@ class VirtualAgent:
         return decided
 
     def _about_pools(self, seen: Snapshot) -> Iterable[Decided] | None:
-        fixed = any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values())
-        return DECIDERS["fixed-pools"](self.fleet, seen) if fixed and not self._same("fixed-pools", seen) else None
+        return None if self._same("fixed-pools", seen) else DECIDERS["fixed-pools"](self.fleet, seen)
 
     def _about_layouts(self, seen: Snapshot) -> Iterable[Decided] | None:
-        cuts = self.fleet.mig_layouts and not self._same("mig-layouts", seen)
-        return DECIDERS["mig-layouts"](self.fleet, seen) if cuts else None
+        return None if self._same("mig-layouts", seen) else DECIDERS["mig-layouts"](self.fleet, seen)
 
-    def _about_disruption(self, seen: Snapshot) -> Iterable[Decided] | None:
-        now_s = seen.now_s
-        looks = now_s < self._consolidate_until_s and now_s >= self._consolidated_s + CONSOLIDATION_S
-        if not self._disrupt and not looks:
-            return None
-        self._disrupt = False
+    def _about_disruption(self, seen: Snapshot) -> Iterable[Decided]:
+        self._disrupt, looks = False, self._looks()
         if looks:
-            self._consolidated_s = now_s
+            self._consolidated_s = seen.now_s
         return DECIDERS["disruption"](self.fleet, seen)
 
     def _same(self, name: str, seen: Snapshot) -> bool:

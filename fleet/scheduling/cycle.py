@@ -8,10 +8,8 @@ here.
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from fleet.actions import Action, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
-from fleet.cost.lost_work import lost_work_s
 from fleet.fence import Decided, concerning
 from fleet.fence import together as decided_together
 from fleet.gangs.admission_checks import open_checks
@@ -20,11 +18,11 @@ from fleet.gangs.replacement import pods_to_replace, refilled
 from fleet.gangs.transitions import evicted, missing_words, progress
 from fleet.mig.layouts import cut_anew
 from fleet.nodeclaims.drift import drifted_claims
-from fleet.placement.cluster_state import ClusterState
+from fleet.placement.carried_state import CarriedState, EmptyMachines
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
+from fleet.placement.inventory import build_capacity
 from fleet.quota.admission_cycle import CycleResult
-from fleet.quota.admission_fair_sharing import local_queue_of, usage_ledger
+from fleet.quota.admission_fair_sharing import usage_ledger
 from fleet.quota.build_tree import (
     QuotaSpecs,
     current_quota_specs,
@@ -36,9 +34,6 @@ from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.preemption import Victim
 from fleet.quota.queue_binding import (
-    QueueBinding,
-    binding_of,
-    boosted_priority,
     why_protected,
     within_guarantee,
 )
@@ -60,16 +55,14 @@ from fleet.scheduling.queue_order import (
     makes_room,
     making_room,
     open_batch,
-    overdue,
     pending_in_order,
-    preemption_backs_off,
-    runs_s,
     soon_free,
 )
 from fleet.scheduling.sentences import Explainer
+from fleet.scheduling.workloads import Workloads
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import parts, startable, together, whole
-from fleet.snapshot.lookups import anti_affinity_terms, holders
+from fleet.snapshot.elastic_parts import parts, together, whole
+from fleet.snapshot.lookups import holders
 from fleet.snapshot.seats import seated
 from model.fleet import Fleet
 
@@ -83,7 +76,12 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or lacking(fleet, snapshot)
     if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         return list(forgotten(snapshot))
-    return AdmissionPass.start(fleet, snapshot, may_buy=may_buy).run()
+    machines = CarriedState.taken(fleet, snapshot)
+    started = AdmissionPass.start(fleet, snapshot, machines, may_buy=may_buy)
+    actions = started.run()
+    machines.hand_on(snapshot)
+    started.empty.hand_on()
+    return actions
 
 
 @dataclass(slots=True)
@@ -95,36 +93,48 @@ class AdmissionPass:
     specs: QuotaSpecs
     backend: ClusterBackend
     scheduler: AdmissionScheduler
+    workloads: Workloads
     waiting: list[Gang]
     """All pending gangs, in the order of their queues."""
     ordinary: OrdinaryPods
     """Those that belong to no gang."""
+    empty: EmptyMachines
     parts: Mapping[str, Gang] = field(default_factory=dict)
     """uid -> what holds capacity: a whole gang, the core of an elastic one, or a single pod beyond the core."""
+    stand: bool = False
+    """Whether all of them have their places on the machines already."""
     changed: dict[str, Gang] = field(default_factory=dict)
     """uid -> gang that holds capacity and was changed by this pass, as it is to be saved."""
     actions: list[Action] = field(default_factory=list)
     tally: PurchaseTally | None = None
     """Cost of all that the pass buys, until the first `OpenClaims` has taken it along."""
-    room_made_for: frozenset[str] = frozenset()
-    """uids of gangs that others leave their places to, to start again elsewhere."""
     still_leaving: tuple[Gang, ...] = ()
-    """Those of them that have not left yet: all come back together, after the gang that they left for."""
-    bindings: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
-    """(namespace, queue) -> where the queue leads; None = not declared. Filled as queues are asked for."""
+    """Gangs that leave their places to others and have not left yet: all come back together, after the gang that they
+    left for."""
 
     @classmethod
-    def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "AdmissionPass":
-        """Begins a pass: charges what gangs hold to the quota tree and takes their places on the machines."""
+    def start(
+        cls, fleet: Fleet, snapshot: Snapshot, machines: CarriedState | None = None, *, may_buy: bool = True
+    ) -> "AdmissionPass":
+        """Begins a pass: charges what gangs hold to the quota tree and takes their places on the machines.
+
+        `machines`: those of the pass before, which are brought up to date; None = they are set up for this pass alone.
+        """
         specs = current_quota_specs(fleet, snapshot)
         lost = pods_to_replace(fleet, snapshot)
         held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = specs.tree()
-        state = _cluster_state(fleet, snapshot)
+        machines = CarriedState.empty(fleet, snapshot) if machines is None else machines
+        # With somebody set aside, gangs are put one by one: the machines of those who cannot be charged are withheld.
+        stand = not snapshot.set_aside
+        drifted = drifted_claims(fleet, snapshot)
+        machines.update(snapshot, held if stand else {}, drifted)
+        empty = EmptyMachines(fleet, snapshot, drifted)
+        state = machines.state
         capacity = build_capacity(fleet, snapshot, may_buy=may_buy)
-        flavors = FleetFlavors(fleet, capacity.offerings, state)
+        flavors = FleetFlavors(fleet, capacity.offerings, state, machines.offered)
         planner = GangPlanner(specs.queues, tree, capacity, flavors, snapshot.now_s)
-        backend = ClusterBackend(planner, state, partial(_cluster_state, fleet, snapshot), held, lost)
+        backend = ClusterBackend(planner, state, empty, held, machines.by_claim, lost)
         ledger = QuotaLedger(tree, backend)
         scheduler = AdmissionScheduler(ledger, specs.queues, flavors.specs(), specs.rules, snapshot.now_s)
         if (usage := usage_ledger(fleet, snapshot)) is not None:
@@ -132,10 +142,11 @@ class AdmissionPass:
         waiting = [
             gang for gang in pending_in_order(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside
         ]
+        workloads = Workloads(fleet, snapshot, made_room_for(snapshot))
         scheduler.mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
         pods = OrdinaryPods.start(fleet, snapshot, backend)
-        started = cls(fleet, snapshot, specs, backend, scheduler, waiting, pods, held)
-        started.room_made_for, started.still_leaving = made_room_for(snapshot), making_room(snapshot)
+        started = cls(fleet, snapshot, specs, backend, scheduler, workloads, waiting, pods, empty, held, stand)
+        started.still_leaving = making_room(snapshot)
         taken = usages(fleet, snapshot)
         part: Gang
         with concerning(lambda: gang_subject(whole(part.uid))):
@@ -158,12 +169,13 @@ class AdmissionPass:
 
     def _charge(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         """Charges what a gang holds to its queue's quota and takes its places."""
-        binding = self._binding(gang)
+        binding = self.workloads.binding(gang)
         if binding is None:  # its queue is no longer declared: it holds machines, and no quota
-            self.backend.shift(gang.pins, gang.pod_sets, 1)
+            if not self.stand:
+                self.backend.shift(gang.pins, gang.pod_sets, 1)
             return
         holder = AdmittedWorkload(
-            self._workload(gang, binding, gang.pod_sets),
+            self.workloads.held(gang, binding),
             self.backend.planner.tree.queues[binding.name],
             (),
             {self.backend.planner.tree.cell(named): amount for named, amount in usage.items()},
@@ -175,51 +187,7 @@ class AdmissionPass:
         )
         if gang.uid in self.backend.lost_pods:
             holder.given = pod_set_assignments(self.specs, binding.name, gang)
-        self.scheduler.settle(holder)
-
-    def _binding(self, gang: Gang) -> QueueBinding | None:
-        """Returns where a gang's queue leads; looked up once a queue."""
-        key = gang.namespace, gang.queue
-        if key not in self.bindings:
-            self.bindings[key] = binding_of(self.fleet, *key)
-        return self.bindings[key]
-
-    def _workload(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
-        """Returns a gang as the quota engine knows it; of a waiting one only the core has to start."""
-        now = self.snapshot.now_s
-        moved = self._goes_first(gang)
-        return Workload(
-            gang.uid,
-            gang.name,
-            binding.name,
-            boosted_priority(self.fleet, gang),
-            gang.created_at_s,
-            pod_sets or startable(gang),
-            evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
-            local_queue=local_queue_of(gang),
-            preempts=gang.preempts and not preemption_backs_off(gang, now),
-            overdue=moved or overdue(gang, binding, now),
-            moved=moved,
-            buys=uncut(self.snapshot, gang) is None,
-            repelled=self._repelled(pod_sets or gang.pod_sets),
-            runs_s=runs_s(gang),
-            non_preemptible=within_guarantee(self.fleet, gang),
-            nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
-            choice=None if pod_sets else gang.choice,
-            lost_work_s=lost_work_s(gang, self.snapshot.now_s),
-        )
-
-    def _goes_first(self, gang: Gang) -> bool:
-        """Returns whether a waiting gang goes before all others: it is being moved, or others move for it."""
-        goes = is_moved(gang, self.snapshot.now_s) or gang.uid in self.room_made_for
-        return goes and gang.state is GangState.PENDING
-
-    def _repelled(self, pod_sets: Iterable[PodSet]) -> bool:
-        """Returns whether the anti-affinity of anybody means pods of these sets."""
-        terms, namespaces = anti_affinity_terms(self.snapshot), self.snapshot.namespaces
-        return bool(terms) and any(
-            term.means(pods.namespace, dict(pods.labels), namespaces) for pods in pod_sets for term in terms
-        )
+        self.scheduler.settle(holder, stands=self.stand)
 
     def run(self) -> list[Action]:
         """Replaces what running gangs have lost, then considers every waiting gang once. Returns the actions."""
@@ -334,8 +302,8 @@ class AdmissionPass:
             with concerning(gang_subject(gang.uid)):
                 self._submit_one(gang)
         for gang in self.still_leaving:  # they keep their turn, and by that the places they come back to
-            if (binding := self._binding(gang)) is not None:
-                self.scheduler.submit(replace(self._workload(gang, binding), busy=True, overdue=True, moved=True))
+            if (binding := self.workloads.binding(gang)) is not None:
+                self.scheduler.submit(replace(self.workloads.of(gang, binding), busy=True, overdue=True, moved=True))
         for gang in growing(self.snapshot):
             if gang_subject(gang.uid) not in self.snapshot.set_aside:
                 with concerning(gang_subject(gang.uid)):
@@ -347,13 +315,13 @@ class AdmissionPass:
         refusal = prefilter(self.fleet, self.snapshot, gang) if not busy else None
         if refusal is not None:
             self._wait(gang, refusal)
-        elif (binding := self._binding(gang)) is not None:
+        elif (binding := self.workloads.binding(gang)) is not None:
             waits = busy or (makes_room(gang) and bool(self.still_leaving))
-            self.scheduler.submit(replace(self._workload(gang, binding), busy=waits))
+            self.scheduler.submit(replace(self.workloads.of(gang, binding), busy=waits))
 
     def _submit_surplus(self, gang: Gang) -> None:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""
-        binding = self._binding(gang)
+        binding = self.workloads.binding(gang)
         busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.backend.lost_pods
         if binding and not busy and gang.active and takes_no_more(self.snapshot, binding) is None:
             for more in joining(self.snapshot, gang, binding):
@@ -425,12 +393,6 @@ class AdmissionPass:
         if (gang.reason, gang.message) != (refusal.reason, refusal.message) and not keeps_turn(gang, refusal):
             told = gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s)
             self.actions.append(SaveGang(told))
-
-
-def _cluster_state(fleet: Fleet, snapshot: Snapshot) -> ClusterState:
-    """Returns the machines there are and those being launched, as if no gang stood on them."""
-    drifted = drifted_claims(fleet, snapshot)
-    return build_cluster_state(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools, drifted)
 
 
 def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:

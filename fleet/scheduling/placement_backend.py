@@ -62,6 +62,8 @@ class ClusterBackend:
     """Builds a state of the same machines as if no gang stood on them."""
     admitted_before: Mapping[str, Gang]
     """uid -> gang that has held its place since before this pass."""
+    standing: Mapping[str, NodeSlot]
+    """Name of a claim -> its slot, of the machines that the pass begins with."""
     lost_pods: Mapping[str, PodsToReplace] = field(default_factory=dict)
     """uid -> the pods that a gang has lost and wants to have replaced."""
     refused: dict[str, Refusal] = field(default_factory=dict)
@@ -73,8 +75,8 @@ class ClusterBackend:
     _empty_state: ClusterState | None = None
     _refusal_when_empty: dict[Hashable, PlacementRefusal | None] = field(default_factory=dict)
     """(queue, shape, assignment) -> why there is no place even on empty machines; None = there is one."""
-    _slot_of_claim: dict[str, NodeSlot] | None = None
-    """Name of a claim -> its slot; built when first asked for."""
+    _slot_of_claim: dict[str, NodeSlot] = field(default_factory=dict)
+    """Name of a claim -> its slot, where this pass has changed it."""
     _last_plan: "_LastPlan | None" = None
     """The last plan found that does not change a MIG layout."""
     _held: dict[str, list[_Taken]] = field(default_factory=dict)
@@ -217,11 +219,11 @@ class ClusterBackend:
             bought = self.state.slots[slot_name]
             self.state.rename(bought, f"claim/{claim_name}")
             bought.claim = claim_name
-            self._slots_by_claim()[claim_name] = bought
+            self._slot_of_claim[claim_name] = bought
         for assignment in plan.assignments:  # gangs that can wait for the machine may use the rest of it
             if assignment.slot.name.startswith(("claim/", "recut/")):
                 self.state.share(assignment.slot)
-                self._slots_by_claim()[assignment.slot.claim] = assignment.slot
+                self._slot_of_claim[assignment.slot.claim] = assignment.slot
 
     def lift(self, holder: AdmittedWorkload) -> None:
         """Frees all places of a gang."""
@@ -251,13 +253,9 @@ class ClusterBackend:
 
     def _slot(self, claim: str, node: str) -> NodeSlot | None:
         """Returns the slot of a claim, or of a node without one; None if the state has none."""
-        return self._slots_by_claim().get(claim) if claim else self.state.slots.get(node)
-
-    def _slots_by_claim(self) -> dict[str, NodeSlot]:
-        """Returns name of claim -> slot."""
-        if self._slot_of_claim is None:
-            self._slot_of_claim = {slot.claim: slot for slot in self.state.slots.values() if slot.claim}
-        return self._slot_of_claim
+        if not claim:
+            return self.state.slots.get(node)
+        return self._slot_of_claim.get(claim) or self.standing.get(claim)
 
     def hold(self, workload: Workload, place: object) -> None:
         """Reserves in the cluster state what a plan would use, so that no other gang gets it while the victims leave.

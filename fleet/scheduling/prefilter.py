@@ -1,6 +1,6 @@
 """Checks what a gang must satisfy before quota is looked at: a table of rules, of which the first refusal counts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from fleet.actions import gang_subject
@@ -11,7 +11,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
 from model.cron import window_active
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import TableChanges, followed
 from model.kinds import Team
 from model.labels import MIG_RESOURCE_PREFIX
 from model.upstream.do_not_disrupt import protected
@@ -218,26 +218,25 @@ def _calm(case: _Candidate) -> Refusal | None:
     A loop of launches (a clock that was set, an API that lies) costs at most so many a minute. Attempts that the cloud
     refused do not count.
     """
-    launched = _launches(case.snapshot.index, case.snapshot.claims).get(case.gang.uid, ())
-    recent = [at_s for at_s in launched if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
+    bought = _bought_for(case.snapshot.index, case.snapshot.claims).get(case.gang.uid, {})
+    launched = {claim.launch.group: claim.launched_at_s for claim in bought.values()}
+    recent = [at_s for at_s in launched.values() if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
     if len(recent) < LAUNCHES_MOST:
         return None
     message = f"machines were bought for it {len(recent)} times within {LAUNCHES_WITHIN_S:.0f} s; it pauses"
     return Refusal(Reason.BACK_OFF, message, min(recent) + LAUNCHES_WITHIN_S)
 
 
-@derived()
-def _launches(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[float]]:
-    """Returns gang (uid) -> when each of the launch groups bought for it was launched (epoch seconds)."""
-    groups = {
-        (claim.gang, claim.launch.group): claim.launched_at_s
-        for claim in claims.values()
-        if claim.gang and claim.launched_at_s and not claim.replaces
-    }
-    found: dict[str, list[float]] = {}
-    for (uid, _), at_s in groups.items():
-        found.setdefault(uid, []).append(at_s)
-    return found
+@followed(dict[str, dict[str, Claim]])
+def _bought_for(before: dict[str, dict[str, Claim]], changes: TableChanges[Claim]) -> dict[str, dict[str, Claim]]:
+    """Returns gang (uid) -> the claims (by name) of machines that were launched for it to start on."""
+    found = dict(before)
+    for name, old in changes.gone():
+        found[old.gang] = {key: it for key, it in found.get(old.gang, {}).items() if key != name}
+    for name, claim in changes.came():
+        if claim.gang and claim.launched_at_s and not claim.replaces:
+            found[claim.gang] = {**found.get(claim.gang, {}), name: claim}
+    return {uid: claims for uid, claims in found.items() if claims}
 
 
 def uncut(snapshot: Snapshot, gang: Gang) -> Refusal | None:

@@ -6,17 +6,27 @@ from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapsho
 from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
-from model.index import Index, derived
+from model.index import Index, TableChanges, derived, followed
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
     """Returns node name -> the claim whose machine it is."""
-    return _claims_by_node(snapshot.index, snapshot.claims)
+    return _claims_by_node(snapshot.index, snapshot.claims)[0]
 
 
-@derived()
-def _claims_by_node(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
-    return {claim.node: claim for claim in claims.values() if claim.node}
+@followed(lambda: (dict[str, Claim](), 0))
+def _claims_by_node(before: tuple[dict[str, Claim], int], changes: TableChanges[Claim]) -> tuple[dict[str, Claim], int]:
+    """Returns node name -> claim, and how many claims name a node: of several that name one the last counts."""
+    found, naming = dict(before[0]), before[1]
+    old = [it for _, it in changes.gone() if it.node]
+    new = [it for _, it in changes.came() if it.node]
+    for claim in old:
+        found.pop(claim.node, None)
+    found |= {claim.node: claim for claim in new}
+    naming += len(new) - len(old)
+    if len(before[0]) != before[1] or len(found) != naming:
+        found = {it.node: it for it in changes.now.values() if it.node}
+    return found, naming
 
 
 def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
@@ -54,12 +64,17 @@ def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
     return _claims_by_pool(snapshot.index, snapshot.claims)
 
 
-@derived()
-def _claims_by_pool(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
-    members: dict[str, list[Claim]] = {}
-    for claim in sorted(claims.values(), key=lambda claim: claim.name):
-        members.setdefault(claim.node_pool, []).append(claim)
-    return dict(sorted(members.items()))
+@followed(dict[str, Sequence[Claim]])
+def _claims_by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
+    came: dict[str, list[Claim]] = {it.node_pool: [] for _, it in changes.gone()}
+    for _, claim in changes.came():
+        came.setdefault(claim.node_pool, []).append(claim)
+    found, others = dict(before), set(changes.keys)
+    for pool, claims in came.items():
+        members = [it for it in before.get(pool, ()) if it.name not in others] + claims
+        members.sort(key=lambda claim: claim.name)
+        found[pool] = members
+    return {pool: members for pool, members in sorted(found.items()) if members}
 
 
 def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
@@ -72,13 +87,43 @@ def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
 
 @derived()
 def _unclaimed(
-    _index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str
+    index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str
 ) -> Sequence[Instance]:
-    owned = {claim.instance_id for claim in claims.values()}
+    ours = _billing(index, instances, cluster)
+    strays = [ours[each] for each in sorted(ours.keys() - _owned(index, claims).keys())]
+    if not strays:
+        return ()
     awaited = {claim.launch.group for claim in claims.values() if not claim.instance_id}
-    ours = (found for _, found in sorted(instances.items()) if found.tags.get(labels.CLUSTER) == cluster)
-    strays = [found for found in ours if not found.gone and found.id not in owned]
     return [found for found in strays if found.tags.get(labels.LAUNCH_GROUP) not in awaited]
+
+
+@followed(dict[str, Instance])
+def _billing(before: dict[str, Instance], changes: TableChanges[Instance], cluster: str) -> dict[str, Instance]:
+    """Returns the machines of a cluster that bill, by id."""
+    found = dict(before)
+    for key, _ in changes.gone():
+        found.pop(key, None)
+    ours = (it for it in changes.came() if it[1].tags.get(labels.CLUSTER) == cluster and not it[1].gone)
+    return {**found, **dict(ours)}
+
+
+@followed(dict[str, int])
+def _owned(before: dict[str, int], changes: TableChanges[Claim]) -> dict[str, int]:
+    """Returns instance id -> how many claims answer for it."""
+    found = dict(before)
+    for _, claim in changes.gone():
+        add(found, claim.instance_id, -1)
+    for _, claim in changes.came():
+        add(found, claim.instance_id, 1)
+    return found
+
+
+def add(counts: dict[str, int], key: str, count: int) -> None:
+    """Adds to a count, and forgets it where nothing is left."""
+    if total := counts.get(key, 0) + count:
+        counts[key] = total
+    else:
+        counts.pop(key, None)
 
 
 def holders(snapshot: Snapshot) -> Sequence[Gang]:
@@ -151,13 +196,20 @@ def _ordinary_by_claim(
 
 def machines_held(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
     """Returns name -> gangs with pods pinned there: the claim's name, or the node's where nobody claims it."""
-    return _machines_held(snapshot.index, holders(snapshot))
+    return _machines_held(snapshot.index, snapshot.gangs)
 
 
-@derived()
-def _machines_held(_index: Index, gangs: Sequence[Gang]) -> Mapping[str, Sequence[Gang]]:
-    held: dict[str, list[Gang]] = {}
-    for gang in gangs:
-        for name in sorted({pin.claim or pin.node for pin in gang.pins}):
-            held.setdefault(name, []).append(gang)
-    return held
+@followed(dict[str, Sequence[Gang]])
+def _machines_held(before: dict[str, Sequence[Gang]], changes: TableChanges[Gang]) -> dict[str, Sequence[Gang]]:
+    going = {id(gang): gang for _, gang in changes.gone() if gang.holds_capacity}
+    came: dict[str, list[Gang]] = {pin.claim or pin.node: [] for gang in going.values() for pin in gang.pins}
+    for gang in (it for _, it in changes.came() if it.holds_capacity):
+        for name in {pin.claim or pin.node for pin in gang.pins}:
+            came.setdefault(name, []).append(gang)
+    found = dict(before)
+    for name, gangs in came.items():
+        members = [it for it in before.get(name, ()) if id(it) not in going] + gangs
+        found[name] = sorted(members, key=lambda gang: gang.uid)
+        if not members:
+            del found[name]
+    return found

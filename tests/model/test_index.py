@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from model.index import Index, derived, derived_each
+from model.index import Index, TableChanges, derived, derived_each, differing, followed
 
 
 def test_the_same_values_are_asked_once() -> None:
@@ -133,3 +135,54 @@ def test_two_engines_share_nothing() -> None:
 
     value, one, another = object(), Index(), Index()
     assert (found(one, value), found(another, value), found(one, value)) == (1, 2, 1)
+
+
+tables = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=6)
+
+
+@given(st.lists(tables, min_size=1, max_size=6))
+def test_what_follows_a_table_is_what_would_be_found_anew(history: list[dict[str, int]]) -> None:
+    @followed(dict[int, tuple[str, ...]])
+    def keys_of(before: dict[int, tuple[str, ...]], changes: TableChanges[int]) -> dict[int, tuple[str, ...]]:
+        found = dict(before)
+        for key, value in changes.gone():
+            found[value] = tuple(it for it in found[value] if it != key)
+        for key, value in changes.came():
+            found[value] = tuple(sorted((*found.get(value, ()), key)))
+        return {value: keys for value, keys in found.items() if keys}
+
+    index, shown = Index(), []
+    for table in history:
+        found = keys_of(index, table)
+        assert found == keys_of(Index(), table)
+        assert keys_of(index, table) is found
+        shown.append((found, dict(found)))
+    assert all(found == as_it_was for found, as_it_was in shown)  # nobody changes what was handed out
+
+
+@given(tables, tables)
+def test_what_differs_is_another_object_or_gone(before: dict[str, int], now: dict[str, int]) -> None:
+    expected = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+    assert sorted(differing(before, now)) == sorted(expected)
+
+
+def test_another_context_makes_everything_new() -> None:
+    index, seen = Index(), []
+
+    @followed(list[str])
+    def named(before: list[str], changes: TableChanges[int], prefix: object) -> list[str]:
+        seen.append(list(changes.keys))
+        return [*before, *changes.keys]
+
+    one, other, table = object(), object(), {"a": 1, "b": 2}
+    assert named(index, table, one) == ["a", "b"]
+    assert named(index, table | {"c": 3}, one) == ["a", "b", "c"]
+    assert named(index, table, other) == ["a", "b"]
+    assert seen == [["a", "b"], ["c"], ["a", "b"]]
+
+
+def test_what_is_handed_on_is_taken_once() -> None:
+    index, work = Index(), [1]
+    index.hand_on("use", work)
+    assert index.take("use") is work
+    assert index.take("use") is None
