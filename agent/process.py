@@ -320,10 +320,9 @@ class Agent:
     def _reviewer(self, latest: LatestWorld, sync: Sync) -> Reviewer | None:
         if self._review is None:
             return None
-        count, put = self.metrics.reviewed, self._inbox.put
-        return reviewer_of(
-            self._settings, self._review, lambda: latest.now, lambda: sync.state, self._clock, count=count, tell=put
-        )
+        world, state, clock = lambda: latest.now, lambda: sync.state, self._clock
+        count, put, leading = self.metrics.reviewed, self._inbox.put, self._leading
+        return reviewer_of(self._settings, self._review, world, state, clock, count=count, tell=put, leading=leading)
 
     def _listen(
         self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None

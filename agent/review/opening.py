@@ -51,6 +51,7 @@ def reviewer_of(
     *,
     count: Callable[[str], None],
     tell: Callable[[Event], None],
+    leading: Callable[[], bool],
 ) -> Reviewer:
     """Returns the reviewer of the branch that the settings follow."""
     every_s = settings.review.poll_interval_s if settings.review else 60.0
@@ -67,6 +68,7 @@ def reviewer_of(
         tell,
         Approvers(tell, state().approved),
         settings.least_approvals,
+        leading,
     )
 
 

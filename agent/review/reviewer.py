@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -18,7 +18,7 @@ from agent.explanation import Otherwise, told_of
 from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
-from agent.review.world import LastPass
+from agent.review.world import LastPass, ProposedCommits
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
@@ -56,7 +56,6 @@ from providers.forge.port import (
     Verdict,
 )
 from providers.git.errors import MergeConflict, SourceError
-from providers.git.files import Files
 
 log = structlog.get_logger(__name__)
 
@@ -78,19 +77,8 @@ _VERDICTS = {
 }
 
 
-class ProposedCommits(Protocol):
-    """The fleet repository, for commits that are not in force: fetched and read by a bounded child, never run."""
-
-    def fetch_ref(self, name: str) -> str:
-        """Fetches a ref by full name and returns its commit. Errors: SourceError."""
-        ...
-
-    def merged_files(self, base_oid: str, head_oid: str) -> Files:
-        """Returns the files after merging a commit into another, by path from the repository's root.
-
-        Errors: MergeConflict and other SourceErrors.
-        """
-        ...
+class Deposed(Exception):
+    """Another agent may lead by now: nothing more is written to the forge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +125,8 @@ class Reviewer:
     approvers: Approvers
     least_approvals: int = 0
     """As in `Sync`."""
+    leading: Callable[[], bool] = lambda: True
+    """Whether this process may write at this instant: the forge fences nobody off, and another may review by now."""
     _trouble: str = ""
     _rest_until_s: float = -inf
     """Until when the forge is left alone, by the monotonic clock."""
@@ -165,6 +155,8 @@ class Reviewer:
             return self._rest(error, pause_s)
         except ForgeError as error:
             return self._rest(error, self.interval_s)
+        except Deposed:
+            return self.interval_s
         self._tell(trouble)
         return self.interval_s
 
@@ -211,7 +203,7 @@ class Reviewer:
             return self._refusals.get(subject, "")
         try:
             review()
-        except ForgeUnreachable:
+        except (ForgeUnreachable, Deposed):
             raise
         except Exception as error:
             self._pauses.failed(subject, self.clock.now())
@@ -235,6 +227,7 @@ class Reviewer:
         if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
             if asked.heard != said.heard:
                 text = with_heard(mine.text, self.cluster, asked.heard, asked.answers)
+                self._still_leading()
                 forge.change_comment(request.number, mine, text)
             return
         shown = self.approvers.shown(request.number, request.head)
@@ -280,6 +273,7 @@ class Reviewer:
             if comment.ours or comment.id <= heard or (asked := command_in(comment.text)) is None:
                 continue
             accepted = not isinstance(asked, str) and self._accepts(forge, request, comment, asked.command, shown=shown)
+            self._still_leading()
             forge.acknowledge(request.number, comment, accepted=accepted)
             heard = max(heard, comment.id)
             if isinstance(asked, str) or not accepted:
@@ -398,12 +392,20 @@ class Reviewer:
         if said == as_said(review) and not news:
             return
         if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
+            self._still_leading()
             forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
-        text = with_section(before, review)
+        mine = _mine(forge.comments(request.number))  # planning took its time: another agent may have written since
+        text = with_section(mine.text if mine else "", review)
+        self._still_leading()
         if mine is None:
             forge.write_comment(request.number, text)
         else:
             forge.change_comment(request.number, mine, text)
+
+    def _still_leading(self) -> None:
+        """Raises Deposed where another agent may be reviewing by now."""
+        if not self.leading():
+            raise Deposed
 
     def _status(self, review: Review, request: PullRequest) -> CommitStatus:
         found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])

@@ -17,6 +17,7 @@ from fleet.snapshot import Snapshot
 from model.loader import load
 from providers.clock import VirtualClock
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Permission, Verdict
+from providers.git.files import Files
 from tests.agent.review.forge import CommitsInMemory, ForgeInMemory, commit
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
@@ -43,6 +44,7 @@ class ReviewPlace:
         self.counted: list[str] = []
         self.told: list[str] = []
         self.merges: list[MergeApproved] = []
+        self.leads = True
         self.reviewer = self.restarted(cluster)
 
     def restarted(self, cluster: str = "prod") -> Reviewer:
@@ -58,6 +60,7 @@ class ReviewPlace:
         return Reviewer(
             cluster, "main", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
             self.clock, 60.0, self.counted.append, tell, Approvers(tell, self.state.approved),
+            leading=lambda: self.leads,
         )  # fmt: skip
 
     def proposes(self, fleet: Mapping[str, str] | None, head: str = HEAD, number: int = 7, author: str = "ada") -> None:
@@ -236,6 +239,48 @@ def test_clusters_write_their_sections_into_the_same_comment() -> None:
     assert text.index("`dev`") < text.index("`prod`")
     assert one.forge.writes == 2
     assert {it.name for it in one.forge.statuses[HEAD]} == {STATUS, "muster/dev"}
+
+
+class WhilePlanning(CommitsInMemory):
+    """Commits that something happens beside while they are read."""
+
+    def __init__(self, commits: CommitsInMemory, happens: Callable[[], object]) -> None:
+        super().__init__(commits.refs, commits.merged)
+        self._happens = happens
+
+    def merged_files(self, base_oid: str, head_oid: str) -> Files:
+        self._happens()
+        return super().merged_files(base_oid, head_oid)
+
+
+def test_an_agent_that_is_deposed_while_it_plans_leaves_the_forge_alone() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.comment(7, "ada", "/muster plan")
+
+    def deposed() -> None:
+        place.leads = False
+
+    place.reviewer.commits = WhilePlanning(place.commits, deposed)
+    place.reviewer.look()
+    assert (place.forge.writes, place.forge.statuses) == (0, {})
+    assert place.told == []
+    place.forge.comment(7, "ada", "/muster why train")
+    place.reviewer.look()
+    assert place.forge.answers == [(1, True)], "what was asked later is the next one's to answer"
+
+
+@pytest.mark.parametrize("cluster", ["prod", "dev"])
+def test_agents_that_plan_a_request_at_the_same_time_write_one_comment(cluster: str) -> None:
+    """Of the same cluster, one of them deposed and not knowing it yet; or of another one, which is in its right."""
+    one = ReviewPlace()
+    other = ReviewPlace(cluster=cluster, forge=one.forge, commits=one.commits, clock=one.clock)
+    one.proposes(two_pools())
+    one.reviewer.commits = WhilePlanning(one.commits, other.reviewer.look)
+    one.reviewer.look()
+    text = one.forge.text(7)
+    assert "`prod`" in text
+    assert f"`{cluster}`" in text
 
 
 def merged(outcome: str, message: str) -> Callable[[ReviewPlace], None]:
