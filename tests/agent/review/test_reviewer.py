@@ -8,7 +8,7 @@ import pytest
 
 from agent.inbox import ApprovalsSeen, Event, MergeApproved, ReviewTrouble
 from agent.review.approvers import Approvers
-from agent.review.reviewer import REQUESTS_MOST, Reviewer
+from agent.review.reviewer import REQUESTS_MOST, SOON_S, Reviewer
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.plan.convergence import Convergence, ConvergencePhase
@@ -217,12 +217,30 @@ def test_another_base_is_planned_at_once() -> None:
     assert place.counted == ["Applies", "Applies"]
 
 
-def test_a_head_that_moved_meanwhile_is_looked_at_next() -> None:
+def test_a_head_that_moved_meanwhile_is_not_told_of_and_looked_at_soon() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+
+    class PushedTo(CommitsInMemory):
+        def fetch_ref(self, name: str) -> str:
+            if name != "refs/heads/main":
+                place.proposes(two_pools(), NEXT)
+            return super().fetch_ref(name)
+
+    place.reviewer.commits = PushedTo(place.commits.refs, place.commits.merged)
+    assert place.reviewer.look() == SOON_S
+    assert (place.forge.writes, place.forge.statuses) == (0, {})
+    assert place.reviewer.look() == 60.0
+    assert (place.forge.writes, list(place.forge.statuses)) == (1, [NEXT])
+
+
+def test_a_ref_that_is_not_the_head_is_told_of() -> None:
     place = ReviewPlace()
     place.proposes(two_pools())
     place.commits.refs["refs/pull/7/head"] = NEXT
     place.reviewer.look()
     assert place.verdict()[0] is Verdict.FAILURE
+    assert "another commit than the head" in place.verdict()[1]
     place.proposes(two_pools(), NEXT)
     place.reviewer.look()
     assert place.verdict(NEXT)[0] is Verdict.SUCCESS
@@ -366,6 +384,27 @@ def test_a_forge_that_fails_is_told_of_once_and_left_alone(error: ForgeError, pa
     place.reviewer.look()
     assert place.told[1:] == [""]
     assert place.verdict()[0] is Verdict.SUCCESS, "what was missed is caught up"
+
+
+def test_a_forge_that_is_dead_for_an_hour_is_asked_now_and_then_and_caught_up_with() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.fails = ForgeUnreachable("no answer")
+    place.proposes(simple(limits={"nodes": 3}), NEXT)
+    place.forge.comment(7, "ada", "/muster plan")
+    asked, until_s = 0, place.clock.now() + 3600.0
+    while place.clock.now() < until_s:
+        place.clock.advance(place.reviewer.look())
+        asked += 1
+    assert asked == 60
+    assert place.told == ["ForgeUnreachable: no answer"]
+    place.forge.fails = None
+    assert place.reviewer.look() == 60.0
+    assert NEXT[:12] in place.forge.text(7)
+    assert place.forge.answers == [(2, True)], "what was asked meanwhile is answered"
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+    assert place.told[1:] == [""]
 
 
 def test_a_forge_that_wants_to_be_left_alone_is_whoever_delivers_meanwhile() -> None:
