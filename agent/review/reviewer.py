@@ -17,22 +17,26 @@ from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
 from agent.review.commands import AskedInComments, asked_in, may_write
+from agent.review.forecaster import Forecaster, Proposed
 from agent.review.world import LastPass, ProposedCommits
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
 from fleet.plan.guards import last_day
 from fleet.review.comment import (
+    LOOKED_AT_S,
     Review,
     ReviewOutcome,
     SectionMarker,
     after_merge,
     approved_review,
     as_said,
+    has_forecast,
     is_due,
     is_ours,
     planned_review,
     said_in,
+    with_forecast,
     with_heard,
     with_section,
 )
@@ -113,6 +117,8 @@ class Reviewer:
     """As in `Sync`."""
     leading: Callable[[], bool] = lambda: True
     """Whether this process may write at this instant: the forge fences nobody off, and another may review by now."""
+    forecasts: Forecaster | None = None
+    """Has forecasts made; None where there are none."""
     _trouble: str = ""
     _look_soon: bool = False
     """Whether a request was pushed to while it was looked at."""
@@ -148,6 +154,11 @@ class Reviewer:
         self._tell(trouble)
         return min(SOON_S, self.interval_s) if self._look_soon else self.interval_s
 
+    def close(self) -> None:
+        """End what is being made for comments; from any thread."""
+        if self.forecasts is not None:
+            self.forecasts.close()
+
     def _tell(self, trouble: str) -> None:
         if trouble != self._trouble:
             self._trouble = trouble
@@ -166,6 +177,8 @@ class Reviewer:
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
         self.approvers.unknown_teams.clear()
+        if self.forecasts is not None:
+            self.forecasts.keep({it.number: it.head for it in opened})
         refused = self._review_all(forge, opened, world) if opened else ""
         self._follow(forge, world)
         return refused or "; ".join(self.approvers.unknown_teams.values())
@@ -218,6 +231,7 @@ class Reviewer:
                 text = with_heard(mine.text, self.cluster, asked.heard, asked.answers)
                 self._still_leading()
                 forge.change_comment(request.number, mine, text)
+            self._tell_forecast(forge, request, base)
             return
         shown = self.approvers.shown(request.number, request.head)
         self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
@@ -239,6 +253,8 @@ class Reviewer:
             )
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
         self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
+        if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
+            self._want_forecast(request, base, mine, world.fleet, fleet)
 
     def _reviews(self, forge: Forge, request: PullRequest, world: LastPass) -> tuple[Approver, ...]:
         return self.approvers.reviews(forge, request) if asks_for_approval(world.fleet, self.least_approvals) else ()
@@ -291,6 +307,26 @@ class Reviewer:
             return None
         words = f"{request.head_ref} is another commit than the head that the forge tells"
         return Review(self.cluster, request.head, base, ReviewOutcome.FAILED, words)
+
+    # -- the forecast, once the comment stands ------------------------------------------------------------------------
+
+    def _want_forecast(
+        self, request: PullRequest, base: str, mine: Comment | None, before: Fleet, after: Fleet
+    ) -> None:
+        """Has a forecast made where none stands; of a request that nobody touches none for each new base."""
+        if self.forecasts is None or before == after or self.clock.now() - request.updated_at_s >= LOOKED_AT_S:
+            return
+        if mine is None or not has_forecast(mine.text, self.cluster, request.head, base):
+            self.forecasts.want(request.number, Proposed(request.head, base), before, after)
+
+    def _tell_forecast(self, forge: Forge, request: PullRequest, base: str) -> None:
+        if self.forecasts is None or not (found := self.forecasts.made(request.number, Proposed(request.head, base))):
+            return
+        mine = _mine(forge.comments(request.number))
+        if mine is not None and (text := with_forecast(mine.text, self.cluster, found)) != mine.text:
+            self._still_leading()
+            forge.change_comment(request.number, mine, text)
+        self.forecasts.said(request.number)
 
     # -- after the merge --------------------------------------------------------------------------------------------
 

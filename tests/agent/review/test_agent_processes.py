@@ -27,6 +27,7 @@ from providers.kube.config import from_url
 from providers.kube.transport import KubeTransport
 from providers.sim.forge.hosting import HostedRepository, deliver
 from providers.sim.forge.server import ForgeExchange
+from tests.agent.review.place import recorded
 from tests.agent.scenes import files, pool, queue, simple, team
 
 pytestmark = pytest.mark.slow
@@ -222,3 +223,16 @@ def test_a_forge_that_is_down_keeps_nothing_else_waiting_and_is_caught_up_with(s
     sandbox.until(lambda: "is in force" in "".join(sandbox.comments()), "the comment is caught up with")
     sandbox.until(lambda: "ReviewFailed" not in str(sandbox.sync().get("conditions")), "and the trouble is over")
     assert len(sandbox.comments()) == 1
+
+
+def test_a_forecast_follows_the_comment(sandbox: ReviewedSandbox, tmp_path: Path) -> None:
+    """Of work that an agent recorded, by a process beside it; the comment is there before."""
+    agent = sandbox.started(sandbox.agents[0], record=str(recorded(tmp_path / "record.jsonl")))
+    sandbox.until(lambda: agent.get("/readyz")[0] == 200 and sandbox.sync().get("appliedRevision"), "in force")
+    sandbox.repository.write(files(pool(limits={"nodes": 1}), team(), queue()))
+    sandbox.repository.push("One machine at most", "change")
+    sandbox.until(sandbox.comments, "the comment is there")
+    assert "Forecast" not in sandbox.comments()[0]
+    sandbox.until(lambda: "Forecast: the last 7 days again" in sandbox.comments()[0], "the forecast follows")
+    row = next(line for line in sandbox.comments()[0].splitlines() if line.startswith("| t |"))
+    assert "->" in row, "with one machine all wait longer"

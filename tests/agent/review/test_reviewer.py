@@ -1,83 +1,23 @@
 """Pull requests are planned in the observed world and answered in one comment each, whatever the forge does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from agent.inbox import ApprovalsSeen, Event, MergeApproved, ReviewTrouble
-from agent.review.approvers import Approvers
-from agent.review.reviewer import REQUESTS_MOST, SOON_S, Reviewer
+from agent.review.reviewer import REQUESTS_MOST, SOON_S
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.review.comment import LOOKED_AT_S, REPLAN_S
 from fleet.snapshot import Snapshot
-from model.loader import load
-from providers.clock import VirtualClock
-from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Permission, Verdict
-from providers.git.files import Files
-from tests.agent.review.forge import CommitsInMemory, ForgeInMemory, commit
+from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
+from tests.agent.review.forge import CommitsInMemory, commit
+from tests.agent.review.place import HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
 from tests.support.world import World
-
-BASE, HEAD, NEXT = commit(1), commit(2), commit(3)
-STATUS = "muster/prod"
-
-
-def encoded(fleet: Mapping[str, str]) -> dict[str, bytes]:
-    return {path: text.encode() for path, text in fleet.items()}
-
-
-class ReviewPlace:
-    """A reviewer of one cluster, with a fleet in force."""
-
-    def __init__(self, fleet: dict[str, str] | None = None, cluster: str = "prod", **shared: Any) -> None:
-        self.clock: VirtualClock = shared.get("clock") or VirtualClock(NOW)
-        self.forge: ForgeInMemory = shared.get("forge") or ForgeInMemory(may={"ada": Permission.WRITE})
-        self.commits: CommitsInMemory = shared.get("commits") or CommitsInMemory({"refs/heads/main": BASE})
-        self.state = SyncState(attempted=f"main@sha1:{BASE}", applied=f"main@sha1:{BASE}", outcome="Applied")
-        self.world = LastPass(load(encoded(fleet or simple())), Snapshot(now_s=NOW, catalog=CATALOG))
-        self.counted: list[str] = []
-        self.told: list[str] = []
-        self.merges: list[MergeApproved] = []
-        self.leads = True
-        self.reviewer = self.restarted(cluster)
-
-    def restarted(self, cluster: str = "prod") -> Reviewer:
-        def tell(event: Event) -> None:
-            match event:
-                case ReviewTrouble(message=message):
-                    self.told.append(message)
-                case ApprovalsSeen(approved=approved):
-                    self.state = replace(self.state, approved=approved)
-                case MergeApproved():
-                    self.merges.append(event)
-
-        return Reviewer(
-            cluster, "main", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
-            self.clock, 60.0, self.counted.append, tell, Approvers(tell, self.state.approved),
-            leading=lambda: self.leads,
-        )  # fmt: skip
-
-    def proposes(self, fleet: Mapping[str, str] | None, head: str = HEAD, number: int = 7, author: str = "ada") -> None:
-        """A request to merge a fleet; None does not merge."""
-        self.forge.opens(number, head, author, self.clock.now())
-        self.commits.refs[f"refs/pull/{number}/head"] = head
-        self.commits.merged[head] = encoded(fleet) if fleet is not None else None
-
-    def verdict(self, head: str = HEAD) -> tuple[Verdict, str]:
-        last = self.forge.statuses[head][-1]
-        assert last.name == STATUS
-        return last.verdict, last.summary
-
-
-def two_pools() -> dict[str, str]:
-    return files(pool(), pool("more", types=("p5.48xlarge",)), team(), queue())
-
 
 GUARDED = doc("FleetPolicy", "policy", guardRails={"maxNodesAdded": 1})
 
@@ -257,18 +197,6 @@ def test_clusters_write_their_sections_into_the_same_comment() -> None:
     assert text.index("`dev`") < text.index("`prod`")
     assert one.forge.writes == 2
     assert {it.name for it in one.forge.statuses[HEAD]} == {STATUS, "muster/dev"}
-
-
-class WhilePlanning(CommitsInMemory):
-    """Commits that something happens beside while they are read."""
-
-    def __init__(self, commits: CommitsInMemory, happens: Callable[[], object]) -> None:
-        super().__init__(commits.refs, commits.merged)
-        self._happens = happens
-
-    def merged_files(self, base_oid: str, head_oid: str) -> Files:
-        self._happens()
-        return super().merged_files(base_oid, head_oid)
 
 
 def test_an_agent_that_is_deposed_while_it_plans_leaves_the_forge_alone() -> None:
