@@ -248,7 +248,7 @@ class ForecastSettings(_Section):
     """How much of the record is played; 0 = none. Without `record` there is none either."""
     within_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
     """The most that one may take, of time and of CPU; the comment tells of one that took longer."""
-    memory_mib: Annotated[int, Field(ge=256, le=65_536)] = 2048
+    memory_mib: Annotated[int, Field(ge=256, le=65_536)] = 1024
     """The most memory that its process may take."""
 
 
