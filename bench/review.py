@@ -88,9 +88,7 @@ def _answered(repository: Any, state: Any, number: int, nodes: int) -> float:
 
     def stands() -> bool:
         said = [it.body for it in list(state.comments.values()) if it.number == number]
-        return any(f"head={head}" in it and "would come into force" in it for it in said) and bool(
-            state.latest_checks(head)
-        )
+        return any(f"head={head} " in it for it in said) and bool(state.latest_checks(head))
 
     _until(stands, f"request {number} is answered")
     (comment,) = [it for it in state.comments.values() if it.number == number]
