@@ -241,6 +241,17 @@ class GitHubAppSettings(_Section):
     """PEM, as GitHub hands it out."""
 
 
+class ForecastSettings(_Section):
+    """The forecast in the comment of a pull request: recorded work under the fleet in force and the proposed one."""
+
+    days: Annotated[float, Field(ge=0, le=366)] = 7.0
+    """How much of the record is played; 0 = none. Without `record` there is none either."""
+    within_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
+    """The most that one may take, of time and of CPU; the comment tells of one that took longer."""
+    memory_mib: Annotated[int, Field(ge=256, le=65_536)] = 1024
+    """The most memory that its process may take."""
+
+
 class ReviewSettings(_Section):
     """Where pull requests of the fleet repository are reviewed: planned, and answered in one comment and a status."""
 
@@ -256,6 +267,7 @@ class ReviewSettings(_Section):
     app: GitHubAppSettings | None = None
     poll_interval_s: Annotated[float, Field(ge=1)] = 60.0
     """Between two looks; a delivery to the webhook calls for one at once."""
+    forecast: ForecastSettings = ForecastSettings()
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

@@ -35,7 +35,7 @@ from agent.publish import Publisher, ReportWriter, restore
 from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
 from agent.record import Record
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
-from agent.review.opening import ReviewPorts, reviewer_of
+from agent.review.opening import AgentSide, ReviewPorts, reviewer_of
 from agent.review.reviewer import Reviewer
 from agent.review.world import LatestWorld
 from agent.sources import (
@@ -257,6 +257,8 @@ class Agent:
                 reflector.stop(1.0)
             for thread in sources:
                 thread.poke()
+            if reviewer is not None:
+                reviewer.close()
             term.end(books.accounts)
 
     def _term(self) -> "_Term":
@@ -318,12 +320,9 @@ class Agent:
             self._notices.acknowledge(notices)
 
     def _reviewer(self, latest: LatestWorld, sync: Sync) -> Reviewer | None:
-        if self._review is None:
-            return None
-        count, put = self.metrics.reviewed, self._inbox.put
-        return reviewer_of(
-            self._settings, self._review, lambda: latest.now, lambda: sync.state, self._clock, count=count, tell=put
-        )
+        count, put, look = self.metrics.reviewed, self._inbox.put, self._look_again
+        side = AgentSide(lambda: latest.now, lambda: sync.state, self._clock, count, put, self._leading, look)
+        return reviewer_of(self._settings, self._review, side) if self._review is not None else None
 
     def _listen(
         self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None

@@ -85,6 +85,7 @@ class ClusterSize:
 
     nodes: int = NODES
     gangs: int = GANGS
+    nodes_a_gang: int = NODES_A_GANG
 
     @property
     def pods(self) -> int:
@@ -219,8 +220,8 @@ def gangs(
     """Puts the jobs and the pods of the gangs and hands over the gangs."""
     for number in range(size.gangs):
         team = f"team-{number % TEAMS}"
-        claims = [claim for claim, _ in machines[number * NODES_A_GANG : (number + 1) * NODES_A_GANG]]
-        job = put("Job", _job(team, f"train-{number:03}", f"queue-{number % TEAMS}", now_s))
+        claims = [claim for claim, _ in machines[number * size.nodes_a_gang : (number + 1) * size.nodes_a_gang]]
+        job = put("Job", _job(team, f"train-{number:03}", f"queue-{number % TEAMS}", now_s, 2 * size.nodes_a_gang))
         gang = new_gang(fleet, Snapshot(now_s=now_s - STARTED_S), DECODERS["batch", "Job"](json.dumps(job).encode()))
         yield replace(
             gang,
@@ -233,19 +234,18 @@ def gangs(
             admitted_at_s=now_s - STARTED_S,
             pods_ready=True,
         )
-        for index in range(2 * NODES_A_GANG):
+        for index in range(2 * size.nodes_a_gang):
             node = claims[index // 2].node
             name = f"{job['metadata']['name']}-{index}-{(number * 7919 + index) % 99991:05}"
             put("Pod", _pod(team, name, node, now_s - STARTED_S, _gang_pod(gang.workload, job, node)))
 
 
-def _job(namespace: str, name: str, queue: str, now_s: float) -> Object:
+def _job(namespace: str, name: str, queue: str, now_s: float, size: int) -> Object:
     started = format_instant(now_s - STARTED_S)
     template = {
         "metadata": {"labels": {"app": "train"}},
         "spec": {"restartPolicy": "Never", "containers": [_container("train", _GANG_REQUESTS)]},
     }
-    size = 2 * NODES_A_GANG
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -48,7 +48,7 @@ def read_trace(path: Path) -> ReadTrace:
     """Reads a file. Errors: OSError, `TraceError`."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if (earlier := path.with_name(path.name + ".1")).exists() and _is_record(text):
+        if (earlier := path.with_name(path.name + ".1")).exists() and (not text or _is_record(text)):
             text = earlier.read_text(encoding="utf-8") + text
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8 text") from error

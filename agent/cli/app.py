@@ -120,6 +120,9 @@ def replay(
         Path | None, typer.Option("--scenarios", help="Axes of prices, shortages and quotas: all combinations (YAML).")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 = as many as processors.")] = 0,
+    executor: Annotated[
+        str, typer.Option("--executor", help="An existing cluster instead: dask://HOST:PORT (needs muster[dask]).")
+    ] = "",
     region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
     output: Annotated[ReplayFormat, typer.Option("--output", "-o", help="Output format.")] = ReplayFormat.TABLE,
 ) -> None:
@@ -133,7 +136,9 @@ def replay(
         window_s = duration_s(window) if window else None
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--window") from None
-    request = ReplayRequest(repository, base, head, path, work, queue, window_s, look, region, scenarios, jobs)
+    request = ReplayRequest(
+        repository, base, head, path, work, queue, window_s, look, region, scenarios, jobs, executor
+    )
     raise typer.Exit(run_replay(request, output.value))
 
 

@@ -2,18 +2,16 @@
 
 import gc
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 from agent.cli import exits
 from agent.cli.look import catalog_of
+from agent.cli.replay_executors import UnusableExecutor, executor_of
 from agent.cli.replay_grid import read_grid
 from agent.cli.validate import read_folder, region_for
 from fleet.replay.charts import to_html
@@ -56,6 +54,8 @@ class ReplayRequest:
     scenarios: Path | None
     jobs: int
     """Processes; 0 = as many as there are processors."""
+    executor: str
+    """Where cases are played (`executor_of`); empty = in processes of this machine."""
 
 
 _WINDOW = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?")
@@ -86,6 +86,9 @@ class ReplayCase:
     variant: Variant
 
 
+UNUSABLE = (UnusableWork, UnusableExecutor, UnknownVariant, NeverAtRest)
+
+
 def run_replay(request: ReplayRequest, output: str) -> int:
     """Play, compare and print; the exit code."""
     from agent.cli.look import UnknownRegion
@@ -96,7 +99,7 @@ def run_replay(request: ReplayRequest, output: str) -> int:
     except InvalidFleet as invalid:
         sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
         return exits.INVALID
-    except (SourceError, OSError, TraceError, UnknownRegion, UnusableWork, UnknownVariant, NeverAtRest) as error:
+    except (SourceError, OSError, TraceError, UnknownRegion, *UNUSABLE) as error:
         exits.complain(error)
         return exits.ERROR
     sys.stdout.write(RENDERERS[output](outcomes))
@@ -104,6 +107,7 @@ def run_replay(request: ReplayRequest, output: str) -> int:
 
 
 def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
+    executor = executor_of(request.executor, request.jobs)
     fleets = _fleets(request)
     grid = read_grid(request.scenarios) if request.scenarios else Grid()
     read = read_trace(request.trace)
@@ -116,11 +120,7 @@ def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
         for work, window in (_work(request, read, fleets, files),)
         for variant in grid.variants()
     ]
-    jobs = min(len(cases), request.jobs or os.cpu_count() or 1)
-    if jobs <= 1:
-        return [play_case(case) for case in cases]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes:
-        return list(processes.map(play_case, cases))
+    return executor.play(cases, play_case)
 
 
 def play_case(case: ReplayCase) -> ReplayOutcome:

@@ -8,6 +8,7 @@ from agent.config import ReviewSettings, Settings
 from agent.fleet_source import open_source, secret_of, text_of
 from agent.inbox import Event
 from agent.review.approvers import Approvers
+from agent.review.forecaster import ForecastBounds, Forecaster
 from agent.review.reviewer import Reviewer
 from agent.review.world import LastPass
 from agent.sync import SyncState
@@ -42,16 +43,21 @@ def review_ports(settings: Settings, clock: Clock) -> ReviewPorts | None:
     return ReviewPorts(OpenForge(settings.review, clock), commits_of(settings, clock))
 
 
-def reviewer_of(
-    settings: Settings,
-    ports: ReviewPorts,
-    world: Callable[[], LastPass | None],
-    state: Callable[[], SyncState],
-    clock: Clock,
-    *,
-    count: Callable[[str], None],
-    tell: Callable[[Event], None],
-) -> Reviewer:
+@dataclass(frozen=True, slots=True)
+class AgentSide:
+    """What a review asks the agent that it is a part of, and tells it; all as in `Reviewer`."""
+
+    world: Callable[[], LastPass | None]
+    state: Callable[[], SyncState]
+    clock: Clock
+    count: Callable[[str], None]
+    tell: Callable[[Event], None]
+    leading: Callable[[], bool]
+    wake: Callable[[], None]
+    """Has the reviewer look again."""
+
+
+def reviewer_of(settings: Settings, ports: ReviewPorts, agent: AgentSide) -> Reviewer:
     """Returns the reviewer of the branch that the settings follow."""
     every_s = settings.review.poll_interval_s if settings.review else 60.0
     return Reviewer(
@@ -59,15 +65,28 @@ def reviewer_of(
         settings.source.ref.branch,
         ports.open_forge,
         ports.commits,
-        world,
-        state,
-        clock,
+        agent.world,
+        agent.state,
+        agent.clock,
         every_s,
-        count,
-        tell,
-        Approvers(tell, state().approved),
+        agent.count,
+        agent.tell,
+        Approvers(agent.tell, agent.state().approved),
         settings.least_approvals,
+        agent.leading,
+        forecaster_of(settings, agent.wake),
     )
+
+
+def forecaster_of(settings: Settings, wake: Callable[[], None]) -> Forecaster | None:
+    """Returns who has forecasts made; None where nothing is recorded, or none are wanted."""
+    if settings.review is None or settings.record is None or not settings.review.forecast.days:
+        return None
+    said = settings.review.forecast
+    bounds = ForecastBounds(
+        settings.record.absolute(), settings.region, said.days, said.within_s, said.memory_mib * 2**20
+    )
+    return Forecaster(bounds, wake)
 
 
 def commits_of(settings: Settings, clock: Clock) -> GitSource:

@@ -9,34 +9,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import NamedTuple, Protocol
 
 import structlog
 
 from agent.backoff import Backoff
-from agent.explanation import Otherwise, told_of
 from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
-from agent.review.world import LastPass
+from agent.review.commands import AskedInComments, asked_in, may_write
+from agent.review.forecaster import Forecaster, Proposed
+from agent.review.world import LastPass, ProposedCommits
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
 from fleet.plan.guards import last_day
-from fleet.review.commands import AskedFor, CommentCommand, command_in
 from fleet.review.comment import (
-    ANSWERS_MOST,
+    LOOKED_AT_S,
     Review,
     ReviewOutcome,
     SectionMarker,
     after_merge,
-    answer,
     approved_review,
     as_said,
+    has_forecast,
     is_due,
     is_ours,
     planned_review,
     said_in,
+    with_forecast,
     with_heard,
     with_section,
 )
@@ -51,18 +51,18 @@ from providers.forge.port import (
     ForgeError,
     ForgeRateLimited,
     ForgeUnreachable,
-    Permission,
     PullRequest,
     Verdict,
 )
 from providers.git.errors import MergeConflict, SourceError
-from providers.git.files import Files
 
 log = structlog.get_logger(__name__)
 
 REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
 ANNOTATIONS_MOST = 50
+SOON_S = 1.0
+"""The pause after a look in which a request was pushed to."""
 _VERDICTS = {
     ReviewOutcome.APPLIES: Verdict.SUCCESS,
     ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
@@ -78,19 +78,8 @@ _VERDICTS = {
 }
 
 
-class ProposedCommits(Protocol):
-    """The fleet repository, for commits that are not in force: fetched and read by a bounded child, never run."""
-
-    def fetch_ref(self, name: str) -> str:
-        """Fetches a ref by full name and returns its commit. Errors: SourceError."""
-        ...
-
-    def merged_files(self, base_oid: str, head_oid: str) -> Files:
-        """Returns the files after merging a commit into another, by path from the repository's root.
-
-        Errors: MergeConflict and other SourceErrors.
-        """
-        ...
+class Deposed(Exception):
+    """Another agent may lead by now: nothing more is written to the forge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +91,6 @@ class _Planned:
     approvers: tuple[Approver, ...] = ()
 
 
-class _Asked(NamedTuple):
-    """What comments that nobody had heard asked for."""
-
-    heard: int
-    """The last of them, by id."""
-    plan: bool = False
-    approvers: tuple[Approver, ...] = ()
-    answers: tuple[str, ...] = ()
-
-
-_QUESTIONS = frozenset({CommentCommand.WHY, CommentCommand.WHATIF})
 WAITS_FOR_APPROVAL = frozenset({"Unapproved", "Stale"})
 """Outcomes of a merged revision that an approval ends."""
 
@@ -137,7 +115,13 @@ class Reviewer:
     approvers: Approvers
     least_approvals: int = 0
     """As in `Sync`."""
+    leading: Callable[[], bool] = lambda: True
+    """Whether this process may write at this instant: the forge fences nobody off, and another may review by now."""
+    forecasts: Forecaster | None = None
+    """Has forecasts made; None where there are none."""
     _trouble: str = ""
+    _look_soon: bool = False
+    """Whether a request was pushed to while it was looked at."""
     _rest_until_s: float = -inf
     """Until when the forge is left alone, by the monotonic clock."""
     _planned: dict[int, _Planned] = field(default_factory=dict)
@@ -165,8 +149,15 @@ class Reviewer:
             return self._rest(error, pause_s)
         except ForgeError as error:
             return self._rest(error, self.interval_s)
+        except Deposed:
+            return self.interval_s
         self._tell(trouble)
-        return self.interval_s
+        return min(SOON_S, self.interval_s) if self._look_soon else self.interval_s
+
+    def close(self) -> None:
+        """End what is being made for comments; from any thread."""
+        if self.forecasts is not None:
+            self.forecasts.close()
 
     def _tell(self, trouble: str) -> None:
         if trouble != self._trouble:
@@ -181,10 +172,13 @@ class Reviewer:
 
     def _look(self, forge: Forge, world: LastPass) -> str:
         """Looks at everything once; returns what keeps one request or another from being reviewed."""
+        self._look_soon = False
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
         self.approvers.unknown_teams.clear()
+        if self.forecasts is not None:
+            self.forecasts.keep({it.number: it.head for it in opened})
         refused = self._review_all(forge, opened, world) if opened else ""
         self._follow(forge, world)
         return refused or "; ".join(self.approvers.unknown_teams.values())
@@ -211,7 +205,7 @@ class Reviewer:
             return self._refusals.get(subject, "")
         try:
             review()
-        except ForgeUnreachable:
+        except (ForgeUnreachable, Deposed):
             raise
         except Exception as error:
             self._pauses.failed(subject, self.clock.now())
@@ -230,18 +224,25 @@ class Reviewer:
         comments = forge.comments(request.number)
         mine = _mine(comments)
         said = said_in(mine.text, self.cluster) if mine else None
-        asked = self._commands(forge, request, comments, said, request.head, world)
+        asked = asked_in(forge, request, comments, said, request.head, world, self._still_leading)
         approvers = (*self._reviews(forge, request, world), *asked.approvers)
         if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
             if asked.heard != said.heard:
                 text = with_heard(mine.text, self.cluster, asked.heard, asked.answers)
+                self._still_leading()
                 forge.change_comment(request.number, mine, text)
+            self._tell_forecast(forge, request, base)
             return
         shown = self.approvers.shown(request.number, request.head)
         self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
-        trusted = bool(allowed) or _may_write(forge, request.author)
+        trusted = bool(allowed) or may_write(forge, request.author)
         review, fleet = self._reviewed(request, base, world, trusted=trusted)
+        if review is None:
+            review, fleet = self._of_another_head(forge, request, base), None
+        if review is None:
+            self._look_soon = True
+            return
         if fleet is not None and review.plan is not None and asks_for_approval(world.fleet, self.least_approvals):
             extent = extent_of(review.plan)
             if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
@@ -252,6 +253,8 @@ class Reviewer:
             )
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
         self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
+        if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
+            self._want_forecast(request, base, mine, world.fleet, fleet)
 
     def _reviews(self, forge: Forge, request: PullRequest, world: LastPass) -> tuple[Approver, ...]:
         return self.approvers.reviews(forge, request) if asks_for_approval(world.fleet, self.least_approvals) else ()
@@ -259,46 +262,6 @@ class Reviewer:
     @staticmethod
     def _reviews_of(approvers: Sequence[Approver]) -> tuple[Approver, ...]:
         return tuple(it for it in approvers if not it.commanded)
-
-    def _commands(
-        self,
-        forge: Forge,
-        request: PullRequest,
-        comments: Sequence[Comment],
-        said: SectionMarker | None,
-        head: str,
-        world: LastPass,
-    ) -> _Asked:
-        """Answers commands that nobody has heard yet; returns what they ask for.
-
-        Who may not write in the repository gets a thumb down, and so does a command that there is not, one for a
-        stranger's head that was not yet told of, and an approval of what was not: another one may have been meant.
-        """
-        heard, shown = said.heard if said else 0, said is not None and said.head == head
-        plan, approvers, answers = False, [], []
-        for comment in comments:
-            if comment.ours or comment.id <= heard or (asked := command_in(comment.text)) is None:
-                continue
-            accepted = not isinstance(asked, str) and self._accepts(forge, request, comment, asked.command, shown=shown)
-            forge.acknowledge(request.number, comment, accepted=accepted)
-            heard = max(heard, comment.id)
-            if isinstance(asked, str) or not accepted:
-                continue
-            match asked.command:
-                case CommentCommand.PLAN:
-                    plan = True
-                case CommentCommand.APPROVE:
-                    approvers.append(Approver(comment.author, comment.created_at_s, commanded=True))
-                case _:
-                    answers.append(_answered(asked, world))
-        return _Asked(heard, plan, tuple(approvers), tuple(answers[-ANSWERS_MOST:]))
-
-    def _accepts(
-        self, forge: Forge, request: PullRequest, comment: Comment, command: CommentCommand, *, shown: bool
-    ) -> bool:
-        if not _may_write(forge, comment.author) or (command is CommentCommand.APPROVE and comment.edited):
-            return False
-        return shown or command in _QUESTIONS or (command is CommentCommand.PLAN and _may_write(forge, request.author))
 
     def _due(
         self, request: PullRequest, base: str, said: SectionMarker, world: LastPass, approvers: Sequence[Approver]
@@ -313,15 +276,16 @@ class Reviewer:
 
     def _reviewed(
         self, request: PullRequest, base: str, world: LastPass, *, trusted: bool
-    ) -> tuple[Review, Fleet | None]:
-        """Returns what there is to say of a request, and the fleet that it declares where it can be read."""
+    ) -> tuple[Review | None, Fleet | None]:
+        """Returns what there is to say of a request, and the fleet that it declares where it can be read.
+
+        Nothing, where its ref is another commit than its head.
+        """
         review = Review(self.cluster, request.head, base, ReviewOutcome.FAILED)
         try:
             head = self.commits.fetch_ref(request.head_ref)
             if head != request.head:
-                return replace(
-                    review, sentence=f"{request.head_ref} has moved to {head}, which is looked at next"
-                ), None
+                return None, None
             files = self.commits.merged_files(base, head).files
         except MergeConflict as error:
             return replace(review, outcome=ReviewOutcome.CONFLICT, sentence=str(error)), None
@@ -335,6 +299,34 @@ class Reviewer:
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
             return replace(review, sentence=words), None
         return planned_review(review, planned.plan, planned.problems, observed=trusted), planned.fleet
+
+    def _of_another_head(self, forge: Forge, request: PullRequest, base: str) -> Review | None:
+        """Returns what there is to say of a ref that is not the head; nothing where it was pushed to meanwhile."""
+        now = forge.request(request.number)
+        if now is None or now.head != request.head:
+            return None
+        words = f"{request.head_ref} is another commit than the head that the forge tells"
+        return Review(self.cluster, request.head, base, ReviewOutcome.FAILED, words)
+
+    # -- the forecast, once the comment stands ------------------------------------------------------------------------
+
+    def _want_forecast(
+        self, request: PullRequest, base: str, mine: Comment | None, before: Fleet, after: Fleet
+    ) -> None:
+        """Has a forecast made where none stands; of a request that nobody touches none for each new base."""
+        if self.forecasts is None or before == after or self.clock.now() - request.updated_at_s >= LOOKED_AT_S:
+            return
+        if mine is None or not has_forecast(mine.text, self.cluster, request.head, base):
+            self.forecasts.want(request.number, Proposed(request.head, base), before, after)
+
+    def _tell_forecast(self, forge: Forge, request: PullRequest, base: str) -> None:
+        if self.forecasts is None or not (found := self.forecasts.made(request.number, Proposed(request.head, base))):
+            return
+        mine = _mine(forge.comments(request.number))
+        if mine is not None and (text := with_forecast(mine.text, self.cluster, found)) != mine.text:
+            self._still_leading()
+            forge.change_comment(request.number, mine, text)
+        self.forecasts.said(request.number)
 
     # -- after the merge --------------------------------------------------------------------------------------------
 
@@ -359,7 +351,7 @@ class Reviewer:
         said = said_in(mine.text, self.cluster) if mine else None
         heard = said.heard if said else 0
         if waits:
-            asked = self._commands(forge, request, comments, said, commit, world)
+            asked = asked_in(forge, request, comments, said, commit, world, self._still_leading)
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
             heard = asked.heard
         news = self._followed[0] == state.attempted and told != self._followed
@@ -370,7 +362,7 @@ class Reviewer:
         self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
 
     def _given(
-        self, forge: Forge, request: PullRequest, asked: _Asked, state: SyncState, world: LastPass
+        self, forge: Forge, request: PullRequest, asked: AskedInComments, state: SyncState, world: LastPass
     ) -> tuple[GivenApproval, ...]:
         """Returns the approvals of what was merged: reviews are of what was shown before, commands of what is now."""
         reviews = self.approvers.reviews(forge, request)
@@ -398,12 +390,20 @@ class Reviewer:
         if said == as_said(review) and not news:
             return
         if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
+            self._still_leading()
             forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
-        text = with_section(before, review)
+        mine = _mine(forge.comments(request.number))  # planning took its time: another agent may have written since
+        text = with_section(mine.text if mine else "", review)
+        self._still_leading()
         if mine is None:
             forge.write_comment(request.number, text)
         else:
             forge.change_comment(request.number, mine, text)
+
+    def _still_leading(self) -> None:
+        """Raises Deposed where another agent may be reviewing by now."""
+        if not self.leading():
+            raise Deposed
 
     def _status(self, review: Review, request: PullRequest) -> CommitStatus:
         found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
@@ -417,19 +417,8 @@ def _progress(state: SyncState) -> Convergence | None:
     return found if found is not None and found.revision == state.attempted == state.applied else None
 
 
-def _answered(asked: AskedFor, world: LastPass) -> str:
-    wanted = dict(asked.changes)
-    gpus = int(wanted["gpus"]) if "gpus" in wanted else None
-    question = Otherwise(wanted.get("priority", ""), wanted.get("queue", ""), gpus)
-    return answer(asked, list(told_of(asked.gang, question, world.fleet, world.snapshot)))
-
-
 def _subject(request: PullRequest) -> str:
     return f"request/{request.number}"
-
-
-def _may_write(forge: Forge, user: str) -> bool:
-    return forge.permission(user) >= Permission.WRITE
 
 
 def _mine(comments: Sequence[Comment]) -> Comment | None:

@@ -1,12 +1,13 @@
-"""What the last pass of all deciders saw, for threads beside the brain."""
+"""What a review reads beside the forge: what the last pass of all deciders saw, and the commits that are proposed."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
+from providers.git.files import Files
 
 
 class LastPass(NamedTuple):
@@ -36,3 +37,18 @@ class LatestWorld(Watcher):
         if stands != self._stood:
             self._stood = stands
             self._wake()
+
+
+class ProposedCommits(Protocol):
+    """The fleet repository, for commits that are not in force: fetched and read by a bounded child, never run."""
+
+    def fetch_ref(self, name: str) -> str:
+        """Fetches a ref by full name and returns its commit. Errors: SourceError."""
+        ...
+
+    def merged_files(self, base_oid: str, head_oid: str) -> Files:
+        """Returns the files after merging a commit into another, by path from the repository's root.
+
+        Errors: MergeConflict and other SourceErrors.
+        """
+        ...

@@ -17,6 +17,7 @@ from fleet.plan.approvals import ApprovalState, ApprovalVerdict
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.render import clipped, to_markdown
 from fleet.review.commands import AskedFor
+from fleet.review.forecast import forecast_in, without_forecast
 from model.plain_text import code_span, counted, fenced, markdown
 from model.problem import Problem
 
@@ -168,10 +169,11 @@ def with_section(text: str, review: Review) -> str:
     leave: nobody knows how many clusters are to come.
     """
     bodies = dict(_sections(text))
-    answers = _kept_answers(bodies.get(review.cluster, ""), review.answers)
+    before = bodies.get(review.cluster, "")
+    kept = [*filter(None, [forecast_in(before, review.head, review.base)]), *_kept_answers(before, review.answers)]
     others = {name: body for name, body in bodies.items() if name != review.cluster}
     room = max(SECTION_LEAST, (COMMENT_MOST - sum(map(len, others.values())) - len(_FIRST)) // 2)
-    sections = others | {review.cluster: _section(review, room, answers)}
+    sections = others | {review.cluster: _section(review, room, kept)}
     return "\n\n".join([_FIRST, *(sections[name] for name in sorted(sections))]) + "\n"
 
 
@@ -183,6 +185,26 @@ def with_heard(text: str, cluster: str, heard: int, answers: Sequence[str] = ())
         kept = _kept_answers(body, answers)
         body = "\n\n".join([_ANSWER.sub("", body.removesuffix(_ENDS)).rstrip(), *kept, _ENDS])
     return "\n\n".join([_FIRST, *((bodies | {cluster: body})[name] for name in sorted(bodies))]) + "\n"
+
+
+def with_forecast(text: str, cluster: str, forecast: str) -> str:
+    """Returns the comment with a forecast (`forecast_block`) in its cluster's section, before the answers.
+
+    Unchanged where the section is gone, or there is no room.
+    """
+    bodies = dict(_sections(text))
+    if cluster not in bodies:
+        return text
+    answers = _ANSWER.findall(bodies[cluster])
+    body = without_forecast(_ANSWER.sub("", bodies[cluster].removesuffix(_ENDS))).rstrip()
+    sections = bodies | {cluster: "\n\n".join([body, forecast, *answers, _ENDS])}
+    whole = "\n\n".join([_FIRST, *(sections[name] for name in sorted(sections))]) + "\n"
+    return whole if len(whole) <= COMMENT_MOST else text
+
+
+def has_forecast(text: str, cluster: str, head: str, base: str) -> bool:
+    """Returns whether the comment has a forecast of this head and base in its cluster's section."""
+    return bool(forecast_in(dict(_sections(text)).get(cluster, ""), head, base))
 
 
 def answer(asked: AskedFor, lines: Sequence[str]) -> str:
@@ -212,19 +234,20 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         yield found["cluster"], f"{body.partition(_ENDS)[0].rstrip()}\n{_ENDS}"
 
 
-def _section(review: Review, room: int, answers: Sequence[str]) -> str:
+def _section(review: Review, room: int, more: Sequence[str]) -> str:
+    """Returns the section; `more` blocks, which are harmless already, follow what there is to say."""
     begins = _marker(as_said(review))
     blocks = [f"## {code_span(review.cluster)}: {code_span(review.head[:12])} {_TITLES[review.outcome]}"]
     if review.sentence:
         blocks.append(markdown(clipped(review.sentence, _LINE_MOST)))
     if review.problems:
         blocks.append("\n".join(_problems(review.problems)))
-    room = max(SECTION_LEAST, room - len(begins) - len(_ENDS) - 4 - sum(len(it) + 2 for it in answers))
+    room = max(SECTION_LEAST, room - len(begins) - len(_ENDS) - 4 - sum(len(it) + 2 for it in more))
     kept = "\n\n".join(blocks)
     if review.plan is not None:
         kept += f"\n\n{to_markdown(review.plan, most=room - len(kept) - 2)}"
     harmless = kept.replace("<!--", "<!-\u200b-")[:room].rstrip()
-    return "\n\n".join([begins, harmless, *answers, _ENDS])
+    return "\n\n".join([begins, harmless, *more, _ENDS])
 
 
 def _problems(problems: Sequence[Problem]) -> Iterator[str]:

@@ -88,3 +88,9 @@ def test_it_stays_within_its_bound_and_keeps_the_newest(tmp_path: Path) -> None:
     work = read_trace(path).work
     assert 10 < len(work) < 60
     assert work[-1].submitted_s == NOW + 199
+
+
+def test_one_whose_second_half_is_still_empty_is_read(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "r", (Done(SaveGang(ENDED)), NOW + 3660), most=2)
+    assert path.read_text("utf-8") == "", "the halves have just changed places"
+    assert len(read_trace(path).work) == 1

@@ -9,7 +9,7 @@ from fleet.review.comment import REPLAN_S
 from fleet.snapshot import Snapshot
 from model.loader import load
 from providers.forge.port import Approval, Permission, Verdict
-from tests.agent.review.test_reviewer import HEAD, NEXT, ReviewPlace, commit, encoded
+from tests.agent.review.place import HEAD, NEXT, ReviewPlace, commit, encoded
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, team
 from tests.support.fleets import NOW
 

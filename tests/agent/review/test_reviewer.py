@@ -1,80 +1,23 @@
 """Pull requests are planned in the observed world and answered in one comment each, whatever the forge does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from agent.inbox import ApprovalsSeen, Event, MergeApproved, ReviewTrouble
-from agent.review.approvers import Approvers
-from agent.review.reviewer import REQUESTS_MOST, Reviewer
+from agent.review.reviewer import REQUESTS_MOST, SOON_S
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.review.comment import LOOKED_AT_S, REPLAN_S
 from fleet.snapshot import Snapshot
-from model.loader import load
-from providers.clock import VirtualClock
-from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Permission, Verdict
-from tests.agent.review.forge import CommitsInMemory, ForgeInMemory, commit
+from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
+from tests.agent.review.forge import CommitsInMemory, commit
+from tests.agent.review.place import HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
 from tests.support.world import World
-
-BASE, HEAD, NEXT = commit(1), commit(2), commit(3)
-STATUS = "muster/prod"
-
-
-def encoded(fleet: Mapping[str, str]) -> dict[str, bytes]:
-    return {path: text.encode() for path, text in fleet.items()}
-
-
-class ReviewPlace:
-    """A reviewer of one cluster, with a fleet in force."""
-
-    def __init__(self, fleet: dict[str, str] | None = None, cluster: str = "prod", **shared: Any) -> None:
-        self.clock: VirtualClock = shared.get("clock") or VirtualClock(NOW)
-        self.forge: ForgeInMemory = shared.get("forge") or ForgeInMemory(may={"ada": Permission.WRITE})
-        self.commits: CommitsInMemory = shared.get("commits") or CommitsInMemory({"refs/heads/main": BASE})
-        self.state = SyncState(attempted=f"main@sha1:{BASE}", applied=f"main@sha1:{BASE}", outcome="Applied")
-        self.world = LastPass(load(encoded(fleet or simple())), Snapshot(now_s=NOW, catalog=CATALOG))
-        self.counted: list[str] = []
-        self.told: list[str] = []
-        self.merges: list[MergeApproved] = []
-        self.reviewer = self.restarted(cluster)
-
-    def restarted(self, cluster: str = "prod") -> Reviewer:
-        def tell(event: Event) -> None:
-            match event:
-                case ReviewTrouble(message=message):
-                    self.told.append(message)
-                case ApprovalsSeen(approved=approved):
-                    self.state = replace(self.state, approved=approved)
-                case MergeApproved():
-                    self.merges.append(event)
-
-        return Reviewer(
-            cluster, "main", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,
-            self.clock, 60.0, self.counted.append, tell, Approvers(tell, self.state.approved),
-        )  # fmt: skip
-
-    def proposes(self, fleet: Mapping[str, str] | None, head: str = HEAD, number: int = 7, author: str = "ada") -> None:
-        """A request to merge a fleet; None does not merge."""
-        self.forge.opens(number, head, author, self.clock.now())
-        self.commits.refs[f"refs/pull/{number}/head"] = head
-        self.commits.merged[head] = encoded(fleet) if fleet is not None else None
-
-    def verdict(self, head: str = HEAD) -> tuple[Verdict, str]:
-        last = self.forge.statuses[head][-1]
-        assert last.name == STATUS
-        return last.verdict, last.summary
-
-
-def two_pools() -> dict[str, str]:
-    return files(pool(), pool("more", types=("p5.48xlarge",)), team(), queue())
-
 
 GUARDED = doc("FleetPolicy", "policy", guardRails={"maxNodesAdded": 1})
 
@@ -214,12 +157,30 @@ def test_another_base_is_planned_at_once() -> None:
     assert place.counted == ["Applies", "Applies"]
 
 
-def test_a_head_that_moved_meanwhile_is_looked_at_next() -> None:
+def test_a_head_that_moved_meanwhile_is_not_told_of_and_looked_at_soon() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+
+    class PushedTo(CommitsInMemory):
+        def fetch_ref(self, name: str) -> str:
+            if name != "refs/heads/main":
+                place.proposes(two_pools(), NEXT)
+            return super().fetch_ref(name)
+
+    place.reviewer.commits = PushedTo(place.commits.refs, place.commits.merged)
+    assert place.reviewer.look() == SOON_S
+    assert (place.forge.writes, place.forge.statuses) == (0, {})
+    assert place.reviewer.look() == 60.0
+    assert (place.forge.writes, list(place.forge.statuses)) == (1, [NEXT])
+
+
+def test_a_ref_that_is_not_the_head_is_told_of() -> None:
     place = ReviewPlace()
     place.proposes(two_pools())
     place.commits.refs["refs/pull/7/head"] = NEXT
     place.reviewer.look()
     assert place.verdict()[0] is Verdict.FAILURE
+    assert "another commit than the head" in place.verdict()[1]
     place.proposes(two_pools(), NEXT)
     place.reviewer.look()
     assert place.verdict(NEXT)[0] is Verdict.SUCCESS
@@ -236,6 +197,36 @@ def test_clusters_write_their_sections_into_the_same_comment() -> None:
     assert text.index("`dev`") < text.index("`prod`")
     assert one.forge.writes == 2
     assert {it.name for it in one.forge.statuses[HEAD]} == {STATUS, "muster/dev"}
+
+
+def test_an_agent_that_is_deposed_while_it_plans_leaves_the_forge_alone() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.comment(7, "ada", "/muster plan")
+
+    def deposed() -> None:
+        place.leads = False
+
+    place.reviewer.commits = WhilePlanning(place.commits, deposed)
+    place.reviewer.look()
+    assert (place.forge.writes, place.forge.statuses) == (0, {})
+    assert place.told == []
+    place.forge.comment(7, "ada", "/muster why train")
+    place.reviewer.look()
+    assert place.forge.answers == [(1, True)], "what was asked later is the next one's to answer"
+
+
+@pytest.mark.parametrize("cluster", ["prod", "dev"])
+def test_agents_that_plan_a_request_at_the_same_time_write_one_comment(cluster: str) -> None:
+    """Of the same cluster, one of them deposed and not knowing it yet; or of another one, which is in its right."""
+    one = ReviewPlace()
+    other = ReviewPlace(cluster=cluster, forge=one.forge, commits=one.commits, clock=one.clock)
+    one.proposes(two_pools())
+    one.reviewer.commits = WhilePlanning(one.commits, other.reviewer.look)
+    one.reviewer.look()
+    text = one.forge.text(7)
+    assert "`prod`" in text
+    assert f"`{cluster}`" in text
 
 
 def merged(outcome: str, message: str) -> Callable[[ReviewPlace], None]:
@@ -321,6 +312,27 @@ def test_a_forge_that_fails_is_told_of_once_and_left_alone(error: ForgeError, pa
     place.reviewer.look()
     assert place.told[1:] == [""]
     assert place.verdict()[0] is Verdict.SUCCESS, "what was missed is caught up"
+
+
+def test_a_forge_that_is_dead_for_an_hour_is_asked_now_and_then_and_caught_up_with() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.fails = ForgeUnreachable("no answer")
+    place.proposes(simple(limits={"nodes": 3}), NEXT)
+    place.forge.comment(7, "ada", "/muster plan")
+    asked, until_s = 0, place.clock.now() + 3600.0
+    while place.clock.now() < until_s:
+        place.clock.advance(place.reviewer.look())
+        asked += 1
+    assert asked == 60
+    assert place.told == ["ForgeUnreachable: no answer"]
+    place.forge.fails = None
+    assert place.reviewer.look() == 60.0
+    assert NEXT[:12] in place.forge.text(7)
+    assert place.forge.answers == [(2, True)], "what was asked meanwhile is answered"
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+    assert place.told[1:] == [""]
 
 
 def test_a_forge_that_wants_to_be_left_alone_is_whoever_delivers_meanwhile() -> None:
