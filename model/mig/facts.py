@@ -2,14 +2,16 @@
 
 Sources: NVIDIA MIG user guide; NVIDIA/gpu-operator@a22dbf6 and NVIDIA/mig-parted@bd7160f (profile names, device
 ids); NVIDIA/go-nvlib@3c16156 (naming rule); real `nvidia-smi mig -lgip/-lgipp` listings (placements and MiB of A30,
-A100, H100, RTX PRO 6000; other placements follow the family's template); EC2 DescribeInstanceTypes (GPU names).
+A100, H100, RTX PRO 6000; other placements follow the family's template; MiB of slices of H200, B200 and GB200);
+EC2 DescribeInstanceTypes (GPU names); NVIDIA/gpu-operator PR#1303 (GB200 under drivers that name 189 GB).
+RTX PRO 5000 and 4500 are left out: the tables that NVIDIA publishes of them contradict each other.
 What a live node reports wins over this table: a driver may rename profiles.
 """
 
 from typing import NamedTuple
 
-FAMILY_MIB_SHARE = 0.95
-"""Usable part of a slice's nominal memory where no listing was seen; the smallest share observed (A100 1g.5gb)."""
+FAMILY_MIB_SHARE = 0.86
+"""Usable part of a slice's nominal memory where no listing was seen; the smallest share observed (GB200 1g.23gb)."""
 
 
 class ProfileRow(NamedTuple):
@@ -49,7 +51,7 @@ class ModelRow(NamedTuple):
     products: tuple[str, ...]
     """Values of the label `nvidia.com/gpu.product`."""
     mib: dict[int, int]
-    """Usable memory by memory slices, where a listing was seen."""
+    """Usable memory by memory slices, where a listing was seen (`nvidia-smi mig -lgip`)."""
 
 
 _UNLIMITED = (99, 99, 99)
@@ -110,7 +112,13 @@ MODELS: tuple[ModelRow, ...] = (
         40,
         "a100",
         ("0x20B0", "0x20B1", "0x20F1", "0x20F6"),
-        ("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB", "A100-SXM4-40GB", "A100-PCIE-40GB"),
+        (
+            "NVIDIA-A100-SXM4-40GB",
+            "NVIDIA-A100-PCIE-40GB",
+            "A100-SXM4-40GB",
+            "A100-PCIE-40GB",
+            "NVIDIA-A800-40GB-Active",
+        ),
         {1: 4864, 2: 9856, 4: 19968, 8: 40192},
     ),
     ModelRow(
@@ -120,7 +128,10 @@ MODELS: tuple[ModelRow, ...] = (
         80,
         "a100",
         ("0x20B2", "0x20B5", "0x20F3", "0x20F5"),
-        ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "A100-SXM4-80GB", "A100-80GB-PCIe"),
+        (
+            *("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "A100-SXM4-80GB", "A100-80GB-PCIe"),
+            *("NVIDIA-A800-SXM4-80GB", "NVIDIA-A800-80GB-PCIe"),
+        ),
         {1: 9856, 2: 19968, 4: 40192, 8: 80384},
     ),
     ModelRow("pg506-96gb", "NVIDIA PG506 96 GB", SEVEN, 96, "", ("0x20B6",), (), {}),
@@ -156,10 +167,24 @@ MODELS: tuple[ModelRow, ...] = (
     ),
     ModelRow("h20-96gb", "NVIDIA H20", SEVEN, 96, "", ("0x2329",), ("NVIDIA-H20",), {}),
     ModelRow("gh200-144gb", "NVIDIA GH200 144 GB", SEVEN, 144, "", ("0x2348",), ("NVIDIA-GH200-144GB-HBM3e",), {}),
-    ModelRow("h200-141gb", "NVIDIA H200", SEVEN, 141, "h200", ("0x2335",), ("NVIDIA-H200",), {}),
+    # 16.00 GiB: listed for 1g.18gb; of the NVL no listing was seen.
+    ModelRow("h200-141gb", "NVIDIA H200", SEVEN, 141, "h200", ("0x2335",), ("NVIDIA-H200",), {1: 16384}),
     ModelRow("h200-nvl-141gb", "NVIDIA H200 NVL", SEVEN, 141, "", ("0x233B",), ("NVIDIA-H200-NVL",), {}),
-    ModelRow("b200-180gb", "NVIDIA B200", SEVEN, 180, "b200", ("0x2901",), ("NVIDIA-B200",), {}),
-    ModelRow("gb200-186gb", "NVIDIA GB200", SEVEN, 186, "gb200", ("0x2941",), ("NVIDIA-GB200",), {}),
+    # 20.50 and 44.25 GiB: listing in NVIDIA/gpu-operator PR#1351.
+    ModelRow("b200-180gb", "NVIDIA B200", SEVEN, 180, "b200", ("0x2901",), ("NVIDIA-B200",), {1: 20992, 2: 45312}),
+    # 20.00 and 45.50 GiB: listing in NVIDIA/gpu-operator PR#1303 (1g.24gb, 1g.47gb). The same GPU is two models, since
+    # profile names come from the memory that the driver names; its slices are the same.
+    ModelRow("gb200-186gb", "NVIDIA GB200", SEVEN, 186, "gb200", ("0x2941",), ("NVIDIA-GB200",), {1: 20480, 2: 46592}),
+    ModelRow(
+        "gb200-189gb",
+        "NVIDIA GB200 under a driver that names 189 GB",
+        SEVEN,
+        189,
+        "gb200",
+        ("0x2941",),
+        ("NVIDIA-GB200",),
+        {1: 20480, 2: 46592},
+    ),
     ModelRow("b300-269gb", "NVIDIA B300", SEVEN, 269, "b300", ("0x3182",), ("NVIDIA-B300-SXM6-AC", "NVIDIA-B300"), {}),
     ModelRow("gb300-278gb", "NVIDIA GB300", SEVEN, 278, "", ("0x31C2",), ("NVIDIA-GB300",), {}),
     ModelRow(

@@ -1,6 +1,7 @@
 """The package data against the reference table it was condensed from, and against its own rules."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,37 @@ def reference() -> list[dict[str, Any]]:
     return gpus
 
 
+OTHER_NAMES = {"gb200-189gb": "gb200-186gb"}
+"""The same GPU under a driver that names its memory otherwise."""
+
+
 def test_same_models() -> None:
-    assert {gpu["id"] for gpu in reference()} == set(mig_models())
+    assert {gpu["id"] for gpu in reference()} | OTHER_NAMES.keys() == set(mig_models())
+
+
+def test_other_names_of_the_same_slices() -> None:
+    for other, id_ in OTHER_NAMES.items():
+        one, two = mig_models()[id_], mig_models()[other]
+        assert one.device_ids == two.device_ids
+        for mine, theirs in zip(one.profiles.values(), two.profiles.values(), strict=True):
+            assert replace(theirs, name=mine.name) == mine
+    gb200 = [name for name in mig_models()["gb200-189gb"].profiles if "+" not in name]
+    assert gb200 == ["1g.24gb", "1g.47gb", "2g.47gb", "3g.95gb", "4g.95gb", "7g.189gb"]
+
+
+@pytest.mark.parametrize(
+    ("model", "profile", "gib"),
+    [
+        ("h200-141gb", "1g.18gb", 16.0),
+        ("b200-180gb", "1g.23gb", 20.5),
+        ("b200-180gb", "2g.45gb", 44.25),
+        ("gb200-186gb", "1g.23gb", 20.0),
+        ("gb200-189gb", "1g.24gb", 20.0),
+        ("gb200-189gb", "1g.47gb", 45.5),
+    ],
+)
+def test_memory_of_slices_as_listed(model: str, profile: str, gib: float) -> None:
+    assert mig_models()[model].profiles[profile].memory_mib == gib * 1024
 
 
 def test_same_profiles() -> None:
@@ -73,6 +103,7 @@ def test_every_memory_is_known_and_grows_with_the_slices() -> None:
         ("h200", 144384, ["h200-141gb"]),
         ("b200", 183359, ["b200-180gb"]),
         ("b300", 275040, ["b300-269gb"]),
+        ("gb200", None, ["gb200-186gb", "gb200-189gb"]),
         ("rtx-pro-server-6000", 98304, ["rtx-pro-6000-blackwell-96gb"]),
         ("RTX PRO Server 6000", 98304, ["rtx-pro-6000-blackwell-96gb"]),
         ("l4", 22888, []),
