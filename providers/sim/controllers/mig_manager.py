@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import yaml
+
+from model.mig import mig_parted_config
 from model.mig.parted import InvalidMigParted
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
 from providers.sim.controllers.gpus import GpuHardware, PhysicalGpu
@@ -241,9 +244,16 @@ class MigManager(NodeReconciler):
     # Parts
 
     def _config(self, name: str) -> MigConfig | None:
-        """The configuration of that name as published now; None where the file or the name is wrong."""
-        published = self._configs.get(self._options.config_map) or {}
-        text = (published.get("data") or {}).get(self._options.config_key)
+        """The configuration of that name as published now; None where the file or the name is wrong.
+
+        Without a ConfigMap the manager has a file of its own, of which only what every such file has stands here.
+        """
+        published = self._configs.get(self._options.config_map)
+        text = (
+            yaml.safe_dump(mig_parted_config(()))
+            if published is None
+            else (published.get("data") or {}).get(self._options.config_key)
+        )
         try:
             return None if text is None else parse_mig_configs(text).get(name)
         except InvalidMigParted:

@@ -273,6 +273,15 @@ def test_the_recorded_sequences_are_reproduced() -> None:
     assert gpu.seen[1:] == by_action["unknown config name"]
 
 
+@pytest.mark.parametrize(("name", "state"), [("all-disabled", "success"), ("all-enabled", "success"), ("x", "failed")])
+def test_without_a_config_map_the_manager_has_a_file_of_its_own(name: str, state: str) -> None:
+    gpu = MigWorld(config_map=("gpu-operator", "nobody-wrote-it"))
+    gpu.pass_s(120)
+    gpu.ask(name)
+    gpu.pass_s(120)
+    assert gpu.labels[STATE] == state
+
+
 # Faults
 
 
