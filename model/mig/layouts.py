@@ -14,7 +14,7 @@ ALL_DISABLED: Final = "all-disabled"
 """The configuration of a machine whose GPUs are whole. The GPU operator gives it to every node without one."""
 ALL_ENABLED: Final = "all-enabled"
 """MIG is on and nothing is cut, for those who cut by hand."""
-_ALWAYS: Final[dict[str, list[dict[str, Any]]]] = {
+ALWAYS: Final[dict[str, list[dict[str, Any]]]] = {
     ALL_DISABLED: [{"devices": "all", "mig-enabled": False}],
     ALL_ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
 }
@@ -71,7 +71,7 @@ def config_name(layout: MigLayout) -> str:
 def mig_parted_config(layouts: Iterable[MigLayout]) -> dict[str, Any]:
     """The file of mig-parted (v1) that holds every layout under its `config_name`, and what every file has."""
     ordered = sorted(layouts, key=lambda layout: layout.name)
-    return {"version": "v1", "mig-configs": {config_name(layout): _entries(layout) for layout in ordered} | _ALWAYS}
+    return {"version": "v1", "mig-configs": {config_name(layout): _entries(layout) for layout in ordered} | ALWAYS}
 
 
 def with_carried(config: dict[str, Any], published: object, carried: Collection[str]) -> dict[str, Any]:
