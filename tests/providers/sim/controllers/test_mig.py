@@ -6,20 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from model.mig.parted import InvalidMigParted
 from providers.sim.controllers import MigOptions
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
-from providers.sim.controllers.gpus import (
-    PhysicalGpu,
-    PluginFails,
-    Strategy,
-    device_resources,
-    discovery_labels,
-    resource_name,
-)
 from providers.sim.controllers.mig_manager import CONFIG, STATE, read_mig_fault
-from providers.sim.controllers.migparted import geometry, parse_mig_configs, same_geometry
-from tests.providers.sim.controllers.world import A100, QUICK, ControllerWorld, Obj, pod_template
+from tests.providers.sim.controllers.world import QUICK, ControllerWorld, Obj, pod_template
 from tests.support.shared import shared_path
 
 NODE = "i-1.ec2.internal"
@@ -428,89 +418,3 @@ def test_the_labels_of_a_shared_gpu(gpu: MigWorld) -> None:
     shown = {key.removeprefix("nvidia.com/"): text for key, text in gpu.labels.items()}
     assert (shown["gpu.product"], shown["gpu.replicas"]) == ("NVIDIA-A100-SXM4-40GB-SHARED", "2")
     assert (shown["gpu.sharing-strategy"], shown["mps.capable"]) == ("mps", "true")
-
-
-# The parts
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[",
-        "version: v2\nmig-configs: {}",
-        "version: v1\nmig-configs: {a: []}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false, mig-devices: {1g.5gb: 1}}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 0}}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {small: 1}}]}",
-        "version: v1\nmig-configs: {a: [{devices: some, mig-enabled: false}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false, colour: red}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: maybe}]}",
-        "version: v1\nmig-configs: {}\nmore: 1",
-    ],
-)
-def test_files_that_are_refused(text: str) -> None:
-    with pytest.raises(InvalidMigParted):
-        parse_mig_configs(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("all-disabled", [None] * 8),
-        ("all-1g.5gb", [{"1g.5gb": 7}] * 8),
-        ("half", [None] * 4 + [{"1g.5gb": 7}] * 4),
-        (
-            "balanced",
-            [{"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}] * 8,
-        ),  # the entry for another model is not for this one
-    ],
-)
-def test_geometry(name: str, expected: list[Mapping[str, int] | None]) -> None:
-    cut = geometry(parse_mig_configs(FILE)[name], A100, (PhysicalGpu(),) * 8)
-    assert [gpu.profiles for gpu in cut] == expected
-    assert same_geometry(cut, tuple(map(PhysicalGpu, expected)))
-
-
-def test_gpus_no_entry_speaks_of_stay_as_they_are() -> None:
-    (config,) = parse_mig_configs(
-        "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
-    ).values()
-    before = (PhysicalGpu({"1g.5gb": 7}), PhysicalGpu())
-    assert geometry(config, A100, before) == (PhysicalGpu({"1g.5gb": 7}), PhysicalGpu({}))
-
-
-@pytest.mark.parametrize(
-    ("profile", "resource"), [("1g.5gb", "1g.5gb"), ("1g.5gb+me", "1g.5gb.me"), ("1g.24gb-me", "1g.24gb-me")]
-)
-def test_resource_names(profile: str, resource: str) -> None:
-    assert resource_name(profile) == f"nvidia.com/mig-{resource}"
-
-
-ONE, TWO = PhysicalGpu({"1g.5gb": 7}), PhysicalGpu({"3g.20gb": 2})
-
-
-@pytest.mark.parametrize(
-    ("gpus", "strategy", "resources", "product"),
-    [
-        ((PhysicalGpu(), PhysicalGpu()), "none", {"nvidia.com/gpu": 2}, "A"),
-        ((PhysicalGpu(), ONE), "none", {"nvidia.com/gpu": 2}, "A"),
-        ((ONE, ONE), "single", {"nvidia.com/gpu": 14}, "A-MIG-1g.5gb"),
-        ((ONE, TWO), "single", None, "A-MIG-INVALID"),
-        ((ONE, PhysicalGpu()), "single", None, "A-MIG-INVALID"),
-        ((ONE, PhysicalGpu({})), "single", None, "A-MIG-INVALID"),
-        ((PhysicalGpu(), PhysicalGpu()), "single", {"nvidia.com/gpu": 2}, "A"),
-        ((ONE, TWO), "mixed", {"nvidia.com/mig-1g.5gb": 7, "nvidia.com/mig-3g.20gb": 2}, "A"),
-        ((PhysicalGpu({}), PhysicalGpu()), "mixed", {"nvidia.com/gpu": 1}, "A"),
-    ],
-)
-def test_strategies(gpus: tuple[PhysicalGpu, ...], strategy: Strategy, resources: Obj | None, product: str) -> None:
-    shape = replace(A100, gpu_count=len(gpus), gpu_product="A")
-    if resources is None:
-        with pytest.raises(PluginFails):
-            device_resources(shape, gpus, strategy)
-    else:
-        assert device_resources(shape, gpus, strategy) == resources
-    found = discovery_labels(shape, gpus, strategy) or {}
-    assert found["nvidia.com/gpu.product"] == product
-    assert ("nvidia.com/mig.strategy" in found) is (strategy != "none")
