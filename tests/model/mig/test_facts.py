@@ -1,12 +1,13 @@
 """The package data against the reference table it was condensed from, and against its own rules."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from model.mig import mig_models, models_for_instance_gpu, resource_name
+from model.mig import Impossible, feasible, mig_models, models_for_instance_gpu, resource_name
 from tests.support.shared import shared_path
 
 
@@ -15,12 +16,41 @@ def reference() -> list[dict[str, Any]]:
     return gpus
 
 
+UNCERTAIN = {"rtx-pro-5000-blackwell-48gb"}
+"""Placements deduced from the counts."""
 OTHER_NAMES = {"gb200-189gb": "gb200-186gb"}
 """The same GPU under a driver that names its memory otherwise."""
 
 
 def test_same_models() -> None:
-    assert {gpu["id"] for gpu in reference()} | OTHER_NAMES.keys() == set(mig_models())
+    assert {gpu["id"] for gpu in reference()} | OTHER_NAMES.keys() | UNCERTAIN == set(mig_models())
+
+
+def test_uncertain_models_have_the_profiles_of_the_user_guide() -> None:
+    told = {
+        gpu["id"]: gpu["profiles"] for gpu in json.loads(shared_path("data/mig_profiles.json").read_text())["uncertain"]
+    }
+    for name in UNCERTAIN:
+        profiles = mig_models()[name].profiles.values()
+        counts = [re.fullmatch(r"(\S+) \((?:max )?(\d+)\)", text) for text in told[name]]
+        assert {profile.name: profile.most for profile in profiles} == {it[1]: int(it[2]) for it in counts if it}
+        for profile in profiles:  # as many as are told do fit, alone
+            assert not isinstance(feasible(mig_models()[name], {profile.name: profile.most}), Impossible)
+
+
+@pytest.mark.parametrize(
+    ("counts", "fits"),
+    [
+        ({"1g.12gb": 1, "1g.12gb-me": 3}, True),
+        ({"1g.12gb+me": 1, "2g.24gb-me": 1, "1g.12gb-me": 1}, True),
+        ({"1g.12gb": 1, "1g.12gb+gfx": 1}, False),
+        ({"2g.24gb-me": 1, "1g.12gb-me": 2}, False),
+        ({"4g.48gb": 1, "1g.12gb-me": 1}, False),
+    ],
+)
+def test_rtx_pro_5000(counts: dict[str, int], fits: bool) -> None:
+    found = feasible(mig_models()["rtx-pro-5000-blackwell-48gb"], counts)
+    assert isinstance(found, Impossible) is not fits
 
 
 def test_other_names_of_the_same_slices() -> None:
