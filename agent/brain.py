@@ -330,7 +330,8 @@ class Brain:
         elif isinstance(event.action, TagMachine):
             self.mirror.tagged(event.action.instance_id, event.action.tags)
         elif isinstance(event.action, PublishLayouts):
-            self.mirror.layouts = PublishedLayouts(event.action.config, self._clock.now())
+            layouts = event.action
+            self.mirror.layouts = PublishedLayouts(layouts.config, self._clock.now(), layouts.carried)
         self._tell(lambda watcher: watcher.ended(event, self._clock.now()))
         if isinstance(event.action, LaunchMachines):
             self._settle_launch(event, event.action)

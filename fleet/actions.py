@@ -328,6 +328,8 @@ class PublishLayouts:
 
     config: str
     """YAML text."""
+    carried: frozenset[str] = frozenset()
+    """Configurations that are not in `config` but that nodes still carry: of these, those that are there stay."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

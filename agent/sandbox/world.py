@@ -13,6 +13,7 @@ from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulatedCluster, assemble
+from providers.sim.controllers.mig_manager import read_mig_fault
 from providers.sim.controllers.upkeep import Upkeep
 from providers.sim.kernel import KernelThread
 from providers.sim.shapes import can_be_cut, shapes_of
@@ -46,6 +47,7 @@ class SandboxWorld:
             options=pace.controllers(self.cloud),
             more=[Upkeep(self.store)],
         )
+        self.cloud.also("mig", lambda body: self.simulation.mig_manager.cause(read_mig_fault(body)))
         self._kernel: KernelThread | None = None
         self._open = contextlib.ExitStack()
 

@@ -1,7 +1,7 @@
 """Rolling layouts out: the configuration that mig-manager reads is kept as declared, idle machines are cut anew."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
@@ -11,6 +11,7 @@ from fleet.mig.layouts import cut_anew, pool_layouts
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Recut
 from fleet.snapshot import LAYOUTS, Claim, Snapshot
+from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.mig.layouts import mig_parted_config
@@ -25,18 +26,31 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
 
 
 def _publish(fleet: Fleet, snapshot: Snapshot) -> Iterator[Action]:
-    """Writes the mig-parted configuration of all layouts: where it has changed, was refused, and now and then."""
-    known, config = snapshot.layouts, _config(fleet.index, fleet)
-    if known is None or not config or LAYOUTS in snapshot.busy:
+    """Writes the mig-parted configuration of all layouts: where it has changed, was refused, and now and then.
+
+    What is declared no more stays in it as long as a node carries it, or a machine on its way will.
+    """
+    known, file = snapshot.layouts, _config(fleet.index, fleet)
+    if known is None or file is None or LAYOUTS in snapshot.busy:
         return
-    if known.config != config or snapshot.now_s >= known.at_s + REPUBLISHED_AFTER_S:
-        yield PublishLayouts(config)
+    on_nodes = (node.labels.get(labels.MIG_CONFIG, "") for node in snapshot.nodes.values())
+    carried = {*on_nodes, *(claim.layout for claim in snapshot.claims.values())} - {""} - file.names
+    new = known.config != file.text or not carried <= known.carried
+    if new or snapshot.now_s >= known.at_s + REPUBLISHED_AFTER_S:
+        yield PublishLayouts(file.text, frozenset(carried))
+
+
+class _LayoutsFile(NamedTuple):
+    text: str
+    names: frozenset[str]
 
 
 @derived()
-def _config(_index: Index, fleet: Fleet) -> str:
-    layouts = [layout for _, layout in sorted(fleet.mig_layouts.items())]
-    return yaml.safe_dump(mig_parted_config(layouts), sort_keys=True) if layouts else ""
+def _config(_index: Index, fleet: Fleet) -> _LayoutsFile | None:
+    if not fleet.mig_layouts:
+        return None
+    config = mig_parted_config(layout for _, layout in sorted(fleet.mig_layouts.items()))
+    return _LayoutsFile(yaml.safe_dump(config, sort_keys=True), frozenset(config["mig-configs"]))
 
 
 def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:

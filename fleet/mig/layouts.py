@@ -25,6 +25,12 @@ def is_gpu_resource(resource: str) -> bool:
     return resource == GPU_RESOURCE or resource.startswith((MIG_RESOURCE_PREFIX, GPU_RESOURCE + "."))
 
 
+def is_cuttable(instance_type: InstanceType) -> bool:
+    """Returns whether MIG can cut the GPUs of the type."""
+    name, memory_mib = instance_type.gpu_name, instance_type.gpu_memory_mib
+    return bool(name and models_for_instance_gpu(name, memory_mib))
+
+
 def cut(instance_type: InstanceType, layout: MigLayout) -> Resources | None:
     """Returns the GPU resources of the type under a layout; None when the layout does not fit the machine's GPUs."""
     for model in models_for_instance_gpu(instance_type.gpu_name, instance_type.gpu_memory_mib):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
+from fleet.mig.layouts import WHOLE, cut, is_cuttable, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import corrected, profiled, with_capacity
 from fleet.offerings.min_values import asked_values, shared_rooms
 from fleet.offerings.overlays import PoolOverlays, applied_overlays
@@ -28,6 +28,7 @@ from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import NodePool, Taint
+from model.mig import ALL_DISABLED
 from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
 from model.requirements import Requirements
@@ -280,7 +281,9 @@ def node_labels_of(pool: NodePool, offer: InstanceOffer, layout: str, region: st
     sharing = pool.spec.sharing
     if layout:
         found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}
-    elif sharing.time_slicing is not None:
+    elif is_cuttable(offer.instance_type):
+        found[labels.MIG_CONFIG] = ALL_DISABLED  # else the GPU operator would write it, in its own time
+    if sharing.time_slicing is not None:
         found[labels.DEVICE_PLUGIN_CONFIG] = f"time-slicing-{sharing.replicas}"
     elif sharing.mps is not None:
         found[labels.DEVICE_PLUGIN_CONFIG] = f"mps-{sharing.replicas}"

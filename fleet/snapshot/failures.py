@@ -48,3 +48,5 @@ class PublishedLayouts:
     config: str = ""
     at_s: float = 0.0
     """When it was last written."""
+    carried: frozenset[str] = frozenset()
+    """The configurations of before that were left in it, since nodes carried them."""

@@ -19,9 +19,11 @@ from model.kinds import (
     Topology,
 )
 from model.kinds.base import FROM_YAML
-from model.loader.envelope import kind_of
+from model.loader.envelope import is_mig_parted, kind_of
 from model.loader.tree import Document, Path
 from model.loader.violations import problems_of
+from model.mig.parted import InvalidMigParted, read_mig_parted
+from model.mig.reading import UnreadableConfig, layout_of
 from model.problem import Code, Problem, Severity
 from model.upstream import (
     AdmissionCheck,
@@ -53,7 +55,7 @@ class Declared(Generic[K_co]):
     @property
     def place(self) -> str:
         """`file:line` of its name."""
-        node = self.document.find(("metadata", "name"))
+        node = self.document.find_key(self._written(("metadata", "name")))
         return f"{self.document.source.file}:{node.line}"
 
     def problem(
@@ -130,6 +132,9 @@ class Declarations:
 
     def add(self, document: Document) -> Iterator[Problem]:
         """Reads one document; yields what is wrong with it."""
+        if is_mig_parted(document):
+            yield from self._add_mig_parted(document)
+            return
         kind = kind_of(document)
         if not isinstance(kind, type):
             yield from kind
@@ -142,6 +147,27 @@ class Declarations:
                 self.broken.add((read_into(kind).__name__, name))
         else:
             yield from self.keep(Declared(read(value), document))
+
+    def _add_mig_parted(self, document: Document) -> Iterator[Problem]:
+        """Reads each configuration of a mig-parted file as a layout."""
+        try:
+            configs = read_mig_parted(document.root.data)
+        except InvalidMigParted as error:
+            hint = "mig-parted refuses this file as a whole"
+            yield document.problem(error.path, error.message, Code.INVALID_VALUE, hint=hint)
+            return
+        for name, entries in configs.items():
+            place: Path = ("mig-configs", name)
+            try:
+                layout = layout_of(name, entries)
+            except UnreadableConfig as error:
+                where = place if error.entry is None else (*place, error.entry)
+                key = error.entry is None
+                yield document.problem(where, error.message, Code.UNSUPPORTED, hint=error.hint, key=key)
+                self.broken.add(("MigLayout", name))
+            else:
+                if layout is not None:
+                    yield from self.keep(Declared(layout, document, {("metadata", "name"): place, ("spec",): place}))
 
     def keep(self, declared: Declared[Any]) -> Iterator[Problem]:
         """Puts a declaration into its table; yields a problem where its name is taken."""

@@ -37,6 +37,12 @@ KINDS_BY_VERSION: Mapping[tuple[str, str], type[Declaration]] = {
 _OURS = sorted(name for version, name in KINDS_BY_VERSION if version == API_VERSION)
 
 
+def is_mig_parted(document: Document) -> bool:
+    """Whether a document is a configuration file of mig-parted: those have a version instead of a kind."""
+    data = document.root.data
+    return "mig-configs" in data and not data.keys() & {"apiVersion", "kind"}
+
+
 def kind_of(document: Document) -> type[Declaration] | list[Problem]:
     """The model of a document, or what is wrong with its `apiVersion` and `kind`."""
     data = document.root.data
@@ -48,7 +54,7 @@ def kind_of(document: Document) -> type[Declaration] | list[Problem]:
     group = str(api_version).split("/", maxsplit=1)[0]
     if group in _READ_GROUPS:
         return [_upstream(document, group)]
-    if "mig-configs" in data or group.endswith(_FOREIGN_GROUPS):
+    if group.endswith(_FOREIGN_GROUPS):
         return [_not_read_yet(document)]
     return list(_ours(document, api_version, kind))
 
@@ -64,8 +70,7 @@ def _foreign(document: Document, known: Foreign) -> Problem:
 
 def _not_read_yet(document: Document) -> Problem:
     data = document.root.data
-    foreign = f"{data.get('apiVersion')} {data.get('kind')}"
-    what = "a mig-parted configuration" if "mig-configs" in data else foreign
+    what = f"{data.get('apiVersion')} {data.get('kind')}"
     hint = f"{API_VERSION} has {listing(_OURS)}"
     return document.problem(("apiVersion",), f"{what} is not read yet", Code.NOT_READ_YET, hint=hint)
 

@@ -12,15 +12,18 @@ from model.mig.geometry import (
     resource_name,
 )
 from model.mig.layouts import (
+    ALL_DISABLED,
     LayoutMismatch,
     config_name,
     devices_of,
     layout_counts,
     layout_resources,
     mig_parted_config,
+    with_carried,
 )
 
 __all__ = [
+    "ALL_DISABLED",
     "Impossible",
     "LayoutMismatch",
     "MigModel",
@@ -37,4 +40,5 @@ __all__ = [
     "mig_parted_config",
     "models_for_instance_gpu",
     "resource_name",
+    "with_carried",
 ]

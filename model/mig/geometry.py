@@ -85,8 +85,10 @@ def _profile(model: ModelRow, row: ProfileRow) -> Profile:
     family = model.family
     gb = (2 * row.memory_slices * model.gib + family.memory_slices) // (2 * family.memory_slices)
     compute, _, suffix = row.shape.partition("g")
-    nominal_mib = row.memory_slices * model.gib * 1024 // family.memory_slices
-    memory_mib = model.mib.get(row.memory_slices, int(nominal_mib * FAMILY_MIB_SHARE))
+    estimate_mib = int(row.memory_slices * model.gib * 1024 * FAMILY_MIB_SHARE) // family.memory_slices
+    # A profile has at least the memory of the smaller ones that it has room for: no listing says otherwise.
+    seen_mib = (row.memory_slices // slices * mib for slices, mib in model.mib.items() if slices <= row.memory_slices)
+    memory_mib = model.mib.get(row.memory_slices) or max(seen_mib, default=estimate_mib)
     name = f"{compute}g.{gb}gb{suffix}"
     return Profile(name, int(compute), row.memory_slices, memory_mib, row.most, row.starts, row.size, row.media)
 

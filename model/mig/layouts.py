@@ -2,13 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
 
 from model.kinds.capacity import DeviceGroup, MigLayout
 from model.labels import GPU_RESOURCE
 from model.mig.geometry import mig_models, resource_name
+from model.mig.parted import InvalidMigParted, read_mig_parted
 
+ALL_DISABLED: Final = "all-disabled"
+"""The configuration of a machine whose GPUs are whole. The GPU operator gives it to every node without one."""
+ALL_ENABLED: Final = "all-enabled"
+"""MIG is on and nothing is cut, for those who cut by hand."""
+ALWAYS: Final[dict[str, list[dict[str, Any]]]] = {
+    ALL_DISABLED: [{"devices": "all", "mig-enabled": False}],
+    ALL_ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
+}
+"""What every configuration file has. A file that lacks a name leaves its nodes `failed`."""
 _LABEL_VALUE_MAX = 63
 _HASH_LENGTH = 8
 _NVIDIA_VENDOR = "10DE"
@@ -59,9 +69,29 @@ def config_name(layout: MigLayout) -> str:
 
 
 def mig_parted_config(layouts: Iterable[MigLayout]) -> dict[str, Any]:
-    """The configuration file of mig-parted (v1) that holds every layout under its `config_name`."""
+    """The file of mig-parted (v1) that holds every layout under its `config_name`, and what every file has."""
     ordered = sorted(layouts, key=lambda layout: layout.name)
-    return {"version": "v1", "mig-configs": {config_name(layout): _entries(layout) for layout in ordered}}
+    return {"version": "v1", "mig-configs": {config_name(layout): _entries(layout) for layout in ordered} | ALWAYS}
+
+
+def with_carried(config: dict[str, Any], published: object, carried: Collection[str]) -> dict[str, Any]:
+    """A file with those configurations of the published one (parsed) that nodes still carry and it lacks.
+
+    mig-manager reads a node's configuration again when it starts: one that is gone leaves the node `failed`. Of a
+    published file that somebody has changed only those are kept that mig-parted accepts, since it refuses a file whole.
+    """
+    held = published.get("mig-configs") if isinstance(published, dict) else None
+    old = {name: held[name] for name in sorted(carried) if name in held} if isinstance(held, dict) else {}
+    kept = {name: entries for name, entries in old.items() if _acceptable(entries)}
+    return {**config, "mig-configs": {**kept, **config["mig-configs"]}}
+
+
+def _acceptable(entries: object) -> bool:
+    try:
+        read_mig_parted({"version": "v1", "mig-configs": {"it": entries}})
+    except InvalidMigParted:
+        return False
+    return True
 
 
 def _entries(layout: MigLayout) -> list[dict[str, Any]]:

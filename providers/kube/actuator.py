@@ -34,6 +34,7 @@ from fleet.actions import (
     StopJob,
 )
 from fleet.snapshot import Claim, Gang, JobRef
+from model.mig import with_carried
 from providers.clock import Clock
 from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from providers.kube.objects import (
@@ -273,15 +274,26 @@ class Actuator:
 
     def _publish_layouts(self, action: PublishLayouts) -> tuple[WrittenObject, ...]:
         namespace, name = self._layouts_at
+        config = yaml.safe_load(action.config)  # never hand mig-manager a file it cannot read
+        if action.carried:
+            config = with_carried(config, self._published_layouts(), action.carried)
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace},
-            "data": {"config.yaml": action.config},
+            "data": {"config.yaml": yaml.safe_dump(config, sort_keys=True)},
         }
-        yaml.safe_load(action.config)  # never hand mig-manager a file it cannot read
         self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
         return ()
+
+    def _published_layouts(self) -> object:
+        """What the ConfigMap holds now, parsed; None where there is none, or nothing that can be read."""
+        namespace, name = self._layouts_at
+        try:
+            held = msgspec.json.decode(self._read(CONFIG_MAPS, name, namespace))
+            return yaml.safe_load((held.get("data") or {}).get("config.yaml") or "")
+        except (NotFound, yaml.YAMLError):
+            return None
 
     def _keep_hard_fence(self, action: KeepHardFence) -> tuple[WrittenObject, ...]:
         body = hard_fence_object(action.namespace, action.hard)

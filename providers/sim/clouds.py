@@ -75,6 +75,10 @@ class CloudServer(_Fake, Protocol):
         """The queue of its interruption notices."""
         ...
 
+    def also(self, name: str, act: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Let another part of the simulation answer the control route `POST <name>`, with ValueError for a bad body."""
+        ...
+
     def start(self) -> object:
         """Begin to serve."""
         ...

@@ -48,7 +48,8 @@ class NodeShape:
 
     `capacity` and `allocatable` are Kubernetes quantities; `nvidia.com/*` entries are ignored, since GPUs are published
     by the device plugin from the GPU fields. `gpu_model` is the key of the MIG tables (`a100-40gb`), `gpu_product` the
-    feature-discovery label, `gpu_device_ids` what mig-parted device filters match (`0x20B010DE`).
+    feature-discovery label, `gpu_device_ids` what mig-parted device filters match (`0x20B010DE`), `clique` the NVLink
+    domain that a machine shares with others (`<cluster uuid>.<clique id>`; empty: none).
     """
 
     capacity: Mapping[str, str]
@@ -60,6 +61,10 @@ class NodeShape:
     gpu_memory_mib: int = 0
     gpu_device_ids: tuple[str, ...] = ()
     mig_capable: bool = False
+    mig_attributes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """MIG profile -> what NVML tells of an instance, by the names of feature discovery (`memory`, `slices.gi`)."""
+    compute_capability: tuple[int, int] | None = None
+    clique: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,6 +1,11 @@
 """The world of the sandbox, without its sockets: what an API server forgets by itself goes there as well."""
 
+import json
+import urllib.error
+import urllib.request
 from pathlib import Path
+
+import pytest
 
 from agent.sandbox.world import SandboxWorld
 from providers.clock import VirtualClock
@@ -21,3 +26,23 @@ def test_events_of_the_sandbox_live_for_an_hour(tmp_path: Path) -> None:
         kernel.run_until_quiet()
         left.append([it["metadata"]["name"] for it in world.store.list(events)])
     assert left == [["p.1"], ["p.1"], []]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"node": "nobody", "hang": True}, "no node 'nobody'"),
+        ({"node": "nobody", "melt": True}, "relabel, not node, melt"),
+    ],
+)
+def test_faults_of_mig_are_caused_where_those_of_the_cloud_are(
+    tmp_path: Path, body: dict[str, object], said: str
+) -> None:
+    with SandboxWorld(tmp_path, cluster="test", speed=60.0) as world:
+        url, kind = f"{world.cloud.url}/muster-sim/mig", {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, json.dumps(body).encode(), kind)
+        with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request, timeout=10):
+            pass
+        with refused.value as answer:
+            assert said in json.loads(answer.read())["error"]
+            assert answer.code == 400

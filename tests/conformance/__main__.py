@@ -10,7 +10,7 @@ from typing import TextIO
 
 from tests.conformance.cases import Result, Suite, files_below
 
-SUITES = ("kueue", "karpenter", "gangs", "kubernetes")
+SUITES = ("kueue", "karpenter", "gangs", "kubernetes", "mig")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -69,4 +69,7 @@ def test_reference_layouts(reference: Fleet, layout: str, model: str, resources:
 
 def test_reference_mig_config(reference: Fleet) -> None:
     layouts = reference.mig_layouts.values()
-    assert set(mig_parted_config(layouts)["mig-configs"]) == {config_name(layout) for layout in layouts}
+    assert set(mig_parted_config(layouts)["mig-configs"]) == {
+        *(config_name(layout) for layout in layouts),
+        *("all-disabled", "all-enabled"),
+    }

@@ -28,6 +28,20 @@ def impossible_layouts(declarations: Declarations) -> Iterator[Problem]:
                 found = feasible(model, group.profiles)
                 if isinstance(found, Impossible):
                     yield layout.problem((*path, index, "profiles"), found.reason, Code.IMPOSSIBLE_MIG_LAYOUT)
+        yield from _one_gpu_twice(layout)
+
+
+def _one_gpu_twice(layout: Declared[MigLayout]) -> Iterator[Problem]:
+    """Models that are one GPU under two drivers: mig-parted tells them apart by nothing, so that both must agree."""
+    cuts: dict[tuple[str, ...], str] = {}
+    for model_id, groups in layout.value.spec.models.items():
+        model = mig_models().get(model_id)
+        first = cuts.setdefault(model.device_ids, model_id) if model else model_id
+        if layout.value.spec.models[first] != groups:
+            message = f"{model_id} and {first} are one GPU under two drivers, and the layout cuts it in two ways"
+            hint = "declare a layout for each, and give the pool that of its driver"
+            path: Path = ("spec", "models", model_id)
+            yield layout.problem(path, message, Code.IMPOSSIBLE_MIG_LAYOUT, hint=hint, key=True)
 
 
 def _devices(layout: Declared[MigLayout], path: Path, groups: Sequence[DeviceGroup]) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from model.loader.checks.upstream import resource_flavor_pools
 from model.loader.declarations import Declarations
+from model.loader.envelope import is_mig_parted
 from model.problem import Code, Problem
 
 
@@ -24,7 +25,7 @@ def unused_declarations(declarations: Declarations) -> Iterator[Problem]:
         name for pool in pools.values() if pool.value.spec.sharing.mig for name in pool.value.spec.sharing.mig.layouts
     }
     for name, layout in declarations.mig_layouts.items():
-        if name not in used_layouts:
+        if name not in used_layouts and not is_mig_parted(layout.document):  # of NVIDIA's files few are for us
             yield layout.problem(("metadata", "name"), "no NodePool uses this layout", Code.UNUSED, severity="warning")
     reached = _reached_pools(declarations)
     # A Volcano queue names no flavors: its work may go anywhere.

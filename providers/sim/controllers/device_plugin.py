@@ -3,15 +3,21 @@
 Both stop while `nvidia.com/gpu.deploy.*` says so: resources drop to zero, labels stay as they were and become stale.
 """
 
-import re
 from dataclasses import dataclass
 from math import ceil
 
-from providers.sim.controllers.gpus import GpuHardware, Strategy, device_resources, discovery_labels
+from providers.sim.controllers.gpus import GpuHardware, PluginFails, Strategy, device_resources, discovery_labels
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.nodework import NodeReconciler
-from providers.sim.controllers.objects import Obj, instant, labels_of, status_of
+from providers.sim.controllers.objects import Key, Obj, instant, labels_of, status_of
+from providers.sim.controllers.sharing import (
+    NOT_SHARED,
+    GpuSharing,
+    InvalidPluginConfig,
+    named_config,
+    read_plugin_config,
+)
 
 DEPLOY = tuple(
     f"nvidia.com/gpu.deploy.{part}"
@@ -19,8 +25,6 @@ DEPLOY = tuple(
 )
 DEVICE_PLUGIN, DISCOVERY = DEPLOY[0], DEPLOY[1]
 CONFIG = "nvidia.com/device-plugin.config"
-_SHARED = re.compile(r"(?:time-slicing|mps)-([0-9]+)")
-"""The configurations that a cluster has to hold for pools that share their GPUs: every GPU offered so many times."""
 PAUSED = "paused-for-mig-change"
 
 
@@ -36,6 +40,8 @@ class DevicePluginOptions:
     restart_delay_s: float = 10.0
     discovery_interval_s: float = 60.0
     strategy: Strategy = "mixed"
+    config_map: Key = ("gpu-operator", "device-plugin-config")
+    """Where the configurations are that a node's label names; `time-slicing-N` and `mps-N` are there without it."""
 
 
 @dataclass(slots=True)
@@ -60,6 +66,7 @@ class DevicePlugin(NodeReconciler):
         self._hardware = hardware
         self._options = options or DevicePluginOptions()
         self._plugins: dict[str, _Plugin] = {}
+        self._configs = cluster.mirror("ConfigMap")
 
     def forget(self, node: Obj) -> None:
         """The pods and the geometry go with the machine."""
@@ -96,21 +103,43 @@ class DevicePlugin(NodeReconciler):
         """Bring allocatable and capacity up to date; returns when to look again."""
         if not plugin.paused and now < plugin.serves_at:
             return plugin.serves_at
-        devices = {} if plugin.paused else device_resources(self._hardware.of(node), self._options.strategy)
-        if replicas := _SHARED.fullmatch(labels_of(node).get(CONFIG, "")):
-            devices = {name: count * int(replicas[1]) for name, count in devices.items()}
+        devices = {} if plugin.paused else self._devices(node)
         status = status_of(node)
         changed = {field: _published(status.get(field) or {}, devices) for field in ("capacity", "allocatable")}
         if any(changed[field] != (status.get(field) or {}) for field in changed):
             self._nodes.update_status(node, {**status, **changed})
         return None
 
+    def _devices(self, node: Obj) -> dict[str, int]:
+        """What the plugin advertises; nothing where it does not start."""
+        shape, sharing = self._hardware.shape(node), self._sharing(node)
+        if shape is None or sharing is None:
+            return {}
+        try:
+            return device_resources(shape, self._hardware.of(node), self._options.strategy, sharing)
+        except PluginFails:
+            return {}
+
+    def _sharing(self, node: Obj) -> GpuSharing | None:
+        """The configuration that the node's label names, nothing shared where there is none; None: it is refused."""
+        name = labels_of(node).get(CONFIG, "")
+        published = (self._configs.get(self._options.config_map) or {}).get("data") or {}
+        try:
+            return read_plugin_config(published.get(name) or named_config(name)) if name else NOT_SHARED
+        except InvalidPluginConfig:
+            return None
+
     def _look(self, node: Obj, plugin: _Plugin, now: float) -> float | None:
         """Feature discovery corrects the labels, but only at its ticks; returns the tick to wait for."""
         shape, labels = self._hardware.shape(node), labels_of(node)
         if shape is None or labels.get(DISCOVERY, "true") != "true":
             return None  # stale until it runs again
-        found = discovery_labels(shape, self._hardware.of(node), self._options.strategy, plugin.started_at)
+        sharing, gpus, strategy = self._sharing(node), self._hardware.of(node), self._options.strategy
+        if sharing is None:
+            return None
+        found = discovery_labels(shape, gpus, strategy, sharing, started_s=plugin.started_at)
+        if found is None:
+            return None
         wanted = {**{label: value for label, value in labels.items() if not _is_stale(label, found)}, **found}
         if wanted == labels:
             return None
@@ -129,4 +158,12 @@ def _published(resources: dict[str, str], devices: dict[str, int]) -> dict[str, 
 
 
 def _is_stale(label: str, found: dict[str, str]) -> bool:
-    return label.startswith("nvidia.com/mig-") and label not in found
+    return label.startswith(_OF_THE_CUT) and label not in found
+
+
+_OF_THE_CUT = (
+    "nvidia.com/mig-",
+    "nvidia.com/mig.strategy",
+    *(f"nvidia.com/gpu.{kind}" for kind in ("multiprocessors", "slices.", "engines.")),
+)
+"""Labels of feature discovery that a node has only while it is cut so."""

@@ -1,16 +1,19 @@
 """The GPUs of simulated nodes: how each is cut, and what the device plugin and feature discovery make of that.
 
-Resource and label names after k8s-device-plugin `internal/rm`, `internal/lm`: strategy mixed gives `nvidia.com/gpu` for
-GPUs that are not cut and `nvidia.com/mig-<profile>` for each profile, '+' written '.'.
+Source: NVIDIA/k8s-device-plugin v0.20, `internal/rm/device_map.go` (resources), `internal/lm/{mig-strategy,resource,
+nvml}.go` (labels).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from providers.sim.controllers.objects import Obj, labels_of
+from providers.sim.controllers.sharing import NOT_SHARED, GpuSharing
 from providers.sim.machines import NodeShape, ShapeOf
 
+GPU: Final = "nvidia.com/gpu"
 Strategy = Literal["none", "single", "mixed"]
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
@@ -67,67 +70,140 @@ def profile_counts(gpus: tuple[PhysicalGpu, ...]) -> dict[str, int]:
     return {profile: counts[profile] for profile in sorted(counts) if counts[profile]}
 
 
-def _uniform(gpus: tuple[PhysicalGpu, ...]) -> str | None:
-    """The one profile of a node that strategy single can serve: every GPU cut into as many equal instances."""
-    kinds = {tuple(sorted((gpu.profiles or {}).items())) for gpu in gpus}
-    if len(kinds) != 1 or not all(gpu.mig_enabled for gpu in gpus):
-        return None
-    (kind,) = kinds
-    return kind[0][0] if len(kind) == 1 else None
+# -- the device plugin ------------------------------------------------------------------------------------------------
 
 
-def device_resources(gpus: tuple[PhysicalGpu, ...], strategy: Strategy) -> dict[str, int]:
-    """What the device plugin advertises."""
+class PluginFails(Exception):
+    """The device plugin does not start: the node has no GPU resources."""
+
+
+def device_resources(
+    shape: NodeShape, gpus: tuple[PhysicalGpu, ...], strategy: Strategy, sharing: GpuSharing = NOT_SHARED
+) -> dict[str, int]:
+    """The resources that the device plugin advertises, those of which there are none left out; raises `PluginFails`."""
+    if sharing.strategy == "mps" and strategy != "none" and profile_counts(gpus):
+        raise PluginFails("sharing using MPS is not supported for MIG devices")
+    offered = {
+        sharing.offered(resource): count * sharing.replicas.get(resource, 1)
+        for resource, count in _devices(shape, gpus, strategy).items()
+    }
+    return {resource: count for resource, count in offered.items() if count}
+
+
+def _devices(shape: NodeShape, gpus: tuple[PhysicalGpu, ...], strategy: Strategy) -> dict[str, int]:
+    """Devices by resource. Strategy `none` does not look whether a GPU is cut (`buildGPUDeviceMap`)."""
     whole = sum(not gpu.mig_enabled for gpu in gpus)
     counts = profile_counts(gpus)
-    if strategy == "none" or not any(gpu.mig_enabled for gpu in gpus):
-        return {"nvidia.com/gpu": whole}
-    if strategy == "single":
-        return {"nvidia.com/gpu": sum(counts.values()) if _uniform(gpus) else 0}
-    return {"nvidia.com/gpu": whole, **{resource_name(profile): count for profile, count in counts.items()}}
+    if strategy == "none" or whole == len(gpus):
+        return {GPU: len(gpus)}
+    if strategy == "mixed":
+        return {GPU: whole, **{resource_name(profile): count for profile, count in counts.items()}}
+    if whole:
+        raise PluginFails("all devices on the node must be configured with the same migEnabled value")
+    if not all(profile_counts((gpu,)) for gpu in gpus):
+        raise PluginFails("at least one device with migEnabled=true was not configured correctly")
+    if len({_told_apart(shape, profile) for profile in counts}) > 1:
+        raise PluginFails("more than one MIG device type present on node")
+    return {GPU: sum(counts.values())}
 
 
-def discovery_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...], strategy: Strategy, now: float) -> dict[str, str]:
-    """The labels GPU feature discovery keeps on the node; `mig-*` labels not among them are to be removed."""
-    cut = any(gpu.mig_enabled for gpu in gpus)
-    common = {
-        "nvidia.com/gfd.timestamp": str(int(now)),
+def _told_apart(shape: NodeShape, profile: str) -> object:
+    """By what the plugin tells instances apart: what NVML says of them, not their names."""
+    attributes = shape.mig_attributes.get(profile)
+    return profile if attributes is None else tuple(sorted(attributes.items()))
+
+
+# -- feature discovery ------------------------------------------------------------------------------------------------
+
+_FAMILIES: Final = (
+    ((7, 0), "volta"),
+    ((7, 5), "turing"),
+    ((8, 0), "ampere"),
+    ((8, 9), "ada-lovelace"),
+    ((9, 0), "hopper"),
+    ((10, 0), "blackwell"),
+)
+"""Compute capability from which on a GPU is of the family."""
+
+
+def discovery_labels(
+    shape: NodeShape,
+    gpus: tuple[PhysicalGpu, ...],
+    strategy: Strategy,
+    sharing: GpuSharing = NOT_SHARED,
+    *,
+    started_s: float = 0.0,
+) -> dict[str, str] | None:
+    """The labels that feature discovery keeps on the node; None: it fails and leaves what there is.
+
+    Labels of its own that are not among them are to be removed.
+    """
+    mps = sharing.strategy == "mps"
+    if mps and any(gpu.mig_enabled for gpu in gpus):
+        return None  # `isMPSCapable`: MPS sharing is not supported for MIG devices
+    cut = _mig_labels(shape, gpus, strategy, sharing) if strategy != "none" else {}
+    found = {
+        "nvidia.com/gfd.timestamp": str(int(started_s)),
         "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.count": str(shape.gpu_count),
-        "nvidia.com/gpu.product": shape.gpu_product,
-        "nvidia.com/gpu.memory": str(shape.gpu_memory_mib),
-        "nvidia.com/gpu.replicas": "1",
-        "nvidia.com/gpu.sharing-strategy": "none",
-        "nvidia.com/mig.capable": "true" if shape.mig_capable else "false",
-        "nvidia.com/mig.strategy": strategy,
+        "nvidia.com/mig.capable": str(shape.mig_capable).lower(),
+        "nvidia.com/mps.capable": str(mps).lower(),
+        **resource_labels(shape, gpus, sharing),
+        **cut,
     }
-    if not cut or strategy == "none":
-        return common
-    if strategy == "single":
-        return {**common, **_single_labels(shape, gpus)}
-    replicas = "0" if all(gpu.mig_enabled for gpu in gpus) else "1"
-    return {**common, "nvidia.com/gpu.replicas": replicas, **_mixed_labels(shape, gpus)}
+    return found | ({"nvidia.com/gpu.clique": shape.clique} if shape.clique else {})
 
 
-def _single_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...]) -> dict[str, str]:
-    profile = _uniform(gpus)
-    if profile is None:
-        invalid = {"nvidia.com/gpu.count": "0", "nvidia.com/gpu.memory": "0", "nvidia.com/gpu.replicas": "0"}
-        return {**invalid, "nvidia.com/gpu.product": f"{shape.gpu_product}-MIG-INVALID"}
-    count = sum(profile_counts(gpus).values())
-    return {"nvidia.com/gpu.product": _product(shape, profile), "nvidia.com/gpu.count": str(count)}
-
-
-def _mixed_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for profile, count in profile_counts(gpus).items():
-        prefix = resource_name(profile)
-        labels[f"{prefix}.count"] = str(count)
-        labels[f"{prefix}.product"] = _product(shape, profile)
-        labels[f"{prefix}.replicas"] = "1"
-        labels[f"{prefix}.sharing-strategy"] = "none"
+def resource_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...], sharing: GpuSharing) -> dict[str, str]:
+    """The labels of whole GPUs. They count all; how they are shared they say only while one of them is not cut."""
+    some_whole = not all(gpu.mig_enabled for gpu in gpus)
+    labels = _base(GPU, (shape.gpu_product,), len(gpus), sharing if some_whole else None)
+    labels[f"{GPU}.memory"] = str(shape.gpu_memory_mib)
+    if shape.compute_capability is not None:
+        major, minor = shape.compute_capability
+        since = [family for least, family in _FAMILIES if (major, minor) >= least]
+        labels |= {f"{GPU}.family": since[-1] if since else "undefined"}
+        labels |= {f"{GPU}.compute.major": str(major), f"{GPU}.compute.minor": str(minor)}
     return labels
 
 
-def _product(shape: NodeShape, profile: str) -> str:
-    return f"{shape.gpu_product}-MIG-{profile.replace('+', '.')}"
+def _mig_labels(
+    shape: NodeShape, gpus: tuple[PhysicalGpu, ...], strategy: Strategy, sharing: GpuSharing
+) -> dict[str, str]:
+    counts = profile_counts(gpus)
+    labels: dict[str, str] = {"nvidia.com/mig.strategy": strategy}
+    if strategy == "mixed":
+        for profile, count in counts.items():
+            labels |= _instance_labels(resource_name(profile), shape, profile, count, sharing)
+    elif any(gpu.mig_enabled for gpu in gpus):
+        if len(counts) == 1 and all(profile_counts((gpu,)) for gpu in gpus):
+            ((profile, count),) = counts.items()
+            return labels | _instance_labels(GPU, shape, profile, count, sharing)
+        product = _product(shape.gpu_product, "MIG", "INVALID")
+        labels |= {f"{GPU}.product": product, f"{GPU}.sharing-strategy": ""}
+        labels |= {f"{GPU}.{each}": "0" for each in ("count", "memory", "replicas")}
+    return labels
+
+
+def _instance_labels(resource: str, shape: NodeShape, profile: str, count: int, sharing: GpuSharing) -> dict[str, str]:
+    parts = (shape.gpu_product, "MIG", profile.replace("+", "."))
+    attributes = shape.mig_attributes.get(profile, {})
+    said = {f"{resource}.{name}": str(value) for name, value in attributes.items()}
+    return _base(resource, parts, count, sharing) | said
+
+
+def _base(resource: str, parts: tuple[str, ...], count: int, sharing: GpuSharing | None) -> dict[str, str]:
+    """Product, count and replicas of a resource; `sharing` None: sharing does not apply, replicas are 0."""
+    replicas = 0 if sharing is None else sharing.replicas.get(resource, 1)
+    shared = sharing is not None and replicas > 1
+    shown = (*parts, "SHARED") if shared and sharing is not None and not sharing.renamed else parts
+    return {
+        f"{resource}.product": _product(*shown),
+        f"{resource}.count": str(count),
+        f"{resource}.replicas": str(replicas),
+        f"{resource}.sharing-strategy": sharing.strategy if shared and sharing is not None else "none",
+    }
+
+
+def _product(*parts: str) -> str:
+    """A product's name as a label may be: other characters go, blanks become one dash."""
+    return "-".join("-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", part).split()) for part in parts)

@@ -78,6 +78,10 @@ class NodeHealth:
         """Call `listener` after every change (a `KernelThread.wake`)."""
         self._listeners.append(listener)
 
+    def look_again(self) -> None:
+        """Something else has happened to a node that the controllers of nodes cannot see in the store."""
+        self._changed()
+
     def _set(self, node: str, health: NodeState) -> None:
         old = self._faults.get(node)
         if old is not None and old.health is health:

@@ -46,7 +46,7 @@ class Control:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._routes: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
+        self._routes: dict[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
             ("GET", "machines"): self._machines,
             ("GET", "ledger"): self._ledger,
             ("GET", "market"): self._market,
@@ -62,6 +62,10 @@ class Control:
             ("POST", "schedule-change"): lambda body: account.schedule_change(_text(body, "instance_id")),
             ("POST", "kill"): lambda body: account.kill(_text(body, "instance_id")),
         }
+
+    def also(self, name: str, act: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Add a route `POST <name>` that another part of the simulation answers; it may raise ValueError."""
+        self._routes[("POST", name)] = act
 
     def handle(self, method: str, path: str, content_type: str, body: bytes) -> tuple[int, str]:
         """Status and JSON text of the answer."""

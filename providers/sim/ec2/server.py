@@ -8,7 +8,7 @@ import itertools
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from moto.core.request import Request
@@ -124,6 +124,10 @@ class FakeAws:
     def queue_url(self) -> str:
         """The interruption queue."""
         return f"{self.url}/{self.account.account_id}/{QUEUE_NAME}"
+
+    def also(self, name: str, act: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Let another part of the simulation answer the control route `POST <name>`."""
+        self._control.also(name, act)
 
     def start(self) -> Self:
         """Begin to serve; returns itself."""

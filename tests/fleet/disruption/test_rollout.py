@@ -60,6 +60,50 @@ def test_the_configuration_of_the_layouts(
     assert list(found) == ([first] if written else [])
 
 
+def published(world: World, held: PublishedLayouts) -> PublishLayouts | None:
+    snapshot = replace(world.snapshot(), layouts=held, busy=frozenset())
+    return next((it for it in rollout.decide(world.fleet, snapshot) if isinstance(it, PublishLayouts)), None)
+
+
+def test_what_is_declared_no_more_stays_as_long_as_a_machine_carries_it() -> None:
+    world = World(fleet("small"))
+    world.machine("m0")
+    before = config_name(world.fleet.mig_layouts["small"])
+    changed = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 6}}])
+    world.fleet = changed.pool(sharing={"mig": {"layouts": ["small"]}}).team().queue().build()
+    written = published(world, PublishedLayouts())
+    assert written is not None
+    assert before not in written.config
+    assert written.carried == {before}
+    stands = PublishedLayouts(written.config, NOW, written.carried)
+    assert published(world, stands) is None
+    assert published(world, replace(stands, carried=frozenset())) == written  # a node that carries it has come
+    assert published(world, replace(stands, carried=frozenset({before, "gone"}))) is None  # none is in a hurry to go
+
+
+def test_what_nodes_of_others_carry_stays_too() -> None:
+    world = World(fleet("small"))
+    world.machine("m0")
+    (name,) = world.nodes
+    label = {**world.nodes[name].labels, labels.MIG_CONFIG: "all-1g.5gb"}
+    world.nodes[name] = replace(world.nodes[name], labels=label)
+    written = published(world, PublishedLayouts())
+    assert written is not None
+    assert written.carried == {"all-1g.5gb"}
+
+
+@pytest.mark.parametrize("name", ["all-disabled", "all-enabled"])
+def test_what_every_file_has_is_not_carried(name: str) -> None:
+    world = World(fleet("small"))
+    world.machine("m0")
+    (node,) = world.nodes
+    world.nodes[node] = replace(world.nodes[node], labels={**world.nodes[node].labels, labels.MIG_CONFIG: name})
+    written = published(world, PublishedLayouts())
+    assert written is not None
+    assert written.carried == frozenset()
+    assert f"{name}:" in written.config
+
+
 def test_without_layouts_nothing_is_published() -> None:
     world = World(FleetBuilder().pool().team().queue().build())
     assert list(rollout.decide(world.fleet, replace(world.snapshot(), layouts=PublishedLayouts()))) == []

@@ -38,3 +38,17 @@ def test_offers(pool: dict[str, Any], expected: set[tuple[str, str]]) -> None:
     found = offerings.of(fleet.node_pools["h100"])
     assert {(offering.offer.capacity_type, offering.offer.zone) for offering in found} == expected
     assert offerings.zones(fleet.node_pools["h100"]) == {zone for _, zone in expected}
+
+
+@pytest.mark.parametrize(
+    ("pool", "said"),
+    [
+        pytest.param({}, "all-disabled", id="MIG could cut it"),
+        pytest.param({"sharing": {"timeSlicing": {"replicas": 2}}}, "all-disabled", id="shared otherwise"),
+        pytest.param({"template": {"labels": {labels.MIG_CONFIG: "mine"}}}, "mine", id="the pool says otherwise"),
+    ],
+)
+def test_whole_gpus_that_could_be_cut_say_so_from_birth(pool: dict[str, Any], said: str) -> None:
+    fleet = FleetBuilder().pool(**pool).build()
+    (offering, *_) = Offerings(fleet, catalog(offers())).of(fleet.node_pools["h100"])
+    assert offering.labels[labels.MIG_CONFIG] == said

@@ -309,6 +309,12 @@ LAYOUTS = [
     ("{h100-80gb: [{devices: [0, 0]}]}", "spec.models.h100-80gb[0].devices[1]", "already in group 0", ""),
     ("{h100-80gb: [{devices: [0, 3]}]}", "spec.models.h100-80gb", "no group names device 1, 2", "whole"),
     ("{h100-80gb: [{devices: [0]}, {}]}", "spec.models.h100-80gb[1]", "must be the only one", ""),
+    (
+        "{gb200-186gb: [{profiles: {1g.23gb: 7}}], gb200-189gb: [{profiles: {1g.24gb: 7}}]}",
+        "spec.models.gb200-189gb",
+        "one GPU under two drivers",
+        "a layout for each",
+    ),
 ]
 
 

@@ -111,7 +111,7 @@ ENVELOPES = [
     ("apiVersion: kueue.x-k8s.io/v1beta2", 1, 1, "the key 'kind' is required", Code.MISSING_KEY),
     ("apiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload", 2, 7, "Workload is not supported", Code.UNSUPPORTED),
     ("apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup", 2, 7, "is not supported", Code.UNSUPPORTED),
-    ("version: v1\nmig-configs: {}", 1, 1, "a mig-parted configuration is not read yet", Code.NOT_READ_YET),
+    ("version: v1\nmig-configs: {}", 2, 14, "at least one configuration is required", Code.INVALID_VALUE),
 ]
 
 

@@ -1,11 +1,13 @@
 """The package data against the reference table it was condensed from, and against its own rules."""
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from model.mig import mig_models, models_for_instance_gpu, resource_name
+from model.mig import Impossible, feasible, mig_models, models_for_instance_gpu, resource_name
 from tests.support.shared import shared_path
 
 
@@ -14,8 +16,66 @@ def reference() -> list[dict[str, Any]]:
     return gpus
 
 
+UNCERTAIN = {"rtx-pro-5000-blackwell-48gb"}
+"""Placements deduced from the counts."""
+OTHER_NAMES = {"gb200-189gb": "gb200-186gb"}
+"""The same GPU under a driver that names its memory otherwise."""
+
+
 def test_same_models() -> None:
-    assert {gpu["id"] for gpu in reference()} == set(mig_models())
+    assert {gpu["id"] for gpu in reference()} | OTHER_NAMES.keys() | UNCERTAIN == set(mig_models())
+
+
+def test_uncertain_models_have_the_profiles_of_the_user_guide() -> None:
+    told = {
+        gpu["id"]: gpu["profiles"] for gpu in json.loads(shared_path("data/mig_profiles.json").read_text())["uncertain"]
+    }
+    for name in UNCERTAIN:
+        profiles = mig_models()[name].profiles.values()
+        counts = [re.fullmatch(r"(\S+) \((?:max )?(\d+)\)", text) for text in told[name]]
+        assert {profile.name: profile.most for profile in profiles} == {it[1]: int(it[2]) for it in counts if it}
+        for profile in profiles:  # as many as are told do fit, alone
+            assert not isinstance(feasible(mig_models()[name], {profile.name: profile.most}), Impossible)
+
+
+@pytest.mark.parametrize(
+    ("counts", "fits"),
+    [
+        ({"1g.12gb": 1, "1g.12gb-me": 3}, True),
+        ({"1g.12gb+me": 1, "2g.24gb-me": 1, "1g.12gb-me": 1}, True),
+        ({"1g.12gb": 1, "1g.12gb+gfx": 1}, False),
+        ({"2g.24gb-me": 1, "1g.12gb-me": 2}, False),
+        ({"4g.48gb": 1, "1g.12gb-me": 1}, False),
+    ],
+)
+def test_rtx_pro_5000(counts: dict[str, int], fits: bool) -> None:
+    found = feasible(mig_models()["rtx-pro-5000-blackwell-48gb"], counts)
+    assert isinstance(found, Impossible) is not fits
+
+
+def test_other_names_of_the_same_slices() -> None:
+    for other, id_ in OTHER_NAMES.items():
+        one, two = mig_models()[id_], mig_models()[other]
+        assert one.device_ids == two.device_ids
+        for mine, theirs in zip(one.profiles.values(), two.profiles.values(), strict=True):
+            assert replace(theirs, name=mine.name) == mine
+    gb200 = [name for name in mig_models()["gb200-189gb"].profiles if "+" not in name]
+    assert gb200 == ["1g.24gb", "1g.47gb", "2g.47gb", "3g.95gb", "4g.95gb", "7g.189gb"]
+
+
+@pytest.mark.parametrize(
+    ("model", "profile", "gib"),
+    [
+        ("h200-141gb", "1g.18gb", 16.0),
+        ("b200-180gb", "1g.23gb", 20.5),
+        ("b200-180gb", "2g.45gb", 44.25),
+        ("gb200-186gb", "1g.23gb", 20.0),
+        ("gb200-189gb", "1g.24gb", 20.0),
+        ("gb200-189gb", "1g.47gb", 45.5),
+    ],
+)
+def test_memory_of_slices_as_listed(model: str, profile: str, gib: float) -> None:
+    assert mig_models()[model].profiles[profile].memory_mib == gib * 1024
 
 
 def test_same_profiles() -> None:
@@ -73,6 +133,7 @@ def test_every_memory_is_known_and_grows_with_the_slices() -> None:
         ("h200", 144384, ["h200-141gb"]),
         ("b200", 183359, ["b200-180gb"]),
         ("b300", 275040, ["b300-269gb"]),
+        ("gb200", None, ["gb200-186gb", "gb200-189gb"]),
         ("rtx-pro-server-6000", 98304, ["rtx-pro-6000-blackwell-96gb"]),
         ("RTX PRO Server 6000", 98304, ["rtx-pro-6000-blackwell-96gb"]),
         ("l4", 22888, []),

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from model.kinds import MigLayout
-from model.mig import LayoutMismatch, config_name, layout_counts, mig_parted_config
+from model.mig import LayoutMismatch, config_name, layout_counts, mig_parted_config, with_carried
+from model.mig.parted import read_mig_parted
 
 
 def layout(models: dict[str, list[dict[str, object]]], name: str = "mixed") -> MigLayout:
@@ -54,14 +55,39 @@ def test_config_file_is_what_mig_parted_accepts() -> None:
             config_name(one): [
                 {"devices": [0, 1, 2, 3], "mig-enabled": False},
                 {"devices": [4, 5, 6, 7], "mig-enabled": True, "mig-devices": {"1g.10gb": 7}},
-            ]
+            ],
+            "all-disabled": [{"devices": "all", "mig-enabled": False}],
+            "all-enabled": [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
         },
     }
+    assert read_mig_parted(config).keys() == config["mig-configs"].keys()
+
+
+OLD = [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 3}}]
+
+
+@pytest.mark.parametrize(
+    ("published", "carried", "kept"),
+    [
+        pytest.param({"mig-configs": {"old-1": OLD, "old-2": OLD}}, {"old-1"}, ["old-1"], id="what a node carries"),
+        pytest.param({"mig-configs": {"old-1": OLD}}, {"never-there"}, [], id="what is not there cannot be kept"),
+        pytest.param({"mig-configs": {"a": OLD, "b": [{}]}}, {"a", "b"}, ["a"], id="what mig-parted would refuse"),
+        pytest.param({"mig-configs": {"all-disabled": OLD}}, {"all-disabled"}, [], id="what every file has is ours"),
+        pytest.param({"mig-configs": [OLD]}, {"a"}, [], id="no mapping"),
+        pytest.param("scribbled", {"a"}, [], id="no file"),
+        pytest.param(None, {"a"}, [], id="nothing"),
+    ],
+)
+def test_what_nodes_still_carry_stays_in_the_file(published: object, carried: set[str], kept: list[str]) -> None:
+    config = mig_parted_config([layout({"h100-80gb": HALF}, "half")])
+    merged = with_carried(config, published, carried)
+    assert sorted(merged["mig-configs"].keys() - config["mig-configs"].keys()) == kept
+    assert merged["mig-configs"] == {**dict.fromkeys(kept, OLD), **config["mig-configs"]}
 
 
 def test_several_models_are_told_apart_by_pci_id() -> None:
     both = layout({"a100-80gb": [{"profiles": {"7g.80gb": 1}}], "h100-80gb": [{"profiles": {"1g.10gb": 7}}]})
-    (entries,) = mig_parted_config([both])["mig-configs"].values()
+    entries = mig_parted_config([both])["mig-configs"][config_name(both)]
     assert [entry["device-filter"] for entry in entries] == [
         ["0x20B210DE", "0x20B510DE", "0x20F310DE", "0x20F510DE"],
         ["0x233010DE", "0x233110DE", "0x232210DE", "0x232410DE"],

@@ -8,10 +8,8 @@ import pytest
 
 from providers.sim.controllers import MigOptions
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
-from providers.sim.controllers.gpus import PhysicalGpu, device_resources, discovery_labels, resource_name
-from providers.sim.controllers.mig_manager import CONFIG, STATE
-from providers.sim.controllers.migparted import InvalidMigConfig, geometry, parse_mig_configs, same_geometry
-from tests.providers.sim.controllers.world import A100, QUICK, ControllerWorld, Obj, pod_template
+from providers.sim.controllers.mig_manager import CONFIG, STATE, read_mig_fault
+from tests.providers.sim.controllers.world import QUICK, ControllerWorld, Obj, pod_template
 from tests.support.shared import shared_path
 
 NODE = "i-1.ec2.internal"
@@ -190,7 +188,7 @@ def test_a_label_from_birth_is_applied() -> None:
     gpu = MigWorld(layout="all-1g.5gb")
     gpu.pass_s(120)
     assert gpu.seen[-2:] == ["pending", "success"]
-    assert gpu.devices == {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.5gb": "56"}
+    assert gpu.devices == {"nvidia.com/mig-1g.5gb": "56"}
 
 
 def test_a_disabled_part_stays_disabled(gpu: MigWorld) -> None:
@@ -265,81 +263,158 @@ def test_the_recorded_sequences_are_reproduced() -> None:
     assert gpu.seen[1:] == by_action["unknown config name"]
 
 
-# The parts
+@pytest.mark.parametrize(("name", "state"), [("all-disabled", "success"), ("all-enabled", "success"), ("x", "failed")])
+def test_without_a_config_map_the_manager_has_a_file_of_its_own(name: str, state: str) -> None:
+    gpu = MigWorld(config_map=("gpu-operator", "nobody-wrote-it"))
+    gpu.pass_s(120)
+    gpu.ask(name)
+    gpu.pass_s(120)
+    assert gpu.labels[STATE] == state
+
+
+# Faults
+
+
+def fault(gpu: MigWorld, **body: object) -> None:
+    gpu.sim.mig_manager.cause(read_mig_fault({"node": NODE, **body}))
+
+
+def cut_one(gpu: MigWorld) -> None:
+    gpu.ask("all-1g.5gb")
+    gpu.pass_s(120)
+    assert gpu.devices == {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.5gb": "56"}
+
+
+def test_a_client_that_hangs_until_it_does_not(gpu: MigWorld) -> None:
+    fault(gpu, hang=True)
+    gpu.ask("all-1g.5gb")
+    gpu.pass_s(1000)
+    assert gpu.seen == [None, "pending"]
+    assert gpu.paused()
+    fault(gpu, hang=False)
+    fault(gpu, restart=True)
+    gpu.pass_s(100)
+    assert gpu.labels[STATE] == "success"
+    assert gpu.devices["nvidia.com/mig-1g.5gb"] == "56"
+
+
+def test_as_many_changes_fail_as_were_asked_for(gpu: MigWorld) -> None:
+    fault(gpu, fail=2)
+    for layout, state in (("all-1g.5gb", "failed"), ("all-3g.20gb", "failed"), ("half", "success")):
+        gpu.ask(layout)
+        gpu.pass_s(100)
+        assert gpu.seen[-2:] == ["pending", state]
+        assert all(gpu.labels[label] == "true" for label in DEPLOY)
+
+
+def test_what_is_forgotten_is_not_told(gpu: MigWorld) -> None:
+    cut_one(gpu)
+    fault(gpu, forget=True)
+    gpu.pass_s(100)
+    assert gpu.labels[STATE] == "success"
+    assert gpu.devices == {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.5gb": "0"}
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("value", "configured", "states"),
     [
-        "[",
-        "version: v2\nmig-configs: {}",
-        "version: v1\nmig-configs: {a: []}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false, mig-devices: {1g.5gb: 1}}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 0}}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {small: 1}}]}",
-        "version: v1\nmig-configs: {a: [{devices: some, mig-enabled: false}]}",
-        "version: v1\nmig-configs: {a: [{devices: [-1], mig-enabled: false}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false, colour: red}]}",
-        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: maybe}]}",
-        "version: v1\nmig-configs: {}\nmore: 1",
+        (True, False, ["success", "pending", "success"]),
+        (True, True, ["success"]),
+        ("keeps", False, ["success"]),
+        ("loses", True, ["success", "pending", "success"]),
     ],
 )
-def test_files_that_are_refused(text: str) -> None:
-    with pytest.raises(InvalidMigConfig):
-        parse_mig_configs(text)
+def test_a_reboot_loses_nothing_or_everything(value: object, configured: bool, states: list[str]) -> None:
+    gpu = MigWorld(reboot_keeps_the_cut=configured, reboot_s=60.0)
+    gpu.pass_s(120)
+    cut_one(gpu)
+    gpu.seen.clear()
+    fault(gpu, reboot=value)
+    gpu.pass_s(50)
+    assert not gpu.sim.health.of(NODE).reports
+    gpu.pass_s(200)
+    assert gpu.seen == states
+    assert gpu.devices == {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.5gb": "56"}
+
+
+def test_a_restarted_manager_asserts_the_label_again(gpu: MigWorld) -> None:
+    cut_one(gpu)
+    gpu.seen.clear()
+    fault(gpu, forget=True)
+    fault(gpu, restart=True)
+    gpu.pass_s(100)
+    assert gpu.seen == ["success", "pending", "success"]
+    assert gpu.devices["nvidia.com/mig-1g.5gb"] == "56"
+
+
+@pytest.mark.parametrize("after_s", [1, 3, 12])
+def test_a_manager_restarted_in_the_middle_of_a_change_ends_it(gpu: MigWorld, after_s: float) -> None:
+    gpu.ask("all-1g.5gb")
+    gpu.pass_s(after_s)
+    fault(gpu, restart=True)
+    gpu.pass_s(120)
+    assert gpu.labels[STATE] == "success"
+    assert all(gpu.labels[label] == "true" for label in DEPLOY)
+    assert gpu.devices["nvidia.com/mig-1g.5gb"] == "56"
+
+
+def test_somebody_else_writes_the_label(gpu: MigWorld) -> None:
+    cut_one(gpu)
+    fault(gpu, relabel="all-disabled")
+    gpu.pass_s(120)
+    assert gpu.labels[CONFIG] == "all-disabled"
+    assert gpu.devices["nvidia.com/gpu"] == "8"
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    "body",
     [
-        ("all-disabled", [None] * 8),
-        ("all-1g.5gb", [{"1g.5gb": 7}] * 8),
-        ("half", [None] * 4 + [{"1g.5gb": 7}] * 4),
+        {},
+        {"node": NODE},
+        {"hang": True},
+        {"node": NODE, "hang": 1},
+        {"node": NODE, "hang": True, "fail": 1},
+        {"node": NODE, "fail": -1},
+        {"node": NODE, "reboot": "maybe"},
+        {"node": NODE, "restart": False},
+        {"node": NODE, "relabel": "a b"},
+        {"node": NODE, "melt": True},
+        {"node": "nobody", "hang": True},
+    ],
+)
+def test_faults_that_there_are_none(gpu: MigWorld, body: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"give node|cannot be|no node"):
+        gpu.sim.mig_manager.cause(read_mig_fault(body))
+
+
+# Sharing
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "devices"),
+    [
+        ("time-slicing-4", {}, {"nvidia.com/gpu": "32"}),
+        ("mps-2", {}, {"nvidia.com/gpu": "16"}),
+        ("nobody-knows", {}, {"nvidia.com/gpu": "8"}),
         (
-            "balanced",
-            [{"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}] * 8,
-        ),  # the entry for another model is not for this one
+            "mine",
+            {"mine": "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 3}]}}"},
+            {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "24"},
+        ),
+        ("mine", {"mine": "sharing: {mps: {resources: [{name: gpu, replicas: 1}]}}"}, {"nvidia.com/gpu": "0"}),
     ],
 )
-def test_geometry(name: str, expected: list[Mapping[str, int] | None]) -> None:
-    cut = geometry(parse_mig_configs(FILE)[name], A100, (PhysicalGpu(),) * 8)
-    assert [gpu.profiles for gpu in cut] == expected
-    assert same_geometry(cut, tuple(map(PhysicalGpu, expected)))
+def test_how_gpus_are_shared(gpu: MigWorld, name: str, published: dict[str, str], devices: Obj) -> None:
+    maps = gpu.store.resource("ConfigMap")
+    gpu.store.create(maps, {"metadata": {"name": "device-plugin-config"}, "data": published}, namespace="gpu-operator")
+    gpu.label("Node", NODE, **{"nvidia.com/device-plugin.config": name})
+    gpu.pass_s(120)
+    assert gpu.devices == devices
 
 
-def test_gpus_no_entry_speaks_of_stay_as_they_are() -> None:
-    (config,) = parse_mig_configs(
-        "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
-    ).values()
-    before = (PhysicalGpu({"1g.5gb": 7}), PhysicalGpu())
-    assert geometry(config, A100, before) == (PhysicalGpu({"1g.5gb": 7}), PhysicalGpu({}))
-
-
-@pytest.mark.parametrize(
-    ("profile", "resource"), [("1g.5gb", "1g.5gb"), ("1g.5gb+me", "1g.5gb.me"), ("1g.24gb-me", "1g.24gb-me")]
-)
-def test_resource_names(profile: str, resource: str) -> None:
-    assert resource_name(profile) == f"nvidia.com/mig-{resource}"
-
-
-ONE, TWO = PhysicalGpu({"1g.5gb": 7}), PhysicalGpu({"3g.20gb": 2})
-
-
-@pytest.mark.parametrize(
-    ("gpus", "strategy", "resources", "product"),
-    [
-        ((PhysicalGpu(), PhysicalGpu()), "none", {"nvidia.com/gpu": 2}, "A"),
-        ((PhysicalGpu(), ONE), "none", {"nvidia.com/gpu": 1}, "A"),
-        ((ONE, ONE), "single", {"nvidia.com/gpu": 14}, "A-MIG-1g.5gb"),
-        ((ONE, TWO), "single", {"nvidia.com/gpu": 0}, "A-MIG-INVALID"),
-        ((ONE, PhysicalGpu()), "single", {"nvidia.com/gpu": 0}, "A-MIG-INVALID"),
-        ((PhysicalGpu(), PhysicalGpu()), "single", {"nvidia.com/gpu": 2}, "A"),
-        ((ONE, TWO), "mixed", {"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 7, "nvidia.com/mig-3g.20gb": 2}, "A"),
-        ((PhysicalGpu({}), PhysicalGpu()), "mixed", {"nvidia.com/gpu": 1}, "A"),
-    ],
-)
-def test_strategies(gpus: tuple[PhysicalGpu, ...], strategy: str, resources: Obj, product: str) -> None:
-    assert device_resources(gpus, strategy) == resources
-    shape = replace(A100, gpu_count=len(gpus), gpu_product="A")
-    assert discovery_labels(shape, gpus, strategy, 0.0)["nvidia.com/gpu.product"] == product
+def test_the_labels_of_a_shared_gpu(gpu: MigWorld) -> None:
+    gpu.label("Node", NODE, **{"nvidia.com/device-plugin.config": "mps-2"})
+    gpu.pass_s(120)
+    shown = {key.removeprefix("nvidia.com/"): text for key, text in gpu.labels.items()}
+    assert (shown["gpu.product"], shown["gpu.replicas"]) == ("NVIDIA-A100-SXM4-40GB-SHARED", "2")
+    assert (shown["gpu.sharing-strategy"], shown["mps.capable"]) == ("mps", "true")

@@ -113,3 +113,18 @@ def test_no_route_no_form_and_no_reset_of_everybody(fake: FakeAws) -> None:
         urllib.request.urlopen(urllib.request.Request(f"{fake.url}/moto-api/reset", b""), timeout=10)
     with error.value:
         assert error.value.code == 404
+
+
+def test_a_route_that_another_part_of_the_simulation_answers(fake: FakeAws) -> None:
+    heard: list[Any] = []
+
+    def mig(body: Any) -> None:
+        if "node" not in body:
+            raise ValueError("give node")
+        heard.append(body)
+
+    assert call(fake, "mig", {"node": "n"})[0] == 404
+    fake.also("mig", mig)
+    assert call(fake, "mig", {"node": "n", "hang": True}) == (200, {})
+    assert call(fake, "mig", {}) == (400, {"error": "give node"})
+    assert heard == [{"node": "n", "hang": True}]
