@@ -223,9 +223,10 @@ def _declarations(fleet: Fleet) -> list[Any]:
     upstream = (fleet.cluster_queues, fleet.cohorts, fleet.local_queues, fleet.resource_flavors)
     others = (fleet.admission_checks, fleet.volcano_queues, fleet.priority_classes, fleet.topologies)
     buffers = (fleet.capacity_buffers, fleet.pod_templates)
+    cluster = ({"": fleet.cluster},) if fleet.cluster is not None else ()
     return [
         [resource.model_dump(mode="json", by_alias=True) for _, resource in sorted(table.items())]
-        for table in (*ours, *upstream, *others, *buffers, {"": fleet.policy})
+        for table in (*ours, *upstream, *others, *buffers, {"": fleet.policy}, *cluster)
     ]
 
 

@@ -94,6 +94,10 @@ def declared_changes(before: Fleet, after: Fleet) -> list[PlannedChange]:
         old, new = (_declared(fleet, table) for fleet in (before, after))
         for name in sorted(old.keys() | new.keys()):
             changes += _change(f"{kind}/{name}", _plain(old.get(name)), _plain(new.get(name)))
+    clusters = {it.key: it for it in (before.cluster, after.cluster) if it is not None}
+    for name in sorted(clusters):
+        was, becomes = (it if it and it.key == name else None for it in (before.cluster, after.cluster))
+        changes += _change(f"cluster/{name}", _plain(was), _plain(becomes))
     changes += _change("fleetpolicy/policy", _plain(before.policy), _plain(after.policy), settings_only=True)
     return sorted(changes, key=lambda change: change.address)
 

@@ -1,8 +1,21 @@
 """Bytes at paths -> a `Fleet`, or every problem at once with its file, line and column."""
 
 from model.loader.checks import Check
+from model.loader.clusters import ClusterFiles, Clusters, clusters_in
 from model.loader.load import Loaded, inspect, load
 from model.loader.parse import LoaderLimits
 from model.problem import Code, InvalidFleet, Problem
 
-__all__ = ["Check", "Code", "InvalidFleet", "Loaded", "LoaderLimits", "Problem", "inspect", "load"]
+__all__ = [
+    "Check",
+    "ClusterFiles",
+    "Clusters",
+    "Code",
+    "InvalidFleet",
+    "Loaded",
+    "LoaderLimits",
+    "Problem",
+    "clusters_in",
+    "inspect",
+    "load",
+]
