@@ -31,7 +31,7 @@ from agent.mirror import Mirror
 from agent.notify import Notifier
 from agent.outbox import Outbox
 from agent.planning import PlannerThread
-from agent.publish import Publisher, ReportWriter, restore
+from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore
 from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
 from agent.record import Record
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
@@ -50,11 +50,12 @@ from agent.sources import (
     reservations_listener,
     timers,
 )
-from agent.sync import ConvergenceFollower, Sync
+from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
+from model.fleet import Fleet
 from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
 from providers.kube.actuator import Actuator
@@ -234,16 +235,17 @@ class Agent:
         self._turned_at_s = self._clock.monotonic()
         term = self._term()
         mirror, failures, said = Mirror(self._settings.cluster), Failures(), self._settings
-        sync = Sync(adopted=self._source.adopted, forge=self._review is not None, least_approvals=said.least_approvals)
+        sync = Sync(self._adopted, self._review is not None, said.least_approvals, said.cluster)
         books, questions = self._books(term.reports), ResolutionQuestions()
         books.inform(mirror)
-        source = (said.source.url, _reference(said), said.source.path)
+        source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
         announcer = SyncAnnouncer(term.say, notifier.hear)
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
-        watchers = [*self._watchers(term, sync, notifier), books, publisher, questions, latest]
+        telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
+        watchers = [*telling, *term.files, books, publisher, questions, latest]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
@@ -258,6 +260,13 @@ class Agent:
             for thread in sources:
                 thread.poke()
             term.end(books.accounts)
+
+    def _adopted(self, revision: str, fleet: Fleet) -> None:
+        """Tell the source what is in force, and how often that wants it looked at."""
+        self._source.adopted(revision)
+        asked_s = fleet.cluster.spec.interval if fleet.cluster else None
+        if self._source.look_every(asked_s or self._settings.source.poll_interval_s):
+            self._look_again()  # who waits for a long interval to end would not hear of a shorter one
 
     def _term(self) -> "_Term":
         settings = self._settings
@@ -281,11 +290,6 @@ class Agent:
         outbox = Outbox(lambda *what: self.metrics.notifications.labels(*what).inc(), self._clock)
         outbox.start()
         return _Term(workers, writer, actuator, reports, sink, outbox, (*journal, *record))
-
-    def _watchers(self, term: "_Term", sync: Sync, notifier: Notifier) -> list[Watcher]:
-        """Those who count, log and tell."""
-        found = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
-        return [*found, *term.files]
 
     def _new_brain(
         self, term: "_Term", mirror: Mirror, sync: Sync, failures: Failures, watchers: Sequence[Watcher]
@@ -438,13 +442,5 @@ class _Term:
             file.close()
 
 
-class _Wake:
-    """Ends a wait of the brain."""
-
-
-_WAKE: Any = _Wake()
-
-
-def _reference(settings: Settings) -> str:
-    ref = settings.source.ref
-    return ref.commit or ref.name or ref.semver or ref.tag or ref.branch
+_WAKE: Any = object()
+"""Ends a wait of the brain."""

@@ -109,6 +109,25 @@ def only_windows(before: Fleet, after: Fleet) -> bool:
     return bool(fields) and all(path.startswith(("spec.freezeWindows", "spec.allowWindows")) for path in fields)
 
 
+def says_the_same(before: Fleet | None, after: Fleet) -> bool:
+    """Returns whether a revision changes no file that the cluster reads; never so where no Cluster says which.
+
+    Its prices and its world may be others, but that is not the revision's doing.
+    """
+    return before is not None and bool(after.digest) and before.digest == after.digest
+
+
+def suspension(fleet: Fleet) -> str:
+    """Returns why a revision does not come into force in the cluster that it declares; empty where nothing suspends it.
+
+    The revision itself is asked, not the one in force: taking `suspend` away must not be held back by it.
+    """
+    if fleet.cluster is None or not fleet.cluster.spec.suspend:
+        return ""
+    why = f": {fleet.cluster.spec.suspend_reason}" if fleet.cluster.spec.suspend_reason else ""
+    return f"the Cluster {fleet.cluster.key} is suspended{why}"
+
+
 def _declared(fleet: Fleet, table: str) -> dict[str, Declaration]:
     found: dict[str, Declaration] = dict(getattr(fleet, table))
     if table == "flavors":

@@ -9,7 +9,7 @@ from math import ceil
 
 from providers.sim.controllers.gpus import GpuHardware, Strategy, device_resources, discovery_labels
 from providers.sim.controllers.health import NodeHealth
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import NodeReconciler
 from providers.sim.controllers.objects import Obj, instant, labels_of, status_of
 
@@ -54,7 +54,11 @@ class DevicePlugin(NodeReconciler):
     name = "device-plugin"
 
     def __init__(
-        self, cluster: Cluster, hardware: GpuHardware, health: NodeHealth, options: DevicePluginOptions | None = None
+        self,
+        cluster: MirroredCluster,
+        hardware: GpuHardware,
+        health: NodeHealth,
+        options: DevicePluginOptions | None = None,
     ) -> None:
         super().__init__(cluster, health)
         self._hardware = hardware
