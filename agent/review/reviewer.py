@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -18,6 +18,7 @@ from agent.explanation import Otherwise, told_of
 from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
+from agent.review.saying import ProposedCommits, SectionWriter, UntouchedRequests
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
@@ -32,65 +33,29 @@ from fleet.review.comment import (
     after_merge,
     answer,
     approved_review,
-    as_said,
     is_due,
-    is_ours,
     planned_review,
     said_in,
     with_heard,
-    with_section,
 )
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.forge.port import (
-    Annotation,
     Comment,
-    CommitStatus,
     Forge,
     ForgeError,
     ForgeRateLimited,
     ForgeUnreachable,
     Permission,
     PullRequest,
-    Verdict,
 )
 from providers.git.errors import MergeConflict, SourceError
-from providers.git.files import Files
 
 log = structlog.get_logger(__name__)
 
 REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
-ANNOTATIONS_MOST = 50
-_VERDICTS = {
-    ReviewOutcome.APPLIES: Verdict.SUCCESS,
-    ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
-    ReviewOutcome.DONE: Verdict.SUCCESS,
-    ReviewOutcome.STALLED: Verdict.FAILURE,
-    ReviewOutcome.HELD: Verdict.PENDING,
-    ReviewOutcome.UNAPPROVED: Verdict.PENDING,
-    ReviewOutcome.STALE: Verdict.PENDING,
-    ReviewOutcome.REFUSED: Verdict.FAILURE,
-    ReviewOutcome.INVALID: Verdict.FAILURE,
-    ReviewOutcome.CONFLICT: Verdict.FAILURE,
-    ReviewOutcome.FAILED: Verdict.FAILURE,
-}
-
-
-class ProposedCommits(Protocol):
-    """The fleet repository, for commits that are not in force: fetched and read by a bounded child, never run."""
-
-    def fetch_ref(self, name: str) -> str:
-        """Fetches a ref by full name and returns its commit. Errors: SourceError."""
-        ...
-
-    def merged_files(self, base_oid: str, head_oid: str) -> Files:
-        """Returns the files after merging a commit into another, by path from the repository's root.
-
-        Errors: MergeConflict and other SourceErrors.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +110,15 @@ class Reviewer:
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
     _merge: MergeApproved | None = None
     """What was last told of who approved a merge."""
+    _writer: SectionWriter = field(init=False)
+    _untouched: UntouchedRequests = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
     _refusals: dict[str, str] = field(default_factory=dict)
     """Why a request rests: what the forge said of it."""
+
+    def __post_init__(self) -> None:
+        self._writer = SectionWriter(self.cluster)
+        self._untouched = UntouchedRequests(self.cluster, self.commits)
 
     def look(self) -> float:
         """Review what is open and follow what was merged; returns the pause until the next look in seconds."""
@@ -184,6 +155,7 @@ class Reviewer:
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
+        self._writer.forget([it.number for it in opened])
         self.approvers.unknown_teams.clear()
         refused = self._review_all(forge, opened, world) if opened else ""
         self._follow(forge, world)
@@ -227,15 +199,16 @@ class Reviewer:
     # -- before the merge -------------------------------------------------------------------------------------------
 
     def _review(self, forge: Forge, request: PullRequest, base: str, world: LastPass) -> None:
-        comments = forge.comments(request.number)
-        mine = _mine(comments)
+        comments, mine = self._writer.comments(forge, request.number)
         said = said_in(mine.text, self.cluster) if mine else None
+        if said is None and self._untouched.passes_by(request, base, partial(self._pass_by, forge, request)):
+            return
         asked = self._commands(forge, request, comments, said, request.head, world)
         approvers = (*self._reviews(forge, request, world), *asked.approvers)
         if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
             if asked.heard != said.heard:
-                text = with_heard(mine.text, self.cluster, asked.heard, asked.answers)
-                forge.change_comment(request.number, mine, text)
+                heard = partial(with_heard, cluster=self.cluster, heard=asked.heard, answers=asked.answers)
+                self._writer.write(forge, request.number, heard)
             return
         shown = self.approvers.shown(request.number, request.head)
         self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
@@ -329,7 +302,7 @@ class Reviewer:
             return replace(review, sentence=str(error)), None
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
-        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted)()
+        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted, self.cluster)()
         if planned.error is not None:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
@@ -354,8 +327,7 @@ class Reviewer:
                 self._tell_of_merge(MergeApproved(commit, (), why))
             self._followed = told
             return
-        comments = forge.comments(request.number)
-        mine = _mine(comments)
+        comments, mine = self._writer.comments(forge, request.number)
         said = said_in(mine.text, self.cluster) if mine else None
         heard = said.heard if said else 0
         if waits:
@@ -381,34 +353,20 @@ class Reviewer:
             given = self.approvers.given(forge, request, again, extent_of(state.plan), world.fleet)
         return given
 
+    def _say(
+        self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review, *, news: bool = False
+    ) -> None:
+        self.count(review.outcome.value)
+        self._writer.say(forge, request, review, mine.text if mine else "", news=news)
+
+    def _pass_by(self, forge: Forge, request: PullRequest, review: Review) -> None:
+        self.count(review.outcome.value)
+        self._writer.set_status(forge, request, review)
+
     def _tell_of_merge(self, merge: MergeApproved) -> None:
         if merge != self._merge:
             self._merge = merge
             self.tell(merge)
-
-    # -- saying it --------------------------------------------------------------------------------------------------
-
-    def _say(
-        self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review, *, news: bool = False
-    ) -> None:
-        """Writes comment and status where they say something else than what stands there; `news`: the sentence does."""
-        before = mine.text if mine else ""
-        said = said_in(before, self.cluster)
-        self.count(review.outcome.value)
-        if said == as_said(review) and not news:
-            return
-        if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
-            forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
-        text = with_section(before, review)
-        if mine is None:
-            forge.write_comment(request.number, text)
-        else:
-            forge.change_comment(request.number, mine, text)
-
-    def _status(self, review: Review, request: PullRequest) -> CommitStatus:
-        found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
-        name = f"muster/{self.cluster}"
-        return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
 
 
 def _progress(state: SyncState) -> Convergence | None:
@@ -430,8 +388,3 @@ def _subject(request: PullRequest) -> str:
 
 def _may_write(forge: Forge, user: str) -> bool:
     return forge.permission(user) >= Permission.WRITE
-
-
-def _mine(comments: Sequence[Comment]) -> Comment | None:
-    """The one comment with the sections, of our user; the oldest where a race has made two."""
-    return next((it for it in comments if it.ours and is_ours(it.text)), None)

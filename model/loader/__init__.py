@@ -1,7 +1,7 @@
 """Bytes at paths -> a `Fleet`, or every problem at once with its file, line and column."""
 
 from model.loader.checks import Check
-from model.loader.clusters import ClusterFiles, Clusters, clusters_in
+from model.loader.clusters import ClusterFiles, Clusters, cluster_digest, clusters_in
 from model.loader.load import Loaded, inspect, load
 from model.loader.parse import LoaderLimits
 from model.problem import Code, InvalidFleet, Problem
@@ -15,6 +15,7 @@ __all__ = [
     "Loaded",
     "LoaderLimits",
     "Problem",
+    "cluster_digest",
     "clusters_in",
     "inspect",
     "load",

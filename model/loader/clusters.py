@@ -124,6 +124,13 @@ def clusters_in(files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMIT
     return Clusters(files, stand, problems, tuple(unnamed))
 
 
+def cluster_digest(files: Mapping[str, bytes], cluster: str) -> str:
+    """Returns what tells two states of a cluster's files apart; empty where no Cluster says which these are."""
+    clusters = clusters_in(files)
+    made = clusters.files_of(cluster) if clusters.any else ()
+    return digest_of(files, made.every) if isinstance(made, ClusterFiles) else ""
+
+
 def digest_of(files: Mapping[str, bytes], names: Sequence[str]) -> str:
     """Returns what tells two states of these files apart."""
     whole = sha256()

@@ -1,6 +1,6 @@
 """A read-your-writes picture of the store for controllers: mirrors per kind, with indexes and change handlers.
 
-The store calls back synchronously on every write and the callback only appends to a queue; `MirroredCluster.sync` folds the
+The store calls back synchronously on every write, which only appends to a queue; `MirroredCluster.sync` folds the
 queue into the mirrors on the controllers' thread. A controller that syncs after a write therefore sees it: the stale
 caches and expectations of real controllers are not needed.
 """
