@@ -22,7 +22,7 @@ from agent.config import LEASE, Settings
 from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
-from agent.inbox import Event
+from agent.inbox import Event, Tick
 from agent.journal import DecisionLog, Journal
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
@@ -48,9 +48,9 @@ from agent.sources import (
     notices_listener,
     reflectors,
     reservations_listener,
-    timers,
 )
 from agent.sync import Sync
+from agent.timetable import Timetable
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Announce
@@ -249,11 +249,11 @@ class Agent:
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
-        sources, watching, scheduler = self._listen(in_force, questions, sync.state.handled_request, reviewer)
+        sources, watching, timetable = self._listen(in_force, questions, sync.state.handled_request, reviewer)
         try:
             self._think(brain, books, publisher)
         finally:
-            scheduler.shutdown(wait=False)
+            timetable.stop()
             self._stopping.set()
             for reflector in watching:
                 reflector.stop(1.0)
@@ -331,9 +331,9 @@ class Agent:
 
     def _listen(
         self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None
-    ) -> tuple[list[SourceThread], list[Any], Any]:
-        settings, put = self._settings, self._inbox.put
-        source = partial(SourceThread, stop=self._stopping, count=self._count_source)
+    ) -> tuple[list[SourceThread], list[Any], Timetable]:
+        settings, put, timetable = self._settings, self._inbox.put, Timetable()
+        source = partial(SourceThread, stop=self._stopping, count=self._count_source, timetable=timetable)
         requests = OpenRequests(put)
         git = source("git", requests.answering(git_listener(self._source, put, in_force)))
         reviewing = [source("review", reviewer.look)] if reviewer is not None else []
@@ -367,9 +367,9 @@ class Agent:
             thread.start()
         for reflector in watching:
             reflector.start()
-        scheduler = timers(put)
-        scheduler.start()
-        return sources, watching, scheduler
+        timetable.every("tick", 1.0, partial(put, Tick()))
+        timetable.start()
+        return sources, watching, timetable
 
     def _count_source(self, source: str, kind: str) -> None:
         self.metrics.source_failures.labels(source, kind).inc()
