@@ -132,8 +132,8 @@ def reflectors(
 class SourceThread:
     """A thread that repeats `listen` until stopped. `listen` returns the pause until the next.
 
-    The timetable ends the pause, or whoever pokes. What it raises is logged and counted, and it is called again. A thread
-    and not a job of the timetable: it waits for others, for minutes sometimes, and must not keep the process alive.
+    The timetable ends the pause, or whoever pokes. What it raises is logged and counted, and it is called again. It is
+    no job of the timetable: it waits for others, for minutes sometimes, and must not keep the process alive.
     """
 
     def __init__(
