@@ -127,18 +127,19 @@ def _plan(request: PlanRequest) -> Plan:
     name = made.declared.value.key if isinstance(made, ClusterFiles) else request.cluster
     region = region_for(request.region, own)
     head = load(files, further=(*catalog_checks(listing_for(region, own)), unreadable_checks), cluster=name)
-    base = _base(_files(request, base_name), name) if base_name else Fleet()
+    base, base_name = _base(_files(request, base_name), base_name, name) if base_name else (Fleet(), "")
     planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
     world = _world(transport, region, installed=not request.observe) if transport else _priced(region)
     confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()
     return planned(base, head, world, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
 
 
-def _base(files: Mapping[str, bytes], cluster: str) -> Fleet:
-    """What is compared with; empty where the cluster was not there yet."""
+def _base(files: Mapping[str, bytes], name: str, cluster: str) -> tuple[Fleet, str]:
+    """What is compared with, and its name; nothing where the cluster was not there yet, as for its agent then."""
     clusters = clusters_in(files)
-    fresh = cluster and clusters.any and not clusters.unnamed and cluster not in clusters.names
-    return Fleet() if fresh else load(files, cluster=cluster)
+    if cluster and clusters.any and not clusters.unnamed and cluster not in clusters.names:
+        return Fleet(), ""
+    return load(files, cluster=cluster), name
 
 
 def _priced(region: str) -> Snapshot:

@@ -12,7 +12,7 @@ from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
 from fleet.policy.checks import unreadable_checks
 from model import report
-from model.loader import ClusterFiles, Clusters, InvalidFleet, clusters_in, inspect
+from model.loader import CLUSTER_FILES, ClusterFiles, Clusters, InvalidFleet, clusters_in, inspect
 from model.plain_text import plain
 from model.problem import Code, Problem
 
@@ -104,9 +104,9 @@ def region_for(region: str, files: Mapping[str, bytes]) -> str:
 def read_folder(path: Path) -> dict[str, bytes]:
     """The YAML files of a folder (or one file), as the agent would read them of a commit; by path relative to it.
 
+    Of the folder of a Cluster in a repository they are the cluster's files, wherever they stand.
     Errors: OSError, also for what is too large; InvalidFleet for entries that could declare and cannot be read.
     """
-    from providers.git.disk import read_directory
     from providers.git.errors import EntryNotRead, SourceError
 
     shown = _shown(path.parent if path.is_file() else path)
@@ -115,7 +115,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
     try:
-        return {shown + name: content for name, content in read_directory(path).files.items()}
+        return _of_cluster(path) or _of_folder(path)
     except EntryNotRead as error:
         hint = "commit a plain file or folder in its place, or list it in .musterignore"
         entries = error.entries.items()
@@ -123,6 +123,26 @@ def read_folder(path: Path) -> dict[str, bytes]:
         raise InvalidFleet(problems) from error
     except SourceError as error:
         raise OSError(str(error)) from error
+
+
+def _of_folder(folder: Path) -> dict[str, bytes]:
+    from providers.git.disk import read_directory
+
+    shown = _shown(folder)
+    return {shown + name: content for name, content in read_directory(folder).files.items()}
+
+
+def _of_cluster(folder: Path) -> dict[str, bytes]:
+    """The files of the Cluster that stands in a folder of a repository; empty where none does that could be read."""
+    inside = folder.resolve()
+    root = next((it for it in inside.parents if (it / ".git").exists()), None)
+    if root is None or not any((inside / name).is_file() for name in CLUSTER_FILES):
+        return {}
+    files, place = _of_folder(root), _shown(root) + inside.relative_to(root).as_posix()
+    clusters = clusters_in(files)
+    made = (clusters.files_of(name) for name in clusters.names)
+    found = next((it for it in made if isinstance(it, ClusterFiles) and it.file.rpartition("/")[0] == place), None)
+    return {name: files[name] for name in found.every} if found else {}
 
 
 def _shown(folder: Path) -> str:

@@ -25,7 +25,7 @@ from model.loader.violations import problems_of
 from model.problem import Code, Problem
 
 MOST_CLUSTERS = 500
-_NAMES = ("cluster.yaml", "cluster.yml")
+CLUSTER_FILES = ("cluster.yaml", "cluster.yml")
 _MEANT = re.compile(rb"""\bkind["']?\s*:\s*["']?Cluster\b""")
 """What a file has to have to count where it cannot be read to its end."""
 
@@ -83,7 +83,7 @@ class Clusters:
             hint = did_you_mean(name, self.names) or "the agent of a cluster has the name in `cluster` of its settings"
         else:
             words = f"the repository holds several clusters: {listing(self.names)}"
-            hint = "name one of them with --cluster"
+            hint = "name one of them with --cluster, or give its own folder"
         return (first.problem(("metadata", "name"), words, Code.DANGLING_REFERENCE, hint=hint), *self.unnamed)
 
     def unread(self) -> Iterator[Problem]:
@@ -144,7 +144,7 @@ def _declared(files: Mapping[str, bytes], limits: LoaderLimits) -> tuple[list[Do
     stand: list[Document] = []
     unnamed: list[Problem] = []
     size = 0
-    for file in sorted(it for it in files if is_fleet_file(it) and it.rpartition("/")[2] in _NAMES):
+    for file in sorted(it for it in files if is_fleet_file(it) and it.rpartition("/")[2] in CLUSTER_FILES):
         if not _MEANT.search(files[file]):
             continue
         size += len(files[file])
