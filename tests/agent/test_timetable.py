@@ -12,7 +12,7 @@ from agent.sources import SourceThread
 from agent.timetable import JUMP_LEAST_S, Timetable, steady_scheduler
 
 
-class SetClock:
+class WoundClock:
     """A machine's clock that somebody sets."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def test_what_is_missed_runs_once_and_is_not_left_out() -> None:
 
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0, -1.0, 86_400.0 * 365])
 def test_jobs_keep_their_distance_when_the_clock_is_set(by_s: float) -> None:
-    clock = SetClock()
+    clock = WoundClock()
     scheduler = steady_scheduler(clock)
     scheduler.apart_s = clock.now() - clock.monotonic()
     timetable = Timetable(scheduler)
@@ -103,7 +103,7 @@ def test_jobs_keep_their_distance_when_the_clock_is_set(by_s: float) -> None:
 
 
 def test_a_clock_that_is_slewed_moves_nothing() -> None:
-    clock = SetClock()
+    clock = WoundClock()
     scheduler = steady_scheduler(clock)
     timetable = Timetable(scheduler)
     scheduler.start(paused=True)
