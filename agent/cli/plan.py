@@ -47,7 +47,7 @@ class PlanRequest:
     observe: bool = False
     """Whether the cluster is one on which Muster is not installed."""
     cluster: str = ""
-    """The Cluster of the repository; empty = the only one, or a repository without any."""
+    """The Cluster of the repository; empty = that of the agent on the cluster that is asked, or the only one."""
 
 
 class NothingInForce(Exception):
@@ -122,9 +122,10 @@ def _plan(request: PlanRequest) -> Plan:
     clusters = clusters_in(files)
     if request.cluster and not clusters.any:
         raise WrongCluster(f"no file cluster.yaml of {head_name} holds a Cluster: plan without --cluster")
-    made = clusters.files_of(request.cluster) if clusters.any else None
+    asked = request.cluster or (report.name if report and clusters.any else "")
+    made = clusters.files_of(asked) if clusters.any else None
     own = {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
-    name = made.declared.value.key if isinstance(made, ClusterFiles) else request.cluster
+    name = made.declared.value.key if isinstance(made, ClusterFiles) else asked
     region = region_for(request.region, own)
     head = load(files, further=(*catalog_checks(listing_for(region, own)), unreadable_checks), cluster=name)
     base, base_name = _base(_files(request, base_name), base_name, name) if base_name else (Fleet(), "")

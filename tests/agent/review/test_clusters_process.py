@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import exits
 from agent.sandbox.repository import git
 from agent.sandbox.world import SandboxWorld
 from fleet.review.comment import MOVED, said_in
 from providers.sim.forge import ForgeServer
+from tests.agent.cli.test_operate import muster
 from tests.agent.processes import AgentPlace, until
 from tests.agent.review.test_review_process import bodies, github, settings
 from tests.agent.scenes import simple
@@ -87,3 +89,12 @@ def test_one_request_two_agents_one_comment(place: AgentPlace, other: AgentPlace
     until(lambda: mine in other.applied(), "it comes into force in its cluster")
     until(lambda: running[0].agent._brain.sync.state.passed_by.endswith(mine), "and is no revision of the other one")
     assert first in place.applied()
+
+    for each in (place, other):
+        told = muster("plan", clone, "--world", "--kubeconfig", each.world.api.kubeconfig(each.folder / "kubeconfig"))
+        assert told.exit_code == exits.OK, told.stdout
+        assert "No changes" in told.stdout, "it plans its own cluster, whichever the other holds"
+    told = muster("rollback", first, clone, "--kubeconfig", other.folder / "kubeconfig")
+    assert told.exit_code == exits.OK, told.stdout
+    assert "spec.limits.nodes: 2 -> 1" in told.stdout
+    assert "takes back the files of all of them" in told.stdout

@@ -482,6 +482,6 @@ def test_waits_are_positive_and_bounded(failures: int, drawn: float, jitter: flo
 
     source = GitSource.__new__(GitSource)
     source._settings = GitSettings(Remote("https://git.example.com/x"), Path("cache"), interval_s=10, jitter=jitter)
-    source._rng, source._failures = FixedRng(), failures
+    source._rng, source._failures, source._every_s = FixedRng(), failures, 10.0
     spread = max(jitter, 0.25) if failures else jitter
     assert 10 * (1 - spread) <= source._wait() <= 900 * (1 + spread)
