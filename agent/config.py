@@ -37,6 +37,11 @@ class RefSettings(_Section):
     name: str = ""
     commit: str = ""
 
+    @property
+    def shown(self) -> str:
+        """Returns the one that wins."""
+        return self.commit or self.name or self.semver or self.tag or self.branch
+
 
 class AuthSettings(_Section):
     """How to reach the repository. Secrets come from files or the environment, never from this file."""

@@ -150,6 +150,20 @@ class RevisionLost:
     why: str = ""
     """Why it is not trusted; empty where it is not in the repository any more."""
 
+    @property
+    def standing(self) -> tuple[str, str]:
+        """Returns the outcome and its sentence."""
+        if self.why:
+            return "Untrusted", (
+                f"{self.revision} was in force and cannot be verified: {self.why}. Nothing is decided without it. "
+                "List who signed it, or delete the FleetSync and the agent's pod to begin with what is in the "
+                "repository"
+            )
+        return "RevisionLost", (
+            f"{self.revision}, the revision in force, is not in the repository any more; nothing is decided without "
+            "it. Push it again, or delete the FleetSync and the agent's pod to begin with what is there"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TrustJudged:

@@ -31,11 +31,13 @@ class PlanJob:
     """What came of the revisions of the last 24 hours."""
     observed: bool = True
     """Whether the plan looks at the world; else declarations are compared, and what they allow."""
+    cluster: str = ""
+    """Whose part of the repository is read, where that holds several clusters."""
 
     def __call__(self) -> Planned:
         """Load the files and plan what they declare."""
         try:
-            fleet = load(self.event.files, further=self._checks())
+            fleet = load(self.event.files, further=self._checks(), cluster=self.cluster)
             snapshot = replace(self.snapshot, index=Index())  # the brain goes on deriving views of its own
             make = partial(make_plan, day=self.day) if self.observed else declared_plan
             plan = make(

@@ -22,7 +22,7 @@ from agent.config import LEASE, Settings
 from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
-from agent.inbox import Event
+from agent.inbox import Event, Tick
 from agent.journal import DecisionLog, Journal
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
@@ -31,7 +31,7 @@ from agent.mirror import Mirror
 from agent.notify import Notifier
 from agent.outbox import Outbox
 from agent.planning import PlannerThread
-from agent.publish import Publisher, ReportWriter, restore
+from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore
 from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
 from agent.record import Record
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
@@ -48,13 +48,14 @@ from agent.sources import (
     notices_listener,
     reflectors,
     reservations_listener,
-    timers,
 )
-from agent.sync import ConvergenceFollower, Sync
+from agent.sync import Sync
+from agent.timetable import Timetable
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
+from model.fleet import Fleet
 from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
 from providers.kube.actuator import Actuator
@@ -234,24 +235,25 @@ class Agent:
         self._turned_at_s = self._clock.monotonic()
         term = self._term()
         mirror, failures, said = Mirror(self._settings.cluster), Failures(), self._settings
-        sync = Sync(adopted=self._source.adopted, forge=self._review is not None, least_approvals=said.least_approvals)
+        sync = Sync(self._adopted, self._review is not None, said.least_approvals, said.cluster)
         books, questions = self._books(term.reports), ResolutionQuestions()
         books.inform(mirror)
-        source = (said.source.url, _reference(said), said.source.path)
+        source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
         announcer = SyncAnnouncer(term.say, notifier.hear)
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
-        watchers = [*self._watchers(term, sync, notifier), books, publisher, questions, latest]
+        telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
+        watchers = [*telling, *term.files, books, publisher, questions, latest]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
-        sources, watching, scheduler = self._listen(in_force, questions, sync.state.handled_request, reviewer)
+        sources, watching, timetable = self._listen(in_force, questions, sync.state.handled_request, reviewer)
         try:
             self._think(brain, books, publisher)
         finally:
-            scheduler.shutdown(wait=False)
+            timetable.stop()
             self._stopping.set()
             for reflector in watching:
                 reflector.stop(1.0)
@@ -260,6 +262,13 @@ class Agent:
             if reviewer is not None:
                 reviewer.close()
             term.end(books.accounts)
+
+    def _adopted(self, revision: str, fleet: Fleet) -> None:
+        """Tell the source what is in force, and how often that wants it looked at."""
+        self._source.adopted(revision)
+        asked_s = fleet.cluster.spec.interval if fleet.cluster else None
+        if self._source.look_every(asked_s or self._settings.source.poll_interval_s):
+            self._look_again()  # who waits for a long interval to end would not hear of a shorter one
 
     def _term(self) -> "_Term":
         settings = self._settings
@@ -283,11 +292,6 @@ class Agent:
         outbox = Outbox(lambda *what: self.metrics.notifications.labels(*what).inc(), self._clock)
         outbox.start()
         return _Term(workers, writer, actuator, reports, sink, outbox, (*journal, *record))
-
-    def _watchers(self, term: "_Term", sync: Sync, notifier: Notifier) -> list[Watcher]:
-        """Those who count, log and tell."""
-        found = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
-        return [*found, *term.files]
 
     def _new_brain(
         self, term: "_Term", mirror: Mirror, sync: Sync, failures: Failures, watchers: Sequence[Watcher]
@@ -326,9 +330,9 @@ class Agent:
 
     def _listen(
         self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None
-    ) -> tuple[list[SourceThread], list[Any], Any]:
-        settings, put = self._settings, self._inbox.put
-        source = partial(SourceThread, stop=self._stopping, count=self._count_source)
+    ) -> tuple[list[SourceThread], list[Any], Timetable]:
+        settings, put, timetable = self._settings, self._inbox.put, Timetable()
+        source = partial(SourceThread, stop=self._stopping, count=self._count_source, timetable=timetable)
         requests = OpenRequests(put)
         git = source("git", requests.answering(git_listener(self._source, put, in_force)))
         reviewing = [source("review", reviewer.look)] if reviewer is not None else []
@@ -362,9 +366,9 @@ class Agent:
             thread.start()
         for reflector in watching:
             reflector.start()
-        scheduler = timers(put)
-        scheduler.start()
-        return sources, watching, scheduler
+        timetable.every("tick", 1.0, partial(put, Tick()))
+        timetable.start()
+        return sources, watching, timetable
 
     def _count_source(self, source: str, kind: str) -> None:
         self.metrics.source_failures.labels(source, kind).inc()
@@ -437,13 +441,5 @@ class _Term:
             file.close()
 
 
-class _Wake:
-    """Ends a wait of the brain."""
-
-
-_WAKE: Any = _Wake()
-
-
-def _reference(settings: Settings) -> str:
-    ref = settings.source.ref
-    return ref.commit or ref.name or ref.semver or ref.tag or ref.branch
+_WAKE: Any = object()
+"""Ends a wait of the brain."""

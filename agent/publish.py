@@ -5,6 +5,7 @@ Never read back to decide, with one exception: the FleetSync says after a restar
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -276,3 +277,17 @@ def restore(reports: ReportWriter, publisher: Publisher, sync: Sync, expected: C
     if revision := expected(report.applied):
         sync.expect(revision, report.day, report.convergence, report.approved)
     return revision
+
+
+@dataclass(slots=True)
+class ConvergenceFollower(Watcher):
+    """Lets the sync count, about once a second, what is left to do of the revision in force."""
+
+    sync: Sync
+    _looked_at_s: float = float("-inf")
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """A pass of all deciders is over."""
+        if snapshot.now_s - self._looked_at_s >= EVERY_S:
+            self._looked_at_s = snapshot.now_s
+            self.sync.follow(fleet, snapshot)

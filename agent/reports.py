@@ -210,11 +210,12 @@ def sync_report(
     """The sync's report; `before` carries the history on."""
     applied = state.outcome == "Applied" and state.trouble is None and not state.distrust
     stalled = state.stalled or (state.trouble is not None and not state.trouble.transient) or bool(state.distrust)
+    held = state.outcome == "Suspended"
     reason, message = state.standing
     findings = [
         Finding("Ready", applied, reason, message),
         *([Finding("Stalled", True, reason, message)] if stalled else []),
-        *([Finding("Reconciling", True, reason, message)] if not (applied or stalled) else []),
+        *([Finding("Reconciling", True, reason, message)] if not (applied or stalled or held) else []),
         _drift(drifting),
     ]
     if state.planning:
@@ -273,7 +274,8 @@ def _attempt(state: SyncState) -> SyncAttempt:
 def _suspended(state: SyncState) -> list[Finding]:
     """Whether somebody has asked that no revision comes into force."""
     if not state.suspended:
-        return []
+        told = f"no revision comes into force: {state.message}"
+        return [Finding("Suspended", True, "SuspendedInGit", told)] if state.outcome == "Suspended" else []
     waits = f", {state.observed} waits" if state.observed and state.observed != state.applied else ""
     why = f": {state.suspend_reason}" if state.suspend_reason else ""
     stays = f"{state.applied} stays in force and is carried out" if state.applied else "nothing is in force yet"

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +19,10 @@ from agent.inbox import (
     RevisionLost,
     SourceTrouble,
     SourceWell,
-    Tick,
     TrustJudged,
 )
 from agent.mirror import job_table
+from agent.timetable import Timetable
 from fleet.snapshot import NoticeKind
 from providers.clock import Clock
 from providers.git.errors import RevisionNotFound, SourceError
@@ -130,15 +130,19 @@ def reflectors(
 
 
 class SourceThread:
-    """A thread that repeats `listen` until stopped, sooner when poked. `listen` returns the pause until the next.
+    """A thread that repeats `listen` until stopped. `listen` returns the pause until the next.
 
-    What it raises is logged and counted, and it is called again.
+    The timetable ends the pause, or whoever pokes. What it raises is logged and counted, and it is called again. It is
+    no job of the timetable: it waits for others, for minutes sometimes, and must not keep the process alive.
     """
 
-    def __init__(self, name: str, listen: Callable[[], float], stop: threading.Event, count: Count) -> None:
+    def __init__(
+        self, name: str, listen: Callable[[], float], stop: threading.Event, count: Count, timetable: Timetable
+    ) -> None:
         self._listen = listen
         self._stop = stop
         self._count = count
+        self._timetable = timetable
         self._poked = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.name = name
@@ -164,7 +168,10 @@ class SourceThread:
                 self._count(self.name, "crash")
                 log.exception("source_crashed", source=self.name)
                 pause_s = 5.0
-            self._poked.wait(pause_s)
+            if pause_s > 0:
+                self._timetable.at(self.name, pause_s, self.poke)
+                self._poked.wait()
+                self._timetable.cancel(self.name)
             self._poked.clear()
 
 
@@ -322,17 +329,3 @@ def health_listener(
         return HEALTH_EVERY_S
 
     return listen
-
-
-def timers(enqueue: Enqueue, jobs: Sequence[tuple[str, float, Callable[[], None]]] = ()) -> Any:
-    """An APScheduler that only enqueues: a tick every second, and further named jobs (name, interval in s, call)."""
-    from apscheduler.executors.pool import ThreadPoolExecutor
-    from apscheduler.schedulers.background import BackgroundScheduler
-
-    scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone="UTC")
-    every = (("tick", 1.0, lambda: enqueue(Tick())), *jobs)
-    for name, interval_s, call in every:
-        scheduler.add_job(
-            call, "interval", seconds=interval_s, id=name, coalesce=True, max_instances=1, misfire_grace_time=None
-        )
-    return scheduler

@@ -28,13 +28,12 @@ from agent.inbox import (
     TrustJudged,
 )
 from agent.planning import PlanJob
-from agent.watch import Watcher
 from fleet.actions import Action
 from fleet.disruption import frozen_until
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
-from fleet.plan.changes import only_windows
+from fleet.plan.changes import only_windows, says_the_same, suspension
 from fleet.plan.convergence import Convergence, ConvergencePhase, began, looked_at
 from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.scheduling.prefilter import frozen
@@ -51,8 +50,6 @@ _WAITS = frozenset({"Frozen", "Unapproved", "Stale"})
 """Outcomes that end without another push."""
 RETRY_MOST_S = 300.0
 """Longest pause before a revision whose planning failed is planned again."""
-LOOKED_EVERY_S = 1.0
-"""How often what is left to do of the revision in force is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +63,14 @@ class SyncState:
     applied_plan: str = ""
     """Id of the plan with which the revision in force came into force; empty for one restored after a restart."""
     outcome: str = "Waiting"
-    """Applied, Invalid, Refused, Unapproved, Stale, Rewound, Frozen, Unsigned, PlanningFailed, RevisionLost, Untrusted
-    or Waiting."""
+    """Applied, Invalid, Refused, Unapproved, Stale, Rewound, Frozen, Suspended, Unsigned, PlanningFailed, RevisionLost,
+    Untrusted or Waiting."""
     message: str = "no revision read yet"
     problems: tuple[Problem, ...] = ()
     plan: Plan | None = None
     at_s: float = 0.0
+    passed_by: str = ""
+    """The last revision that changes nothing for this cluster, and so is no other than the one in force here."""
     stalled: bool = False
     """Nothing but a new push will help."""
     planning: str = ""
@@ -118,6 +117,8 @@ class SyncState:
             return "SourceFailed", self.trouble.message
         if self.distrust and self.outcome == "Applied":
             return "Untrusted", f"{self.applied} stays in force, but nobody vouches for it any more: {self.distrust}"
+        if self.passed_by and self.passed_by == self.observed:
+            return self.outcome, f"{self.message}; {self.passed_by} changes nothing for this cluster"
         return self.outcome, self.message
 
 
@@ -139,14 +140,16 @@ SyncEvent = (
 class Sync:
     """Keeps the revision in force, and decides whether one that was pushed takes its place."""
 
-    fleet: Fleet | None = None
-    state: SyncState = field(default_factory=SyncState)
-    adopted: Callable[[str], None] = lambda _revision: None
+    adopted: Callable[[str, Fleet], None] = lambda _revision, _fleet: None
     """Hears of each revision that comes into force, before anybody else."""
     forge: bool = True
     """Whether there is a forge that can be asked who approved what."""
     least_approvals: int = 0
     """Approvals that each revision but the first needs, whatever the policy in force asks for."""
+    cluster: str = ""
+    """Whose part of the repository is in force, where that holds several clusters."""
+    fleet: Fleet | None = None
+    state: SyncState = field(default_factory=SyncState)
     _expected: str = ""
     """The revision in force before this process; nothing else is looked at until it is in force again."""
     _restored: Pushed | None = None
@@ -158,6 +161,8 @@ class Sync:
     """How often in a row what was pushed has been refused or frozen."""
     _failures: int = 0
     """How often planning has failed since it last succeeded."""
+    _unapproved_says: tuple[Pushed, Fleet] | None = None
+    """What waits for approval, and what it declares."""
     _merge: MergeApproved | None = None
     """What the forge says of who approved what waits."""
     _catches_up: bool = False
@@ -200,7 +205,7 @@ class Sync:
             case SourceWell():
                 self.state = replace(self.state, trouble=None)
             case RevisionLost():
-                outcome, message = _lost(event)
+                outcome, message = event.standing
                 self.state = replace(self.state, outcome=outcome, message=message, stalled=True)
             case TrustJudged():
                 self._judge_trust(event)
@@ -256,16 +261,15 @@ class Sync:
         self._planning = event
         day = last_day(self.state.day, now_s)
         self.state = replace(self.state, planning=event.revision, planning_since_s=now_s, day=day)
-        return PlanJob(event, self.fleet, self.state.applied, snapshot, day)
+        return PlanJob(event, self.fleet, self.state.applied, snapshot, day, cluster=self.cluster)
 
     def judge(self, planned: Planned, now_s: float) -> Sequence[Action]:
         """Bring a planned revision into force, or say why not; what must be written then."""
         event, self._planning = planned.pushed, None
         self.state = replace(self.state, planning="")
-        if event is not self._restored and event is not self._waiting:
-            return ()  # another one was pushed meanwhile
-        if self.state.suspended and event is self._waiting:
-            return ()  # it is planned anew when the sync is resumed
+        expected = self._restored, None if self.state.suspended else self._waiting
+        if not any(event is it for it in expected):
+            return ()  # another one was pushed meanwhile; or it is planned anew when the sync is resumed
         if planned.error is not None:
             self._failures += 1
             self._look_again_s = now_s + min(RETRY_MOST_S, 2.0 ** min(self._failures, 10))
@@ -280,6 +284,8 @@ class Sync:
             self._attempt(event, "Invalid", _told(planned.problems), now_s, problems=planned.problems, stalled=True)
             return ()
         fleet, plan = planned.fleet, planned.plan
+        if not event.restored and (self._passes_by(event, fleet, now_s) or self._suspended(event, fleet, plan, now_s)):
+            return ()
         refusal = self._held_back(event, fleet, now_s)
         if refusal is None and plan.refusals and not event.restored:
             refusal = ("Refused", "; ".join(plan.refusals))
@@ -290,6 +296,7 @@ class Sync:
             self._catches_up = False
             self._look_again_s = self._reconsidered_s(now_s)
             self._held += 1
+            self._unapproved_says = (event, fleet) if refusal[0] in {"Unapproved", "Stale"} else None
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] not in _WAITS, approved_by=verdict.by)
             return ()
         self._settled(event)
@@ -308,8 +315,43 @@ class Sync:
         known = self.state.convergence
         if not event.restored or known is None or known.revision != event.revision:
             self.state = replace(self.state, convergence=began(event.revision, now_s))
-        self.adopted(event.revision)
+        self.adopted(event.revision, fleet)
         return ()
+
+    def _passes_by(self, event: Pushed, fleet: Fleet, now_s: float) -> bool:
+        """Whether a revision says for this cluster just what is in force, or what waits for approval, says.
+
+        Neither needs an approval, nor a signature, of this one: it does not come into force.
+        """
+        known = self._unapproved_says
+        if says_the_same(self.fleet, fleet):
+            self._settled(event)
+            if self.state.outcome != "Applied":
+                words = f"{event.revision} declares for this cluster what {self.state.applied} does, which is in force"
+                self._attempt(event, "Applied", words, now_s)
+        elif (
+            known is not None
+            and self.state.outcome in {"Unapproved", "Stale"}
+            and says_the_same(known[1], fleet)
+            and known[0].revision != event.revision
+            and event.lineage is not None
+            and not event.lineage.refusal(known[0].revision)
+            and event.confirms <= known[0].confirms
+        ):
+            self._waiting = known[0]
+        else:
+            return False
+        log.info("revision_passes_by", revision=event.revision)
+        self.state = replace(self.state, passed_by=event.revision)
+        return True
+
+    def _suspended(self, event: Pushed, fleet: Fleet, plan: Plan, now_s: float) -> bool:
+        """Whether a revision suspends the cluster that it is of, and so stays out of force there."""
+        if words := suspension(fleet):
+            self._settled(event)
+            stays = f"{self.state.applied} stays in force" if self.state.applied else "nothing is in force yet"
+            self._attempt(event, "Suspended", f"{words}; {stays}", now_s, plan=plan)
+        return bool(words)
 
     def follow(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Count what is left to do of the revision in force, until nothing is."""
@@ -396,33 +438,6 @@ class Sync:
             author=event.author,
             attempted_signer=signer,
         )
-
-
-@dataclass(slots=True)
-class ConvergenceFollower(Watcher):
-    """Lets the sync count, about once a second, what is left to do of the revision in force."""
-
-    sync: Sync
-    _looked_at_s: float = float("-inf")
-
-    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """A pass of all deciders is over."""
-        if snapshot.now_s - self._looked_at_s >= LOOKED_EVERY_S:
-            self._looked_at_s = snapshot.now_s
-            self.sync.follow(fleet, snapshot)
-
-
-def _lost(event: RevisionLost) -> tuple[str, str]:
-    """The outcome and its sentence."""
-    if event.why:
-        return "Untrusted", (
-            f"{event.revision} was in force and cannot be verified: {event.why}. Nothing is decided without it. "
-            "List who signed it, or delete the FleetSync and the agent's pod to begin with what is in the repository"
-        )
-    return "RevisionLost", (
-        f"{event.revision}, the revision in force, is not in the repository any more; nothing is decided without it. "
-        "Push it again, or delete the FleetSync and the agent's pod to begin with what is there"
-    )
 
 
 def _told(problems: Sequence[Problem]) -> str:

@@ -4,7 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from model.index import Index
-from model.kinds import Flavor, FleetPolicy, MigLayout, NodeOverlay, NodePool, PriorityClass, Queue, Team, Topology
+from model.kinds import (
+    Cluster,
+    Flavor,
+    FleetPolicy,
+    MigLayout,
+    NodeOverlay,
+    NodePool,
+    PriorityClass,
+    Queue,
+    Team,
+    Topology,
+)
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
 from model.upstream import (
@@ -58,8 +69,13 @@ class Fleet:
     """By `namespace/name`."""
     pod_templates: Mapping[str, CorePodTemplate] = field(default_factory=dict)
     """By `namespace/name`; those that buffers name, and perhaps others."""
-    files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """Address of a declaration (`team/research`) -> the file that it stands in."""
+    cluster: Cluster | None = None
+    """The cluster that this is the fleet of; None where the repository holds no Cluster."""
+    digest: str = field(default="", compare=False)
+    """Of the files that are read for the cluster; empty where the repository holds no Cluster."""
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
+    """Address of a declaration (`team/research`) -> the files that make it, each with a digest of what it says where
+    there are several: a base and its patches."""
     index: Index = field(default_factory=Index, repr=False, compare=False)
     """Views derived from these declarations alone."""
 

@@ -39,6 +39,7 @@ class Code(StrEnum):
     PROFILE_WITHOUT_QUOTA = "profile-without-quota"
     FOREIGN_KIND = "foreign-kind"
     UNUSED = "unused"
+    MISPLACED = "misplaced"
 
 
 DESCRIPTIONS: dict[Code, str] = {
@@ -71,6 +72,7 @@ DESCRIPTIONS: dict[Code, str] = {
     Code.PROFILE_WITHOUT_QUOTA: "Every slice of a GPU that can be had is counted in a quota",
     Code.FOREIGN_KIND: "Manifests for other programs stand elsewhere",
     Code.UNUSED: "Declarations are used",
+    Code.MISPLACED: "Clusters, bases and patches stand where each is read once",
 }
 
 

@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from agent.cli import exits
-from agent.cli.options import Context, Kubeconfig, Output, PlanFormat, ProblemFormat, ReplayFormat, TableFormat
+from agent.cli.options import (
+    Context,
+    FleetCluster,
+    Kubeconfig,
+    Output,
+    PlanFormat,
+    ProblemFormat,
+    ReplayFormat,
+    TableFormat,
+)
 from agent.cli.sync_commands import sync
 
 app = typer.Typer(
@@ -33,6 +42,7 @@ def validate(
     region: Annotated[
         str, typer.Option("--region", help="Region whose offers it is held against; default: that of its zones.")
     ] = "",
+    cluster: FleetCluster = "",
     output: Annotated[ProblemFormat, typer.Option("--output", "-o", help="Output format.")] = ProblemFormat.TEXT,
 ) -> None:
     """Check a fleet: every problem at once, with file, line and remedy. Exit 0 valid, 3 invalid, 1 error."""
@@ -41,7 +51,7 @@ def validate(
     gc.disable()  # it reads, checks and ends; looking for garbage would take a tenth of that time
     from agent.cli.validate import run_validate
 
-    raise typer.Exit(run_validate(path, output.value, region))
+    raise typer.Exit(run_validate(path, output.value, region, cluster))
 
 
 @policy.command("test")
@@ -83,6 +93,7 @@ def plan(
     observe: Annotated[
         bool, typer.Option("--observe", help="With --world: the cluster is one on which Muster is not installed.")
     ] = False,
+    cluster: FleetCluster = "",
     output: Annotated[PlanFormat, typer.Option("--output", "-o", help="Output format.")] = PlanFormat.TEXT,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit 2 when there are changes.")
@@ -93,7 +104,9 @@ def plan(
 
     if observe and not against_world:
         raise typer.BadParameter("it needs --world", param_hint="--observe")
-    request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region, merge, observe)
+    request = PlanRequest(
+        repository, base, head, path, against_world, kubeconfig, context, region, merge, observe, cluster
+    )
     raise typer.Exit(run_plan(request, output.value, detailed_exitcode=detailed_exitcode))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from agent.cli import exits
 from agent.cli.operate import NotOperable, SyncHandle, SyncPlace, SyncView, answered, shortened
 from agent.cli.plan import PlanRequest, run_plan
+from model.loader import clusters_in
 from model.plain_text import plain_block
 from providers.git.errors import RevisionNotFound, SourceError
 from providers.git.local import LocalRepository, open_local
@@ -101,12 +102,19 @@ def _earlier(clone: FleetClone, view: SyncView, revision: str) -> str:
     return oid
 
 
+_SHARED = (
+    "\nThe repository holds several clusters, and this takes back the files of all of them. To leave others as\n"
+    "they are, restore the folders that are meant instead of all, and plan what that comes to.\n"
+)
+
+
 def _steps(clone: FleetClone, view: SyncView, oid: str) -> str:
     """The commands that make the branch's files those of the commit again, by a commit of their own."""
     branch = shlex.quote(view.reference)
     folder = shlex.quote(view.path) if view.path else "."
     sign = "-S " if view.report.verified_signer else ""
-    root = open_local(clone.repository).root
+    repository = open_local(clone.repository)
+    root, shared = repository.root, clusters_in(repository.snapshot(oid).files).any
     message = shlex.quote(f"Go back to {oid[:12]}")
     lines = (
         f"git -C {shlex.quote(str(root))} switch {branch}",
@@ -119,4 +127,5 @@ def _steps(clone: FleetClone, view: SyncView, oid: str) -> str:
         f"\nThe repository is what counts: the way back from {shortened(view.report.applied)} is a commit, planned,\n"
         "held against the guard rails and shown like any other. Until it is pushed nothing changes:\n\n"
         + "".join(f"    {line}\n" for line in lines)
+        + (_SHARED if shared else "")
     )

@@ -47,6 +47,9 @@ Kubeconfig = Annotated[
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
 Output = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
 Cluster = Annotated[str, typer.Option("--cluster", help="Name of the FleetSync; default: the only one.")]
+FleetCluster = Annotated[
+    str, typer.Option("--cluster", help="The Cluster of the repository that is meant; default: the only one, or all.")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds to wait for the agent's answer.")]
 CloneArgument = Annotated[Path, typer.Argument(help="A clone of the fleet repository, fetched.")]
 FleetPath = Annotated[

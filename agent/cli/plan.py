@@ -17,7 +17,7 @@ from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_t
 from fleet.policy.checks import unreadable_checks
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
-from model.loader import InvalidFleet, load
+from model.loader import ClusterFiles, InvalidFleet, clusters_in, load
 from model.plain_text import fenced
 from model.problem import Problem
 from model.report import text as problem_text
@@ -46,6 +46,8 @@ class PlanRequest:
     """Whether a head that does not contain the base is merged into it."""
     observe: bool = False
     """Whether the cluster is one on which Muster is not installed."""
+    cluster: str = ""
+    """The Cluster of the repository; empty = that of the agent on the cluster that is asked, or the only one."""
 
 
 class NothingInForce(Exception):
@@ -116,14 +118,29 @@ def _plan(request: PlanRequest) -> Plan:
     if transport and report is None and not request.base and not request.observe:
         raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
     base_name = request.base or (report.applied if report else "")
-    base = load(_files(request, base_name)) if base_name else Fleet()
     files, head_name = _head(request, base_name)
-    region = region_for(request.region, files)
-    head = load(files, further=(*catalog_checks(listing_for(region, files)), unreadable_checks))
+    clusters = clusters_in(files)
+    if request.cluster and not clusters.any:
+        raise WrongCluster(f"no file cluster.yaml of {head_name} holds a Cluster: plan without --cluster")
+    asked = request.cluster or (report.name if report and clusters.any else "")
+    made = clusters.files_of(asked) if clusters.any else None
+    own = {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
+    name = made.declared.value.key if isinstance(made, ClusterFiles) else asked
+    region = region_for(request.region, own)
+    head = load(files, further=(*catalog_checks(listing_for(region, own)), unreadable_checks), cluster=name)
+    base, base_name = _base(_files(request, base_name), base_name, name) if base_name else (Fleet(), "")
     planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
     world = _world(transport, region, installed=not request.observe) if transport else _priced(region)
     confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()
     return planned(base, head, world, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
+
+
+def _base(files: Mapping[str, bytes], name: str, cluster: str) -> tuple[Fleet, str]:
+    """What is compared with, and its name; nothing where the cluster was not there yet, as for its agent then."""
+    clusters = clusters_in(files)
+    if cluster and clusters.any and not clusters.unnamed and cluster not in clusters.names:
+        return Fleet(), ""
+    return load(files, cluster=cluster), name
 
 
 def _priced(region: str) -> Snapshot:

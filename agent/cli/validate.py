@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from agent.cli import exits
 from agent.clouds import cloud_provider
@@ -11,7 +12,7 @@ from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
 from fleet.policy.checks import unreadable_checks
 from model import report
-from model.loader import InvalidFleet, inspect
+from model.loader import CLUSTER_FILES, ClusterFiles, Clusters, InvalidFleet, clusters_in, inspect
 from model.plain_text import plain
 from model.problem import Code, Problem
 
@@ -19,8 +20,11 @@ _ZONE = re.compile(rb"\b[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]\b")
 DEFAULT_REGION = "us-east-1"
 
 
-def run_validate(path: Path, output: str, region: str = "") -> int:
-    """Read, check, print; the exit code. Without a region it is the one that the fleet's zones are in."""
+def run_validate(path: Path, output: str, region: str = "", cluster: str = "") -> int:
+    """Read, check, print; the exit code. Without a region it is the one that the fleet's zones are in.
+
+    Where the repository holds Clusters: that of the name, or without one each of them, and what none of them reads.
+    """
     try:
         files = read_folder(path)
     except InvalidFleet as invalid:
@@ -32,16 +36,45 @@ def run_validate(path: Path, output: str, region: str = "") -> int:
     if not files:
         exits.complain(f"{path}: no .yaml or .yml file there")
         return exits.ERROR
-    listing = listing_for(region, files)
+    clusters = clusters_in(files)
+    if cluster and not clusters.any:
+        exits.complain(f"{path}: no file cluster.yaml there holds a Cluster, so there is none named {cluster!r}")
+        return exits.ERROR
+    verdicts = [_judged(files, name, clusters, region) for name in ([cluster] if cluster else clusters.names or [""])]
+    found = [it for verdict in verdicts for it in verdict.problems]
+    if not cluster:
+        found += (*clusters.unnamed, *clusters.unread())
+    problems = sorted(dict.fromkeys(found), key=Problem.sort_key)
+    _print(problems, output)
+    if output == "text":
+        read = f"{len(files)} file{'' if len(files) == 1 else 's'} read"
+        sys.stdout.write(plain(f"{read}: {', '.join(map(str, verdicts))}.") + "\n")
+    return exits.INVALID if any(it.severity == "error" for it in problems) else exits.OK
+
+
+class _Verdict(NamedTuple):
+    """What there is to say of one fleet."""
+
+    cluster: str
+    region: str
+    problems: tuple[Problem, ...]
+    valid: bool
+
+    def __str__(self) -> str:
+        what = f"cluster {self.cluster}" if self.cluster else "the fleet"
+        return f"{what} is {'valid' if self.valid else 'invalid'} for {self.region}"
+
+
+def _judged(files: Mapping[str, bytes], name: str, clusters: Clusters, region: str) -> _Verdict:
+    """Checks one cluster (or the whole, where there are none) against what is sold where its own files say it is."""
+    made = clusters.files_of(name) if clusters.any else ()
+    own = {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
+    listing = listing_for(region, own)
     if region and not listing.zones:
         exits.complain(f"nothing is known of what is sold in {region}: zones and offers go unchecked")
-    loaded = inspect(files, further=(*catalog_checks(listing), unreadable_checks))
-    _print(loaded.problems, output)
-    if output == "text":
-        verdict = "valid" if loaded.fleet is not None else "invalid"
-        read = f"{len(files)} file{'' if len(files) == 1 else 's'} read"
-        sys.stdout.write(plain(f"{read}: the fleet is {verdict} for {listing.region}.") + "\n")
-    return exits.OK if loaded.fleet is not None else exits.INVALID
+    loaded = inspect(files, further=(*catalog_checks(listing), unreadable_checks), cluster=name)
+    shown = name or (made.declared.value.key if isinstance(made, ClusterFiles) else "")
+    return _Verdict(shown, listing.region, loaded.problems, loaded.fleet is not None)
 
 
 def _print(problems: Sequence[Problem], output: str) -> None:
@@ -71,9 +104,9 @@ def region_for(region: str, files: Mapping[str, bytes]) -> str:
 def read_folder(path: Path) -> dict[str, bytes]:
     """The YAML files of a folder (or one file), as the agent would read them of a commit; by path relative to it.
 
+    Of the folder of a Cluster in a repository they are the cluster's files, wherever they stand.
     Errors: OSError, also for what is too large; InvalidFleet for entries that could declare and cannot be read.
     """
-    from providers.git.disk import read_directory
     from providers.git.errors import EntryNotRead, SourceError
 
     shown = _shown(path.parent if path.is_file() else path)
@@ -82,7 +115,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
     try:
-        return {shown + name: content for name, content in read_directory(path).files.items()}
+        return _of_cluster(path) or _of_folder(path)
     except EntryNotRead as error:
         hint = "commit a plain file or folder in its place, or list it in .musterignore"
         entries = error.entries.items()
@@ -90,6 +123,26 @@ def read_folder(path: Path) -> dict[str, bytes]:
         raise InvalidFleet(problems) from error
     except SourceError as error:
         raise OSError(str(error)) from error
+
+
+def _of_folder(folder: Path) -> dict[str, bytes]:
+    from providers.git.disk import read_directory
+
+    shown = _shown(folder)
+    return {shown + name: content for name, content in read_directory(folder).files.items()}
+
+
+def _of_cluster(folder: Path) -> dict[str, bytes]:
+    """The files of the Cluster that stands in a folder of a repository; empty where none does that could be read."""
+    inside = folder.resolve()
+    root = next((it for it in inside.parents if (it / ".git").exists()), None)
+    if root is None or not any((inside / name).is_file() for name in CLUSTER_FILES):
+        return {}
+    files, place = _of_folder(root), _shown(root) + inside.relative_to(root).as_posix()
+    clusters = clusters_in(files)
+    made = (clusters.files_of(name) for name in clusters.names)
+    found = next((it for it in made if isinstance(it, ClusterFiles) and it.file.rpartition("/")[0] == place), None)
+    return {name: files[name] for name in found.every} if found else {}
 
 
 def _shown(folder: Path) -> str:

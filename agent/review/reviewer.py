@@ -18,6 +18,7 @@ from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
 from agent.review.commands import AskedInComments, asked_in, may_write
 from agent.review.forecaster import Forecaster, Proposed
+from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.world import LastPass, ProposedCommits
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
@@ -30,29 +31,23 @@ from fleet.review.comment import (
     SectionMarker,
     after_merge,
     approved_review,
-    as_said,
     has_forecast,
     is_due,
-    is_ours,
     planned_review,
     said_in,
     with_forecast,
     with_heard,
-    with_section,
 )
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.forge.port import (
-    Annotation,
     Comment,
-    CommitStatus,
     Forge,
     ForgeError,
     ForgeRateLimited,
     ForgeUnreachable,
     PullRequest,
-    Verdict,
 )
 from providers.git.errors import MergeConflict, SourceError
 
@@ -60,22 +55,8 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
-ANNOTATIONS_MOST = 50
 SOON_S = 1.0
 """The pause after a look in which a request was pushed to."""
-_VERDICTS = {
-    ReviewOutcome.APPLIES: Verdict.SUCCESS,
-    ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
-    ReviewOutcome.DONE: Verdict.SUCCESS,
-    ReviewOutcome.STALLED: Verdict.FAILURE,
-    ReviewOutcome.HELD: Verdict.PENDING,
-    ReviewOutcome.UNAPPROVED: Verdict.PENDING,
-    ReviewOutcome.STALE: Verdict.PENDING,
-    ReviewOutcome.REFUSED: Verdict.FAILURE,
-    ReviewOutcome.INVALID: Verdict.FAILURE,
-    ReviewOutcome.CONFLICT: Verdict.FAILURE,
-    ReviewOutcome.FAILED: Verdict.FAILURE,
-}
 
 
 class Deposed(Exception):
@@ -129,9 +110,15 @@ class Reviewer:
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
     _merge: MergeApproved | None = None
     """What was last told of who approved a merge."""
+    _writer: SectionWriter = field(init=False)
+    _untouched: UntouchedRequests = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
     _refusals: dict[str, str] = field(default_factory=dict)
     """Why a request rests: what the forge said of it."""
+
+    def __post_init__(self) -> None:
+        self._writer = SectionWriter(self.cluster, self._still_leading)
+        self._untouched = UntouchedRequests(self.cluster, self.commits)
 
     def look(self) -> float:
         """Review what is open and follow what was merged; returns the pause until the next look in seconds."""
@@ -176,6 +163,7 @@ class Reviewer:
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
         self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
+        self._writer.forget([it.number for it in opened])
         self.approvers.unknown_teams.clear()
         if self.forecasts is not None:
             self.forecasts.keep({it.number: it.head for it in opened})
@@ -221,16 +209,16 @@ class Reviewer:
     # -- before the merge -------------------------------------------------------------------------------------------
 
     def _review(self, forge: Forge, request: PullRequest, base: str, world: LastPass) -> None:
-        comments = forge.comments(request.number)
-        mine = _mine(comments)
+        comments, mine = self._writer.comments(forge, request.number)
         said = said_in(mine.text, self.cluster) if mine else None
+        if said is None and self._untouched.passes_by(request, base, partial(self._pass_by, forge, request)):
+            return
         asked = asked_in(forge, request, comments, said, request.head, world, self._still_leading)
         approvers = (*self._reviews(forge, request, world), *asked.approvers)
         if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
             if asked.heard != said.heard:
-                text = with_heard(mine.text, self.cluster, asked.heard, asked.answers)
-                self._still_leading()
-                forge.change_comment(request.number, mine, text)
+                heard = partial(with_heard, cluster=self.cluster, heard=asked.heard, answers=asked.answers)
+                self._writer.write(forge, request.number, heard)
             self._tell_forecast(forge, request, base)
             return
         shown = self.approvers.shown(request.number, request.head)
@@ -322,10 +310,7 @@ class Reviewer:
     def _tell_forecast(self, forge: Forge, request: PullRequest, base: str) -> None:
         if self.forecasts is None or not (found := self.forecasts.made(request.number, Proposed(request.head, base))):
             return
-        mine = _mine(forge.comments(request.number))
-        if mine is not None and (text := with_forecast(mine.text, self.cluster, found)) != mine.text:
-            self._still_leading()
-            forge.change_comment(request.number, mine, text)
+        self._writer.write(forge, request.number, partial(with_forecast, cluster=self.cluster, forecast=found))
         self.forecasts.said(request.number)
 
     # -- after the merge --------------------------------------------------------------------------------------------
@@ -346,8 +331,7 @@ class Reviewer:
                 self._tell_of_merge(MergeApproved(commit, (), why))
             self._followed = told
             return
-        comments = forge.comments(request.number)
-        mine = _mine(comments)
+        comments, mine = self._writer.comments(forge, request.number)
         said = said_in(mine.text, self.cluster) if mine else None
         heard = said.heard if said else 0
         if waits:
@@ -383,32 +367,17 @@ class Reviewer:
     def _say(
         self, forge: Forge, request: PullRequest, mine: Comment | None, review: Review, *, news: bool = False
     ) -> None:
-        """Writes comment and status where they say something else than what stands there; `news`: the sentence does."""
-        before = mine.text if mine else ""
-        said = said_in(before, self.cluster)
         self.count(review.outcome.value)
-        if said == as_said(review) and not news:
-            return
-        if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
-            self._still_leading()
-            forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
-        mine = _mine(forge.comments(request.number))  # planning took its time: another agent may have written since
-        text = with_section(mine.text if mine else "", review)
-        self._still_leading()
-        if mine is None:
-            forge.write_comment(request.number, text)
-        else:
-            forge.change_comment(request.number, mine, text)
+        self._writer.say(forge, request, review, mine.text if mine else "", news=news)
+
+    def _pass_by(self, forge: Forge, request: PullRequest, review: Review) -> None:
+        self.count(review.outcome.value)
+        self._writer.set_status(forge, request, review)
 
     def _still_leading(self) -> None:
         """Raises Deposed where another agent may be reviewing by now."""
         if not self.leading():
             raise Deposed
-
-    def _status(self, review: Review, request: PullRequest) -> CommitStatus:
-        found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
-        name = f"muster/{self.cluster}"
-        return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
 
 
 def _progress(state: SyncState) -> Convergence | None:
@@ -419,8 +388,3 @@ def _progress(state: SyncState) -> Convergence | None:
 
 def _subject(request: PullRequest) -> str:
     return f"request/{request.number}"
-
-
-def _mine(comments: Sequence[Comment]) -> Comment | None:
-    """The one comment with the sections, of our user; the oldest where a race has made two."""
-    return next((it for it in comments if it.ours and is_ours(it.text)), None)

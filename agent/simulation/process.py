@@ -17,7 +17,7 @@ from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
 from agent.planning import PlanJob
-from agent.publish import Publisher, ReportWriter, restore
+from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore
 from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.sources import (
     WATCHED,
@@ -27,7 +27,7 @@ from agent.sources import (
     notices_listener,
     reservations_listener,
 )
-from agent.sync import ConvergenceFollower, Sync
+from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce

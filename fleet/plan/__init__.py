@@ -10,7 +10,7 @@ from typing import Any
 from fleet.disruption import frozen_until
 from fleet.hard_fence import unfenced, waiting_in_new_fences
 from fleet.offerings.overlays import applied_overlays
-from fleet.plan.changes import PlannedChange, declared_changes, only_windows, utc
+from fleet.plan.changes import PlannedChange, declared_changes, only_windows, suspension, utc
 from fleet.plan.consequences import (
     Consequences,
     GangImpact,
@@ -68,8 +68,10 @@ def _of_declarations(before: Fleet, after: Fleet, snapshot: Snapshot, base_revis
         snapshot.catalog.region,
         snapshot.catalog.price_source,
     )  # fmt: skip
-    held = _held(before, snapshot.now_s) if base_revision and plan.declared else ""
-    return replace(plan, held="" if only_windows(before, after) else held)
+    held = "" if only_windows(before, after) else _held(before, snapshot.now_s)
+    if suspended := suspension(after):
+        held = f"held: {suspended}"
+    return replace(plan, held=held if base_revision and plan.declared else "")
 
 
 def make_plan(
@@ -223,9 +225,10 @@ def _declarations(fleet: Fleet) -> list[Any]:
     upstream = (fleet.cluster_queues, fleet.cohorts, fleet.local_queues, fleet.resource_flavors)
     others = (fleet.admission_checks, fleet.volcano_queues, fleet.priority_classes, fleet.topologies)
     buffers = (fleet.capacity_buffers, fleet.pod_templates)
+    cluster = ({"": fleet.cluster},) if fleet.cluster is not None else ()
     return [
         [resource.model_dump(mode="json", by_alias=True) for _, resource in sorted(table.items())]
-        for table in (*ours, *upstream, *others, *buffers, {"": fleet.policy})
+        for table in (*ours, *upstream, *others, *buffers, {"": fleet.policy}, *cluster)
     ]
 
 

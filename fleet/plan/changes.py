@@ -94,6 +94,10 @@ def declared_changes(before: Fleet, after: Fleet) -> list[PlannedChange]:
         old, new = (_declared(fleet, table) for fleet in (before, after))
         for name in sorted(old.keys() | new.keys()):
             changes += _change(f"{kind}/{name}", _plain(old.get(name)), _plain(new.get(name)))
+    clusters = {it.key: it for it in (before.cluster, after.cluster) if it is not None}
+    for name in sorted(clusters):
+        was, becomes = (it if it and it.key == name else None for it in (before.cluster, after.cluster))
+        changes += _change(f"cluster/{name}", _plain(was), _plain(becomes))
     changes += _change("fleetpolicy/policy", _plain(before.policy), _plain(after.policy), settings_only=True)
     return sorted(changes, key=lambda change: change.address)
 
@@ -103,6 +107,25 @@ def only_windows(before: Fleet, after: Fleet) -> bool:
     changes = declared_changes(before, after)
     fields = [field.path for change in changes for field in change.fields or (FieldChange("", None, None),)]
     return bool(fields) and all(path.startswith(("spec.freezeWindows", "spec.allowWindows")) for path in fields)
+
+
+def says_the_same(before: Fleet | None, after: Fleet) -> bool:
+    """Returns whether a revision changes no file that the cluster reads; never so where no Cluster says which.
+
+    Its prices and its world may be others, but that is not the revision's doing.
+    """
+    return before is not None and bool(after.digest) and before.digest == after.digest
+
+
+def suspension(fleet: Fleet) -> str:
+    """Returns why a revision does not come into force in the cluster that it declares; empty where nothing suspends it.
+
+    The revision itself is asked, not the one in force: taking `suspend` away must not be held back by it.
+    """
+    if fleet.cluster is None or not fleet.cluster.spec.suspend:
+        return ""
+    why = f": {fleet.cluster.spec.suspend_reason}" if fleet.cluster.spec.suspend_reason else ""
+    return f"the Cluster {fleet.cluster.key} is suspended{why}"
 
 
 def _declared(fleet: Fleet, table: str) -> dict[str, Declaration]:

@@ -32,7 +32,10 @@ def unowned(before: Fleet, after: Fleet, plan: Plan, agreed: Sequence[OwnerRule]
 
 
 def _covers(
-    rule: OwnerRule, change: PlannedChange, files_before: Mapping[str, str], files_after: Mapping[str, str]
+    rule: OwnerRule,
+    change: PlannedChange,
+    files_before: Mapping[str, Mapping[str, str]],
+    files_after: Mapping[str, Mapping[str, str]],
 ) -> bool:
     """Returns whether a rule lets its owners make a change."""
     kind, _, name = change.address.partition("/")
@@ -40,7 +43,7 @@ def _covers(
         return False
     if rule.names and not _any_matches(name, rule.names):
         return False
-    stands = [files[change.address] for files in (files_before, files_after) if change.address in files]
+    stands = _files_of(files_before.get(change.address, {}), files_after.get(change.address, {}))
     if rule.paths and not (stands and all(_any_matches(file, rule.paths) for file in stands)):
         return False
     if change.verb != "update":
@@ -48,6 +51,15 @@ def _covers(
     if rule.fields and not all(_any_matches(it.path, rule.fields) for it in change.fields):
         return False
     return rule.max_percent is None or all(_within(it.before, it.after, rule.max_percent) for it in change.fields)
+
+
+def _files_of(before: Mapping[str, str], after: Mapping[str, str]) -> frozenset[str]:
+    """The files that a change was made in: those that say something else than before, or all where none is known to.
+
+    Of a base and its patches each says its part, so that who owns a cluster's patches need not own the base.
+    """
+    every = before.keys() | after.keys()
+    return frozenset(it for it in every if not before.get(it) or before[it] != after.get(it)) or frozenset(every)
 
 
 def _any_matches(text: str, patterns: Sequence[str]) -> bool:

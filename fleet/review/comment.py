@@ -39,6 +39,8 @@ ANSWERS_MOST: Final = 3
 """Answers that a section keeps: the last ones."""
 ANSWER_MOST: Final = 4_000
 """Signs of an answer."""
+MOVED: Final = "What Muster has to say stands in the first of its comments here.\n"
+"""The text of a second comment, which two agents made that looked at the same moment."""
 
 
 class ReviewOutcome(StrEnum):
@@ -55,11 +57,12 @@ class ReviewOutcome(StrEnum):
     IN_FORCE = "InForce"
     DONE = "Done"
     STALLED = "Stalled"
+    UNTOUCHED = "Untouched"
 
 
 _TITLES: Final = {
     ReviewOutcome.APPLIES: "would come into force when it is merged",
-    ReviewOutcome.HELD: "would wait for a freeze window to end",
+    ReviewOutcome.HELD: "is held back by a freeze window or a suspended cluster",
     ReviewOutcome.UNAPPROVED: "waits for approval",
     ReviewOutcome.STALE: "waits to be approved again",
     ReviewOutcome.REFUSED: "would be refused by the guard rails",
@@ -69,6 +72,7 @@ _TITLES: Final = {
     ReviewOutcome.IN_FORCE: "is in force",
     ReviewOutcome.DONE: "is in force, and nothing of it is left to do",
     ReviewOutcome.STALLED: "is in force, and does not come forward",
+    ReviewOutcome.UNTOUCHED: "changes nothing",
 }
 
 
@@ -207,6 +211,26 @@ def has_forecast(text: str, cluster: str, head: str, base: str) -> bool:
     return bool(forecast_in(dict(_sections(text)).get(cluster, ""), head, base))
 
 
+def section_of(text: str, cluster: str) -> str:
+    """Returns the section of a cluster as it stands in the comment; empty where there is none."""
+    return dict(_sections(text)).get(cluster, "")
+
+
+def with_kept(text: str, cluster: str, section: str) -> str:
+    """Returns the comment with a section as it stood, in its place."""
+    sections = dict(_sections(text)) | {cluster: section}
+    return "\n\n".join([_FIRST, *(sections[name] for name in sorted(sections))]) + "\n"
+
+
+def gathered(texts: Sequence[str]) -> str:
+    """Returns the first of several comments with the sections that only later ones have; empty for none."""
+    whole = texts[0] if texts else ""
+    for text in texts[1:]:
+        for cluster, section in _sections(text):
+            whole = whole if section_of(whole, cluster) else with_kept(whole, cluster, section)
+    return whole
+
+
 def answer(asked: AskedFor, lines: Sequence[str]) -> str:
     """Returns what a section shows of a question and its answer, folded."""
     told = fenced(clipped_lines("\n".join(lines), ANSWER_MOST)).replace("<!--", "<!-\u200b-")
@@ -271,6 +295,7 @@ _AFTER_MERGE: Final = {
     "Applied": ReviewOutcome.IN_FORCE,
     "Refused": ReviewOutcome.REFUSED,
     "Frozen": ReviewOutcome.HELD,
+    "Suspended": ReviewOutcome.HELD,
     "Unapproved": ReviewOutcome.UNAPPROVED,
     "Stale": ReviewOutcome.STALE,
     "Invalid": ReviewOutcome.INVALID,

@@ -2,6 +2,7 @@
 
 from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
+from model.kinds.cluster import Cluster
 from model.kinds.node_overlay import NodeOverlay
 from model.kinds.node_pool import (
     REPAIRS,
@@ -28,6 +29,7 @@ KINDS: tuple[type[Kind], ...] = (
     PriorityClass,
     Topology,
     FleetPolicy,
+    Cluster,
 )
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "REPAIRS",
     "Budget",
     "CapacityType",
+    "Cluster",
     "Declaration",
     "DisruptionReason",
     "Flavor",

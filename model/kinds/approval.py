@@ -9,7 +9,7 @@ from model.kinds.base import Name, NodeCount, Spec, Usd
 OwnedKind = Literal[
     "NodePool", "NodeOverlay", "MigLayout", "Flavor", "Team", "Queue", "PriorityClass", "Topology", "ClusterQueue",
     "Cohort", "LocalQueue", "ResourceFlavor", "AdmissionCheck", "VolcanoQueue", "CapacityBuffer", "PodTemplate",
-    "FleetPolicy",
+    "FleetPolicy", "Cluster",
 ]  # fmt: skip
 """A kind as addresses in plans name it; VolcanoQueue is Volcano's Queue."""
 Person = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\s*?\[\]]+$")]

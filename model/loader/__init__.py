@@ -1,8 +1,23 @@
 """Bytes at paths -> a `Fleet`, or every problem at once with its file, line and column."""
 
 from model.loader.checks import Check
+from model.loader.clusters import CLUSTER_FILES, ClusterFiles, Clusters, cluster_digest, clusters_in
 from model.loader.load import Loaded, inspect, load
 from model.loader.parse import LoaderLimits
 from model.problem import Code, InvalidFleet, Problem
 
-__all__ = ["Check", "Code", "InvalidFleet", "Loaded", "LoaderLimits", "Problem", "inspect", "load"]
+__all__ = [
+    "CLUSTER_FILES",
+    "Check",
+    "ClusterFiles",
+    "Clusters",
+    "Code",
+    "InvalidFleet",
+    "Loaded",
+    "LoaderLimits",
+    "Problem",
+    "cluster_digest",
+    "clusters_in",
+    "inspect",
+    "load",
+]

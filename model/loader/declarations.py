@@ -1,12 +1,13 @@
 """Documents -> declarations: which kind a document is, and whether it satisfies that kind's model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from model.kinds import (
+    Cluster,
     Declaration,
     Flavor,
     FleetPolicy,
@@ -56,7 +57,7 @@ class Declared(Generic[K_co]):
     def place(self) -> str:
         """`file:line` of its name."""
         node = self.document.find_key(self._written(("metadata", "name")))
-        return f"{self.document.source.file}:{node.line}"
+        return f"{(node.source or self.document.source).file}:{node.line}"
 
     def problem(
         self, path: Path, message: str, code: Code, *, hint: str = "", severity: Severity = "error", key: bool = False
@@ -98,6 +99,14 @@ class Declarations:
     volcano_queues: dict[str, Declared[VolcanoQueue]] = field(default_factory=dict)
     capacity_buffers: dict[str, Declared[CapacityBuffer]] = field(default_factory=dict)
     pod_templates: dict[str, Declared[CorePodTemplate]] = field(default_factory=dict)
+    cluster: Declared[Cluster] | None = None
+    """The cluster that all of this is for, where the repository holds several."""
+    digest: str = ""
+    """Of the files that are read for it."""
+    removed: Sequence[Document] = ()
+    """What patches have removed."""
+    stopped: bool = False
+    """The rest is not read: together it is too large."""
     broken: set[tuple[str, str]] = field(default_factory=set)
     """(kind, name) of declarations with errors of their own: a reference to one is not dangling."""
     complete: bool = True
@@ -138,6 +147,10 @@ class Declarations:
         kind = kind_of(document)
         if not isinstance(kind, type):
             yield from kind
+            return
+        if kind is Cluster:
+            hint = "move it into a file cluster.yaml of its own, in the folder of the cluster"
+            yield document.problem(("kind",), "a Cluster stands alone in its file", Code.MISPLACED, hint=hint)
             return
         try:
             value = kind.model_validate(document.root.data, context=FROM_YAML, by_alias=True, by_name=False)

@@ -4,7 +4,8 @@ Data and places are one tree, so that a valid file pays nothing for error messag
 something is wrong with it. Aliases share nodes instead of copying them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from model.loader.source import SourceFile
@@ -16,7 +17,7 @@ Path = tuple[str | int, ...]
 class YamlNode:
     """A value with its place (from 1); `children` are `(key node, value node)` by key, or value nodes in order."""
 
-    __slots__ = ("children", "column", "data", "height", "line", "plain", "weight")
+    __slots__ = ("children", "column", "data", "height", "line", "plain", "source", "weight")
 
     def __init__(self, data: Any, line: int, column: int, *, plain: str | None = None) -> None:
         self.data = data
@@ -25,6 +26,8 @@ class YamlNode:
         self.plain = plain
         """The text of an unquoted scalar."""
         self.children: dict[str, tuple[YamlNode, YamlNode]] | list[YamlNode] | None = None
+        self.source: SourceFile | None = None
+        """The file it stands in, where that is not its document's: a patch has put it there."""
         self.height = 0
         self.weight = 1
         """Values below this one, aliases expanded."""
@@ -36,6 +39,8 @@ class Document:
 
     source: SourceFile
     root: YamlNode
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """File -> digest of what it says of this, where patches have changed it; else empty."""
 
     def find(self, path: Path) -> YamlNode:
         """The value at `path`, or at the deepest part of it that exists."""
@@ -60,7 +65,8 @@ class Document:
         """A problem with the value at `path` (with `key`, with the key that introduces it)."""
         node = self.find_key(path) if key else self.find(path)
         place = text_path(path)
-        return self.source.problem(node.line, node.column, message, code, path=place, hint=hint, severity=severity)
+        source = node.source or self.source
+        return source.problem(node.line, node.column, message, code, path=place, hint=hint, severity=severity)
 
 
 def _child(node: YamlNode, step: str | int) -> YamlNode | None:

@@ -92,6 +92,7 @@ class GitSource:
         root = mirror_root(settings.cache_dir, settings.remote)
         self._record = SourceRecord(root / "record.json", clock.now)
         self._reader = ReaderProcess(settings.start(settings.remote))
+        self._every_s = settings.interval_s
         self._failures = 0
         self._rest_until_s = 0.0
         self._error: SourceError | None = None
@@ -104,6 +105,11 @@ class GitSource:
         self._standing = TrustStanding("", "", "")
         self.last_good: RevisionSnapshot | None = None
         self.next_poll_s = 0.0
+
+    def look_every(self, interval_s: float) -> bool:
+        """Poll this often from the next poll on; returns whether that is another interval than before."""
+        before, self._every_s = self._every_s, interval_s
+        return before != interval_s
 
     def close(self) -> None:
         """End the reader process and give the cache folder free."""
@@ -315,7 +321,8 @@ class GitSource:
     def _wait(self) -> float:
         """Seconds until the next poll: the interval give or take the jitter; doubled for each failure in a row."""
         settings = self._settings
-        base = min(settings.interval_s * 2.0 ** min(self._failures, 30), settings.max_backoff_s)
+        most_s = max(settings.max_backoff_s, self._every_s)
+        base = min(self._every_s * 2.0 ** min(self._failures, 30), most_s)
         spread = max(settings.jitter, 0.25) if self._failures else settings.jitter
         return base * (1 + spread * (2 * self._rng.random() - 1))
 

@@ -64,7 +64,7 @@ class Running:
         place.monkeypatch.setattr(process_module, "Bookkeeper", functools.partial(Bookkeeper, every_s=1.0))
         settings = Settings.model_validate(
             {
-                "cluster": "test",
+                "cluster": place.cluster,
                 "region": "us-east-1",
                 "source": {
                     "url": str(place.repository.bare),
@@ -130,6 +130,7 @@ class AgentPlace:
 
     def __init__(self, folder: Path, world: SandboxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
+        self.cluster = "test"
         self.monkeypatch = monkeypatch
         self.world = world
         self.repository = Repository(folder)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.inbox import Event, InstancesListed, Noticed, Priced, Pushed, ReservationsListed, SourceTrouble, Tick
+from agent.inbox import Event, InstancesListed, Noticed, Priced, Pushed, ReservationsListed, SourceTrouble
 from agent.sources import (
     WATCHED,
     SourceThread,
@@ -16,8 +16,8 @@ from agent.sources import (
     notices_listener,
     reflectors,
     reservations_listener,
-    timers,
 )
+from agent.timetable import Timetable
 from fleet.snapshot import Catalog, Instance, Notice, NoticeKind, Reservation
 from providers.clock import VirtualClock
 from providers.git.errors import AuthenticationFailed, RemoteUnreachable, SignatureRejected, SourceError
@@ -178,7 +178,9 @@ def test_a_source_listens_again_at_once_when_poked_and_after_a_crash() -> None:
             third.set()
         return 3600.0
 
-    thread = SourceThread("test", listen, stop, lambda *failure: failed.append(failure))
+    timetable = Timetable()
+    timetable.start()
+    thread = SourceThread("test", listen, stop, lambda *failure: failed.append(failure), timetable)
     thread.start()
     for _ in range(500):
         if third.wait(0.01):
@@ -187,25 +189,9 @@ def test_a_source_listens_again_at_once_when_poked_and_after_a_crash() -> None:
     assert third.is_set()
     stop.set()
     thread.join(5.0)
+    timetable.stop()
     assert not thread._thread.is_alive()
     assert failed == [("test", "crash")]
-
-
-def test_timers_only_enqueue() -> None:
-    heard: list[Event] = []
-    ticked = threading.Event()
-
-    def put(event: Event) -> None:
-        heard.append(event)
-        ticked.set()
-
-    scheduler = timers(put)
-    scheduler.start()
-    try:
-        assert ticked.wait(5.0)
-    finally:
-        scheduler.shutdown()
-    assert all(isinstance(event, Tick) for event in heard)
 
 
 def test_every_table_of_the_mirror_has_its_reflector() -> None:

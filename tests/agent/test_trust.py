@@ -50,7 +50,7 @@ class SmallAgent:
 
     def __init__(self, settings: GitSettings, clock: VirtualClock, status: SyncReport) -> None:
         self.source = GitSource(settings, clock, random.Random(1))
-        self.sync = Sync(adopted=self.source.adopted)
+        self.sync = Sync(adopted=lambda revision, _fleet: self.source.adopted(revision))
         self.heard: list[Event] = []
         self.events: list[Announce] = []
         self.news: list[tuple[str, str]] = []

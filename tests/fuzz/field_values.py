@@ -273,6 +273,7 @@ UNDRAWN: Mapping[tuple[str, str], str] = {
     ("FreezeWindow", "name"): "a word for people",
     ("AllowWindow", "name"): "a word for people",
     ("PriorityClassSpec", "description"): "a word for people",
+    ("ClusterSpec", "*"): "it tells what is read, and when; made-up fleets are read whole",
     ("FleetPolicySpec", "allowUnknown"): "silences findings, and moves nothing",
 }
 

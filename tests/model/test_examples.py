@@ -6,7 +6,7 @@ import pytest
 
 from model import report
 from model.fleet import Fleet
-from model.loader import inspect, load
+from model.loader import clusters_in, inspect, load
 from model.mig import config_name, layout_resources, mig_parted_config
 from model.pools import pool_requirements
 
@@ -29,7 +29,27 @@ def test_loads_without_a_problem(name: str) -> None:
     assert loaded.fleet is not None
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: str(path.relative_to(EXAMPLES)))
+@pytest.mark.parametrize(
+    ("cluster", "pools", "windows"),
+    [
+        ("virginia", {"h100": 16, "l4": None}, {"nights": "America/New_York", "year-end": "UTC"}),
+        ("frankfurt", {"l4": None}, {"nights": "Europe/Berlin"}),
+    ],
+)
+def test_clusters(cluster: str, pools: dict[str, int | None], windows: dict[str, str]) -> None:
+    loaded = inspect(files(EXAMPLES / "clusters"), cluster=cluster)
+    assert loaded.problems == (), report.text(loaded.problems)
+    assert loaded.fleet is not None
+    assert {name: it.spec.limits.nodes for name, it in loaded.fleet.node_pools.items()} == pools
+    assert {it.name: it.time_zone for it in loaded.fleet.policy.spec.freeze_windows} == windows
+    assert not list(clusters_in(files(EXAMPLES / "clusters")).unread())
+
+
+# a patch is no whole document, which an editor would miss the rest of
+WHOLE = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if path.name != "patches.yaml"]
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_the_modeline_leads_to_the_schema(path: Path) -> None:
     first = path.read_text(encoding="utf-8").splitlines()[0]
     prefix = "# yaml-language-server: $schema="

@@ -13,6 +13,7 @@ from tools.field_tables import FAMILIES, field_table, fields_of, page_name, with
 from tools.schema import ALL_KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "kinds"
+EXAMPLES = DOCS.parents[1] / "examples" / "clusters"
 _FENCE = re.compile(r"^```yaml( fragment)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -45,11 +46,20 @@ PAGES = {page_name(kind): (kind.__name__,) for kind in KINDS} | {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_examples_form_a_fleet(name: str) -> None:
-    examples = [text for fragment, text in _FENCE.findall((DOCS / name).read_text(encoding="utf-8")) if not fragment]
-    loaded = inspect({"page.yaml": "---\n".join(examples).encode()})
+    found = _FENCE.findall((DOCS / name).read_text(encoding="utf-8"))
+    examples = [text for fragment, text in found if not fragment or text.startswith("# clusters/")]
+    loaded = inspect(_files(examples))
     errors = [problem for problem in loaded.problems if problem.severity == "error"]
     assert errors == [], report.text(errors)
     assert [kind for kind in PAGES[name] if not any(f"kind: {kind}\n" in text for text in examples)] == []
+
+
+def _files(examples: list[str]) -> dict[str, bytes]:
+    """One file of all, but for those whose comment names another: they patch the base of the example."""
+    named = {text.split()[1].rstrip(":"): text.encode() for text in examples if text.startswith("# clusters/")}
+    base = {path: (EXAMPLES / path).read_bytes() for path in ("base/pools.yaml", "base/policy.yaml")} if named else {}
+    rest = [text for text in examples if not text.startswith("# clusters/")]
+    return named | base | ({"page.yaml": "---\n".join(rest).encode()} if rest else {})
 
 
 def test_there_is_a_page_for_each_kind_and_no_other() -> None:

@@ -19,7 +19,7 @@ from providers.sim.controllers.job import JobController
 from providers.sim.controllers.jobset import JobSetController
 from providers.sim.controllers.kubelet import KubeletOptions, Kubelets
 from providers.sim.controllers.mig_manager import Feasible, MigManager, MigOptions
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifecycle
 from providers.sim.controllers.persistent_volumes import VolumeController
 from providers.sim.controllers.podgc import PodGarbage
@@ -88,7 +88,7 @@ def assemble(
     Without it machines are listed every few seconds.
     """
     chosen = options or SimulationOptions()
-    cluster, health, hardware = Cluster(store), NodeHealth(clock), GpuHardware(shape_of)
+    cluster, health, hardware = MirroredCluster(store), NodeHealth(clock), GpuHardware(shape_of)
     told = moves is not None
     registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)

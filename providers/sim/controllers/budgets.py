@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any
 
 from providers.sim.controllers.matching import selector_matches
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -38,7 +38,7 @@ class Budgets(Reconciler[Key]):
 
     name = "budgets"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         super().__init__(cluster)
         self._budgets = cluster.mirror("PodDisruptionBudget", "policy")
         self._owners = {kind: cluster.mirror(kind, group) for kind, (group, _) in _SCALES.items()}

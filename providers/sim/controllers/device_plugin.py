@@ -8,7 +8,7 @@ from math import ceil
 
 from providers.sim.controllers.gpus import GpuHardware, PluginFails, Strategy, device_resources, discovery_labels
 from providers.sim.controllers.health import NodeHealth
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import NodeReconciler
 from providers.sim.controllers.objects import Key, Obj, instant, labels_of, status_of
 from providers.sim.controllers.sharing import (
@@ -60,7 +60,11 @@ class DevicePlugin(NodeReconciler):
     name = "device-plugin"
 
     def __init__(
-        self, cluster: Cluster, hardware: GpuHardware, health: NodeHealth, options: DevicePluginOptions | None = None
+        self,
+        cluster: MirroredCluster,
+        hardware: GpuHardware,
+        health: NodeHealth,
+        options: DevicePluginOptions | None = None,
     ) -> None:
         super().__init__(cluster, health)
         self._hardware = hardware

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, stamp
 from providers.sim.store import ApiError
 
@@ -46,7 +46,9 @@ class EventLog:
     An object may cause `burst` different ones at once, and another every `refill_s` seconds.
     """
 
-    def __init__(self, cluster: Cluster, component: str, *, burst: int = _BURST, refill_s: float = _REFILL_S) -> None:
+    def __init__(
+        self, cluster: MirroredCluster, component: str, *, burst: int = _BURST, refill_s: float = _REFILL_S
+    ) -> None:
         self._burst, self._refill_s = burst, refill_s
         self._store = cluster.store
         self._resource = cluster.store.resource("events", "")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from providers.sim.controllers.health import NodeHealth, NodeState
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import NodeReconciler
 from providers.sim.controllers.objects import (
     Obj,
@@ -35,7 +35,7 @@ class Heartbeats(NodeReconciler):
 
     name = "heartbeat"
 
-    def __init__(self, cluster: Cluster, health: NodeHealth, options: HeartbeatOptions | None = None) -> None:
+    def __init__(self, cluster: MirroredCluster, health: NodeHealth, options: HeartbeatOptions | None = None) -> None:
         super().__init__(cluster, health)
         self._options = options or HeartbeatOptions()
 

@@ -17,7 +17,7 @@ from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.jobbackoff import BackoffOptions, JobBackoff
 from providers.sim.controllers.joblook import FINAL_CONDITION, JobLook, worth_of
 from providers.sim.controllers.jobpods import JOB_TRACKING, new_pod
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -81,7 +81,9 @@ class JobController(Reconciler[Key]):
     name = "job"
     retry_s, retry_cap_s = 1.0, 60.0
 
-    def __init__(self, cluster: Cluster, backoff: BackoffOptions | None = None, *, batch_s: float = 1.0) -> None:
+    def __init__(
+        self, cluster: MirroredCluster, backoff: BackoffOptions | None = None, *, batch_s: float = 1.0
+    ) -> None:
         super().__init__(cluster)
         self._batch_s = batch_s
         self._queue: _JobQueue = _JobQueue()

@@ -15,7 +15,7 @@ from providers.sim.controllers.jobsetpolicy import (
     progress,
     success_verdict,
 )
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -37,7 +37,7 @@ class JobSetController(Reconciler[Key]):
 
     name = "jobset"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         super().__init__(cluster)
         self._jobsets = cluster.mirror("JobSet", "jobset.x-k8s.io")
         self._jobs = cluster.mirror("Job", "batch")

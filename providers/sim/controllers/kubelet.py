@@ -11,7 +11,7 @@ from math import inf
 
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.matching import selects
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import pods_by_node
 from providers.sim.controllers.objects import (
     Key,
@@ -112,7 +112,7 @@ class Kubelets(Reconciler[Key]):
 
     name = "kubelet"
 
-    def __init__(self, cluster: Cluster, health: NodeHealth, options: KubeletOptions | None = None) -> None:
+    def __init__(self, cluster: MirroredCluster, health: NodeHealth, options: KubeletOptions | None = None) -> None:
         super().__init__(cluster)
         self._options = options or KubeletOptions()
         self._health = health

@@ -20,7 +20,7 @@ from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
 from providers.sim.controllers.gpus import GpuHardware, PhysicalGpu
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.migparted import MigConfig, geometry, parse_mig_configs, same_geometry
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import NodeReconciler, pods_by_node
 from providers.sim.controllers.objects import Key, Obj, instant, is_terminal, labels_of
 from providers.sim.store.podrequests import requests_of
@@ -122,7 +122,7 @@ class MigManager(NodeReconciler):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MirroredCluster,
         hardware: GpuHardware,
         health: NodeHealth,
         feasible: Feasible,

@@ -1,6 +1,6 @@
 """A read-your-writes picture of the store for controllers: mirrors per kind, with indexes and change handlers.
 
-The store calls back synchronously on every write and the callback only appends to a queue; `Cluster.sync` folds the
+The store calls back synchronously on every write, which only appends to a queue; `MirroredCluster.sync` folds the
 queue into the mirrors on the controllers' thread. A controller that syncs after a write therefore sees it: the stale
 caches and expectations of real controllers are not needed.
 """
@@ -139,7 +139,7 @@ class InformerCache:
         )
 
 
-class Cluster:
+class MirroredCluster:
     """Holds the informer caches over one store, which all controllers of one kernel share."""
 
     def __init__(self, store: Store) -> None:

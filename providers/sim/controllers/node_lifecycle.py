@@ -10,7 +10,7 @@ from typing import Any
 
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.matching import tolerates
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import NodeReconciler, pods_by_node
 from providers.sim.controllers.objects import (
     Obj,
@@ -56,7 +56,7 @@ class NodeLifecycle(NodeReconciler):
 
     name = "node-lifecycle"
 
-    def __init__(self, cluster: Cluster, health: NodeHealth, options: LifecycleOptions | None = None) -> None:
+    def __init__(self, cluster: MirroredCluster, health: NodeHealth, options: LifecycleOptions | None = None) -> None:
         super().__init__(cluster, health)
         self._options = options or LifecycleOptions()
         self._tainted_at: dict[tuple[str, str, str], float] = {}

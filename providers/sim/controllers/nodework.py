@@ -3,7 +3,7 @@
 from abc import abstractmethod
 
 from providers.sim.controllers.health import NodeHealth
-from providers.sim.controllers.mirror import Cluster, InformerCache
+from providers.sim.controllers.mirror import InformerCache, MirroredCluster
 from providers.sim.controllers.objects import Obj, node_of
 from providers.sim.controllers.runtime import Reconciler
 
@@ -11,7 +11,7 @@ from providers.sim.controllers.runtime import Reconciler
 class NodeReconciler(Reconciler[str]):
     """Looks at a node when it changes, when its time comes, and when the health of any node changes."""
 
-    def __init__(self, cluster: Cluster, health: NodeHealth) -> None:
+    def __init__(self, cluster: MirroredCluster, health: NodeHealth) -> None:
         super().__init__(cluster)
         self._health = health
         self._health_seen = health.version
@@ -37,7 +37,7 @@ class NodeReconciler(Reconciler[str]):
             self.forget(old)
 
 
-def pods_by_node(cluster: Cluster) -> InformerCache:
+def pods_by_node(cluster: MirroredCluster) -> InformerCache:
     """The mirror of pods, filed under `node` by the node they are bound to."""
     pods = cluster.mirror("Pod")
     pods.index("node", lambda pod: (node_of(pod),) if node_of(pod) else ())

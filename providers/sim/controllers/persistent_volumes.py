@@ -15,7 +15,7 @@ from providers.sim.controllers.filters.volumes import (
     class_of,
     is_bound,
 )
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -40,7 +40,7 @@ class VolumeController(Reconciler[VolumeKey]):
 
     name = "persistent-volumes"
 
-    def __init__(self, cluster: Cluster, *, provisioners: frozenset[str] = EBS) -> None:
+    def __init__(self, cluster: MirroredCluster, *, provisioners: frozenset[str] = EBS) -> None:
         super().__init__(cluster)
         self._provisioners = provisioners
         self._objects = VolumeObjects.of(cluster)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import pods_by_node
 from providers.sim.controllers.objects import Key, Obj, being_deleted, is_terminal, is_true, key_of, node_of
 from providers.sim.controllers.podstatus import disrupted
@@ -22,7 +22,7 @@ class PodGarbage:
 
     name = "podgc"
 
-    def __init__(self, cluster: Cluster, *, quarantine_s: float = 40.0, phase_s: float = 0.0) -> None:
+    def __init__(self, cluster: MirroredCluster, *, quarantine_s: float = 40.0, phase_s: float = 0.0) -> None:
         self._cluster = cluster
         self._quarantine_s = quarantine_s
         self._phase_s = phase_s

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 
 from providers.sim.controllers.health import NodeHealth
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, being_deleted, is_true, stamp, status_of, with_condition
 from providers.sim.controllers.userdata import InvalidUserData, KubeletArguments, kubelet_arguments
 from providers.sim.machines import NodeShape, ShapeOf, SimulatedMachine, SimulatedMachines
@@ -43,7 +43,7 @@ class Registration:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MirroredCluster,
         machines: SimulatedMachines,
         shape_of: ShapeOf,
         health: NodeHealth,

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Key, Obj, being_deleted, key_of, status_of
 from providers.sim.controllers.runtime import Reconciler
 from providers.sim.store.podrequests import add_amounts
@@ -17,7 +17,7 @@ class ResourceQuotas(Reconciler[Key]):
 
     name = "resource-quotas"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         super().__init__(cluster)
         self._quotas = cluster.mirror("ResourceQuota")
         self._pods = cluster.mirror("Pod")

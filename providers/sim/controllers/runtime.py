@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
 _log = structlog.get_logger(__name__)
@@ -82,7 +82,7 @@ class Reconciler(ABC, Generic[K]):
     """The wait after a first failure; it doubles with every further one, up to the cap."""
     retry_cap_s: ClassVar[float] = 300.0
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         self._cluster = cluster
         self._queue: WorkQueue[K] = WorkQueue()
         self._attempts: dict[K, int] = {}

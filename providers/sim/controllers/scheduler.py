@@ -22,7 +22,7 @@ from providers.sim.controllers.filters.state import SchedulingState, Unschedulab
 from providers.sim.controllers.filters.volume_rules import volume_plan
 from providers.sim.controllers.filters.volumes import SELECTED_NODE, is_bound
 from providers.sim.controllers.matching import selects, untolerated
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -60,7 +60,7 @@ class Scheduler:
 
     name = "scheduler"
 
-    def __init__(self, cluster: Cluster, *, scheduler_name: str = "default-scheduler") -> None:
+    def __init__(self, cluster: MirroredCluster, *, scheduler_name: str = "default-scheduler") -> None:
         self._cluster = cluster
         self._scheduler_name = scheduler_name
         self._events = EventLog(cluster, scheduler_name, burst=_EVENTS, refill_s=_EVENTS_REFILL_S)

@@ -18,7 +18,7 @@ from providers.clock import VirtualClock
 from providers.sim.apiserver.access import Access
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.job import JobController
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.runtime import Controller
 from providers.sim.store import Store
 from tests.conformance.cases import Case, Result
@@ -205,7 +205,7 @@ class _RecordedServer:
         self.store = Store(self.clock, collect_garbage="when asked")
         self.names = RecordedNames(ns=f"o18092-{case_id}-ns"[:63], id=f"o18092-{case_id}")
         self._client = HandlerClient(self.store, self.clock, Access(self.store, _USERS))
-        cluster = Cluster(self.store)
+        cluster = MirroredCluster(self.store)
         self._controllers: list[Controller] = [JobController(cluster), Budgets(cluster)]
         self._still = False
         self._fill()

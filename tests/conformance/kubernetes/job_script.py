@@ -11,7 +11,7 @@ from providers.clock import VirtualClock
 from providers.sim.controllers.garbage import GarbageCollector
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.job import JobController
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifecycle
 from providers.sim.controllers.objects import condition_of, instant, stamp, with_condition
 from providers.sim.controllers.podgc import PodGarbage
@@ -192,7 +192,7 @@ class JobScript:
         return {**event, "status": {**event["status"], "conditions": said}}
 
     def _controllers(self) -> list[Any]:
-        cluster = Cluster(self._store)
+        cluster = MirroredCluster(self._store)
         return [
             NodeLifecycle(cluster, self._health, LifecycleOptions(phase_s=self._start + self._machine.monitor_at)),
             JobController(cluster, batch_s=1.0 + self._machine.batch_late_s),

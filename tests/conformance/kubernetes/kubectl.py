@@ -14,7 +14,7 @@ from typing import Any, Final
 from providers.clock import SystemClock
 from providers.sim.apiserver import ApiServer
 from providers.sim.controllers.budgets import Budgets
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.store import Store
 from tests.conformance.cases import Case, Result
 
@@ -103,7 +103,7 @@ class _Kubectl:
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
         _create(store, "PodDisruptionBudget", {"metadata": {"name": "b", "namespace": _SPACE}, "spec": spec})
         if case["id"].endswith("-observed"):
-            Budgets(Cluster(store)).step(0.0)
+            Budgets(MirroredCluster(store)).step(0.0)
         return self._drained([_shown(argument) for argument in case["args"]])
 
     def _drained(self, arguments: Sequence[str]) -> Obj:

@@ -6,7 +6,7 @@ from typing import Any
 
 from providers.clock import VirtualClock
 from providers.sim.controllers.filters.volumes import SELECTED_NODE
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import annotations_of, condition_of, node_of
 from providers.sim.controllers.persistent_volumes import VolumeController
 from providers.sim.controllers.scheduler import Scheduler
@@ -93,7 +93,7 @@ class RecordedWorld:
     def __init__(self) -> None:
         self._clock = VirtualClock()
         self.store = Store(self._clock)
-        self._cluster = Cluster(self.store)
+        self._cluster = MirroredCluster(self.store)
         self._volumes = VolumeController(self._cluster, provisioners=frozenset())
         self._scheduler = Scheduler(self._cluster)
 

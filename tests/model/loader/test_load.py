@@ -4,7 +4,7 @@ import pytest
 
 from model.fleet import Fleet
 from model.loader import Code, InvalidFleet, LoaderLimits, inspect, load
-from model.loader.load import is_fleet_file
+from model.loader.reading import is_fleet_file
 from tests.model.loader.writing import declare
 
 POOL = declare("NodePool", "h100", "{instanceTypes: [p5.48xlarge], placement: {topology: hosts}}")

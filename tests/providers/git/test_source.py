@@ -95,6 +95,19 @@ def _open_sources(make_source: MakeSource) -> list[GitSource]:
     return made
 
 
+def test_another_interval_counts_from_the_next_poll_on(work: WorkTree, make_source: MakeSource) -> None:
+    source = make_source(interval_s=60.0, jitter=0.0, max_backoff_s=400.0)
+    source.poll()
+    assert not source.look_every(60.0)
+    assert source.look_every(3600.0)
+    assert source.poll() is None
+    assert source.next_poll_s == 3600.0, "longer than any pause after a failure"
+    work.path.rename(work.path.with_name("away"))
+    with pytest.raises(RemoteUnreachable):
+        source.poll()
+    assert source.next_poll_s <= 1.25 * 3600.0, "a failure makes no pause shorter, nor days long"
+
+
 def test_an_unreachable_remote_keeps_the_last_good_and_backs_off(work: WorkTree, make_source: MakeSource) -> None:
     source = make_source(interval_s=60.0, jitter=0.0, max_backoff_s=400.0)
     good = source.poll()
@@ -469,6 +482,6 @@ def test_waits_are_positive_and_bounded(failures: int, drawn: float, jitter: flo
 
     source = GitSource.__new__(GitSource)
     source._settings = GitSettings(Remote("https://git.example.com/x"), Path("cache"), interval_s=10, jitter=jitter)
-    source._rng, source._failures = FixedRng(), failures
+    source._rng, source._failures, source._every_s = FixedRng(), failures, 10.0
     spread = max(jitter, 0.25) if failures else jitter
     assert 10 * (1 - spread) <= source._wait() <= 900 * (1 + spread)

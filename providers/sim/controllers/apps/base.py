@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.matching import selector_matches
-from providers.sim.controllers.mirror import Cluster, InformerCache
+from providers.sim.controllers.mirror import InformerCache, MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -36,7 +36,7 @@ class AppsController(Reconciler[Key]):
     """What its events are from."""
     retry_s, retry_cap_s = 1.0, 300.0
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         super().__init__(cluster)
         self._objects = cluster.mirror(self.kind, "apps")
         self._pods = cluster.mirror("Pod")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from providers.sim.controllers.apps.base import AppsController, available_at
 from providers.sim.controllers.apps.daemonpods import DaemonPass, DaemonWork, counts_of, phase_of, target_of
 from providers.sim.controllers.apps.revisions import REVISION_HASH, current_revision, hash_of, truncate
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Key, Obj, being_deleted, key_of, labels_of, status_of
 from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
@@ -23,7 +23,7 @@ class DaemonSetController(AppsController):
     kind = "DaemonSet"
     component = "daemonset-controller"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         self._revisions = cluster.mirror("ControllerRevision", "apps")
         self._nodes = cluster.mirror("Node")
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}

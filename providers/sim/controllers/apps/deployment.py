@@ -20,7 +20,7 @@ from providers.sim.controllers.apps.rollout import (
     proportional,
     revision_of,
 )
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import (
     Key,
     Obj,
@@ -45,7 +45,7 @@ class DeploymentController(AppsController):
     kind = "Deployment"
     component = "deployment-controller"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         self._sets = cluster.mirror("ReplicaSet", "apps")
         super().__init__(cluster)
         self._progress = ProgressWriter(self._objects)

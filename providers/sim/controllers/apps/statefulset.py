@@ -16,7 +16,7 @@ from providers.sim.controllers.apps.statefulpods import (
     ordinal_of,
     revision_of,
 )
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Key, Obj, being_deleted, is_terminal, key_of, status_of
 from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
@@ -41,7 +41,7 @@ class StatefulSetController(AppsController):
     kind = "StatefulSet"
     component = "statefulset-controller"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         self._revisions = cluster.mirror("ControllerRevision", "apps")
         self._claims = cluster.mirror("PersistentVolumeClaim")
         super().__init__(cluster)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from providers.sim.controllers.filters.bound_pods import BoundPods
 from providers.sim.controllers.filters.volumes import VolumeObjects
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, labels_of
 from providers.sim.controllers.occupancy import Occupancy
 from providers.sim.controllers.scheduling import SchedulableNode
@@ -26,7 +26,7 @@ class UnschedulablePodError(Exception):
 class SchedulingState:
     """The cluster as filters see it: nodes, what is taken on them, who stands there, volumes, namespaces."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MirroredCluster) -> None:
         self.nodes: dict[str, SchedulableNode] = {}
         self.occupancy = Occupancy()
         self.bound = BoundPods()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers.sim.controllers.matching import node_selector_matches, selector_matches
-from providers.sim.controllers.mirror import Cluster, InformerCache
+from providers.sim.controllers.mirror import InformerCache, MirroredCluster
 from providers.sim.controllers.objects import Key, Obj, annotations_of, being_deleted, key_of, labels_of, status_of
 from providers.sim.store.podrequests import amounts
 
@@ -99,7 +99,7 @@ class VolumeObjects:
     drivers: InformerCache
 
     @classmethod
-    def of(cls, cluster: Cluster) -> "VolumeObjects":
+    def of(cls, cluster: MirroredCluster) -> "VolumeObjects":
         """The mirrors of a cluster."""
         return cls(
             cluster.mirror("PersistentVolumeClaim"),

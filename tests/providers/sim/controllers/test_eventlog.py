@@ -1,7 +1,7 @@
 """Events that controllers record: alike ones are one object, counted, and no object causes a flood."""
 
 from providers.sim.controllers.eventlog import EventLog
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from tests.providers.sim.controllers.world import ControllerWorld, Obj
 
 
@@ -15,7 +15,7 @@ def about(world: ControllerWorld, pod: str) -> list[tuple[str, str, str, int]]:
 
 
 def recorded(world: ControllerWorld, times: int, *, apart_s: float, messages: int = 1) -> list[Obj]:
-    pod, log = world.pod("p"), EventLog(Cluster(world.store), "tester")
+    pod, log = world.pod("p"), EventLog(MirroredCluster(world.store), "tester")
     world.store.delete(world.store.resource("Pod"), "p", namespace="default")
     for i in range(times):
         log.warning(pod, "Odd", f"message {i % messages}", world.now + i * apart_s)
@@ -44,7 +44,7 @@ def test_an_object_that_causes_a_flood_is_cut_off(world: ControllerWorld) -> Non
 
 
 def test_what_cannot_be_written_is_lost(world: ControllerWorld) -> None:
-    pod, log = world.pod("p"), EventLog(Cluster(world.store), "tester")
+    pod, log = world.pod("p"), EventLog(MirroredCluster(world.store), "tester")
     gone = {**pod, "metadata": {**pod["metadata"], "namespace": "gone"}}
     log.normal(gone, "Odd", "message", world.now)
     assert not world.all("Event")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from providers.clock import VirtualClock
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import node_of
 from providers.sim.controllers.persistent_volumes import VolumeController
 from providers.sim.controllers.scheduler import Scheduler
@@ -27,7 +27,7 @@ class SchedulingHistory:
         self.draw = random.Random(seed)
         self.clock = VirtualClock()
         self.store = Store(self.clock)
-        cluster = Cluster(self.store)
+        cluster = MirroredCluster(self.store)
         self.volumes, self.scheduler = VolumeController(cluster), Scheduler(cluster)
         self.made = 0
         storage = {"provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -122,7 +122,7 @@ def test_it_knows_what_a_fresh_one_would_and_leaves_nobody_waiting(seed: int) ->
     for _ in range(STEPS):
         history.happen()
         history.settle()
-        fresh = Scheduler(Cluster(history.store))
+        fresh = Scheduler(MirroredCluster(history.store))
         for pod in history.all("Pod"):
             if not node_of(pod):
                 assert history.scheduler.diagnosis(pod) == fresh.diagnosis(pod)

@@ -4,7 +4,7 @@ import pytest
 
 from providers.clock import SystemClock, VirtualClock
 from providers.sim.controllers import KubeletOptions, SimulationOptions, assemble
-from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, key_of, with_condition
 from providers.sim.controllers.runtime import Reconciler, WorkQueue
 from providers.sim.kernel import Kernel, KernelThread, Restless, VirtualDriver
@@ -327,7 +327,7 @@ class TestQueue:
 class Failing(Reconciler[str]):
     name = "failing"
 
-    def __init__(self, cluster: Cluster, errors: list[BaseException | None]) -> None:
+    def __init__(self, cluster: MirroredCluster, errors: list[BaseException | None]) -> None:
         super().__init__(cluster)
         self.errors, self.seen = errors, []
         self._queue.add("a")
@@ -352,21 +352,21 @@ class TestReconciler:
     )
     def test_refusals_decide_what_happens_next(self, error: Exception, wake: float | None, seen: list[str]) -> None:
         _, store = at_zero()
-        controller = Failing(Cluster(store), [error])
+        controller = Failing(MirroredCluster(store), [error])
         assert controller.step(0.0) == wake
         controller.step(0.0)
         assert [key for key, _ in controller.seen] == seen
 
     def test_refusals_are_tried_again_ever_later(self) -> None:
         clock, store = at_zero()
-        controller = Failing(Cluster(store), [None, *[StoreForbidden("no")] * 4])
+        controller = Failing(MirroredCluster(store), [None, *[StoreForbidden("no")] * 4])
         controller._queue.add("a")
         VirtualDriver(Kernel(store, clock, [controller]), clock).advance(100)
         assert [now for key, now in controller.seen if key == "b"] == [0, 5, 15, 35, 75]
 
     def test_a_defect_neither_loses_nor_holds_up_a_key(self) -> None:
         _, store = at_zero()
-        controller = Failing(Cluster(store), [ValueError("bug")])
+        controller = Failing(MirroredCluster(store), [ValueError("bug")])
         with pytest.raises(ValueError, match="bug"):
             controller.step(0.0)
         assert controller.step(0.0) == 5.0
@@ -378,7 +378,7 @@ class TestMirror:
     def test_reads_its_own_writes_and_files_them(self) -> None:
         _, store = at_zero()
         write(store, "before")
-        cluster = Cluster(store)
+        cluster = MirroredCluster(store)
         maps = cluster.mirror("ConfigMap")
         changes: list[tuple[str, str]] = []
         maps.watch(
@@ -404,7 +404,7 @@ class TestMirror:
 
     def test_a_mirror_asked_for_late_agrees_with_the_store(self) -> None:
         _, store = at_zero()
-        cluster = Cluster(store)
+        cluster = MirroredCluster(store)
         made = write(store, "a")
         store.delete(store.resource("ConfigMap"), "a", namespace="default")
         again = write(store, "a")
@@ -417,7 +417,7 @@ class TestMirror:
         """A list may be ahead of the events still in the queue."""
         _, store = at_zero()
         first = write(store, "a")
-        maps = Cluster(store).mirror("ConfigMap")
+        maps = MirroredCluster(store).mirror("ConfigMap")
         again = maps.update_metadata(first, labels={"x": "1"})
         versions = [int(obj["metadata"]["resourceVersion"]) for obj in (first, again)]
         maps.apply("MODIFIED", again, versions[1])

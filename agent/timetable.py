@@ -1,0 +1,84 @@
+"""What happens at a time: one APScheduler, whose jobs only wake those who do the work.
+
+A job that is late (the machine slept, the process was stopped) runs once, as soon as it can: `coalesce`, and no grace
+that ends. APScheduler reckons in the time of day, which may be set while the agent runs; here every job moves with it,
+so that a pause stays as long as it was. Nothing is decided by it: who is woken asks the agent's own clock.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from providers.clock import Clock, SystemClock
+
+LOOK_EVERY_S: Final = 1.0
+"""How often it is looked whether somebody has set the machine's clock."""
+JUMP_LEAST_S: Final = 0.5
+"""The time of day is slewed all the time; a jump is more than that."""
+
+
+def steady_scheduler(clock: Clock | None = None) -> Any:
+    """Returns a BackgroundScheduler whose jobs keep their distance when the time of day is set.
+
+    Of `clock` only jumps are asked: how far the time of day is from the monotonic clock.
+    """
+    from apscheduler.executors.pool import ThreadPoolExecutor
+    from apscheduler.schedulers.background import BackgroundScheduler
+    from apscheduler.schedulers.base import STATE_STOPPED
+
+    asked = clock or SystemClock()
+
+    class SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # it has no types
+        """Waits by the monotonic clock, a second at a time."""
+
+        def _main_loop(self) -> None:
+            self.apart_s = asked.now() - asked.monotonic()
+            wait_s: float | None = 0.0
+            while self.state != STATE_STOPPED:
+                self._event.wait(LOOK_EVERY_S if wait_s is None else min(LOOK_EVERY_S, wait_s))
+                self._event.clear()
+                self.follow_the_clock()
+                wait_s = self._process_jobs()
+
+        def follow_the_clock(self) -> None:
+            """Moves every job by as much as the time of day has jumped."""
+            by_s = asked.now() - asked.monotonic() - self.apart_s
+            if abs(by_s) < JUMP_LEAST_S:
+                return
+            self.apart_s += by_s
+            for job in self.get_jobs():
+                if job.next_run_time is not None:
+                    job.modify(next_run_time=job.next_run_time + timedelta(seconds=by_s))
+
+    defaults = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+    return SteadyScheduler(executors={"default": ThreadPoolExecutor(1)}, job_defaults=defaults, timezone=UTC)
+
+
+class Timetable:
+    """Named calls at their times. Calls are short: they enqueue, or wake a thread. Thread-safe."""
+
+    def __init__(self, scheduler: Any = None) -> None:
+        self._scheduler = scheduler or steady_scheduler()
+
+    def start(self) -> None:
+        """Begin."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Call nobody any more."""
+        self._scheduler.shutdown(wait=False)
+
+    def every(self, name: str, interval_s: float, call: Callable[[], object]) -> None:
+        """Call again and again."""
+        self._scheduler.add_job(call, "interval", seconds=interval_s, id=name, replace_existing=True)
+
+    def at(self, name: str, in_s: float, call: Callable[[], object]) -> None:
+        """Call once, after so many seconds, in place of what the name stood for."""
+        when = datetime.fromtimestamp(time.time() + max(0.0, in_s), UTC)
+        self._scheduler.add_job(call, "date", run_date=when, id=name, replace_existing=True)
+
+    def cancel(self, name: str) -> None:
+        """Do not call what the name stands for."""
+        if self._scheduler.get_job(name) is not None:
+            self._scheduler.remove_job(name)

@@ -1,0 +1,24 @@
+"""Which files are read, and one file's documents."""
+
+from model.loader.parse import LoaderLimits, parse
+from model.loader.source import SourceFile, decode
+from model.loader.tree import Document
+from model.problem import Code, Problem
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def is_fleet_file(path: str) -> bool:
+    """Whether the loader reads `path`."""
+    return path.endswith(_SUFFIXES) and not any(part.startswith(".") for part in path.split("/"))
+
+
+def read_file(file: str, content: bytes, limits: LoaderLimits) -> tuple[list[Document], list[Problem]]:
+    """The documents of a file, and what is wrong with it."""
+    if len(content) > limits.file_bytes:
+        message = f"the file has {len(content)} bytes; at most {limits.file_bytes} are read"
+        return [], [SourceFile(file, "").problem(1, 1, message, Code.TOO_LARGE)]
+    source = decode(file, content)
+    if isinstance(source, Problem):
+        return [], [source]
+    return parse(source, limits)

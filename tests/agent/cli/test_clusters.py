@@ -1,0 +1,109 @@
+"""Several clusters of one repository, on the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.cli import exits
+from agent.sandbox.repository import git
+from tests.agent.cli.test_commands import muster
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "clusters"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example in a repository, where the user stands."""
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    for name, value in (("user.name", "Ada"), ("user.email", "ada@example.com"), ("commit.gpgsign", "false")):
+        git(folder, "config", name, value)
+    for path in EXAMPLE.rglob("*.yaml"):
+        place = folder / path.relative_to(EXAMPLE)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "The fleet")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def changed(path: Path, before: str, after: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def test_validate_checks_each_cluster_for_its_own_region(clone: Path) -> None:
+    done = muster("validate")
+    assert done.exit_code == exits.OK, done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "8 files read: cluster frankfurt is valid for eu-central-1, cluster virginia is valid for us-east-1."
+    )
+    changed(clone / "clusters/virginia/patches.yaml", "us-east-1a", "eu-central-1a")
+    done = muster("validate")
+    assert done.exit_code == exits.INVALID
+    assert done.stdout.startswith("clusters/virginia/patches.yaml:7:11: error: spec.zones[0]:")
+    assert muster("validate", "--cluster", "frankfurt").exit_code == exits.OK
+
+
+def test_validate_tells_once_what_is_wrong_in_a_base_of_both(clone: Path) -> None:
+    changed(clone / "base/policy.yaml", "freezeWindows", "freezeWindow")
+    done = muster("validate", "--output", "github")
+    assert done.exit_code == exits.INVALID
+    assert done.stdout.count("unknown key 'freezeWindow'") == 1
+
+
+def test_validate_warns_of_files_that_no_cluster_reads(clone: Path) -> None:
+    (clone / "old.yaml").write_text("# nobody\n", encoding="utf-8")
+    done = muster("validate")
+    assert done.exit_code == exits.OK
+    assert "old.yaml:1:1: warning: no cluster reads this file" in done.stdout
+    assert "old.yaml" not in muster("validate", "--cluster", "virginia").stdout
+
+
+def test_validate_of_a_cluster_that_is_not_there(clone: Path) -> None:
+    done = muster("validate", "--cluster", "virgina")
+    assert done.exit_code == exits.INVALID
+    assert "did you mean 'virginia'?" in done.stdout
+    assert muster("validate", "base", "--cluster", "virginia").exit_code == exits.ERROR
+
+
+@pytest.mark.parametrize("folder", ["clusters/virginia", "clusters/virginia/"])
+def test_the_folder_of_a_cluster_stands_for_all_it_is_made_of(clone: Path, folder: str) -> None:
+    done = muster("validate", folder)
+    assert done.exit_code == exits.OK, done.stdout
+    assert "5 files read: cluster virginia is valid" in done.stdout
+    offered = muster("offers", "--gpu", "h100", "--fleet", folder)
+    assert offered.exit_code == exits.OK
+    assert "us-east-1b" in offered.stdout
+    assert muster("offers", "--gpu", "h100").exit_code == exits.INVALID, "of which of them?"
+
+
+def test_plan_is_of_one_cluster(clone: Path) -> None:
+    changed(clone / "clusters/virginia/patches.yaml", "nodes: 16", "nodes: 20")
+    done = muster("plan", "--from", "HEAD", "--cluster", "virginia")
+    assert done.exit_code == exits.OK, done.stdout
+    assert "spec.limits.nodes: 16 -> 20" in done.stdout
+    assert "No changes" in muster("plan", "--from", "HEAD", "--cluster", "frankfurt").stdout
+    done = muster("plan", "--from", "HEAD")
+    assert done.exit_code == exits.INVALID
+    assert "name one of them with --cluster" in done.stdout
+
+
+def test_plan_of_a_cluster_that_is_new(clone: Path) -> None:
+    folder = clone / "clusters" / "oregon"
+    folder.mkdir()
+    text = (clone / "clusters/virginia/cluster.yaml").read_text(encoding="utf-8")
+    text = text.replace("virginia", "oregon").replace("  patches: [patches.yaml]\n", "")
+    (folder / "cluster.yaml").write_text(text, encoding="utf-8")
+    done = muster("plan", "--from", "HEAD", "--cluster", "oregon")
+    assert done.exit_code == exits.OK, done.stdout
+    assert "+ nodepool/h100" in done.stdout
+    assert muster("plan", "--from", "HEAD", "--cluster", "nowhere").exit_code == exits.INVALID
+
+
+def test_plan_in_a_repository_without_clusters(clone: Path) -> None:
+    git(clone, "rm", "--quiet", "-r", "clusters")
+    assert muster("plan", "--from", "HEAD~0", "--cluster", "virginia").exit_code == exits.ERROR
