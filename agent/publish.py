@@ -274,5 +274,5 @@ def restore(reports: ReportWriter, publisher: Publisher, sync: Sync, expected: C
     sync.hear(operated)
     sync.hear(RequestHandled(report.handled_request))
     if revision := expected(report.applied):
-        sync.expect(revision, report.day, report.convergence, report.approved)
+        sync.expect(revision, report.day, report.convergence, report.approved, report.rollout)
     return revision
