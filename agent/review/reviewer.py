@@ -18,6 +18,7 @@ from agent.explanation import Otherwise, told_of
 from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
+from agent.review.statuses import commit_status, deployment_of
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
@@ -44,16 +45,13 @@ from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.forge.port import (
-    Annotation,
     Comment,
-    CommitStatus,
     Forge,
     ForgeError,
     ForgeRateLimited,
     ForgeUnreachable,
     Permission,
     PullRequest,
-    Verdict,
 )
 from providers.git.errors import MergeConflict, SourceError
 from providers.git.files import Files
@@ -62,20 +60,6 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
-ANNOTATIONS_MOST = 50
-_VERDICTS = {
-    ReviewOutcome.APPLIES: Verdict.SUCCESS,
-    ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
-    ReviewOutcome.DONE: Verdict.SUCCESS,
-    ReviewOutcome.STALLED: Verdict.FAILURE,
-    ReviewOutcome.HELD: Verdict.PENDING,
-    ReviewOutcome.UNAPPROVED: Verdict.PENDING,
-    ReviewOutcome.STALE: Verdict.PENDING,
-    ReviewOutcome.REFUSED: Verdict.FAILURE,
-    ReviewOutcome.INVALID: Verdict.FAILURE,
-    ReviewOutcome.CONFLICT: Verdict.FAILURE,
-    ReviewOutcome.FAILED: Verdict.FAILURE,
-}
 
 
 class ProposedCommits(Protocol):
@@ -146,6 +130,8 @@ class Reviewer:
     _merge: MergeApproved | None = None
     """What was last told of who approved a merge."""
     _pauses: Backoff = field(default_factory=Backoff)
+    _undeployed: str = ""
+    """Why the forge takes no deployment of the newest revision."""
     _refusals: dict[str, str] = field(default_factory=dict)
     """Why a request rests: what the forge said of it."""
 
@@ -187,7 +173,7 @@ class Reviewer:
         self.approvers.unknown_teams.clear()
         refused = self._review_all(forge, opened, world) if opened else ""
         self._follow(forge, world)
-        return refused or "; ".join(self.approvers.unknown_teams.values())
+        return refused or self._undeployed or "; ".join(self.approvers.unknown_teams.values())
 
     def _review_all(self, forge: Forge, opened: Sequence[PullRequest], world: LastPass) -> str:
         try:
@@ -348,6 +334,8 @@ class Reviewer:
         if not commit or (told == self._followed and not waits):
             return
         request = forge.merged_by(commit)
+        if told != self._followed:
+            self._deploy(forge, commit, Review(self.cluster, commit, "", outcome, sentence), request)
         if request is None:
             if waits:
                 why = "it came without a pull request, and nothing else can be approved"
@@ -368,6 +356,21 @@ class Reviewer:
             review = replace(review, heard=heard, approvals=len(state.approved_by))
             self._say(forge, request, mine, review, news=news)
         self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
+
+    def _deploy(self, forge: Forge, commit: str, review: Review, request: PullRequest | None) -> None:
+        """Shows on the forge how far a revision in force has come. What the forge refuses keeps nothing else back."""
+        told = deployment_of(review, self.branch, request.url if request else "")
+        if told is None:
+            return
+        try:
+            forge.put_deployment(told)
+        except ForgeUnreachable:
+            raise
+        except ForgeError as error:
+            self.count(type(error).__name__)
+            self._undeployed = str(error)
+        else:
+            self._undeployed = ""
 
     def _given(
         self, forge: Forge, request: PullRequest, asked: _Asked, state: SyncState, world: LastPass
@@ -398,17 +401,14 @@ class Reviewer:
         if said == as_said(review) and not news:
             return
         if said is None or said._replace(heard=0, world="") != as_said(review)._replace(heard=0, world=""):
-            forge.put_status(review.head, self._status(review, request))  # first: the comment says that all is said
+            forge.put_status(
+                review.head, commit_status(review, request.url)
+            )  # first: the comment says that all is said
         text = with_section(before, review)
         if mine is None:
             forge.write_comment(request.number, text)
         else:
             forge.change_comment(request.number, mine, text)
-
-    def _status(self, review: Review, request: PullRequest) -> CommitStatus:
-        found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
-        name = f"muster/{self.cluster}"
-        return CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found)
 
 
 def _progress(state: SyncState) -> Convergence | None:
