@@ -172,10 +172,10 @@ class AdmissionCycle:
             return
         gone = self._lift(entry, self._taken(entry))
         enough = fits(entry.node, entry.assignment.usage)
-        lost = enough and isinstance(
-            self.ledger.placement.find(entry.workload, entry.assignment.given, before=entry.assignment.place),
-            PlacementRefusal,
-        )
+        before = entry.assignment.place
+        found = self.ledger.placement.find(entry.workload, entry.assignment.given, before=before) if enough else None
+        lost = isinstance(found, PlacementRefusal)
+        entry.assignment.place = before if found is None or lost else found
         self._put_back(gone)
         if lost or (entry.deferred and not enough):
             self._renominate(entry)

@@ -49,6 +49,8 @@ class AssignmentSearch:
     """Pod set -> resource -> the one flavor to look at; None = all."""
     mover: Mover | None = None
     """Finds who could stand elsewhere, where a workload has quota and no place; None = nobody is moved."""
+    places_later: bool = False
+    """Whether what fits now needs no place yet: it gets one when its turn comes, as others take theirs before."""
     _answers: dict[tuple[Cell, int], list[Victim]] = field(default_factory=dict)
     """Victims that the oracle found for an amount of one cell, as the ledger stands."""
 
@@ -196,6 +198,8 @@ class AssignmentSearch:
         if self.ledger.placement is NO_PLACEMENT:
             return assignment
         if assignment.mode is PreemptionMode.FIT:
+            if self.places_later and self.ledger.placement.fits(workload, assignment.given):
+                return assignment
             place = self.ledger.placement.find(workload, assignment.given)
             if not isinstance(place, PlacementRefusal):
                 assignment.place = place
@@ -218,11 +222,7 @@ class AssignmentSearch:
             [asked] = assignment.usage.items()
             if asked in self._answers:  # the oracle has answered this, and there is no place to find
                 return self._answers[asked]
-        given = assignment.given
-
-        def finds_place() -> bool:
-            return not isinstance(self.ledger.placement.find(workload, given), PlacementRefusal)
-
+        finds_place = partial(self.ledger.placement.fits, workload, assignment.given)
         contested = assignment.contested(self.ledger.tree)
         for cells in dict.fromkeys((contested, frozenset(assignment.usage))):
             context = self._context(workload, assignment.usage, cells)

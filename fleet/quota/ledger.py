@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, charge, release
 from fleet.quota.workload import PodSetAssignment, Workload
@@ -69,6 +69,9 @@ class PlacementBackend(Protocol):
     A place is opaque to the quota engine: what `find` returns is handed back to the others. `find` changes nothing.
     """
 
+    keeps_nominated: ClassVar[bool]
+    """Whether it goes back to the place that a head was nominated with; else that place is not looked for."""
+
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
     ) -> object | PlacementRefusal:
@@ -77,6 +80,9 @@ class PlacementBackend(Protocol):
         Of a workload that stands already, the pods that have a place keep it. `before` is a place found earlier in the
         cycle, which a backend may prefer as long as it is free.
         """
+
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether `find` would find a place as things stand; cheaper, as it need not be the best one."""
 
     def put(self, holder: AdmittedWorkload) -> None:
         """Lets the pods of a holder stand where `holder.place` says."""
@@ -95,11 +101,17 @@ class PlacementBackend(Protocol):
 class NoPlacement:
     """A backend without machines: only quota counts."""
 
+    keeps_nominated: ClassVar[bool] = True
+
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
     ) -> object | PlacementRefusal:
         """Returns None: every workload has a place."""
         return None
+
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns True."""
+        return True
 
     def put(self, holder: AdmittedWorkload) -> None:
         """Does nothing."""

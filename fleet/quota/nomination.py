@@ -109,7 +109,8 @@ class Nominator:
         """Returns the search for assignments in a queue; `only` is pod set -> resource -> the one flavor to look at."""
         spec, node = self.queues[queue], self.ledger.tree.queues[queue]
         usage = self.local_usage if spec.usage_ordered else {}
-        return AssignmentSearch(self.ledger, self.rules_for(node), spec, node, self.flavors, usage, only, self.mover)
+        rules = self.rules_for(node)
+        return AssignmentSearch(self.ledger, rules, spec, node, self.flavors, usage, only, self.mover)
 
     def changed(self, node: QuotaNode) -> None:
         """Notes that something changed in the node's tree."""
@@ -127,6 +128,7 @@ class Nominator:
         last = self._last_of(workload, changes)
         resume = last.indexes if last else None
         search = self.search(workload.queue)
+        search.places_later = self.rules.place_again and not self.ledger.placement.keeps_nominated
         with about(workload):
             assignment, victims = search.best(workload, resume)
         replaced = self.ledger.holders.get(workload.replaces)

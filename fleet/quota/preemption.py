@@ -98,7 +98,8 @@ def candidates_in(
         return
     ledger, preemptor = context.ledger, context.workload
     for holder in ledger.leaving_of(queue.name) if leaving else ledger.staying(queue.name):
-        if holder.workload.priority > preemptor.priority and policy is not CandidatePolicy.ANY:
+        above = holder.workload.priority - preemptor.priority
+        if policy is not CandidatePolicy.ANY and (above > 0 or (above == 0 and policy is CandidatePolicy.LOWER)):
             return  # nor may any that follow
         if holder.out or holder.protected or not (context.whoever or holder.uses_any(context.cells)):
             continue
@@ -143,9 +144,9 @@ def fill_back(
     for index in range(len(kept) - 2, -1, -1):
         victim = kept[index]
         context.ledger.put_back(victim.holder)
-        left = [*kept[:index], kept[-1], *kept[index + 1 : -1]]
-        if context.fits(borrowing=borrowing) and (still_right is None or still_right(left)):
-            kept = left
+        fits = context.fits(borrowing=borrowing)
+        if fits and (still_right is None or still_right([*kept[:index], kept[-1], *kept[index + 1 : -1]])):
+            kept[index] = kept.pop()
         else:
             context.ledger.lift(victim.holder)
     return kept

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_filter import pod_filter
@@ -65,6 +66,23 @@ class GangPlanner:
         if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
             return found  # the domain of a machine that is not there yet is unknown
         return place_gang(state, self.capacity, workload.uid, needs)
+
+    def has_room(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> bool | None:
+        """Returns whether a plan would be found; None where only planning tells.
+
+        For pods of one set that stand anywhere, what is free on the machines that suit them decides as long as nothing
+        can be bought or cut anew: searches for victims ask that thousands of times in a row.
+        """
+        needs = self.needs(workload, given)
+        if len(needs) != 1 or needs[0].pod_set.wishes or needs[0].pod_set.required_topology:
+            return None
+        [need] = needs
+        if pod_filter(state.neighbours, need.pod_set) is not None:
+            return None
+        free = free_capacity(state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        if free.among(workload.uid, standing=None if workload.buys else True).room >= need.pod_set.count:
+            return True
+        return None if need.pools or self.capacity.recuts else False
 
     def topology(self, state: ClusterState) -> "TopologyPlacer":
         """Returns the topology placer of a cluster state."""

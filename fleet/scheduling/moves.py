@@ -64,10 +64,14 @@ class RoomByMoving:
     _movable: dict[str, bool] = field(default_factory=dict)
     """uid of a gang -> whether it may be moved."""
     _tries: int = 0
+    _rests: bool | None = None
+    """Whether nobody is moved in this pass; None = not asked yet."""
 
     def __call__(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         """Returns whom to move, each with its new place, so that a workload finds one; empty where nobody helps."""
-        if self._for not in {"", workload.uid} or not workload.buys or not self._room_in_all(workload):
+        if self._for not in {"", workload.uid} or not workload.buys or self._tries > MOST_TRIES:
+            return []
+        if next(self._settled(), None) is None or not self._room_in_all(workload):
             return []
         found = self._search(workload, given)
         if found:
@@ -201,14 +205,14 @@ class RoomByMoving:
         )
 
     def _settled(self) -> Iterator[AdmittedWorkload]:
-        """Yields holders that stand somewhere; none while somebody moves already, or a freeze window is open."""
-        if frozen(self.fleet, self.snapshot.now_s, "Disruption") or made_room_for(self.snapshot):
-            return
-        yield from (holder for uid, holder in self.ledger.holders.items() if self._stands(uid, holder))
-
-    def _stands(self, uid: str, holder: AdmittedWorkload) -> bool:
-        part = self.parts.get(uid)
-        return part is not None and bool(part.pins) and not (holder.leaving or holder.protected or holder.unsettled)
+        """Yields holders that have stood since before the pass; none while somebody moves already, or it is frozen."""
+        if self._rests is None:
+            frozen_now = frozen(self.fleet, self.snapshot.now_s, "Disruption")
+            self._rests = bool(frozen_now) or bool(made_room_for(self.snapshot))
+        for uid, part in self.parts.items() if not self._rests else ():
+            holder = self.ledger.holders.get(uid)
+            if part.pins and holder and not (holder.leaving or holder.protected or holder.unsettled):
+                yield holder
 
     def _may_move(self, holder: AdmittedWorkload) -> bool:
         """Returns whether a holder may be moved now; asked once each."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from fleet.gangs.replacement import PodsToReplace
 from fleet.nodeclaims.launch import WrittenClaims, in_halves, write_claims
@@ -53,6 +54,7 @@ class ClusterBackend:
     Places of new gangs are plans of `place_gang`; places of gangs admitted before this pass are their pins.
     """
 
+    keeps_nominated: ClassVar[bool] = False
     planner: GangPlanner
     state: ClusterState
     """The machines with everything that stands on them."""
@@ -96,6 +98,11 @@ class ClusterBackend:
             found = self._find_plan(self._empty_state, workload, given)
             self._refusal_when_empty[asked] = found if isinstance(found, PlacementRefusal) else None
         return self._refusal_when_empty[asked] or PlacementPlan()
+
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether there is a plan for all pods of a workload."""
+        enough = None if workload.uid in self.lost_pods else self.planner.has_room(self.state, workload, given)
+        return not isinstance(self.find(workload, given), PlacementRefusal) if enough is None else enough
 
     def _find_replacement(
         self, workload: Workload, given: Sequence[PodSetAssignment]

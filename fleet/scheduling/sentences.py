@@ -1,8 +1,9 @@
 """Says why heads of queues wait, in numbers: what they ask, what is free, who holds the rest, what would change it."""
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 
@@ -20,11 +21,22 @@ from model.quantity import format_amount
 
 @dataclass(slots=True)
 class Explainer:
-    """An `Explainer` turns what the quota engine found about waiting heads into refusals, as the ledger stands now."""
+    """An `Explainer` turns what the quota engine found about waiting heads into refusals, as the ledger stands now.
+
+    The ledger must not change while it speaks: thousands wait for the same reason, behind thousands that hold the same,
+    and each of both is looked at once.
+    """
 
     fleet: Fleet
     snapshot: Snapshot
     scheduler: AdmissionScheduler
+    _answers: dict[int, tuple[CycleEntry, Refusal]] = field(default_factory=dict)
+    _alike: dict[Cell, list[list[AdmittedWorkload]]] = field(default_factory=dict)
+    """Cell -> who holds it and is not leaving, alike in all that decides whether they may be evicted but their age."""
+    _ending: dict[Cell, list[AdmittedWorkload]] = field(default_factory=dict)
+    """Cell -> who holds it and says when it ends, in that order."""
+    _left: dict[tuple[str, Cell], list[int]] = field(default_factory=dict)
+    """(queue, cell) -> what is available there once so many of those have ended."""
 
     @property
     def tree(self) -> QuotaTree:
@@ -33,6 +45,11 @@ class Explainer:
 
     def entry(self, entry: CycleEntry) -> Refusal:
         """Returns why the head of a queue waits."""
+        if id(entry) not in self._answers:
+            self._answers[id(entry)] = entry, self._found(entry)
+        return self._answers[id(entry)][1]
+
+    def _found(self, entry: CycleEntry) -> Refusal:
         if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
             return waiting_for(
                 [holder.workload.name for holder in entry.gone] if entry.deferred else [],
@@ -91,32 +108,60 @@ class Explainer:
         if not entry.workload.preempts:
             return "it may not evict others"
         reasons: Counter[str] = Counter()
-        for holder in self.scheduler.ledger.holders.values():
-            if cell not in holder.usage or holder.leaving or holder.queue.root is not entry.node.root:
+        for alike in self._holding(cell):
+            if alike[0].queue.root is not entry.node.root:
                 continue
-            if why := why_kept(entry.queue, entry.node, entry.workload, holder):
-                reasons[why] += 1
+            newer = bisect_right(alike, entry.workload.at_s, key=_since_s)
+            for part in (alike[:newer], alike[newer:]):
+                if part and (why := why_kept(entry.queue, entry.node, entry.workload, part[0])):
+                    reasons[why] += len(part)
         told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
         return ", ".join(told[:3])
 
+    def _holding(self, cell: Cell) -> list[list[AdmittedWorkload]]:
+        """Returns who holds a cell and is not leaving: those alike together, from the oldest to the newest."""
+        if cell not in self._alike:
+            found: dict[tuple[int, int, str], list[AdmittedWorkload]] = {}
+            for holder in self.scheduler.ledger.holders.values():
+                if cell in holder.usage and not holder.leaving:
+                    alike = id(holder.queue), holder.workload.priority, holder.protected
+                    found.setdefault(alike, []).append(holder)
+            self._alike[cell] = [sorted(holders, key=_since_s) for holders in found.values()]
+        return self._alike[cell]
+
     def _when_free(self, entry: CycleEntry, cell: Cell, asked: int) -> str:
         """Returns when enough quota will be free if gangs end when they say; empty if that is never or unknown."""
-        ledger, node = self.scheduler.ledger, entry.node
-        ending = [h for h in ledger.holders.values() if cell in h.usage and h.ends_at_s < inf and not h.out]
-        gone: list[AdmittedWorkload] = []
-        for holder in sorted(ending, key=lambda h: (h.ends_at_s, h.workload.uid)):
-            ledger.lift(holder)
-            gone.append(holder)
-            if available(node, cell) >= asked:
-                break
-        enough = available(node, cell) >= asked
-        for holder in reversed(gone):
-            ledger.put_back(holder)
-        if not gone or not enough:
+        if cell not in self._ending:
+            holders = self.scheduler.ledger.holders.values()
+            ending = [h for h in holders if cell in h.usage and h.ends_at_s < inf and not h.out]
+            self._ending[cell] = sorted(ending, key=lambda h: (h.ends_at_s, h.workload.uid))
+        ending = self._ending[cell]
+        gone = bisect_left(self._available(entry.node, cell, ending, asked), asked)
+        if not ending or gone > len(ending):
             return ""
         # an instant, not a delay: a sentence that ages would be written again every minute
-        end = datetime.fromtimestamp(gone[-1].ends_at_s, UTC)
-        return f"enough is free at about {end:%Y-%m-%d %H:%M} UTC, when {gone[-1].workload.name} ends"
+        last = ending[max(gone, 1) - 1]
+        end = datetime.fromtimestamp(last.ends_at_s, UTC)
+        return f"enough is free at about {end:%Y-%m-%d %H:%M} UTC, when {last.workload.name} ends"
+
+    def _available(self, node: QuotaNode, cell: Cell, ending: Sequence[AdmittedWorkload], asked: int) -> list[int]:
+        """Returns what is available once none, one, two, ... of these have ended, up to what is asked."""
+        left = self._left.get((node.name, cell), [])
+        if not left or (left[-1] < asked and len(left) <= len(ending)):
+            left = [available(node, cell)]
+            for holder in ending:
+                if left[-1] >= asked:
+                    break
+                self.scheduler.ledger.lift(holder)
+                left.append(available(node, cell))
+            for holder in reversed(ending[: len(left) - 1]):
+                self.scheduler.ledger.put_back(holder)
+            self._left[node.name, cell] = left
+        return left
+
+
+def _since_s(holder: AdmittedWorkload) -> float:
+    return holder.workload.at_s
 
 
 def _borrowers(owner: QuotaNode, cell: Cell) -> list[tuple[str, int]]:

@@ -335,27 +335,49 @@ class _BestFills:
     """`_BestFills` keeps the best filled machine of each kind.
 
     A purchase uses up pods of some patterns. Their kinds are filled again only when the old score, which they will
-    hardly reach again, is above that of all others.
+    hardly reach again, is above that of all others. Classes that have no pods left are dropped from time to time, as
+    thousands that all differ are bought for one by one.
     """
 
     def __init__(self, part: PackingInstance, worth: Floats, demand: Ints) -> None:
         self._part, self._worth = part, worth
+        self._classes: Ints = np.arange(len(worth))
+        """Those that are not dropped, by their number in the part that was given."""
         self._pods: Ints = np.zeros((len(part.price), len(worth)), dtype=np.int64)
         self._score: Floats = np.zeros(len(part.price))
+        self._spoilt = np.zeros(len(part.price), dtype=bool)
+        """Kinds that were filled with pods of a class dropped since."""
         self._at_once = max(1, _AT_ONCE // len(worth))
         self._fill(np.arange(len(part.price)), demand)
 
     def best(self, demand: Ints, residual: ResidualLimits) -> tuple[int, Ints] | None:
         """Returns the kind and the pods worth most for the price; None when nothing fits or may be bought."""
+        left = self._left(demand)
         while True:
             score: Floats = np.where(residual.every(), self._score, 0.0) if self._part.bounded else self._score
-            possible: Bools = np.logical_and.reduce(self._pods <= demand, axis=1)
+            possible: Bools = np.logical_and.reduce(self._pods <= left, axis=1) & ~self._spoilt
             top = int(np.where(possible, score, 0.0).argmax())
             least = score[top] if possible[top] else 0.0
             hopeful = np.flatnonzero(~possible & (score > least))
             if not len(hopeful):
-                return (top, self._pods[top].copy()) if least > 0 else None
-            self._fill(hopeful[np.argsort(-score[hopeful], kind="stable")[: self._at_once]], demand)
+                return (top, self._in_all(self._pods[top], len(demand))) if least > 0 else None
+            self._fill(hopeful[np.argsort(-score[hopeful], kind="stable")[: self._at_once]], left)
+
+    def _left(self, demand: Ints) -> Ints:
+        """Returns the demand of the classes that are not dropped, after dropping those without, if they are many."""
+        left = demand[self._classes]
+        kept = left > 0
+        if 4 * kept.sum() > 3 * len(kept) or not kept.any():
+            return left
+        self._spoilt |= (self._pods[:, ~kept] > 0).any(axis=1)
+        self._part, self._worth = self._part.with_demand(left), self._worth[kept]
+        self._classes, self._pods = self._classes[kept], self._pods[:, kept]
+        return left[kept]
+
+    def _in_all(self, pods: Ints, classes: int) -> Ints:
+        found: Ints = np.zeros(classes, dtype=np.int64)
+        found[self._classes] = pods
+        return found
 
     def _fill(self, which: Ints, demand: Ints) -> None:
         """Fills these kinds again, and keeps the best machine of each."""
@@ -364,3 +386,4 @@ class _BestFills:
         at = np.lexsort((-score, kinds))
         at = at[np.unique(kinds[at], return_index=True)[1]]  # the best of each kind
         self._pods[kinds[at]], self._score[kinds[at]] = pods[at], score[at]
+        self._spoilt[kinds[at]] = False

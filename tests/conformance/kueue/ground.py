@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fleet.placement.topology import (
     NodeReplacement,
@@ -35,6 +35,7 @@ Places = tuple[TopologyAssignment, ...]
 class Nodes:
     """Places of workloads are placements of their pod sets, in order."""
 
+    keeps_nominated: ClassVar[bool] = True
     topologies: Topologies
     levels: Mapping[str, tuple[str, ...]]
     """Flavor -> levels of its topology."""
@@ -140,6 +141,10 @@ class Nodes:
             if ask.pod_set.name == found.refusal.pod_set or (group and ask.pod_set.group == group)
         )
         return PlacementRefusal(refused, Refusal(Reason.TOPOLOGY, found.refusal.message))
+
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Whether there are places."""
+        return not isinstance(self.find(workload, given), PlacementRefusal)
 
     def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)

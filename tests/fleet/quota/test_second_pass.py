@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 
@@ -30,6 +31,7 @@ from tests.support.quotas import usage_in
 class NamedRooms:
     """A backend of named rooms; all pods of a workload go to the tightest one that holds them."""
 
+    keeps_nominated: ClassVar[bool] = True
     free: dict[str, int]
     size: Mapping[str, int] = field(init=False)
 
@@ -44,6 +46,9 @@ class NamedRooms:
             return before
         fitting = sorted((free, name) for name, free in there.items() if free >= pods)
         return fitting[0][1] if fitting else PlacementRefusal(("main",), Refusal(Reason.TOPOLOGY, "no room"))
+
+    def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        return not isinstance(self.find(workload, given), PlacementRefusal)
 
     def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)
