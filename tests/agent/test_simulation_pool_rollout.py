@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from agent.world import read_world
 from model.labels import NODE_POOL
-from tests.agent.scenes import G5, G6, Scene, doc, files, pool, queue, team
+from providers.clock import VirtualClock
+from tests.agent.scenes import CATALOG, G5, G6, Scene, doc, files, pool, queue, team
 
 ROLLOUT = {"pools": ["canary", "rest"], "pauseOnFailure": True}
 
@@ -64,6 +66,10 @@ def test_a_machine_that_never_joins_stops_it_until_the_template_changes() -> Non
     assert "node pool canary" in paused(scene)
     assert "RegistrationTimeout" in paused(scene)
     assert "revert or mend" in paused(scene)
+    name = scene.sim.objects("FleetSync")[0]["metadata"]["name"]
+    seen = read_world(scene.sim.api, VirtualClock(), CATALOG, name).rollout
+    assert seen is not None
+    assert seen.pool == "canary", "for commands, which ask the cluster"
     scene.sim.advance(1800)
     assert marks(scene, "rest") == ["old"] * 2
     assert marks(scene, "canary").count("broken") < 2
