@@ -14,6 +14,8 @@ from fleet.disruption.outcomes import Obstacle
 from fleet.disruption.pool_rollout import rollout_order, rollout_progress
 from fleet.disruption.replacement import coming
 from fleet.nodeclaims.drift import drifted_claims
+from fleet.plan import make_plan
+from fleet.plan.sections import document
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, NodeDisruption, RolloutProgress, Snapshot
 from model.fleet import Fleet
@@ -265,3 +267,14 @@ def test_a_roll_out_comes_to_its_end() -> None:
         world.runs(gang(f"g-{name}", gpu=8), (name, 1), flavor=name[0])
     world.settle_down(rounds=400)
     assert not drifted_claims(world.fleet, world.snapshot())
+
+
+def test_a_plan_tells_the_order_where_several_pools_change() -> None:
+    world = standing("old", "old", "old")
+    after = fleet("old", "new", "new")
+    found = make_plan(world.fleet, after, world.snapshot(), base_revision="1", head_revision="2")
+    assert found.rollout == ("b", "c")
+    sections = {it.title: [line.text for line in it.lines] for it in document(found).sections}
+    assert sections["Roll-out"] == ["node pool b first, then c"]
+    one = make_plan(world.fleet, fleet("old", "new", "old"), world.snapshot(), base_revision="1", head_revision="2")
+    assert "Roll-out" not in {it.title for it in document(one).sections}
