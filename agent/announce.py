@@ -37,6 +37,7 @@ WARNINGS = frozenset(
         Reason.INTERRUPTED,
         Reason.BLOCK_ENDS,
         Reason.LAUNCH_FAILED,
+        Reason.LAUNCH_REFUSED,
         Reason.REGISTRATION_TIMEOUT,
         Reason.INITIALIZATION_TIMEOUT,
         Reason.EXCEEDS_MAX_QUOTA,
@@ -144,10 +145,13 @@ _OVER: Mapping[str, str] = {
     "DecisionFailed": "Recovered",
     "WriteRefused": "Recovered",
     "ReviewFailed": "Recovered",
+    "RolloutPaused": "RolloutResumed",
     "OutsideQuota": "Recovered",
 }
 """Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
-_BAD_CONDITIONS = frozenset({"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "OutsideQuota"})
+_BAD_CONDITIONS = frozenset(
+    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "RolloutPaused", "OutsideQuota"}
+)
 
 
 def _told_by(found: Finding, report: SyncReport) -> tuple[str, ...]:

@@ -254,6 +254,7 @@ class Brain:
 
     def _observed(self) -> Snapshot:
         now = self._clock.now()
+        self.mirror.rollout = self.sync.state.rollout
         snapshot = self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
         return replace(snapshot, refused=refused) if (refused := self.failures.writes.starts_refused()) else snapshot
 

@@ -30,6 +30,7 @@ from fleet.snapshot import (
     PublishedLayouts,
     Reservation,
     Resolutions,
+    RolloutProgress,
     RuntimeClass,
     Snapshot,
     Terms,
@@ -106,6 +107,7 @@ class Mirror:
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
+        self.rollout: RolloutProgress | None = None
         self._tables_synced = False
 
     @property
@@ -246,6 +248,7 @@ class Mirror:
             local_usage=self.local_usage,
             interruptions=self.interruptions,
             registrations=self.registrations,
+            rollout=self.rollout,
             busy=busy,
             index=self.index,
         )

@@ -275,19 +275,20 @@ def restore(reports: ReportWriter, publisher: Publisher, sync: Sync, expected: C
     sync.hear(operated)
     sync.hear(RequestHandled(report.handled_request))
     if revision := expected(report.applied):
-        sync.expect(revision, report.day, report.convergence, report.approved)
+        sync.expect(revision, report.day, report.convergence, report.approved, report.rollout)
     return revision
 
 
 @dataclass(slots=True)
 class ConvergenceFollower(Watcher):
-    """Lets the sync count, about once a second, what is left to do of the revision in force."""
+    """Lets the sync count, about once a second, what is left of the revision in force, and follow its roll-out."""
 
     sync: Sync
     _looked_at_s: float = float("-inf")
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
+        self.sync.roll_out(fleet, snapshot)
         if snapshot.now_s - self._looked_at_s >= EVERY_S:
             self._looked_at_s = snapshot.now_s
             self.sync.follow(fleet, snapshot)

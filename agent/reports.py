@@ -8,6 +8,7 @@ from agent.failures import Failures, SetAside
 from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
+from fleet.disruption.pool_rollout import paused_words
 from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.nodeclaims.repair import registers
@@ -230,6 +231,8 @@ def sync_report(
     findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []
     findings += _suspended(state)
     findings += _converging(state, stalled=stalled)
+    if state.rollout is not None and state.rollout.paused:
+        findings.append(Finding("RolloutPaused", True, "MachineFailed", paused_words(state.rollout)))
     history = before.history
     if state.attempted and (
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
@@ -253,6 +256,7 @@ def sync_report(
         day=state.day,
         approved=state.approved,
         convergence=state.convergence,
+        rollout=state.rollout,
     )
 
 

@@ -30,6 +30,7 @@ from agent.inbox import (
 from agent.planning import PlanJob
 from fleet.actions import Action
 from fleet.disruption import frozen_until
+from fleet.disruption.pool_rollout import paused_words, rollout_progress
 from fleet.fence import DecisionFailed
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
@@ -37,7 +38,7 @@ from fleet.plan.changes import only_windows, says_the_same, suspension
 from fleet.plan.convergence import Convergence, ConvergencePhase, began, looked_at
 from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.scheduling.prefilter import frozen
-from fleet.snapshot import Snapshot
+from fleet.snapshot import RolloutProgress, Snapshot
 from model.fleet import Fleet
 from model.problem import Problem
 
@@ -99,6 +100,8 @@ class SyncState:
     """The last request by hand after which the repository has been looked at."""
     convergence: Convergence | None = None
     """What is left to do of the revision in force; None before there is one."""
+    rollout: RolloutProgress | None = None
+    """What is remembered of the roll-out pool by pool; None where there is none."""
 
     @property
     def decided_by(self) -> str:
@@ -174,6 +177,7 @@ class Sync:
         day: Sequence[RevisionTally] = (),
         convergence: Convergence | None = None,
         approved: Sequence[ApprovedPlan] = (),
+        rollout: RolloutProgress | None = None,
     ) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
         self._expected = revision
@@ -185,6 +189,7 @@ class Sync:
             day=tuple(day),
             convergence=convergence,
             approved=tuple(approved),
+            rollout=rollout,
         )
 
     def hear(self, event: SyncEvent) -> None:
@@ -362,6 +367,16 @@ class Sync:
         if after.phase is not before.phase:
             log.info("convergence", revision=after.revision, phase=str(after.phase), message=after.message)
         self.state = replace(self.state, convergence=after)
+
+    def roll_out(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Remember since when pools take over a change one after the other, and what stops that."""
+        before = self.state.rollout
+        after = rollout_progress(before, fleet, snapshot)
+        if after is before:
+            return
+        if after is not None and after.paused:
+            log.warning("rollout_paused", pool=after.pool, why=paused_words(after))
+        self.state = replace(self.state, rollout=after)
 
     def _reconsidered_s(self, now_s: float) -> float:
         """When a revision that is held back is looked at again: plans cost, and the end of a window is known."""

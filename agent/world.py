@@ -15,15 +15,15 @@ from agent.mirror import Mirror
 from agent.sources import WATCHED
 from fleet.nodeclaims.drift import RESERVATION
 from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
-from fleet.snapshot import Catalog, Snapshot
+from fleet.snapshot import Catalog, RolloutProgress, Snapshot
 from model import labels
 from providers.clock import Clock
 from providers.kube.batches import Replace
 from providers.kube.config import connect
 from providers.kube.errors import Forbidden, NotFound
-from providers.kube.objects import decode_drifted
+from providers.kube.objects import decode_drifted, decode_sync
 from providers.kube.objects.names import GROUP
-from providers.kube.objects.paths import CONFIG_MAPS, NODE_POOLS
+from providers.kube.objects.paths import CONFIG_MAPS, FLEET_SYNCS, NODE_POOLS
 from providers.kube.reading import Watched
 from providers.kube.resources import ResourcePath
 from providers.kube.transport import KubeTransport
@@ -61,7 +61,7 @@ def read_world(
     now_s = of_day.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
     mirror.spent_usd = books.spent_usd if books.month == month_of(now_s) else {}
-    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport))
+    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport), rollout=_rollout(transport, cluster))
 
 
 def _listed(
@@ -98,6 +98,14 @@ def _strays(transport: KubeTransport) -> Mapping[str, tuple[str, str]]:
             for raw in page.items or ():
                 found |= {name: how for name, how in decode_drifted(raw).items() if how[0] in _FROM_THE_CLOUD}
     return found
+
+
+def _rollout(transport: KubeTransport, cluster: str) -> RolloutProgress | None:
+    """What the agent remembers of the roll-out pool by pool; None for who may not read the FleetSync."""
+    with suppress(Forbidden, NotFound):
+        syncs = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
+        return next((it.rollout for it in syncs if it.name == cluster), None)
+    return None
 
 
 _FROM_THE_CLOUD = PROVIDER_DRIFT | {RESERVATION}

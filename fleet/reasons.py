@@ -103,6 +103,8 @@ class Reason(StrEnum):
     POOL_REMOVED = "NodePoolRemoved"
     SCALED_DOWN = "ScaledDown"
     LAUNCH_FAILED = "InsufficientCapacityError"
+    LAUNCH_REFUSED = "LaunchRefused"
+    """The cloud does not launch what its pool declares, and will not: an image, a role or a group that there is not."""
     LAUNCH_TIMEOUT = "LaunchTimeout"
     REGISTRATION_TIMEOUT = "RegistrationTimeout"
     INITIALIZATION_TIMEOUT = "InitializationTimeout"

@@ -29,6 +29,8 @@ OPERATIONS: Final = {
     f"{_HERE}/commits/{{commit_sha}}/pulls": ("get",),
     f"{_HERE}/commits/{{ref}}/check-runs": ("get",),
     f"{_HERE}/commits/{{ref}}/statuses": ("get",),
+    f"{_HERE}/deployments": ("get", "post"),
+    f"{_HERE}/deployments/{{deployment_id}}/statuses": ("get", "post"),
     f"{_HERE}/issues/comments/{{comment_id}}": ("get", "patch"),
     f"{_HERE}/issues/comments/{{comment_id}}/reactions": ("get", "post"),
     f"{_HERE}/issues/{{issue_number}}/comments": ("get", "post"),

@@ -74,6 +74,30 @@ GITLAB: Final[dict[str, dict[str, tuple[dict[str, str], str]]]] = {
         "get": (_PAGE, "AwardEmojiSchema[]"),
         "post": ({"name": "string"}, "AwardEmojiSchema"),
     },
+    "/projects/{id}/deployments": {
+        "get": (
+            {
+                "environment": "string",
+                "order_by": "'id' | 'iid' | 'created_at' | 'updated_at' | 'ref'",
+                "sort": "'asc' | 'desc'",
+                **_PAGE,
+            },
+            "DeploymentSchema[]",
+        ),
+        "post": (
+            {
+                "environment": "string",
+                "sha": "string",
+                "ref": "string",
+                "tag": "boolean",
+                "status": "'running' | 'success' | 'failed' | 'canceled'",
+            },
+            "DeploymentSchema",
+        ),
+    },
+    "/projects/{id}/deployments/{deployment_id}": {
+        "put": ({"status": "'running' | 'success' | 'failed' | 'canceled'"}, "DeploymentSchema")
+    },
     "/projects/{id}/repository/commits/{sha}/merge_requests": {"get": (_PAGE, "MergeRequestSchema[]")},
     "/projects/{id}/statuses/{sha}": {
         "post": (
@@ -94,6 +118,10 @@ _LACKING: Final = {
     ("MergeRequestSchema", "source_project_id"): "source_project_id: number | null",  # of a fork that is deleted
     ("SimpleMemberSchema", "email"): "email?: string",  # told to administrators only
     ("SimpleMemberSchema", "expires_at"): "expires_at: string | null",
+    ("DeploymentSchema", "user"): "user: MappedOmit<SimpleUserSchema, 'created_at'>",  # a UserBasic, as elsewhere
+    ("DeploymentSchema", "deployable"): "deployable: DeployableSchema | null",  # none but of a job
+    ("DeploymentSchema", "environment"): "environment: { id: number; name: string; slug: string; "
+    "external_url: string | null; created_at: string; updated_at: string }",  # lib/api/entities/environment_basic.rb
     ("CommitStatusSchema", "target_url"): "target_url: string | null",
     ("CommitStatusSchema", "started_at"): "started_at?: string | null",
     ("CommitStatusSchema", "finished_at"): "finished_at?: string | null",

@@ -19,6 +19,7 @@ from agent.review.approvers import Approver, Approvers
 from agent.review.commands import AskedInComments, asked_in, may_write
 from agent.review.forecaster import Forecaster, Proposed
 from agent.review.saying import SectionWriter, UntouchedRequests
+from agent.review.statuses import deployment_of
 from agent.review.world import LastPass, ProposedCommits
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
@@ -113,6 +114,8 @@ class Reviewer:
     _writer: SectionWriter = field(init=False)
     _untouched: UntouchedRequests = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
+    _undeployed: str = ""
+    """Why the forge takes no deployment of the newest revision."""
     _refusals: dict[str, str] = field(default_factory=dict)
     """Why a request rests: what the forge said of it."""
 
@@ -169,7 +172,7 @@ class Reviewer:
             self.forecasts.keep({it.number: it.head for it in opened})
         refused = self._review_all(forge, opened, world) if opened else ""
         self._follow(forge, world)
-        return refused or "; ".join(self.approvers.unknown_teams.values())
+        return refused or self._undeployed or "; ".join(self.approvers.unknown_teams.values())
 
     def _review_all(self, forge: Forge, opened: Sequence[PullRequest], world: LastPass) -> str:
         try:
@@ -325,6 +328,8 @@ class Reviewer:
         if not commit or (told == self._followed and not waits):
             return
         request = forge.merged_by(commit)
+        if told != self._followed:
+            self._deploy(forge, commit, Review(self.cluster, commit, "", outcome, sentence), request)
         if request is None:
             if waits:
                 why = "it came without a pull request, and nothing else can be approved"
@@ -344,6 +349,22 @@ class Reviewer:
             review = replace(review, heard=heard, approvals=len(state.approved_by))
             self._say(forge, request, mine, review, news=news)
         self._followed = told  # told perhaps before a restart, after which the revision is planned again to nothing
+
+    def _deploy(self, forge: Forge, commit: str, review: Review, request: PullRequest | None) -> None:
+        """Shows on the forge how far a revision in force has come. What the forge refuses keeps nothing else back."""
+        told = deployment_of(review, self.branch, request.url if request else "")
+        if told is None:
+            return
+        self._still_leading()
+        try:
+            forge.put_deployment(told)
+        except ForgeUnreachable:
+            raise
+        except ForgeError as error:
+            self.count(type(error).__name__)
+            self._undeployed = str(error)
+        else:
+            self._undeployed = ""
 
     def _given(
         self, forge: Forge, request: PullRequest, asked: AskedInComments, state: SyncState, world: LastPass

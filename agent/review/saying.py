@@ -8,6 +8,7 @@ later is found missing at the next look, and written back as it was: nothing is 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from agent.review.statuses import commit_status
 from agent.review.world import ProposedCommits
 from fleet.review.comment import (
     MOVED,
@@ -22,26 +23,11 @@ from fleet.review.comment import (
     with_section,
 )
 from model.loader import cluster_digest
-from providers.forge.port import Annotation, Comment, CommitStatus, Forge, PullRequest, Verdict
+from providers.forge.port import Comment, Forge, PullRequest
 from providers.git.errors import SourceError
 
 WRITES_MOST = 5
 """Tries to write a section that others overwrite, in one look."""
-ANNOTATIONS_MOST = 50
-_VERDICTS = {
-    ReviewOutcome.APPLIES: Verdict.SUCCESS,
-    ReviewOutcome.IN_FORCE: Verdict.SUCCESS,
-    ReviewOutcome.DONE: Verdict.SUCCESS,
-    ReviewOutcome.UNTOUCHED: Verdict.SUCCESS,
-    ReviewOutcome.STALLED: Verdict.FAILURE,
-    ReviewOutcome.HELD: Verdict.PENDING,
-    ReviewOutcome.UNAPPROVED: Verdict.PENDING,
-    ReviewOutcome.STALE: Verdict.PENDING,
-    ReviewOutcome.REFUSED: Verdict.FAILURE,
-    ReviewOutcome.INVALID: Verdict.FAILURE,
-    ReviewOutcome.CONFLICT: Verdict.FAILURE,
-    ReviewOutcome.FAILED: Verdict.FAILURE,
-}
 
 
 @dataclass(slots=True)
@@ -99,10 +85,8 @@ class SectionWriter:
 
     def set_status(self, forge: Forge, request: PullRequest, review: Review) -> None:
         """Sets the cluster's own status of the commit."""
-        found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in review.problems[:ANNOTATIONS_MOST])
-        name = f"muster/{self.cluster}"
         self.still_leading()
-        forge.put_status(review.head, CommitStatus(name, _VERDICTS[review.outcome], review.summary, request.url, found))
+        forge.put_status(review.head, commit_status(review, request.url))
 
 
 @dataclass(slots=True)

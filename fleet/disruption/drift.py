@@ -7,6 +7,7 @@ from fleet.actions import claim_subject, pool_subject
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import keeps, out_of_budget, spared
 from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle, no_reason
+from fleet.disruption.pool_rollout import begun, held_pools
 from fleet.disruption.replacement import coming, replacement, replacing, unready, why_not_replaced
 from fleet.fence import concerning
 from fleet.nodeclaims.drift import drifted_claims
@@ -60,6 +61,8 @@ class DriftMethod:
         pool, sparing = context.pool_of(claim), spared(context, claim)
         if sparing is not None:
             return sparing.although(why)
+        if (held := held_pools(context, whys).get(claim.node_pool)) and not begun(context, claim):
+            return Blocked(Obstacle.ROLLOUT, held).although(why)
         if pool is not None and _has_room(context, pool):
             return _fixed_blocked(context, pool, claim).although(why)
         if pool is not None and (context.is_empty(claim) or context.budget(pool.name, self.reason) < 1):
@@ -69,11 +72,14 @@ class DriftMethod:
         return why_not_replaced(context, claim, _due(rest), avoid=whys)
 
     def _drifted(self, context: DisruptionContext, whys: Mapping[str, str]) -> list[Drifted]:
-        """Returns the machines that are different, and may be touched."""
+        """Returns the machines that are different and may be touched: in a roll-out, of the pool whose turn it is."""
+        held = held_pools(context, whys)
 
         def look(pool: NodePool | None, claim: Claim) -> Drifted | None:
             why = whys.get(claim.name)
-            return None if why is None or spared(context, claim) else (pool, claim, why)
+            if why is None or spared(context, claim) or (claim.node_pool in held and not begun(context, claim)):
+                return None
+            return pool, claim, why
 
         return found_at(context.candidates(), look)
 

@@ -69,6 +69,8 @@ class Obstacle(StrEnum):
     """The saving is out of proportion to the disruption, in a Balanced pool."""
     PAYBACK = "Payback"
     """The saving does not pay for the work that would be lost."""
+    ROLLOUT = "Rollout"
+    """Other pools of its roll-out come first, or it has stopped."""
     TURN = "Turn"
     """One machine is consolidated at a time, and others are tried first."""
     PROPOSED = "Proposed"

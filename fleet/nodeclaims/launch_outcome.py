@@ -63,7 +63,9 @@ def _dropped(outcome: LaunchOutcome, lot: Sequence[Claim], snapshot: Snapshot) -
     """Gives back the instances that came, and gives up every claim of the launch group."""
     if outcome.instances:
         yield TerminateMachines(tuple(sorted(outcome.instances)), Reason.LAUNCH_FAILED)
-    failed = NodeDisruption(Reason.LAUNCH_FAILED, _why(outcome, lot), snapshot.now_s)
+    misled = bool(outcome.failures) and all(it.error is LaunchError.MISCONFIGURED for it in outcome.failures)
+    reason = Reason.LAUNCH_REFUSED if misled else Reason.LAUNCH_FAILED
+    failed = NodeDisruption(reason, _why(outcome, lot), snapshot.now_s)
     group = [claim for claim in snapshot.claims.values() if claim.launch.group == lot[0].launch.group]
     for claim in sorted(group, key=lambda claim: claim.name):
         if not claim.deleting:

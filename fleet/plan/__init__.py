@@ -8,6 +8,7 @@ from math import isinf
 from typing import Any
 
 from fleet.disruption import frozen_until
+from fleet.disruption.pool_rollout import rollout_order
 from fleet.hard_fence import unfenced, waiting_in_new_fences
 from fleet.offerings.overlays import applied_overlays
 from fleet.plan.changes import PlannedChange, declared_changes, only_windows, suspension, utc
@@ -68,6 +69,7 @@ def _of_declarations(before: Fleet, after: Fleet, snapshot: Snapshot, base_revis
         snapshot.catalog.region,
         snapshot.catalog.price_source,
     )  # fmt: skip
+    plan = replace(plan, rollout=rollout_order(before, after))
     held = "" if only_windows(before, after) else _held(before, snapshot.now_s)
     if suspended := suspension(after):
         held = f"held: {suspended}"

@@ -76,6 +76,8 @@ class Plan:
     """What waiting gangs would buy, and how near that is to the least possible."""
     tally: RevisionTally | None = None
     """What it causes, in numbers; None without a world."""
+    rollout: tuple[str, ...] = ()
+    """Node pools that take over what changes about them one after the other, in their order."""
     denials: tuple[Denial, ...] = ()
     """Checks that do not hold, and that owners may agree to all the same."""
 

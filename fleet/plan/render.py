@@ -171,6 +171,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "held": plan.held or None,
         "refusals": list(plan.refusals),
         "denials": [{"check": it.check, "message": it.message, "overrides": list(it.overrides)} for it in plan.denials],
+        "rollout": list(plan.rollout),
         "warnings": list(plan.warnings),
     }
 

@@ -122,6 +122,11 @@ def _words(facts: Mapping[str, Any]) -> str:
     return f"{place}{cut} {facts['usdPerHour']:.2f} USD/h"
 
 
+def _rollout(plan: Plan) -> Iterator[PlanLine]:
+    if len(plan.rollout) > 1:
+        yield PlanLine("~", f"node pool {plan.rollout[0]} first, then {', then '.join(plan.rollout[1:])}")
+
+
 def _gangs(plan: Plan) -> Iterator[PlanLine]:
     return map(_gang, plan.gangs)
 
@@ -160,6 +165,7 @@ def _warnings(plan: Plan) -> Iterator[PlanLine]:
 _SECTIONS: Final[Mapping[str, Callable[[Plan], Iterable[PlanLine]]]] = {
     "Declarations": _declared,
     "Machines": _machines,
+    "Roll-out": _rollout,
     "Gangs": _gangs,
     "Quotas": _quotas,
     "Without this change as well": _without,

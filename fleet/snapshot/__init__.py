@@ -53,7 +53,7 @@ from fleet.snapshot.machines import (
 )
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
-from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
+from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal, RolloutProgress
 from fleet.snapshot.surroundings import HardFence, Namespace, PodBudget, PodPriority, RuntimeClass
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model.index import Index
@@ -138,6 +138,8 @@ class Snapshot:
     """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical."""
     outlook: Outlook = NOTHING
     """Proposals of consolidation after the last pass."""
+    rollout: RolloutProgress | None = None
+    """What is remembered of the roll-out pool by pool."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way; decided again afterwards."""
     refused: Mapping[str, WriteRefusal] = field(default_factory=dict)
@@ -215,6 +217,7 @@ __all__ = [
     "Reservation",
     "Resolutions",
     "Resolved",
+    "RolloutProgress",
     "RuntimeClass",
     "Slice",
     "Snapshot",

@@ -1,6 +1,7 @@
-"""Holds what consolidation hands from one pass to the next, in memory only.
+"""Holds what disruption hands from one pass to the next.
 
-Nothing is bought or written for it, so an agent that starts anew has lost no more than the time it has waited.
+What consolidation has in mind is in memory only: nothing is bought or written for it, so an agent that starts anew has
+lost no more than the time it has waited. What a roll-out stopped at is kept in the status of the FleetSync.
 """
 
 from dataclasses import dataclass, field
@@ -51,6 +52,24 @@ class Outlook:
     def of(self, claim: str) -> Proposal | None:
         """Returns the proposal that a claim is in; None when it is in none."""
         return next((it for it in self.proposals if claim in it.claims), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutProgress:
+    """A `RolloutProgress` is what is remembered of a roll-out pool by pool, in the status of the FleetSync."""
+
+    templates: str
+    """Hash of what the pools declare; another one is another roll-out."""
+    began_s: float
+    """When they declared it first (epoch seconds)."""
+    pool: str = ""
+    """Where a machine failed, so that nothing more is replaced; empty while it goes on."""
+    failure: str = ""
+
+    @property
+    def paused(self) -> bool:
+        """Returns whether nothing more is replaced."""
+        return bool(self.pool)
 
 
 NOTHING = Outlook()

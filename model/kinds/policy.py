@@ -143,6 +143,17 @@ def _passes(duration_s: float) -> float:
     return duration_s
 
 
+class PoolRollout(Spec):
+    """In which order node pools take over what has changed about them: the first is the canary of those after it."""
+
+    pools: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
+    """Machines of a pool begin to be replaced as drifted once none of the pools before it has any such left, and what
+    was bought there is ready. Pools that are not named wait for nobody."""
+    pause_on_failure: Bool = True
+    """Whether nothing more is replaced in any of the pools once a new machine of one could not be launched, did not
+    join or had to be repaired: until the pools declare something else, or this is `false`."""
+
+
 class AdmissionFairSharing(Spec):
     """How the use of capacity is remembered, for queues that let those go first who used less lately.
 
@@ -174,6 +185,8 @@ class FleetPolicySpec(Spec):
     """When nothing may change."""
     allow_windows: tuple[AllowWindow, ...] = ()
     """When alone something may change; none = always."""
+    rollout: PoolRollout | None = None
+    """In which order node pools take over what has changed about them; unset = all at once, within their budgets."""
     notifications: tuple[NotificationSink, ...] = ()
     """Who is told."""
     purchases: Literal["Optimal", "Greedy"] = "Optimal"

@@ -115,6 +115,20 @@ class CommitStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Deployment:
+    """How far a commit has come in an environment. `summary` is a line of at most 140 signs."""
+
+    commit: str
+    branch: str
+    environment: str
+    """Made by the forge where there is none of this name."""
+    verdict: Verdict
+    """PENDING while it is under way."""
+    summary: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """Somebody's word that a request may be merged, as it stands now."""
 
@@ -188,4 +202,8 @@ class Forge(Protocol):
 
     def put_status(self, commit: str, status: CommitStatus) -> None:
         """Sets a commit's status of this name, with its annotations where the forge shows such."""
+        ...
+
+    def put_deployment(self, deployment: Deployment) -> None:
+        """Tells how far a commit has come in an environment, once for each verdict; nothing where no forge shows it."""
         ...

@@ -56,6 +56,7 @@ from fleet.snapshot import (
     PodBudget,
     PodVerdict,
     Resolutions,
+    RolloutProgress,
     Snapshot,
 )
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
@@ -103,6 +104,7 @@ class World:
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
     volumes: Volumes = NO_VOLUMES
     outlook: Outlook = field(default_factory=Outlook)
+    rollout: RolloutProgress | None = None
     pod_verdicts: Mapping[str, PodVerdict] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
@@ -231,6 +233,7 @@ class World:
             interruptions=dict(self.interruptions),
             pod_budgets=dict(self.pod_budgets),
             outlook=self.outlook,
+            rollout=self.rollout,
             busy=self.busy,
         )
 

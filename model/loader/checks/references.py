@@ -61,6 +61,9 @@ _FLAVOR = ("Flavor", "NodePool")
 
 def _of_policies(declarations: Declarations) -> Iterator[Reference]:
     for policy in declarations.policies.values():
+        rollout = policy.value.spec.rollout
+        for at, pool in enumerate(rollout.pools if rollout else ()):
+            yield Reference(policy, ("spec", "rollout", "pools", at), pool, ("NodePool",))
         for at, sink in enumerate(policy.value.spec.notifications):
             for place, team in enumerate(sink.teams):
                 yield Reference(policy, ("spec", "notifications", at, "teams", place), team, ("Team",))

@@ -26,6 +26,8 @@ def repeated_values(declarations: Declarations) -> Iterator[Problem]:
         yield from _repeated(topology, ("spec", "levels"), topology.value.spec.levels)
     for policy in declarations.policies.values():
         spec = policy.value.spec
+        if spec.rollout is not None:
+            yield from _repeated(policy, ("spec", "rollout", "pools"), spec.rollout.pools)
         yield from _repeated(policy, ("spec", "freezeWindows"), tuple(window.name for window in spec.freeze_windows))
         yield from _repeated(policy, ("spec", "allowWindows"), tuple(window.name for window in spec.allow_windows))
         yield from _repeated(policy, ("spec", "notifications"), tuple(sink.name for sink in spec.notifications))

@@ -23,6 +23,7 @@ from providers.forge.port import (
     Approval,
     Comment,
     CommitStatus,
+    Deployment,
     Forge,
     ForgeError,
     ForgeRateLimited,
@@ -146,3 +147,6 @@ class ForgejoForge(Forge):
             if self._client.look(calls.COMMIT, ForgejoDone, commit) is None:
                 raise ForgeError(f"there is no commit {commit} in the repository on Forgejo") from None
             raise
+
+    def put_deployment(self, deployment: Deployment) -> None:
+        """Does nothing: Forgejo and Gitea have no deployments."""

@@ -10,6 +10,7 @@ from providers.forge.checks import checked_commit, checked_number, checked_ours,
 from providers.forge.github import calls
 from providers.forge.github.answers import (
     GitHubComment,
+    GitHubDeploymentState,
     GitHubId,
     GitHubMembership,
     GitHubPermission,
@@ -31,6 +32,7 @@ from providers.forge.port import (
     Approval,
     Comment,
     CommitStatus,
+    Deployment,
     Forge,
     ForgeError,
     Permission,
@@ -47,6 +49,8 @@ MOST_ANNOTATIONS: Final = 50
 """How many annotations a request may bring; more come by further requests (docs.github.com/rest/checks/runs)."""
 _LONGEST_ANNOTATION: Final = 4096
 _STATES: Final = {Verdict.PENDING: "pending", Verdict.SUCCESS: "success", Verdict.FAILURE: "failure"}
+
+_DEPLOYED: Final = {**_STATES, Verdict.PENDING: "in_progress"}
 
 
 class GitHubForge(Forge):
@@ -171,6 +175,24 @@ class GitHubForge(Forge):
             description=status.summary,
             **link,
         )
+
+    def put_deployment(self, deployment: Deployment) -> None:
+        """Tells how far a commit has come in an environment, if the last status that is there says something else.
+
+        No check of the commit is waited for, and nothing is merged into it: it is in force already.
+        """
+        commit, environment = checked_commit(deployment.commit), deployment.environment
+        found = self._client.look_at_all(calls.DEPLOYMENTS, GitHubId, sha=commit, environment=environment)
+        at = max((it.id for it in found), default=0)
+        if not at:
+            made: dict[str, Any] = {"ref": commit, "environment": environment, "auto_merge": False}
+            more = {"required_contexts": [], "description": "The revision of the fleet"}
+            at = self._client.ask(calls.DEPLOY, GitHubId, **made, **more).id
+        said = self._client.look_at_all(calls.DEPLOYMENT_STATUSES, GitHubDeploymentState, at)
+        state = _DEPLOYED[deployment.verdict]
+        if (max(said, key=lambda it: it.id).state if said else "") != state:
+            link = {"log_url": deployment.url} if deployment.url else {}
+            self._client.ask(calls.TELL_DEPLOYMENT, GitHubId, at, state=state, description=deployment.summary, **link)
 
     def _make_check_run(self, commit: str, status: CommitStatus) -> None:
         first, *others = _outputs(status)

@@ -124,6 +124,13 @@ def given_reviews(reviews: list[GitHubReview]) -> list[GivenReview]:
     ]
 
 
+class GitHubDeploymentState(msgspec.Struct, frozen=True):
+    """What was said of a deployment."""
+
+    id: Number
+    state: Line
+
+
 class GitHubMembership(msgspec.Struct, frozen=True):
     """What somebody is to a team: one who is invited is pending."""
 

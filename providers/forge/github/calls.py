@@ -7,6 +7,7 @@ _READ: Final = "repository permission `Pull requests: read`"
 _WRITE: Final = "repository permission `Pull requests: read and write`"
 _CHECKS: Final = "repository permission `Checks: read and write`"
 _STATUSES: Final = "repository permission `Commit statuses: read and write`"
+_DEPLOYMENTS: Final = "repository permission `Deployments: read and write`"
 _METADATA: Final = "repository permission `Metadata: read`"
 _MEMBERS: Final = "organization permission `Members: read`"
 
@@ -42,3 +43,9 @@ REACT: Final = GitHubCall("reactions", "create_for_issue_comment", "react to a c
 SET_STATUS: Final = GitHubCall("repos", "create_commit_status", "set a commit status", _STATUSES)
 START_CHECK: Final = GitHubCall("checks", "create", "make a check run", _CHECKS)
 CHANGE_CHECK: Final = GitHubCall("checks", "update", "add annotations to a check run", _CHECKS)
+DEPLOYMENTS: Final = GitHubCall("repos", "list_deployments", "list deployments", _DEPLOYMENTS)
+DEPLOY: Final = GitHubCall("repos", "create_deployment", "make a deployment", _DEPLOYMENTS)
+DEPLOYMENT_STATUSES: Final = GitHubCall(
+    "repos", "list_deployment_statuses", "list the statuses of a deployment", _DEPLOYMENTS
+)
+TELL_DEPLOYMENT: Final = GitHubCall("repos", "create_deployment_status", "set the status of a deployment", _DEPLOYMENTS)

@@ -13,6 +13,7 @@ from providers.forge.gitlab import calls
 from providers.forge.gitlab.answers import (
     GitLabApprovals,
     GitLabAward,
+    GitLabDeployment,
     GitLabGroup,
     GitLabId,
     GitLabMember,
@@ -27,6 +28,7 @@ from providers.forge.port import (
     Approval,
     Comment,
     CommitStatus,
+    Deployment,
     Forge,
     ForgeError,
     Permission,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 PUBLIC_URL: Final = "https://gitlab.com"
 _STATES: Final = {Verdict.PENDING: "pending", Verdict.SUCCESS: "success", Verdict.FAILURE: "failed"}
+_DEPLOYED: Final = {**_STATES, Verdict.PENDING: "running"}
 _QUICK_ACTION: Final = re.compile(r"^(?=/)", re.MULTILINE)
 _WORD_JOINER: Final = "\u2060"
 
@@ -176,6 +179,28 @@ class GitLabForge(Forge):
                 raise
             self._client.ask(calls.SET_STATUS, GitLabId, commit, state="canceled", **said)
             self._client.ask(calls.SET_STATUS, GitLabId, commit, state=_STATES[verdict], **said)
+
+    def put_deployment(self, deployment: Deployment) -> None:
+        """Tells how far a commit has come in an environment, if the deployment that is there says something else.
+
+        One that has failed cannot be made running again, only successful. A deployment has no words and no link of its
+        own: GitLab shows the merge request and the commit. Only the last hundred of the environment are looked at.
+        """
+        commit, state = checked_commit(deployment.commit), _DEPLOYED[deployment.verdict]
+        listed = self._client.ask(
+            calls.DEPLOYMENTS,
+            list[GitLabDeployment],
+            environment=deployment.environment,
+            order_by="id",
+            sort="desc",
+            per_page=100,
+        )
+        found = next((it for it in listed if it.sha == commit), None)
+        if found is None:
+            told: dict[str, str | int] = {"environment": deployment.environment, "sha": commit, "status": state}
+            self._client.ask(calls.DEPLOY, GitLabId, **told, ref=deployment.branch, tag=False)
+        elif found.status != state and deployment.verdict is not Verdict.PENDING:
+            self._client.ask(calls.CHANGE_DEPLOYMENT, GitLabId, found.id, status=state)
 
     def _notes(self, number: int) -> list[GitLabNote]:
         return self._client.look_at_all(

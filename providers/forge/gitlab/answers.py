@@ -134,6 +134,14 @@ class GitLabId(msgspec.Struct, frozen=True):
     id: Number
 
 
+class GitLabDeployment(msgspec.Struct, frozen=True):
+    """How far a commit has come in an environment."""
+
+    id: Number
+    sha: CommitId
+    status: Line
+
+
 class GitLabRefusal(msgspec.Struct, frozen=True):
     """Why GitLab did not do something: words, or words by field."""
 

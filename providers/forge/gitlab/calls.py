@@ -38,3 +38,7 @@ CHANGE_NOTE: Final = GitLabCall("put", _NOTES + "/{}", "change a comment", _MEMB
 AWARDS: Final = GitLabCall("get", _NOTES + "/{}/award_emoji", "list reactions to a comment", _MEMBER)
 AWARD: Final = GitLabCall("post", _NOTES + "/{}/award_emoji", "react to a comment", _MEMBER)
 SET_STATUS: Final = GitLabCall("post", "/projects/{}/statuses/{}", "set a commit status", _DEVELOPER)
+_DEPLOYMENTS: Final = "/projects/{}/deployments"
+DEPLOYMENTS: Final = GitLabCall("get", _DEPLOYMENTS, "list deployments", _DEVELOPER)
+DEPLOY: Final = GitLabCall("post", _DEPLOYMENTS, "make a deployment", _DEVELOPER)
+CHANGE_DEPLOYMENT: Final = GitLabCall("put", _DEPLOYMENTS + "/{}", "set the status of a deployment", _DEVELOPER)

@@ -7,7 +7,7 @@ from typing import Final
 from fleet.plan.approvals import ApprovedPlan
 from fleet.plan.convergence import Convergence
 from fleet.plan.guards import RevisionTally
-from fleet.snapshot import CapacityPool
+from fleet.snapshot import CapacityPool, RolloutProgress
 from model.quantity import Resources
 from providers.kube.objects.conditions import Finding
 
@@ -147,6 +147,8 @@ class SyncReport:
     """Approvals of pull requests and the plans they are of, oldest first."""
     convergence: Convergence | None = None
     """What is left to do of the revision in force."""
+    rollout: RolloutProgress | None = None
+    """What is remembered of the roll-out pool by pool."""
 
 
 def remembered(history: tuple[SyncAttempt, ...], attempt: SyncAttempt) -> tuple[SyncAttempt, ...]:

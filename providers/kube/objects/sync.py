@@ -9,6 +9,7 @@ from msgspec import Raw
 from fleet.plan.approvals import APPROVALS_MOST, ApprovedPlan, PlanExtent
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.guards import MOST_TALLIES, RevisionTally
+from fleet.snapshot import RolloutProgress
 from model.addresses import without_secrets
 from model.plain_text import plain
 from providers.kube.objects.conditions import Condition, Finding, conditions_of, written
@@ -100,6 +101,13 @@ class _Approval(Wire, frozen=True):
     commanded: bool = False
 
 
+class _Rollout(Wire, frozen=True):
+    templates: str = ""
+    began_at: str = ""
+    stopped_at: str = ""
+    failure: str = ""
+
+
 class _FleetSyncStatus(Wire, frozen=True):
     observed_revision: str = ""
     attempted_revision: str = ""
@@ -116,6 +124,7 @@ class _FleetSyncStatus(Wire, frozen=True):
     last_day: list[_Tally] | None = None
     approvals: list[_Approval] | None = None
     convergence: _Convergence | None = None
+    rollout: _Rollout | None = None
 
 
 class _FleetSync(Wire, frozen=True):
@@ -152,6 +161,7 @@ def sync_status(
         plan=_plan_object(report.plan) if report.plan else None,
         problems=[_problem_object(problem) for problem in report.problems[:PROBLEMS_MAX]],
         convergence=_convergence_object(report.convergence) if report.convergence else None,
+        rollout=_rollout_object(report.rollout) if report.rollout else None,
         lastDay=[_tally_object(tally) for tally in report.day[-MOST_TALLIES:]],
         approvals=[_approval_object(it) for it in report.approved[-APPROVALS_MOST:]],
     )
@@ -180,6 +190,7 @@ def decode_sync(raw: bytes | Raw) -> SyncReport:
         day=tuple(_tally(one) for one in (status.last_day or ())[-MOST_TALLIES:]),
         approved=tuple(_approval(one) for one in (status.approvals or ())[-APPROVALS_MOST:]),
         convergence=_convergence(status.convergence) if status.convergence else None,
+        rollout=_rollout(status.rollout) if status.rollout else None,
     )
 
 
@@ -230,6 +241,15 @@ def _convergence(found: _Convergence) -> Convergence | None:
     began_s, moved_s = instant_of(found.began_at), instant_of(found.moved_at)
     phase = ConvergencePhase(found.phase)
     return Convergence(found.revision, began_s, moved_s, phase, found.total, found.left, found.message)
+
+
+def _rollout_object(now: RolloutProgress) -> JsonObject:
+    told = {"templates": now.templates, "beganAt": format_instant(now.began_s)}
+    return told | set_fields(stoppedAt=now.pool, failure=plain(now.failure))
+
+
+def _rollout(found: _Rollout) -> RolloutProgress:
+    return RolloutProgress(found.templates, instant_of(found.began_at), found.stopped_at, found.failure)
 
 
 def _tally_object(tally: RevisionTally) -> JsonObject:

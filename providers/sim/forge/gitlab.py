@@ -19,6 +19,7 @@ from providers.sim.forge.state import (
     ForgeErrorAnswer,
     ForgeState,
     StoredComment,
+    StoredDeployment,
     StoredRequest,
     StoredReview,
     StoredStatus,
@@ -201,6 +202,23 @@ class GitLabDocuments:
             "author": self.user(status.creator),
         }
 
+    def deployment(self, made: StoredDeployment) -> Document:
+        """A deployment by the API, which is no job's."""
+        at, (number, state, _, _) = stamp(made.created_at_s), made.statuses[-1]
+        environment = {"id": made.id, "name": made.environment, "slug": "slug", "external_url": None}
+        return {
+            "id": made.id,
+            "iid": number,
+            "ref": "main",
+            "sha": made.commit,
+            "created_at": at,
+            "updated_at": at,
+            "status": state,
+            "user": self.user(made.creator),
+            "deployable": None,
+            "environment": {**environment, "created_at": at, "updated_at": at},
+        }
+
     def _more(self, request: StoredRequest) -> Document:
         nothing = ("latest_build_started_at", "latest_build_finished_at", "first_deployed_to_production_at")
         return {
@@ -347,6 +365,33 @@ def _set_status(asked: GitLabQuestion) -> ForgeAnswer:
     return ForgeAnswer(201, asked.documents.status(status, said.get("ref", "main")))
 
 
+def _deployments(asked: GitLabQuestion) -> ForgeAnswer:
+    wanted = asked.query.get("environment")
+    found = [it for it in asked.state.deployments.values() if wanted in {None, it.environment}]
+    found.sort(key=lambda it: it.id, reverse=asked.query.get("sort", "asc") == "desc")
+    return ForgeAnswer(200, [asked.documents.deployment(it) for it in found])
+
+
+def _deploy(asked: GitLabQuestion) -> ForgeAnswer:
+    said = asked.body
+    if said["sha"] not in asked.state.commits:
+        raise ForgeErrorAnswer(400, "The commit does not exist")
+    made = asked.state.deploy(said["sha"], said["environment"], asked.asker)
+    asked.state.tell_deployment(made, said["status"])
+    return ForgeAnswer(201, asked.documents.deployment(made))
+
+
+def _change_deployment(asked: GitLabQuestion) -> ForgeAnswer:
+    """Changes a status where the state machine of GitLab's `Deployment` does: nothing that has ended runs again."""
+    made, state = asked.state.deployments.get(asked.number("deployment")), asked.body["status"]
+    if made is None:
+        raise ForgeErrorAnswer(404, "404 Deployment Not Found")
+    if made.statuses[-1][1] == state or state == "running":
+        raise ForgeErrorAnswer(400, f"Cannot transition status to {state}")
+    asked.state.tell_deployment(made, state)
+    return ForgeAnswer(200, asked.documents.deployment(made))
+
+
 def _is_on_a_fork_alone(state: ForgeState, commit: str) -> bool:
     of = [each for each in state.requests.values() if commit in {each.head, each.merge_commit}]
     return bool(of) and all(each.head == commit and each.fork is not None for each in of)
@@ -404,6 +449,9 @@ class GitLabDialect(ForgeDialect[GitLabDocuments]):
         ("POST", f"{_NOTE}/award_emoji", _award),
         ("GET", rf"{_PROJECT}/repository/commits/(?P<commit>\w+)/merge_requests", _requests_of_commit),
         ("POST", rf"{_PROJECT}/statuses/(?P<commit>\w+)", _set_status),
+        ("GET", f"{_PROJECT}/deployments", _deployments),
+        ("POST", f"{_PROJECT}/deployments", _deploy),
+        ("PUT", rf"{_PROJECT}/deployments/(?P<deployment>\d+)", _change_deployment),
     )
     pages = PageRule("per_page", 20, 100)
 

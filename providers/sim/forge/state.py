@@ -102,6 +102,19 @@ class StoredStatus:
 
 
 @dataclass(slots=True)
+class StoredDeployment:
+    """A commit in an environment, and what was said of it: states with their words, the last one counts."""
+
+    id: int
+    commit: str
+    environment: str
+    creator: ForgeAccount
+    created_at_s: float
+    statuses: list[tuple[int, str, str, str]] = field(default_factory=list)
+    """(id, state, description, link)."""
+
+
+@dataclass(slots=True)
 class StoredCheckRun:
     """A check run; annotations of later requests join those that it has."""
 
@@ -141,6 +154,7 @@ class ForgeState:
         """Of a team (`ORG/NAME`) who is in it."""
         self.statuses: list[StoredStatus] = []
         self.check_runs: dict[int, StoredCheckRun] = {}
+        self.deployments: dict[int, StoredDeployment] = {}
         self.commits: set[str] = set()
         self.remaining = RATE
         self.resets_at_s = clock.now() + WINDOW_S
@@ -243,6 +257,21 @@ class ForgeState:
             status = StoredStatus(next(self._ids), commit, creator, said["state"], *told, self.clock.now())
             self.statuses.append(status)
             return status
+
+    def deploy(self, commit: str, environment: str, creator: ForgeAccount) -> StoredDeployment:
+        """Makes a deployment of a commit."""
+        with self.lock:
+            self._known(commit)
+            made = StoredDeployment(next(self._ids), commit, environment, creator, self.clock.now())
+            self.deployments[made.id] = made
+            return made
+
+    def tell_deployment(self, deployment: StoredDeployment, state: str, description: str = "", link: str = "") -> None:
+        """Says something of a deployment."""
+        with self.lock:
+            if len(description) > 140:
+                raise ForgeErrorAnswer(422, "description is too long (maximum is 140 characters)")
+            deployment.statuses.append((next(self._ids), state, description, link))
 
     def start_check(self, said: Mapping[str, Any]) -> StoredCheckRun:
         """Makes a check run."""

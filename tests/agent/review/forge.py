@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from providers.forge.port import Approval, Comment, CommitStatus, ForgeError, Permission, PullRequest, RequestState
+from providers.forge.port import (
+    Approval,
+    Comment,
+    CommitStatus,
+    Deployment,
+    ForgeError,
+    Permission,
+    PullRequest,
+    RequestState,
+)
 from providers.git.errors import MergeConflict, RevisionNotFound
 from providers.git.files import Files
 
@@ -32,6 +41,8 @@ class ForgeInMemory:
     fails: Exception | None = None
     sick: frozenset[int] = frozenset()
     refuses_statuses: bool = False
+    refuses_deployments: bool = False
+    deployed: list[Deployment] = field(default_factory=list)
     sickness: Exception = field(default_factory=lambda: ValueError("a surprise"))
 
     def opens(self, number: int, head: str, author: str = "ada", at_s: float = 0.0) -> PullRequest:
@@ -136,6 +147,13 @@ class ForgeInMemory:
         if self.refuses_statuses:
             raise ForgeError("403: the token may not set statuses")
         self.statuses.setdefault(commit, []).append(status)
+
+    def put_deployment(self, deployment: Deployment) -> None:
+        """See `Forge`."""
+        self._asked()
+        if self.refuses_deployments:
+            raise ForgeError("403: the token may not deploy")
+        self.deployed.append(deployment)
 
 
 @dataclass

@@ -286,6 +286,52 @@ def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
     assert place.forge.writes == 5, "by whatever agent"
 
 
+def follows(place: ReviewPlace, left: int, phase: str, outcome: str = "Applied") -> None:
+    """The revision NEXT stands so."""
+    revision = f"main@sha1:{NEXT}"
+    far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, "m1 is drifted")
+    applied = revision if outcome == "Applied" else ""
+    place.state = SyncState(attempted=revision, applied=applied, outcome=outcome, message="so it is", convergence=far)
+    place.reviewer.look()
+
+
+@pytest.mark.parametrize("by_request", [True, False])
+def test_a_deployment_follows_the_revision_until_it_is_done(by_request: bool) -> None:
+    place = ReviewPlace()
+    if by_request:
+        place.proposes(two_pools())
+        place.forge.merges(7, NEXT)
+    for left, phase in ((2, "Progressing"), (1, "Stalled"), (0, "Done"), (0, "Done")):
+        follows(place, left, phase)
+    told = place.forge.deployed
+    assert [it.verdict for it in told] == [Verdict.PENDING, Verdict.FAILURE, Verdict.SUCCESS]
+    assert {(it.commit, it.environment, it.branch) for it in told} == {(NEXT, STATUS, "main")}
+    assert all(bool(it.url) == by_request and len(it.summary) <= 140 for it in told)
+
+
+@pytest.mark.parametrize("outcome", ["Refused", "Frozen", "Unapproved", "Invalid"])
+def test_what_is_not_in_force_is_no_deployment(outcome: str) -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.merges(7, NEXT)
+    follows(place, 2, "Progressing", outcome)
+    assert place.forge.deployed == []
+
+
+def test_a_forge_that_takes_no_deployments_keeps_nothing_else_back() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.merges(7, NEXT)
+    place.forge.refuses_deployments = True
+    follows(place, 2, "Progressing")
+    assert "1 of 3 done" in place.forge.text(7)
+    assert "may not deploy" in place.told[-1]
+    place.forge.refuses_deployments = False
+    follows(place, 0, "Done")
+    assert "nothing of it is left to do" in place.forge.text(7)
+    assert place.told[-1] == ""
+
+
 def test_a_commit_that_came_without_a_request_is_nobodys() -> None:
     place = ReviewPlace()
     place.reviewer.look()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.actions import SaveClaim, TerminateMachines
 from fleet.nodeclaims.launch_outcome import LaunchSettlement, settle
+from fleet.reasons import Reason
 from fleet.snapshot import Claim, Launch, LaunchError, LaunchFailure, LaunchOutcome, Reach
 from tests.support.fleets import NOW, P5, A, B, capacity_pool, claim_of, offering, small_fleet
 from tests.support.world import World
@@ -153,6 +154,23 @@ def test_no_machine_is_ever_forgotten(asked: int, came: int, errors: Any) -> Non
     assert sorted([*bound, *returned(it)]) == sorted(instances)
     assert len(bound) in {0, asked}
     assert it.ask_again is not bool(it.actions)
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        ([LaunchError.MISCONFIGURED], Reason.LAUNCH_REFUSED),
+        ([LaunchError.MISCONFIGURED, LaunchError.SHORTAGE], Reason.LAUNCH_FAILED),
+        ([LaunchError.SHORTAGE], Reason.LAUNCH_FAILED),
+        ([LaunchError.QUOTA], Reason.LAUNCH_FAILED),
+    ],
+)
+def test_a_refusal_is_told_apart_from_a_shortage(errors: list[LaunchError], reason: Reason) -> None:
+    world = group(1)
+    outcome = LaunchOutcome((), tuple(LaunchFailure(error, "Code", "words") for error in errors))
+    disruption = saved(settle(outcome, lot_of(world), world.snapshot()))["c00"].disruption
+    assert disruption is not None
+    assert disruption.reason == reason
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,15 @@ def test_good_topologies(problems: Load, levels: str) -> None:
     assert problems(declare("Topology", "t", f"{{levels: {levels}}}")) == []
 
 
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [("h100, a100", "there is no NodePool 'a100'"), ("h100, h100", "'h100' is listed twice"), ("", "at least 1 item")],
+)
+def test_a_roll_out_names_pools_that_there_are(problems: Load, pools: str, words: str) -> None:
+    found = problems(declare("FleetPolicy", "p", f"{{rollout: {{pools: [{pools}]}}}}"), declare("NodePool", "h100"))
+    assert [problem.path.startswith("spec.rollout.pools") for problem in found if words in problem.message] == [True]
+
+
 def test_names_within_a_policy(problems: Load) -> None:
     window = "{name: x, schedule: '@daily', duration: 1h}"
     sink = "{name: y, addressEnv: A}"

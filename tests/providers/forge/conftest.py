@@ -59,6 +59,7 @@ class PretendedWorld:
     server: ForgeServer
     clock: VirtualClock
     shows_annotations: bool = False
+    shows_deployments: bool = True
     tells_what_was_approved: bool = True
     thumbs: Mapping[str, str] = field(default_factory=lambda: {"+1": "up", "-1": "down"})
 
@@ -106,6 +107,14 @@ class PretendedWorld:
             return None
         verdict = _VERDICTS.get(status.state, Verdict.PENDING)
         return CommitStatus(name, verdict, status.description or "", status.target_url or "")
+
+    def deployments(self, environment: str) -> list[tuple[str, list[str]]]:
+        words = {"in_progress": "in progress", "running": "in progress", "failed": "failure"}
+        return [
+            (it.commit, [words.get(state, state) for _, state, _, _ in it.statuses])
+            for it in self.state.deployments.values()
+            if it.environment == environment
+        ]
 
     def refuse(self, *, for_s: float) -> None:
         self.server.fail(ForgeFault.saying(429, "You have exceeded a rate limit.", retry_after=f"{for_s:.0f}"))
@@ -193,6 +202,6 @@ def make_forgejo(make_server: Callable[..., ForgeServer]) -> MakeWorld:
         state.account("robot", "admin", token=TOKEN)
         server = make_server(state, ForgejoDialect, "gitea", prefix=f"{path}/api/v1")
         forge = ForgejoForge("acme/fleet", ForgejoToken(TOKEN), clock=clock, url=f"{server.root}{path}")
-        return PretendedWorld(forge, state, server, clock)
+        return PretendedWorld(forge, state, server, clock, shows_deployments=False)
 
     return make

@@ -14,6 +14,7 @@ from providers.forge.port import (
     Annotation,
     Comment,
     CommitStatus,
+    Deployment,
     Forge,
     ForgeError,
     ForgeRateLimited,
@@ -32,6 +33,8 @@ class ForgeWorld(Protocol):
     forge: Forge
     shows_annotations: bool
     """Whether statuses have annotations."""
+    shows_deployments: bool
+    """Whether the forge has such."""
     tells_what_was_approved: bool
     """Whether approvals name a commit."""
 
@@ -71,6 +74,10 @@ class ForgeWorld(Protocol):
 
     def status(self, commit: str, name: str) -> CommitStatus | None:
         """The status that is shown."""
+        ...
+
+    def deployments(self, environment: str) -> list[tuple[str, list[str]]]:
+        """Commits and what was said of each, the oldest first: `in progress`, `success` or `failure`."""
         ...
 
     def refuse(self, *, for_s: float) -> None:
@@ -283,6 +290,36 @@ class ForgeContract:
         for _ in range(2):
             people.forge.acknowledge(number, command, accepted=accepted)
         assert people.reactions(comment) == [shown]
+
+    # -- deployments ----------------------------------------------------------------------------------------------
+
+    def test_how_far_a_commit_has_come(self, people):
+        people.open("ben", HEAD)
+        people.open("ben", OTHER_HEAD)
+
+        def tell(commit: str, verdict: Verdict, environment: str = "muster/prod") -> None:
+            link = "https://forge.test/7"
+            people.forge.put_deployment(Deployment(commit, "main", environment, verdict, "3 of 5 done", link))
+
+        for verdict in (Verdict.PENDING, Verdict.PENDING, Verdict.FAILURE, Verdict.FAILURE, Verdict.SUCCESS):
+            tell(HEAD, verdict)
+        tell(HEAD, Verdict.PENDING, "muster/test")
+        tell(OTHER_HEAD, Verdict.PENDING)
+        assert people.deployments("muster/prod") == (
+            [(HEAD, ["in progress", "failure", "success"]), (OTHER_HEAD, ["in progress"])]
+            if people.shows_deployments
+            else []
+        )
+        assert people.deployments("muster/test") == ([(HEAD, ["in progress"])] if people.shows_deployments else [])
+
+    def test_a_deployment_of_an_unknown_commit_is_an_error(self, people):
+        told = Deployment(UNRELATED, "main", "muster/prod", Verdict.PENDING, "begun")
+        if not people.shows_deployments:
+            people.forge.put_deployment(told)
+            return
+        with pytest.raises(ForgeError) as caught:
+            people.forge.put_deployment(told)
+        assert not isinstance(caught.value, ForgeUnreachable)
 
     # -- statuses -------------------------------------------------------------------------------------------------
 

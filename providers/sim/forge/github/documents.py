@@ -13,6 +13,7 @@ from providers.sim.forge.state import (
     ForgeState,
     StoredCheckRun,
     StoredComment,
+    StoredDeployment,
     StoredRequest,
     StoredReview,
     StoredStatus,
@@ -260,6 +261,47 @@ class GitHubDocuments:
             "created_at": at,
             "updated_at": at,
             "creator": self.user(status.creator),
+        }
+
+    def deployment(self, made: StoredDeployment) -> Document:
+        """A `deployment`."""
+        url, at = f"{self._here}/deployments/{made.id}", stamp(made.created_at_s)
+        return {
+            "url": url,
+            "id": made.id,
+            "node_id": f"DE_{made.id}",
+            "task": "deploy",
+            "original_environment": made.environment,
+            "environment": made.environment,
+            "description": None,
+            "created_at": at,
+            "updated_at": at,
+            "statuses_url": f"{url}/statuses",
+            "repository_url": self._here,
+            "creator": self.user(made.creator),
+            "sha": made.commit,
+            "ref": made.commit,
+            "payload": {},
+        }
+
+    def deployment_status(self, made: StoredDeployment, said: tuple[int, str, str, str]) -> Document:
+        """A `deployment-status`."""
+        number, state, description, link = said
+        url, at = f"{self._here}/deployments/{made.id}", stamp(made.created_at_s)
+        return {
+            "url": f"{url}/statuses/{number}",
+            "id": number,
+            "node_id": f"DES_{number}",
+            "state": state,
+            "creator": self.user(made.creator),
+            "description": description,
+            "environment": made.environment,
+            "target_url": link,
+            "log_url": link,
+            "created_at": at,
+            "updated_at": at,
+            "deployment_url": url,
+            "repository_url": self._here,
         }
 
     def check_run(self, run: StoredCheckRun) -> Document:

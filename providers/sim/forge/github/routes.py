@@ -24,6 +24,7 @@ from providers.sim.forge.state import (
     ForgeAccount,
     ForgeErrorAnswer,
     StoredCheckRun,
+    StoredDeployment,
     StoredRequest,
 )
 
@@ -154,6 +155,40 @@ def _statuses(asked: GitHubQuestion) -> ForgeAnswer:
     return ForgeAnswer(200, [asked.documents.status(status) for status in found])
 
 
+def _deployments(asked: GitHubQuestion) -> ForgeAnswer:
+    wanted = asked.query.get("sha"), asked.query.get("environment")
+    found = [
+        it for it in reversed(asked.state.deployments.values()) if wanted in {(it.commit, it.environment), (None, None)}
+    ]
+    return ForgeAnswer(200, [asked.documents.deployment(it) for it in found])
+
+
+def _deploy(asked: GitHubQuestion) -> ForgeAnswer:
+    said = asked.body
+    if said.get("auto_merge", True) or said.get("required_contexts") is None:
+        raise ForgeErrorAnswer(409, "Conflict: Commit status checks failed for the ref.")
+    made = asked.state.deploy(said["ref"], said.get("environment", "production"), asked.asker)
+    return ForgeAnswer(201, asked.documents.deployment(made))
+
+
+def _deployment_statuses(asked: GitHubQuestion) -> ForgeAnswer:
+    made = _stored_deployment(asked)
+    return ForgeAnswer(200, [asked.documents.deployment_status(made, said) for said in reversed(made.statuses)])
+
+
+def _tell_deployment(asked: GitHubQuestion) -> ForgeAnswer:
+    made, said = _stored_deployment(asked), asked.body
+    asked.state.tell_deployment(made, said["state"], said.get("description", ""), said.get("log_url", ""))
+    return ForgeAnswer(201, asked.documents.deployment_status(made, made.statuses[-1]))
+
+
+def _stored_deployment(asked: GitHubQuestion) -> StoredDeployment:
+    made = asked.state.deployments.get(asked.number("deployment"))
+    if made is None:
+        raise ForgeErrorAnswer(404, "Not Found")
+    return made
+
+
 def _start_check(asked: GitHubQuestion) -> ForgeAnswer:
     _only_an_app(asked)
     return ForgeAnswer(201, asked.documents.check_run(asked.state.start_check(asked.body)))
@@ -224,6 +259,10 @@ _RULES: Final[Rules] = (
     ("GET", rf"{_REPOSITORY}/issues/comments/(?P<comment>\d+)/reactions", _reactions),
     ("POST", rf"{_REPOSITORY}/issues/comments/(?P<comment>\d+)/reactions", _react),
     ("POST", rf"{_REPOSITORY}/statuses/(?P<commit>\w+)", _set_status),
+    ("GET", f"{_REPOSITORY}/deployments", _deployments),
+    ("POST", f"{_REPOSITORY}/deployments", _deploy),
+    ("GET", rf"{_REPOSITORY}/deployments/(?P<deployment>\d+)/statuses", _deployment_statuses),
+    ("POST", rf"{_REPOSITORY}/deployments/(?P<deployment>\d+)/statuses", _tell_deployment),
     ("POST", f"{_REPOSITORY}/check-runs", _start_check),
     ("PATCH", rf"{_REPOSITORY}/check-runs/(?P<run>\d+)", _change_check),
     ("GET", rf"{_REPOSITORY}/check-runs/(?P<run>\d+)/annotations", _annotations),

@@ -17,6 +17,7 @@ from fleet.snapshot import (
     Pin,
     Pod,
     PodSet,
+    RolloutProgress,
     Slice,
 )
 from model.kinds import RequirementTerm, Taint, Toleration
@@ -194,6 +195,7 @@ SYNC = SyncReport(
         left=3,
         message="5 of 8 are as declared; left: claim/a: the template of node pool a has changed",
     ),
+    rollout=RolloutProgress("0123456789abcdef", NOW_S - 180, "a", "a-1 (LaunchRefused: 0 of 1 machine)"),
 )
 ANNOUNCE = Announce(JOB, "Admitted", "Placed on 2 nodes", "Normal")
 POD = Pod(uid="p1", namespace="research", name="train-0-x7k2p", node="", phase="Pending", requests={}, gated=True)

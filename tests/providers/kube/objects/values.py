@@ -21,6 +21,7 @@ from fleet.snapshot import (
     NodeDisruption,
     Pin,
     PodSet,
+    RolloutProgress,
     Slice,
 )
 from fleet.snapshot.constraints import (
@@ -323,6 +324,8 @@ reports = st.builds(
         unique_by=lambda finding: finding.type,
     ).map(tuple),
     convergence=st.none() | convergences,
+    rollout=st.none()
+    | st.builds(RolloutProgress, templates=names, began_s=instants, pool=st.just("") | names, failure=words),
     history=st.lists(
         st.builds(
             SyncAttempt,
