@@ -40,12 +40,11 @@ from fleet.plan.guards import RevisionTally, day_with, last_day
 from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import RolloutProgress, Snapshot
 from model.fleet import Fleet
-from model.problem import Problem
+from model.problem import Problem, in_short
 
 log = structlog.get_logger(__name__)
 
-RECONSIDER_S = 30.0
-RECONSIDER_MOST_S = 600.0
+RECONSIDER_S, RECONSIDER_MOST_S = 30.0, 600.0
 """A refused or frozen revision is planned again after this long, then after twice as long, up to the most."""
 _WAITS = frozenset({"Frozen", "Unapproved", "Stale"})
 """Outcomes that end without another push."""
@@ -218,11 +217,10 @@ class Sync:
                 self._pushed(event)
 
     def _operated(self, event: Operated) -> None:
-        before = self.state
-        if before.suspended != event.suspended:
+        if self.state.suspended != event.suspended:
             log.info("sync_suspended" if event.suspended else "sync_resumed", reason=event.reason)
             self._look_again_s = 0.0
-        self.state = replace(before, suspended=event.suspended, suspend_reason=event.reason)
+        self.state = replace(self.state, suspended=event.suspended, suspend_reason=event.reason)
 
     def _approved(self, event: MergeApproved) -> None:
         if self._waiting is not None and event != self._merge:
@@ -286,7 +284,7 @@ class Sync:
         self._failures = 0
         if planned.fleet is None or planned.plan is None:
             self._settled(event)
-            self._attempt(event, "Invalid", _told(planned.problems), now_s, problems=planned.problems, stalled=True)
+            self._attempt(event, "Invalid", in_short(planned.problems), now_s, problems=planned.problems, stalled=True)
             return ()
         fleet, plan = planned.fleet, planned.plan
         if not event.restored and (self._passes_by(event, fleet, now_s) or self._suspended(event, fleet, plan, now_s)):
@@ -370,11 +368,10 @@ class Sync:
 
     def roll_out(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Remember since when pools take over a change one after the other, and what stops that."""
-        before = self.state.rollout
-        after = rollout_progress(before, fleet, snapshot)
-        if after is before:
+        after = rollout_progress(self.state.rollout, fleet, snapshot)
+        if after is self.state.rollout:
             return
-        if after is not None and after.paused:
+        if after and after.paused:
             log.warning("rollout_paused", pool=after.pool, why=paused_words(after))
         self.state = replace(self.state, rollout=after)
 
@@ -415,9 +412,9 @@ class Sync:
         if self.fleet.policy.spec.signatures.required and not event.signer:
             return "Unsigned", "the policy in force requires a signature by an allowed signer; this revision has none"
         if not self.forge and needs_a_forge(fleet) and not needs_a_forge(self.fleet):
-            return "Refused", (
-                "its FleetPolicy asks for approvals, and the agent's settings name no forge (review) to ask who gave "
-                "any: no later revision could come into force"
+            return (
+                "Refused",
+                "asks for approvals, and the agent's settings name no forge: no later revision could start",
             )
         if (words := frozen(self.fleet, now_s, "Sync")) and not only_windows(self.fleet, fleet):
             return "Frozen", f"{words}: new revisions are held back"
@@ -435,10 +432,8 @@ class Sync:
         stalled: bool = False,
         approved_by: tuple[str, ...] = (),
     ) -> None:
-        signer = event.signer or ""
         if (self.state.attempted, self.state.outcome) != (event.revision, outcome):
-            named = plan.plan_id if plan is not None else ""
-            told = {"plan": named, "author": event.author, "signer": signer}
+            told = {"plan": plan.plan_id if plan else "", "author": event.author, "signer": event.signer or ""}
             log.info("revision", revision=event.revision, outcome=outcome, message=message, **told)
         self.state = replace(
             self.state,
@@ -451,13 +446,5 @@ class Sync:
             stalled=stalled,
             approved_by=approved_by,
             author=event.author,
-            attempted_signer=signer,
+            attempted_signer=event.signer or "",
         )
-
-
-def _told(problems: Sequence[Problem]) -> str:
-    """How many problems a revision has, and the first of them with its place."""
-    first, count = problems[0], len(problems)
-    shown = f"{first.path}: {first.message}" if first.path else first.message
-    place = f"{first.file}:{first.line}:{first.column}"
-    return f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"

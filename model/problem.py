@@ -1,5 +1,6 @@
 """`Problem`: what is wrong with a fleet repository, where, and what would fix it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
@@ -123,3 +124,11 @@ class InvalidFleet(ValueError):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
         super().__init__("\n".join(map(str, problems)))
+
+
+def in_short(problems: Sequence[Problem]) -> str:
+    """Returns how many problems there are, and the first of them with its place; IndexError where there are none."""
+    first, count = problems[0], len(problems)
+    shown = f"{first.path}: {first.message}" if first.path else first.message
+    place = f"{first.file}:{first.line}:{first.column}"
+    return f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"

@@ -74,11 +74,9 @@ class GangPlanner:
         can be bought or cut anew: searches for victims ask that thousands of times in a row.
         """
         needs = self.needs(workload, given)
-        if len(needs) != 1 or needs[0].pod_set.wishes or needs[0].pod_set.required_topology:
+        if len(needs) != 1 or not _stands_anywhere(state, needs[0].pod_set):
             return None
         [need] = needs
-        if pod_filter(state.neighbours, need.pod_set) is not None:
-            return None
         free = free_capacity(state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
         if free.among(workload.uid, standing=None if workload.buys else True).room >= need.pod_set.count:
             return True
@@ -121,6 +119,10 @@ class GangPlanner:
         queue = self.tree.queues[workload.queue]
         asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
         return workload.buys and any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
+
+
+def _stands_anywhere(state: ClusterState, pods: PodSet) -> bool:
+    return not (pods.wishes or pods.required_topology) and pod_filter(state.neighbours, pods) is None
 
 
 def shape_of(given: Sequence[PodSetAssignment]) -> Hashable:

@@ -209,10 +209,9 @@ class RoomByMoving:
         if self._rests is None:
             frozen_now = frozen(self.fleet, self.snapshot.now_s, "Disruption")
             self._rests = bool(frozen_now) or bool(made_room_for(self.snapshot))
-        for uid, part in self.parts.items() if not self._rests else ():
-            holder = self.ledger.holders.get(uid)
-            if part.pins and holder and not (holder.leaving or holder.protected or holder.unsettled):
-                yield holder
+        if not self._rests:
+            standing = (self.ledger.holders.get(uid) for uid, part in self.parts.items() if part.pins)
+            yield from (it for it in standing if it and not (it.leaving or it.protected or it.unsettled))
 
     def _may_move(self, holder: AdmittedWorkload) -> bool:
         """Returns whether a holder may be moved now; asked once each."""

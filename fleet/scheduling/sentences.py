@@ -108,9 +108,7 @@ class Explainer:
         if not entry.workload.preempts:
             return "it may not evict others"
         reasons: Counter[str] = Counter()
-        for alike in self._holding(cell):
-            if alike[0].queue.root is not entry.node.root:
-                continue
+        for alike in self._holding(cell, entry.node.root):
             newer = bisect_right(alike, entry.workload.at_s, key=_since_s)
             for part in (alike[:newer], alike[newer:]):
                 if part and (why := why_kept(entry.queue, entry.node, entry.workload, part[0])):
@@ -118,8 +116,8 @@ class Explainer:
         told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
         return ", ".join(told[:3])
 
-    def _holding(self, cell: Cell) -> list[list[AdmittedWorkload]]:
-        """Returns who holds a cell and is not leaving: those alike together, from the oldest to the newest."""
+    def _holding(self, cell: Cell, root: QuotaNode) -> list[list[AdmittedWorkload]]:
+        """Returns who holds a cell of a tree and is not leaving: those alike together, the oldest first."""
         if cell not in self._alike:
             found: dict[tuple[int, int, str], list[AdmittedWorkload]] = {}
             for holder in self.scheduler.ledger.holders.values():
@@ -127,7 +125,7 @@ class Explainer:
                     alike = id(holder.queue), holder.workload.priority, holder.protected
                     found.setdefault(alike, []).append(holder)
             self._alike[cell] = [sorted(holders, key=_since_s) for holders in found.values()]
-        return self._alike[cell]
+        return [alike for alike in self._alike[cell] if alike[0].queue.root is root]
 
     def _when_free(self, entry: CycleEntry, cell: Cell, asked: int) -> str:
         """Returns when enough quota will be free if gangs end when they say; empty if that is never or unknown."""

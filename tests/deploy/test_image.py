@@ -60,7 +60,7 @@ def test_the_image_is_all_there(image: Path) -> None:
 
 
 def test_it_validates_a_fleet(image: Path) -> None:
-    done = run(image, "-m", "agent", "validate", str(ROOT / "examples"))
+    done = run(image, "-m", "agent", "validate", str(ROOT / "examples" / "reference"))
     assert "the fleet is" in done.stdout, done.stderr
 
 

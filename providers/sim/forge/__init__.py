@@ -2,7 +2,7 @@
 
 from providers.sim.forge.forgejo import ForgejoDialect
 from providers.sim.forge.github.routes import GitHubDialect
-from providers.sim.forge.gitlab import GitLabDialect
+from providers.sim.forge.gitlab.routes import GitLabDialect
 from providers.sim.forge.server import ForgeExchange, ForgeFault, ForgeServer
 from providers.sim.forge.state import ForgeAccount, ForgeState, InstalledApp
 

@@ -20,7 +20,7 @@ from providers.forge.gitlab import GitLabForge, GitLabToken
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, RequestState
 from providers.sim.forge import ForgeFault, ForgejoDialect, ForgeServer, ForgeState, GitLabDialect
 from providers.sim.forge.forgejo import ForgejoDocuments
-from providers.sim.forge.gitlab import GitLabDocuments
+from providers.sim.forge.gitlab.documents import GitLabDocuments
 from tests.providers.forge.conftest import NOW_S, TOKEN, HurriedClock, MakeWorld
 from tests.providers.forge.contract import HEAD
 from tests.support.certificates import write_loopback_certificate

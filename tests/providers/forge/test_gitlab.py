@@ -7,7 +7,7 @@ import pytest
 
 from providers.forge.port import CommitStatus, ForgeError, Permission, RequestState, Verdict
 from providers.sim.forge import ForgeFault
-from providers.sim.forge.gitlab import GitLabDocuments, stamp
+from providers.sim.forge.gitlab.documents import GitLabDocuments, stamp
 from tests.providers.forge.conftest import NOW_S, MakeWorld, PretendedWorld
 from tests.providers.forge.contract import HEAD, MERGE, OTHER_HEAD
 
