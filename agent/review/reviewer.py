@@ -284,7 +284,7 @@ class Reviewer:
             return replace(review, sentence=str(error)), None
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
-        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted)()
+        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted, self.cluster)()
         if planned.error is not None:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
