@@ -118,6 +118,7 @@ def _plan(request: PlanRequest) -> Plan:
     if transport and report is None and not request.base and not request.observe:
         raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
     base_name = request.base or (report.applied if report else "")
+    base_files = _files(request, base_name) if base_name else {}
     files, head_name = _head(request, base_name)
     clusters = clusters_in(files)
     if request.cluster and not clusters.any:
@@ -128,7 +129,7 @@ def _plan(request: PlanRequest) -> Plan:
     name = made.declared.value.key if isinstance(made, ClusterFiles) else asked
     region = region_for(request.region, own)
     head = load(files, further=(*catalog_checks(listing_for(region, own)), unreadable_checks), cluster=name)
-    base, base_name = _base(_files(request, base_name), base_name, name) if base_name else (Fleet(), "")
+    base, base_name = _base(base_files, base_name, name) if base_name else (Fleet(), "")
     planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
     world = _world(transport, region, installed=not request.observe) if transport else _priced(region)
     confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()

@@ -87,12 +87,12 @@ class Clusters:
         return (first.problem(("metadata", "name"), words, Code.DANGLING_REFERENCE, hint=hint), *self.unnamed)
 
     def unread(self) -> Iterator[Problem]:
-        """Yields a warning for each file that could declare something and that no cluster reads."""
+        """Yields a warning for each file that could declare something and that none of the clusters reads."""
         made = [self.files_of(name) for name in self.names]
         known = [it for it in made if isinstance(it, ClusterFiles)]
         read = {file for it in known for file in it.every}
         for file in sorted(filter(is_fleet_file, self.files)):
-            if file not in read and len(known) == len(made) and not self.unnamed:
+            if known and file not in read and len(known) == len(made) and not self.unnamed:
                 hint = "name its folder in the bases of a Cluster, or list it in .musterignore"
                 words = (1, 1, "no cluster reads this file", Code.UNUSED)
                 yield SourceFile(file, "").problem(*words, hint=hint, severity="warning")
