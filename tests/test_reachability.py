@@ -11,7 +11,7 @@ STAGES = (
     "agent.simulation.world",
     "agent.simulation.process",
     "providers.sim.direct",
-    *(f"providers.sim.forge.{it}" for it in ("forgejo", "gitlab", "server", "state")),
+    *(f"providers.sim.forge.{it}" for it in ("forgejo", "gitlab.routes", "server", "state")),
 )
 """Modules whose words serve scenes in tests beside the command that uses them."""
 
