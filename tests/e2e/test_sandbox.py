@@ -147,8 +147,8 @@ def _a_pull_request_is_reviewed_and_merged(sandbox: Sandbox, custom: Any) -> Non
 
     _commit(clone, pools, right)
     git(clone, "push", "--quiet")
-    sandbox.until(lambda: "would come into force" in words(page), "the same comment has the plan")
-    assert "spec.limits.nodes: 7 -> 6" in words(page)
+    sandbox.until(lambda: "would come into force" in words(page), "the status tells the verdict")
+    sandbox.until(lambda: "spec.limits.nodes: 7 -> 6" in words(page), "the same comment has the plan, a moment later")
     assert words(page).count("muster[bot] commented") == 1
     press(page, "comment", "ada", "/muster plan")
     sandbox.until(lambda: "\N{THUMBS UP SIGN}" in words(page), "the command is answered")
