@@ -87,8 +87,8 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     made = Sandbox(tmp_path_factory.mktemp("e2e") / "sandbox")
     yield made
     if made.process.poll() is None:
-        made.process.kill()
-        made.process.wait(10)
+        made.process.terminate()  # as Ctrl-C does: killed, it would leave its agent behind
+        made.process.wait(30)
 
 
 @pytest.mark.e2e
