@@ -37,14 +37,13 @@ class _Mig:
                 yield ran(path.stem, case)
 
     def summary(self, results: Sequence[Result]) -> list[str]:
-        of = Counter(_kind(result) for result in results)
-        held = Counter(_kind(result) for result in results if result.passed)
-        skipped = sum(bool((result.case or {}).get("order_sensitive")) for result in results)
+        compared = [it for it in results if not (it.case or {}).get("order_sensitive")]
+        of = Counter(map(_kind, compared))
+        held = Counter(_kind(it) for it in compared if it.passed)
         lines = [f"{kind:<24} {held[kind]} of {count}" for kind, count in sorted(of.items())]
-        return [
-            *lines,
-            *([f"{skipped} rows depend on the driver's start order and are only answered"] if skipped else []),
-        ]
+        if left := len(results) - len(compared):
+            lines.append(f"{left} rows depend on the driver's start order: they are answered and not compared")
+        return lines
 
 
 def _rows(path: Path) -> Iterator[Case]:
