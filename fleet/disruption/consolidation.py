@@ -40,7 +40,9 @@ from model.kinds import NodePool
 from model.plain_text import counted
 
 AGAIN_S: Final = 300.0
-"""What was looked at in vain is looked at again after this long, although nothing seems to have changed (Karpenter)."""
+"""Machines that were tried one by one in vain are tried again after this long, although nothing seems to have changed,
+as upstream does: work loses less right after a checkpoint. A plan for many is sought again only once something has:
+for a thousand machines it takes a second, and the plan of a revision looks a day ahead."""
 A_ROUND: Final = 300
 """A plan for so many machines is sought every `ROUND_S`; one for more takes longer, and is sought less often."""
 MOST_MERGED: Final = 1500
@@ -173,8 +175,10 @@ def _look(context: DisruptionContext, settled: Sequence[ConsolidationCandidate])
     """Looks for something to propose among what has not been looked at since something changed."""
     now_s, before = context.snapshot.now_s, context.outlook
     seen = _seen(context, settled)
-    if seen != before.seen or now_s >= before.seen_at_s + AGAIN_S:
+    if seen != before.seen:
         context.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset(), done=False)
+    elif now_s >= before.seen_at_s + AGAIN_S:
+        context.outlook = replace(before, seen_at_s=now_s, tried=frozenset(), done=False)
     if not context.outlook.sought:
         if now_s < context.outlook.rests_until_s:
             return
@@ -195,6 +199,10 @@ def _seen(context: DisruptionContext, settled: Sequence[ConsolidationCandidate])
         snapshot.foreign_use,
         snapshot.shortages,
         snapshot.reservations,
+        snapshot.measured,
+        snapshot.interruptions,
+        snapshot.pod_budgets,
+        snapshot.daemon_overheads,
         holders(snapshot),
         [allowed(pool, Reason.UNDERUTILIZED, len(context.members[pool.name]), 0, snapshot.now_s) for pool in pools],
         [it.claim.name for it in settled],

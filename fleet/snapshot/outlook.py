@@ -39,7 +39,7 @@ class Outlook:
     seen: tuple[object, ...] = field(default=(), repr=False)
     """The state that was last looked at; compared as a whole, and mostly by identity."""
     seen_at_s: float = 0.0
-    """Since when the state is the same (epoch seconds)."""
+    """Since when the state is the same, or since it was last looked at one by one again (epoch seconds)."""
     sought: bool = False
     """Whether a plan for many machines was searched in that state."""
     rests_until_s: float = 0.0

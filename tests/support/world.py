@@ -40,6 +40,7 @@ from fleet.snapshot import (
     Catalog,
     Claim,
     ClaimState,
+    DaemonOverhead,
     Gang,
     GangState,
     Instance,
@@ -102,6 +103,8 @@ class World:
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
     interruptions: dict[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
+    measured: dict[tuple[str, str], Resources] = field(default_factory=dict)
+    daemon_overheads: tuple[DaemonOverhead, ...] = ()
     volumes: Volumes = NO_VOLUMES
     outlook: Outlook = field(default_factory=Outlook)
     rollout: RolloutProgress | None = None
@@ -232,6 +235,8 @@ class World:
             local_usage=dict(self.local_usage),
             interruptions=dict(self.interruptions),
             pod_budgets=dict(self.pod_budgets),
+            measured=dict(self.measured),
+            daemon_overheads=self.daemon_overheads,
             outlook=self.outlook,
             rollout=self.rollout,
             busy=self.busy,

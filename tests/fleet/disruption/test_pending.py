@@ -17,7 +17,7 @@ from fleet.disruption.evaluation import evaluate
 from fleet.disruption.outcomes import Blocked
 from fleet.disruption.pending import VALIDATE_AFTER_S
 from fleet.disruption.simulation import ROUND_S
-from fleet.snapshot import Outlook
+from fleet.snapshot import DaemonOverhead, InterruptionHistory, Outlook, PodBudget
 from tests.support.fleets import GPU, NOW, P5, P5S, A, B, FleetBuilder, capacity_pool, foreign_pod, gang, offers
 from tests.support.fleets import catalog as sold
 from tests.support.world import World
@@ -238,16 +238,41 @@ def well_used(machines: int = 3) -> World:
     return world
 
 
-def test_a_fleet_at_rest_is_looked_at_once_in_a_long_while(searches: list[float], trials: list[str]) -> None:
+def test_a_fleet_at_rest_is_looked_at_one_by_one_once_in_a_long_while(searches: list[float], trials: list[str]) -> None:
     world = well_used()
     world.now_s += 0.4  # whatever the second
     for _ in range(int(AGAIN_S)):
         assert looks(world) == ([], [])
         world.now_s += 1
     assert searches == [pytest.approx(0.4)]
-    assert len(trials) == len(set(trials))
+    once = sorted(trials)
+    assert once == sorted(set(trials))
     looks(world)
-    assert searches == pytest.approx([0.4, AGAIN_S + 0.4])
+    assert sorted(trials) == sorted(2 * once)
+    assert searches == [pytest.approx(0.4)], "a plan for many is sought when something has changed"
+
+
+UNSEEN = {
+    "measured": lambda world: world.measured.update({("p5.48xlarge", ""): {"cpu": 1}}),
+    "interruptions": lambda world: world.interruptions.update(
+        {capacity_pool(P5.name, A, "spot"): InterruptionHistory(1.0, NOW)}
+    ),
+    "pod budgets": lambda world: world.pod_budgets.update({"prod/b": PodBudget("prod", "b", None, 1)}),
+    "daemons": lambda world: setattr(world, "daemon_overheads", (DaemonOverhead({}, {"cpu": 1}),)),
+}
+
+
+@pytest.mark.parametrize("change", UNSEEN.values(), ids=UNSEEN)
+def test_what_a_plan_for_many_goes_by_is_looked_at_when_it_changes(
+    searches: list[float], change: Callable[[World], None]
+) -> None:
+    world = well_used()
+    looks(world)
+    looks(world, ROUND_S)
+    assert searches == [0.0]
+    change(world)
+    looks(world, ROUND_S)
+    assert searches == [0.0, 2 * ROUND_S]
 
 
 def test_a_change_is_looked_at_but_not_at_once(searches: list[float]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.actions import EvictPod
+from fleet.disruption import multi_node
 from fleet.plan.simulated_run import SimulatedRun, simulate
 from fleet.snapshot import GangState, Pod, Snapshot
 from model.fleet import Fleet
@@ -47,6 +48,22 @@ def test_a_run_after_a_run_buys_machines_of_their_own() -> None:
     assert run.given_up_after_s is None
     assert standing(run).keys() == {"p", "q"}
     assert len(set(standing(run).values())) == 2
+
+
+def test_a_fleet_at_rest_has_one_plan_for_many_sought_in_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was sought a hundred times, so that the plan of a revision took minutes with a thousand machines."""
+    world = World(FleetBuilder().pool().team().queue().build())
+    for n in range(3):
+        world.machine(f"m{n}")
+        world.runs(gang(f"g{n}", gpu=5), (f"m{n}", 1), admitted_at_s=NOW - 600, last_checkpoint_s=NOW)
+    sought: list[float] = []
+    original = multi_node.suggestions
+    monkeypatch.setattr(
+        multi_node, "suggestions", lambda *given: (sought.append(given[0].snapshot.now_s), original(*given))[1]
+    )
+    run = simulate(world.fleet, world.snapshot())
+    assert run.actions == []
+    assert len(sought) == 1
 
 
 @pytest.mark.parametrize(
