@@ -58,7 +58,7 @@ def capacity_rank(pool: NodePool, capacity_type: CapacityType) -> int:
 
 
 HASH_VERSION = "v2"
-_READ_LIVE = {"expire_after", "termination_grace_period"}
+_READ_LIVE = {"expire_after", "termination_grace_period", "images"}
 """Of machines that stand it is the present declaration that counts, so that a change needs no new ones."""
 
 

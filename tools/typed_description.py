@@ -29,12 +29,13 @@ GITEA: Final = {
     "/user": ("get",),
     f"{_HERE}/collaborators/{{collaborator}}/permission": ("get",),
     f"{_HERE}/commits/{{sha}}/pull": ("get",),
+    f"{_HERE}/contents/{{filepath}}": ("get", "put"),
     f"{_HERE}/git/commits/{{sha}}": ("get",),
     f"{_HERE}/issues/comments/{{id}}": ("get", "patch"),
     f"{_HERE}/issues/comments/{{id}}/reactions": ("get", "post"),
     f"{_HERE}/issues/{{index}}/comments": ("get", "post"),
-    f"{_HERE}/pulls": ("get",),
-    f"{_HERE}/pulls/{{index}}": ("get",),
+    f"{_HERE}/pulls": ("get", "post"),
+    f"{_HERE}/pulls/{{index}}": ("get", "patch"),
     f"{_HERE}/pulls/{{index}}/reviews": ("get",),
     f"{_HERE}/statuses/{{sha}}": ("get", "post"),
 }
@@ -54,12 +55,26 @@ GITLAB: Final[dict[str, dict[str, tuple[dict[str, str], str]]]] = {
                 "order_by": "'created_at' | 'title' | 'merged_at' | 'updated_at'",
                 "sort": "'asc' | 'desc'",
                 "target_branch": "string",
+                "source_branch": "string",
                 **_PAGE,
             },
             "MergeRequestSchema[]",
-        )
+        ),
+        "post": (
+            {
+                "source_branch": "string",
+                "target_branch": "string",
+                "title": "string",
+                "description": "string",
+                "remove_source_branch": "boolean",
+            },
+            "ExpandedMergeRequestSchema",
+        ),
     },
-    f"{_MERGE}/{{iid}}": {"get": ({}, "ExpandedMergeRequestSchema")},
+    f"{_MERGE}/{{iid}}": {
+        "get": ({}, "ExpandedMergeRequestSchema"),
+        "put": ({"state_event": "'close' | 'reopen'"}, "ExpandedMergeRequestSchema"),
+    },
     f"{_MERGE}/{{iid}}/approvals": {"get": ({}, "MergeRequestLevelMergeRequestApprovalSchema")},
     f"{_MERGE}/{{iid}}/reviewers": {"get": (_PAGE, "MergeRequestReviewerSchema[]")},
     f"{_MERGE}/{{iid}}/notes": {
@@ -97,6 +112,19 @@ GITLAB: Final[dict[str, dict[str, tuple[dict[str, str], str]]]] = {
     },
     "/projects/{id}/deployments/{deployment_id}": {
         "put": ({"status": "'running' | 'success' | 'failed' | 'canceled'"}, "DeploymentSchema")
+    },
+    "/projects/{id}/repository/files/{file_path}": {"get": ({"ref": "string"}, "RepositoryFileExpandedSchema")},
+    "/projects/{id}/repository/commits": {
+        "post": (
+            {
+                "branch": "string",
+                "start_sha": "string",
+                "commit_message": "string",
+                # As it is on the wire; the package writes names together.
+                "actions": "{ action: 'create' | 'update'; file_path: string; content: string; encoding: string }[]",
+            },
+            "CommitSchema",
+        )
     },
     "/projects/{id}/repository/commits/{sha}/merge_requests": {"get": (_PAGE, "MergeRequestSchema[]")},
     "/projects/{id}/statuses/{sha}": {
@@ -265,7 +293,7 @@ def _write(
 def _operation(types: Types, method: str, query: dict[str, str], body: Any, answer: str) -> dict[str, Any]:
     parameters = [{"name": name, "in": "query", "schema": types.schema(words)} for name, words in query.items()]
     content = {"application/json": {"schema": types.schema(answer)}}
-    statuses = ("200", "201") if method == "post" else ("200",)
+    statuses = ("200", "201") if method in {"post", "patch"} else ("200",)
     made = {"parameters": parameters, "responses": {status: {"content": content} for status in statuses}}
     if body:
         inner = "".join(f"{name}?: {words};\n" for name, words in body.items()) if isinstance(body, dict) else ""

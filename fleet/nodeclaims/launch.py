@@ -163,15 +163,19 @@ def _cloud_sets(label: str) -> bool:
 def launch_configurations(
     fleet: Fleet, types: Mapping[str, InstanceType], claims: Mapping[str, Claim]
 ) -> tuple[LaunchConfiguration, ...]:
-    """Returns what to ask the cloud: one question for each template that has machines, by hash of the template."""
+    """Returns what to ask the cloud: one question for each template that has machines, by hash of the template.
+
+    Of pools whose machines are born alike, one that has changes of images proposed speaks for all: more is asked then.
+    """
     kinds: dict[str, set[ImageKind]] = {}
     for node_pool, instance_type in {(it.node_pool, it.capacity_pool.instance_type) for it in claims.values()}:
         if node_pool in fleet.node_pools and instance_type in types:
             kinds.setdefault(node_pool, set()).add(types[instance_type].image_kind)
     asked: dict[str, LaunchConfiguration] = {}
     hashes = pool_hashes(fleet.index, fleet.node_pools)
-    for node_pool, found in sorted(kinds.items()):
-        pool = fleet.node_pools[node_pool]
+    pools = fleet.node_pools
+    for node_pool, found in sorted(kinds.items(), key=lambda it: (pools[it[0]].spec.template.images, it[0])):
+        pool = pools[node_pool]
         key = hashes[node_pool]
         known = asked[key].kinds if key in asked else ()
         asked[key] = LaunchConfiguration(key, pool.spec.template, tuple(sorted(found.union(known))))

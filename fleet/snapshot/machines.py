@@ -381,6 +381,9 @@ class Resolved:
     """Kind -> id of the image that a machine gets now."""
     subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Id of every subnet selected -> ids, sorted, of the security groups that a machine in it gets; empty = unknown."""
+    newest_release: str = ""
+    """Of a template that has changes of images proposed, the newest version that its alias could name; empty = unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,11 @@ AmiTerms = Annotated[tuple[AmiTerm, ...], Field(min_length=1, max_length=30)]
 BlockDevices = Annotated[tuple[BlockDeviceMapping, ...], Field(max_length=50), AfterValidator(_one_root)]
 
 
+def release_order(version: str) -> tuple[int, ...]:
+    """Orders versions of one family's aliases (`v20250505`, `v1.20.3`), older ones first."""
+    return tuple(int(part) for part in version.removeprefix("v").split(".") if part)
+
+
 def check_user_data(family: str, user_data: str) -> None:
     """Raises, at `userData`, for user data that images of the family could not read."""
     if family not in _READ_TOML:
@@ -221,6 +226,10 @@ class Ec2Machine(Spec):
     amis: AmiTerms = (AmiTerm(alias="al2023@latest"),)
     """Machine images; of all that are found, the newest that suits the machine. Unset = the current image of Amazon
     Linux 2023 for EKS, with NVIDIA's drivers where the machine has GPUs."""
+    images: Literal["Follow", "ProposeChange"] = "Follow"
+    """What comes of a newer release of the images. `Follow`: machines drift as soon as `amis` finds another image.
+    `ProposeChange`: the agent opens a pull request that raises the version in the alias, with its plan; `amis` is one
+    alias with a version, and machines drift once it is merged."""
     ami_family: AmiFamily | None = None
     """How the machine is told to join its cluster; unset = as the alias says, else `AL2023`."""
     user_data: str = ""
@@ -253,6 +262,10 @@ class Ec2Machine(Spec):
             family = family_of(self.ami_family, self.amis)
         except ValueError as error:
             raise misplaced(("amis",), str(error)) from None
+        if self.images == "ProposeChange" and not self.release:
+            raise misplaced(
+                ("images",), "ProposeChange needs one alias with a version in amis, such as al2023@v20250505"
+            )
         if self.role and self.instance_profile:
             raise misplaced(("role",), "give one of role and instanceProfile")
         check_user_data(family, self.user_data)
@@ -262,6 +275,12 @@ class Ec2Machine(Spec):
     def family(self) -> AmiFamily:
         """How a machine is told to join its cluster."""
         return family_of(self.ami_family, self.amis)
+
+    @property
+    def release(self) -> str:
+        """The version that the one alias names, such as `v20250505`; empty where there is none, or it is `latest`."""
+        version = self.amis[0].alias.partition("@")[2] if len(self.amis) == 1 else ""
+        return "" if version == "latest" else version
 
     @property
     def custom_image(self) -> bool:

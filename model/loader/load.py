@@ -62,14 +62,14 @@ def inspect(
 ) -> Loaded:
     """The fleet and all problems, without raising."""
     declarations = Declarations()
-    problems = list(islice(_problems(files, limits, declarations, cluster), _MOST_PROBLEMS))
+    problems = list(islice(declared_in(files, limits, declarations, cluster), _MOST_PROBLEMS))
     problems += islice(_further(problems, further, declarations), _MOST_PROBLEMS - len(problems))
     failed = any(problem.severity == "error" for problem in problems)
     ordered = tuple(sorted(problems, key=Problem.sort_key))
     return Loaded(None if failed else _fleet(declarations), ordered)
 
 
-def _problems(
+def declared_in(
     files: Mapping[str, bytes], limits: LoaderLimits, declarations: Declarations, cluster: str
 ) -> Iterator[Problem]:
     """Fills `declarations` and yields what is wrong, as it is found; errors come before all warnings."""

@@ -74,6 +74,11 @@ class SourceFile:
         return "\n".join(out)
 
 
+def line_starts(text: str) -> list[int]:
+    """Where each line begins, in characters, as libyaml counts lines."""
+    return [0, *(found.end() for found in _LINE_BREAK.finditer(text))]
+
+
 def printable(text: str) -> str:
     """`text` with everything a terminal might act on replaced."""
     return _FORBIDDEN.sub("\ufffd", text)

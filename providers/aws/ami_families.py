@@ -4,6 +4,7 @@ How its machines are told to join, which of its published images suits a machine
 kubelets keep. What a pool may write of a family is in `model.kinds.aws`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,6 +15,9 @@ from providers.aws.joining.access import Joining
 
 EC2_ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "arm64"}
 """Kubernetes' word for a processor -> EC2's."""
+
+
+_VERSION = re.compile(r"[0-9]{1,10}(\.[0-9]{1,10}){0,3}")
 
 
 class ImageRelease(NamedTuple):
@@ -52,6 +56,8 @@ class AmiFamilyTraits:
 
     Sources: Amazon EKS User Guide, "Retrieve recommended ... AMI IDs"; Bottlerocket, "Finding an AMI".
     """
+    newest: Callable[[ImageRelease], str] | None = None
+    """The public SSM parameter that holds the name of the newest release; None = none is published."""
     disks: tuple[BlockDeviceMapping, ...] = ()
     """Disks of a pool that names none; an image of one's own brings them."""
     data_device: str = ""
@@ -83,17 +89,40 @@ def _bottlerocket(release: ImageRelease) -> str:
     return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{variant}/{cpu}/{version.removeprefix('v')}/image_id"
 
 
+def _eks_release(image: Callable[[ImageRelease], str]) -> Callable[[ImageRelease], str]:
+    """Beside the id of the recommended image EKS publishes its release, such as `1.34.1-20251112`."""
+    return lambda release: image(release._replace(version="latest")).removesuffix("image_id") + "release_version"
+
+
+def _bottlerocket_release(release: ImageRelease) -> str:
+    """Beside the id of the latest image Bottlerocket publishes its version, such as `1.49.0-713f44ce`."""
+    return _bottlerocket(release._replace(version="latest")).removesuffix("image_id") + "image_version"
+
+
+def version_of_release(published: str) -> str:
+    """Returns the version of an alias for a release as it is published; empty where it cannot be one.
+
+    `1.34.1-20251112` of EKS is `v20251112`, `1.49.0-713f44ce` of Bottlerocket is `v1.49.0`.
+    """
+    first, dash, last = published.partition("-")
+    version = last if len(last) == len("20251112") and last.isdigit() else first
+    return f"v{version}" if dash and _VERSION.fullmatch(version) else ""
+
+
 def _disk(device: str, size: str) -> BlockDeviceMapping:
     volume = {"volumeSize": size, "volumeType": "gp3", "encrypted": True, "deleteOnTermination": True}
     return BlockDeviceMapping(device_name=device, ebs=Ebs.model_validate(volume))
 
 
 AMI_FAMILIES: Mapping[AmiFamily, AmiFamilyTraits] = {
-    "AL2023": AmiFamilyTraits(nodeadm.user_data, _al2023, (_disk("/dev/xvda", "20Gi"),), "/dev/xvda"),
-    "AL2": AmiFamilyTraits(bootstrap.user_data, _al2, (_disk("/dev/xvda", "20Gi"),), "/dev/xvda"),
+    "AL2023": AmiFamilyTraits(
+        nodeadm.user_data, _al2023, _eks_release(_al2023), (_disk("/dev/xvda", "20Gi"),), "/dev/xvda"
+    ),
+    "AL2": AmiFamilyTraits(bootstrap.user_data, _al2, _eks_release(_al2), (_disk("/dev/xvda", "20Gi"),), "/dev/xvda"),
     "Bottlerocket": AmiFamilyTraits(
         bottlerocket.user_data,
         _bottlerocket,
+        _bottlerocket_release,
         (_disk("/dev/xvda", "4Gi"), _disk("/dev/xvdb", "20Gi")),
         "/dev/xvdb",
         KubeletRules(reserves_for_eni_pods=False, pods_per_core=False),

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import ImageKind
-from model.kinds.aws import FAMILY_OF_ALIAS, AmiTerm
-from providers.aws.ami_families import AMI_FAMILIES, EC2_ARCHITECTURES, ImageRelease
+from model.kinds.aws import FAMILY_OF_ALIAS, AmiTerm, release_order
+from providers.aws.ami_families import AMI_FAMILIES, EC2_ARCHITECTURES, ImageRelease, version_of_release
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
@@ -61,6 +61,21 @@ class Images:
         newest = max(image.created for image in suits)
         return min((image.name, image.id) for image in suits if image.created == newest)[1]
 
+    def newest_release(self, alias: str, kinds: Iterable[ImageKind]) -> str:
+        """The version that an alias would have to name for the newest images of machines of all these kinds.
+
+        A family publishes the images of a release one after the other: what all kinds have counts. Empty where none is
+        published; raises `CloudError`.
+        """
+        family, kubernetes = AMI_FAMILIES[FAMILY_OF_ALIAS[alias.partition("@")[0]]], self._kubernetes_version()
+        if family.newest is None or not kubernetes:
+            return ""
+        releases = {
+            self._text(family.newest(ImageRelease("latest", kubernetes, kind.arch, kind.accelerator))) for kind in kinds
+        }
+        versions = [version_of_release(release) for release in releases]
+        return min(versions, key=release_order) if versions and all(versions) else ""
+
     def forget(self, terms: Sequence[AmiTerm], kind: ImageKind) -> None:
         """The image turned out not to exist: look everything up again next time."""
         for term in terms:
@@ -100,13 +115,18 @@ class Images:
         return images
 
     def _parameter(self, name: str) -> str:
+        value = self._text(name)
+        if not value.startswith("ami-"):
+            del self._values[name]
+            raise CloudRejected(f"the SSM parameter {name} holds {value[:40]!r}, which is not an image id")
+        return value
+
+    def _text(self, name: str) -> str:
         now_s = self._clock.monotonic()
         read_s, value = self._values.get(name, (0.0, ""))
         if not value or now_s - read_s > _FRESH_S:
             answer = self._caller.idempotent(RateLimitGroup.SSM, lambda: self._ssm.get_parameter(Name=name))
             value = str(answer["Parameter"]["Value"])
-            if not value.startswith("ami-"):
-                raise CloudRejected(f"the SSM parameter {name} holds {value[:40]!r}, which is not an image id")
             self._values[name] = (now_s, value)
         return value
 

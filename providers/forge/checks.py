@@ -1,5 +1,6 @@
 """What is refused before anything is sent: addresses, secrets, commits and numbers that cannot be."""
 
+import hashlib
 import ipaddress
 import re
 from urllib.parse import urlsplit
@@ -8,6 +9,7 @@ from providers.forge.port import Comment, ForgeError
 
 _SECRET = re.compile(r"[!-~]{1,1024}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9a-f:.]{2,45}")
+_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._/+@=-]{1,1024}(?<!/)")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -37,6 +39,19 @@ def checked_commit(commit: str) -> str:
     if not _COMMIT.fullmatch(commit):
         raise ForgeError(f"{commit[:80]!r} is no full commit id")
     return commit
+
+
+def checked_path(path: str) -> str:
+    """Returns a file's path; ForgeError for one with signs that forges read otherwise in an address."""
+    if not _PATH.fullmatch(path):
+        raise ForgeError(f"{path[:80]!r} cannot be asked of a forge: letters, digits and ._/+@=- are taken")
+    return path
+
+
+def blob_id(content: bytes, like: str) -> str:
+    """Returns the id that git gives to a file's content, in the form (SHA-1 or SHA-256) of another id."""
+    digest = hashlib.sha256 if len(like) == 64 else hashlib.sha1
+    return digest(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def checked_number(number: int) -> int:

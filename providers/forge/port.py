@@ -69,6 +69,25 @@ class PullRequest:
     """Empty unless merged."""
     updated_at_s: float
     url: str
+    branch: str = ""
+    """Where its head was, in the repository that it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedChange:
+    """A change of one file that we propose: one commit on a branch that we make, and a request to merge it."""
+
+    branch: str
+    base: str
+    """The branch that it is to be merged into."""
+    base_commit: str
+    """Where the branch begins."""
+    path: str
+    """Of a file that is there, from the repository's root."""
+    content: bytes
+    """The file as it is to be."""
+    title: str
+    words: str
 
 
 SETTLED_S = 2.0
@@ -206,4 +225,19 @@ class Forge(Protocol):
 
     def put_deployment(self, deployment: Deployment) -> None:
         """Tells how far a commit has come in an environment, once for each verdict; nothing where no forge shows it."""
+        ...
+
+    def requests_from(self, branch: str) -> Sequence[PullRequest]:
+        """Returns the requests from a branch of the repository itself, whatever became of them, by number."""
+        ...
+
+    def propose(self, change: ProposedChange) -> int:
+        """Opens a request, and returns its number; what a call before has done of it is found and not done again.
+
+        Nobody's branch is written but the one that is named. ForgeError where the path cannot be asked for.
+        """
+        ...
+
+    def close_request(self, number: int) -> None:
+        """Closes a request without merging it."""
         ...

@@ -24,6 +24,17 @@ def open_into(found: Iterable[PullRequest], base: str) -> tuple[PullRequest, ...
     return tuple(requests[number] for number in sorted(requests))
 
 
+def ours_from(found: Iterable[PullRequest], branch: str) -> tuple[PullRequest, ...]:
+    """Returns the requests from a branch of the repository itself by number, each once."""
+    requests = {each.number: each for each in found if each.branch == branch and not each.from_fork}
+    return tuple(requests[number] for number in sorted(requests))
+
+
+def still_open(requests: Iterable[PullRequest]) -> int:
+    """Returns the number of the last one that is open; 0 where none is."""
+    return max((each.number for each in requests if each.state is RequestState.OPEN), default=0)
+
+
 def in_order(found: Iterable[Comment]) -> tuple[Comment, ...]:
     """Returns comments by age, each once."""
     comments = {each.id: each for each in found}

@@ -1,16 +1,19 @@
 """The port in the words of the REST API of Forgejo and Gitea."""
 
+import base64
 from collections.abc import Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from providers.clock import Clock
-from providers.forge.checks import checked_commit, checked_number, checked_ours, checked_url
+from providers.forge.checks import blob_id, checked_commit, checked_number, checked_ours, checked_path, checked_url
 from providers.forge.forgejo import calls
 from providers.forge.forgejo.answers import (
     ForgejoComment,
     ForgejoDone,
+    ForgejoFile,
+    ForgejoNumber,
     ForgejoPermission,
     ForgejoRequest,
     ForgejoReview,
@@ -29,10 +32,11 @@ from providers.forge.port import (
     ForgeRateLimited,
     ForgeUnreachable,
     Permission,
+    ProposedChange,
     PullRequest,
     Verdict,
 )
-from providers.forge.sorting import in_order, open_into, standing
+from providers.forge.sorting import in_order, open_into, ours_from, standing, still_open
 
 if TYPE_CHECKING:
     from providers.forge.forgejo.client import ForgejoClient
@@ -150,3 +154,30 @@ class ForgejoForge(Forge):
 
     def put_deployment(self, deployment: Deployment) -> None:
         """Does nothing: Forgejo and Gitea have no deployments."""
+
+    def requests_from(self, branch: str) -> Sequence[PullRequest]:
+        """Returns the requests from a branch of the repository itself, of the fifty that were changed last, by number.
+
+        Forgejo does not list those of a branch, and to read all there ever were would take longer with each.
+        """
+        found = self._client.ask(calls.OPEN_REQUESTS, list[ForgejoRequest], state="all", sort="recentupdate", limit=50)
+        return ours_from((each.translated() for each in found), branch)
+
+    def propose(self, change: ProposedChange) -> int:
+        """Opens a request. The branch comes to be with its commit, from the base, where the file is as it was."""
+        path, branch = checked_path(change.path), change.branch
+        held = self._client.look(calls.FILE, ForgejoFile, path, ref=branch)
+        more = {"branch": branch} if held else {"branch": change.base, "new_branch": branch}
+        before = held or self._client.ask(calls.FILE, ForgejoFile, path, ref=checked_commit(change.base_commit))
+        if before.sha != blob_id(change.content, before.sha):
+            text = base64.b64encode(change.content).decode()
+            said = {"content": text, "sha": before.sha, "message": change.title, **more}
+            self._client.ask(calls.COMMIT_FILE, ForgejoDone, path, **said)
+        if opened := still_open(self.requests_from(branch)):
+            return opened
+        said = {"head": branch, "base": change.base, "title": change.title, "body": change.words}
+        return self._client.ask(calls.PROPOSE, ForgejoNumber, **said).number
+
+    def close_request(self, number: int) -> None:
+        """Closes a request without merging it."""
+        self._client.ask(calls.CLOSE, ForgejoNumber, checked_number(number), state="closed")

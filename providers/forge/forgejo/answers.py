@@ -67,7 +67,20 @@ class ForgejoRequest(msgspec.Struct, frozen=True):
             merge_commit=(self.merge_commit_sha or "") if self.merged else "",
             updated_at_s=self.updated_at.timestamp(),
             url=self.html_url,
+            branch=self.head.ref,
         )
+
+
+class ForgejoFile(msgspec.Struct, frozen=True):
+    """A file of a commit, by the id of its content."""
+
+    sha: CommitId
+
+
+class ForgejoNumber(msgspec.Struct, frozen=True):
+    """A pull request that has been opened."""
+
+    number: Number
 
 
 class ForgejoComment(msgspec.Struct, frozen=True):

@@ -72,10 +72,10 @@ class ForgejoClient:
         """Returns Forgejo's answer; where it is asked of the repository, arguments follow its name."""
         return read(self._send(call, arguments, parameters).content, answer, "Forgejo")
 
-    def look(self, call: ForgejoCall, answer: type[_T], *arguments: object) -> _T | None:
+    def look(self, call: ForgejoCall, answer: type[_T], *arguments: object, **parameters: object) -> _T | None:
         """Returns something as it is now, None if there is no such thing (404)."""
         try:
-            return self.ask(call, answer, *arguments)
+            return self.ask(call, answer, *arguments, **parameters)
         except NotThere:
             return None
 

@@ -1,18 +1,22 @@
 """The port in the words of GitHub's REST API."""
 
+import base64
 from collections.abc import Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from providers.clock import Clock
-from providers.forge.checks import checked_commit, checked_number, checked_ours, checked_url
+from providers.forge.checks import blob_id, checked_commit, checked_number, checked_ours, checked_path, checked_url
 from providers.forge.github import calls
 from providers.forge.github.answers import (
     GitHubComment,
     GitHubDeploymentState,
+    GitHubDone,
+    GitHubFile,
     GitHubId,
     GitHubMembership,
+    GitHubNumber,
     GitHubPermission,
     GitHubRequest,
     GitHubReview,
@@ -36,10 +40,11 @@ from providers.forge.port import (
     Forge,
     ForgeError,
     Permission,
+    ProposedChange,
     PullRequest,
     Verdict,
 )
-from providers.forge.sorting import in_order, open_into, standing
+from providers.forge.sorting import in_order, open_into, ours_from, standing, still_open
 
 if TYPE_CHECKING:
     from providers.forge.github.client import GitHubClient
@@ -193,6 +198,33 @@ class GitHubForge(Forge):
         if (max(said, key=lambda it: it.id).state if said else "") != state:
             link = {"log_url": deployment.url} if deployment.url else {}
             self._client.ask(calls.TELL_DEPLOYMENT, GitHubId, at, state=state, description=deployment.summary, **link)
+
+    def requests_from(self, branch: str) -> Sequence[PullRequest]:
+        """Returns the requests from a branch of the repository itself, whatever became of them, by number."""
+        head = f"{self._repository.owner}:{branch}"
+        found = self._client.look_at_all(calls.REQUESTS_FROM, GitHubRequest, state="all", head=head)
+        return ours_from(map(GitHubRequest.translated, found), branch)
+
+    def propose(self, change: ProposedChange) -> int:
+        """Opens a request; GitHub signs the commit. The branch, the file and the request are three steps of it."""
+        path, branch = checked_path(change.path), change.branch
+        held = self._client.look(calls.FILE, GitHubFile, path, ref=f"refs/heads/{branch}")
+        if held is None:
+            at = checked_commit(change.base_commit)
+            self._client.ask(calls.MAKE_BRANCH, GitHubDone, ref=f"refs/heads/{branch}", sha=at)
+            held = self._client.ask(calls.FILE, GitHubFile, path, ref=f"refs/heads/{branch}")
+        if held.sha != blob_id(change.content, held.sha):
+            text = base64.b64encode(change.content).decode()
+            more = {"message": change.title, "content": text, "sha": held.sha, "branch": branch}
+            self._client.ask(calls.WRITE_FILE, GitHubDone, path, **more)
+        if opened := still_open(self.requests_from(branch)):
+            return opened
+        said = {"title": change.title, "head": branch, "base": change.base, "body": change.words}
+        return self._client.ask(calls.PROPOSE, GitHubNumber, **said).number
+
+    def close_request(self, number: int) -> None:
+        """Closes a request without merging it."""
+        self._client.ask(calls.CLOSE, GitHubNumber, checked_number(number), state="closed")
 
     def _make_check_run(self, commit: str, status: CommitStatus) -> None:
         first, *others = _outputs(status)

@@ -74,7 +74,24 @@ class GitHubRequest(msgspec.Struct, frozen=True):
             merge_commit=(self.merge_commit_sha or "") if merged else "",
             updated_at_s=self.updated_at.timestamp(),
             url=self.html_url,
+            branch=self.head.ref,
         )
+
+
+class GitHubFile(msgspec.Struct, frozen=True):
+    """A file of a commit, by the id of its content."""
+
+    sha: CommitId
+
+
+class GitHubNumber(msgspec.Struct, frozen=True):
+    """A pull request that has been opened."""
+
+    number: Number
+
+
+class GitHubDone(msgspec.Struct, frozen=True):
+    """Anything that has been done, of which nothing else is asked."""
 
 
 class GitHubComment(msgspec.Struct, frozen=True):

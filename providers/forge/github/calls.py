@@ -8,6 +8,7 @@ _WRITE: Final = "repository permission `Pull requests: read and write`"
 _CHECKS: Final = "repository permission `Checks: read and write`"
 _STATUSES: Final = "repository permission `Commit statuses: read and write`"
 _DEPLOYMENTS: Final = "repository permission `Deployments: read and write`"
+_CONTENTS: Final = "repository permission `Contents: read and write`"
 _METADATA: Final = "repository permission `Metadata: read`"
 _MEMBERS: Final = "organization permission `Members: read`"
 
@@ -49,3 +50,9 @@ DEPLOYMENT_STATUSES: Final = GitHubCall(
     "repos", "list_deployment_statuses", "list the statuses of a deployment", _DEPLOYMENTS
 )
 TELL_DEPLOYMENT: Final = GitHubCall("repos", "create_deployment_status", "set the status of a deployment", _DEPLOYMENTS)
+REQUESTS_FROM: Final = GitHubCall("pulls", "list", "list the pull requests of a branch", _READ)
+FILE: Final = GitHubCall("repos", "get_content", "look at a file of a branch", _CONTENTS)
+MAKE_BRANCH: Final = GitHubCall("git", "create_ref", "make a branch", _CONTENTS)
+WRITE_FILE: Final = GitHubCall("repos", "create_or_update_file_contents", "commit a file", _CONTENTS)
+PROPOSE: Final = GitHubCall("pulls", "create", "open a pull request", _WRITE)
+CLOSE: Final = GitHubCall("pulls", "update", "close a pull request", _WRITE)

@@ -97,10 +97,10 @@ class GitHubClient:
         """Returns GitHub's answer to a write, or to what is asked once."""
         return read(self._send(call, *arguments, **parameters).content, answer, "GitHub")
 
-    def look(self, call: GitHubCall, answer: type[_T], *arguments: object) -> _T | None:
+    def look(self, call: GitHubCall, answer: type[_T], *arguments: object, **parameters: object) -> _T | None:
         """Returns something as it is now, None if there is no such thing (404)."""
         try:
-            found: _T = self._fresh(call, answer, *arguments).value
+            found: _T = self._fresh(call, answer, *arguments, **parameters).value
         except NotThere:
             return None
         return found

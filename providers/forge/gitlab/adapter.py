@@ -1,5 +1,6 @@
 """The port in the words of GitLab's REST API."""
 
+import base64
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -8,16 +9,19 @@ from typing import TYPE_CHECKING, Final, Self
 
 from providers.clock import Clock
 from providers.forge.bounds import NotThere
-from providers.forge.checks import checked_commit, checked_number, checked_ours, checked_url
+from providers.forge.checks import blob_id, checked_commit, checked_number, checked_ours, checked_path, checked_url
 from providers.forge.gitlab import calls
 from providers.forge.gitlab.answers import (
     GitLabApprovals,
     GitLabAward,
     GitLabDeployment,
+    GitLabDone,
+    GitLabFile,
     GitLabGroup,
     GitLabId,
     GitLabMember,
     GitLabNote,
+    GitLabNumber,
     GitLabRequest,
     GitLabReviewer,
     GitLabUser,
@@ -32,10 +36,11 @@ from providers.forge.port import (
     Forge,
     ForgeError,
     Permission,
+    ProposedChange,
     PullRequest,
     Verdict,
 )
-from providers.forge.sorting import in_order, open_into
+from providers.forge.sorting import in_order, open_into, ours_from, still_open
 
 if TYPE_CHECKING:
     from providers.forge.gitlab.client import GitLabClient
@@ -201,6 +206,31 @@ class GitLabForge(Forge):
             self._client.ask(calls.DEPLOY, GitLabId, **told, ref=deployment.branch, tag=False)
         elif found.status != state and deployment.verdict is not Verdict.PENDING:
             self._client.ask(calls.CHANGE_DEPLOYMENT, GitLabId, found.id, status=state)
+
+    def requests_from(self, branch: str) -> Sequence[PullRequest]:
+        """Returns the requests from a branch of the project itself, whatever became of them, by number."""
+        found = self._client.look_at_all(calls.REQUESTS_FROM, GitLabRequest, state="all", source_branch=branch)
+        return ours_from((each.translated() for each in found if each.sha is not None), branch)
+
+    def propose(self, change: ProposedChange) -> int:
+        """Opens a request. The branch comes to be with its commit; GitLab deletes it when it is merged."""
+        path, branch = checked_path(change.path), change.branch
+        held = self._client.look(calls.FILE, GitLabFile, path, ref=branch)
+        if held is None or held.blob_id != blob_id(change.content, held.blob_id):
+            text = base64.b64encode(change.content).decode()
+            action = {"action": "update", "file_path": path, "content": text, "encoding": "base64"}
+            start = {"start_sha": checked_commit(change.base_commit)} if held is None else {}
+            more = {"branch": branch, "commit_message": change.title, "actions": [action], **start}
+            self._client.ask(calls.COMMIT_FILE, GitLabDone, **more)
+        if opened := still_open(self.requests_from(branch)):
+            return opened
+        said = {"source_branch": branch, "target_branch": change.base, "title": change.title}
+        more = {"description": _inert(change.words), "remove_source_branch": True}
+        return self._client.ask(calls.PROPOSE, GitLabNumber, **said, **more).iid
+
+    def close_request(self, number: int) -> None:
+        """Closes a request without merging it."""
+        self._client.ask(calls.CLOSE, GitLabNumber, checked_number(number), state_event="close")
 
     def _notes(self, number: int) -> list[GitLabNote]:
         return self._client.look_at_all(

@@ -82,7 +82,24 @@ class GitLabRequest(msgspec.Struct, frozen=True):
             merge_commit=merged if state is RequestState.MERGED else "",
             updated_at_s=self.updated_at.timestamp(),
             url=self.web_url,
+            branch=self.source_branch,
         )
+
+
+class GitLabFile(msgspec.Struct, frozen=True):
+    """A file of a commit, by the id of its content."""
+
+    blob_id: CommitId
+
+
+class GitLabDone(msgspec.Struct, frozen=True):
+    """Anything that has been done, of which nothing else is asked."""
+
+
+class GitLabNumber(msgspec.Struct, frozen=True):
+    """A merge request that has been opened; GitLab finds its head a little later."""
+
+    iid: Number
 
 
 class GitLabNote(msgspec.Struct, frozen=True):

@@ -83,14 +83,14 @@ class GitLabClient:
         self._held = False
         self._session.close()
 
-    def ask(self, call: GitLabCall, answer: type[_T], *arguments: object, **parameters: str | int) -> _T:
+    def ask(self, call: GitLabCall, answer: type[_T], *arguments: object, **parameters: object) -> _T:
         """Returns GitLab's answer; arguments fill the path after the project."""
         return read(self._send(call, arguments, parameters).content, answer, "GitLab")
 
-    def look(self, call: GitLabCall, answer: type[_T], *arguments: object) -> _T | None:
+    def look(self, call: GitLabCall, answer: type[_T], *arguments: object, **parameters: object) -> _T | None:
         """Returns something as it is now, None if there is no such thing (404)."""
         try:
-            return self.ask(call, answer, *arguments)
+            return self.ask(call, answer, *arguments, **parameters)
         except NotThere:
             return None
 
@@ -105,7 +105,7 @@ class GitLabClient:
         return all_pages(f"{call.words} of {self._project}", page, most_bytes=MOST_LISTING_BYTES)
 
     def _send(
-        self, call: GitLabCall, arguments: tuple[object, ...], parameters: Mapping[str, str | int]
+        self, call: GitLabCall, arguments: tuple[object, ...], parameters: Mapping[str, object]
     ) -> requests.Response:
         ours = (self._project,) if call.path.startswith("/projects/") else ()
         path = call.path.format(*(quote(str(each), safe="") for each in (*ours, *arguments)))

@@ -13,12 +13,13 @@ LATEST = "@latest"
 class Names:
     """Tells one subnet a zone and one set of security groups, whatever a pool selects; an image for each name and kind.
 
-    `subnets` (zone -> id) and `security_groups` may be set anew.
+    `subnets` (zone -> id), `security_groups` and `newest_release` (as of `Resolved`) may be set anew.
     """
 
     def __init__(self, zones: Iterable[str]) -> None:
         self.subnets = {zone: f"subnet-{zone}" for zone in sorted(zones)}
         self.security_groups: tuple[str, ...] = ("sg-nodes",)
+        self.newest_release = ""
         self._published = 0
 
     def publish(self) -> None:
@@ -36,10 +37,11 @@ class Names:
     def resolved(self, births: Sequence[LaunchConfiguration]) -> Mapping[str, Resolved]:
         """What names stand for now."""
         subnets = dict.fromkeys(self.subnets.values(), self.security_groups)
-        return {
-            birth.pool_hash: Resolved({kind: self._image(birth.template, kind) for kind in birth.kinds}, subnets)
-            for birth in births
-        }
+        return {birth.pool_hash: self._resolved(birth, subnets) for birth in births}
+
+    def _resolved(self, birth: LaunchConfiguration, subnets: Mapping[str, tuple[str, ...]]) -> Resolved:
+        newest = self.newest_release if birth.template.images == "ProposeChange" else ""
+        return Resolved({kind: self._image(birth.template, kind) for kind in birth.kinds}, subnets, newest)
 
     def _image(self, template: NodeTemplate, kind: ImageKind) -> str:
         if len(template.amis) == 1 and template.amis[0].id:

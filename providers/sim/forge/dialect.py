@@ -10,7 +10,8 @@ from urllib.parse import unquote
 
 from yarl import URL
 
-from providers.sim.forge.state import ForgeAccount, ForgeErrorAnswer, ForgeState, StoredComment, StoredRequest
+from providers.sim.forge.contents import ForgeErrorAnswer
+from providers.sim.forge.state import ForgeAccount, ForgeState, StoredComment, StoredRequest
 
 Document = dict[str, Any]
 _Documents = TypeVar("_Documents")

@@ -1,7 +1,10 @@
 """The state as the REST API of Forgejo and Gitea tells and takes it (version 1)."""
 
+import base64
 from typing import ClassVar, Final
+from urllib.parse import unquote
 
+from providers.sim.forge.contents import ForgeErrorAnswer, blob_of
 from providers.sim.forge.dialect import (
     Document,
     ForgeAnswer,
@@ -14,7 +17,6 @@ from providers.sim.forge.dialect import (
 from providers.sim.forge.github.documents import stamp
 from providers.sim.forge.state import (
     ForgeAccount,
-    ForgeErrorAnswer,
     ForgeState,
     StoredComment,
     StoredRequest,
@@ -93,6 +95,18 @@ class ForgejoDocuments:
             "created_at": stamp(request.created_at_s),
             "updated_at": stamp(request.updated_at_s),
             "closed_at": _stamp_or_none(request.closed_at_s),
+        }
+
+    def file(self, path: str, content: bytes) -> Document:
+        """A `ContentsResponse`."""
+        return {
+            "name": path.rpartition("/")[2],
+            "path": path,
+            "sha": blob_of(content),
+            "type": "file",
+            "size": len(content),
+            "encoding": "base64",
+            "content": base64.b64encode(content).decode(),
         }
 
     def review(self, review: StoredReview) -> Document:
@@ -191,6 +205,39 @@ def _requests(asked: ForgejoQuestion) -> ForgeAnswer:
 
 def _request(asked: ForgejoQuestion) -> ForgeAnswer:
     return ForgeAnswer(200, asked.documents.request(asked.request()))
+
+
+def _propose(asked: ForgejoQuestion) -> ForgeAnswer:
+    said = asked.body
+    made = asked.state.propose(asked.asker, said["head"], said["base"], said["title"])
+    return ForgeAnswer(201, asked.documents.request(made))
+
+
+def _change_request(asked: ForgejoQuestion) -> ForgeAnswer:
+    """Answers 201, as Forgejo does."""
+    request = asked.request()
+    if asked.body.get("state") == "closed":
+        asked.state.close(request.number)
+    return ForgeAnswer(201, asked.documents.request(request))
+
+
+def _file(asked: ForgejoQuestion) -> ForgeAnswer:
+    path = unquote(asked.path["file"])
+    content = asked.state.contents.read(asked.query.get("ref", "main"), path)
+    if content is None:
+        raise ForgeErrorAnswer(404, "The target couldn't be found.")
+    return ForgeAnswer(200, asked.documents.file(path, content))
+
+
+def _commit_file(asked: ForgejoQuestion) -> ForgeAnswer:
+    """Commits to a branch, or to a new one that begins where it is."""
+    said, contents, path = asked.body, asked.state.contents, unquote(asked.path["file"])
+    branch = said.get("new_branch", said["branch"])
+    if branch != said["branch"]:
+        contents.branch(branch, contents.commit_of(said["branch"]))
+    content = base64.b64decode(said["content"], validate=True)
+    made = asked.state.write_file(branch, path, said["sha"], content, said["message"])
+    return ForgeAnswer(200, {"content": asked.documents.file(path, content), "commit": {"sha": made}})
 
 
 def _request_of_commit(asked: ForgejoQuestion) -> ForgeAnswer:
@@ -300,7 +347,11 @@ class ForgejoDialect(ForgeDialect[ForgejoDocuments]):
         ("GET", r"/orgs/(?P<organization>[^/]+)/teams/search", _teams),
         ("GET", r"/teams/(?P<team>\d+)/members/(?P<user>[^/]+)", _team_member),
         ("GET", f"{_HERE}/pulls", _requests),
+        ("POST", f"{_HERE}/pulls", _propose),
         ("GET", _PULL, _request),
+        ("PATCH", _PULL, _change_request),
+        ("GET", f"{_HERE}/contents/(?P<file>.+)", _file),
+        ("PUT", f"{_HERE}/contents/(?P<file>.+)", _commit_file),
         ("GET", f"{_PULL}/reviews", _reviews),
         ("GET", rf"{_HERE}/commits/(?P<commit>\w+)/pull", _request_of_commit),
         ("GET", rf"{_HERE}/git/commits/(?P<commit>\w+)", _commit),

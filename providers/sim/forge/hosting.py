@@ -16,7 +16,8 @@ from model.plain_text import plain
 from providers.git.errors import MergeConflict
 from providers.git.opening import open_repository
 from providers.git.tree import merge_tree
-from providers.sim.forge.state import ForgeAccount, ForgeErrorAnswer, ForgeState, StoredRequest
+from providers.sim.forge.contents import ForgeErrorAnswer
+from providers.sim.forge.state import ForgeAccount, ForgeState, StoredRequest
 
 FILES_MOST: Final = 100
 """Files of a diff that are shown."""

@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from providers.sim.forge.contents import ForgeErrorAnswer
 from providers.sim.forge.hosting import HostedRepository
 from providers.sim.forge.rendering import STYLE, page
-from providers.sim.forge.state import ForgeAccount, ForgeErrorAnswer, StoredRequest
+from providers.sim.forge.state import ForgeAccount, StoredRequest
 
 _HEADERS: Final = {
     "Content-Security-Policy": (

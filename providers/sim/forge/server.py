@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -34,6 +34,8 @@ class ForgeFault:
     parts: Sequence[bytes] = (b"",)
     path: str = ""
     is_done: bool = False
+    after: int = 0
+    """So many requests that it would suit are answered before."""
 
     @classmethod
     def saying(cls, status: int, message: str, **headers: str) -> "ForgeFault":
@@ -108,12 +110,21 @@ class ForgeServer(LoopbackServer):
             with self.state.lock:
                 return self._pages(request, sent)
         with self.state.lock:
-            fault = next((each for each in self._faults if re.search(each.path, request.path)), None)
-            if fault is not None:
-                self._faults.remove(fault)
+            fault = self._fault_for(request.path)
             if fault is None or fault.is_done:
                 answer = self._answered(request, sent)
         return answer if fault is None else await _fail(request, fault)
+
+    def _fault_for(self, path: str) -> ForgeFault | None:
+        found = next((each for each in self._faults if re.search(each.path, path)), None)
+        if found is None:
+            return None
+        place = self._faults.index(found)
+        if found.after:
+            self._faults[place] = replace(found, after=found.after - 1)
+            return None
+        del self._faults[place]
+        return found
 
     def _answered(self, request: web.BaseRequest, sent: bytes) -> web.Response:
         path = request.rel_url.raw_path.removeprefix(self._prefix)

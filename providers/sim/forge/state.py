@@ -7,20 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from providers.clock import Clock
+from providers.sim.forge.contents import ForgeContents, ForgeErrorAnswer, MemoryContents, blob_of
 
 Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 RATE = 5000
 """Requests of an hour, as of a token (docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api)."""
 WINDOW_S = 3600.0
-
-
-class ForgeErrorAnswer(Exception):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +148,7 @@ class ForgeState:
         self.check_runs: dict[int, StoredCheckRun] = {}
         self.deployments: dict[int, StoredDeployment] = {}
         self.commits: set[str] = set()
+        self.contents: ForgeContents = MemoryContents()
         self.remaining = RATE
         self.resets_at_s = clock.now() + WINDOW_S
         self._numbers = itertools.count(1)
@@ -204,6 +197,29 @@ class ForgeState:
             self.requests[number].head = head
             self.requests[number].updated_at_s = self.clock.now()
             self.commits |= {head}
+
+    def propose(self, author: ForgeAccount, branch: str, base: str, title: str) -> StoredRequest:
+        """Opens a request from a branch, as its API does."""
+        with self.lock:
+            head = self.contents.commit_of(branch)
+            if not head:
+                raise ForgeErrorAnswer(422, "Validation Failed: head is invalid")
+            same = (it for it in self.requests.values() if it.head_branch == branch and it.closed_at_s is None)
+            if next(same, None) is not None:
+                raise ForgeErrorAnswer(422, f"A pull request already exists for {self.owner.login}:{branch}.")
+            return self.open(title, author, head, base=base, branch=branch)
+
+    def write_file(self, branch: str, path: str, before: str, content: bytes, words: str) -> str:
+        """Commits a file whose content was, by its id, `before`; returns the commit."""
+        with self.lock:
+            held = self.contents.read(branch, path)
+            if held is None:
+                raise ForgeErrorAnswer(404, "Not Found")
+            if before and blob_of(held) != before:
+                raise ForgeErrorAnswer(409, f"{path} does not match {before}")
+            made = self.contents.write(branch, path, content, words)
+            self.commits |= {made}
+            return made
 
     def close(self, number: int, *, merge_commit: str | None = None) -> None:
         """Closes a request, by merging it where a merge commit is given."""

@@ -24,6 +24,7 @@ from providers.sim.forge import (
     GitLabDialect,
     InstalledApp,
 )
+from providers.sim.forge.contents import MemoryContents
 from tests.providers.forge.description import problems
 
 NOW_S = 1_790_000_000.0
@@ -122,8 +123,16 @@ class PretendedWorld:
     def break_down(self) -> None:
         self.server.fail(ForgeFault.saying(502, "Server Error"))
 
-    def cut(self) -> None:
-        self.server.fail(ForgeFault(None, is_done=True))
+    def cut(self, *, after: int = 0) -> None:
+        self.server.fail(ForgeFault(None, is_done=True, after=after))
+
+    def put_file(self, path: str, content: bytes) -> str:
+        commit = "9" * 40
+        self.state.contents = MemoryContents({commit: {path: content}}, {"main": commit})
+        return commit
+
+    def file_on(self, branch: str, path: str) -> bytes | None:
+        return self.state.contents.read(branch, path)
 
     def now_s(self) -> float:
         return self.clock.now()

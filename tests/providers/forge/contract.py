@@ -5,6 +5,7 @@ there now.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from providers.forge.port import (
     ForgeRateLimited,
     ForgeUnreachable,
     Permission,
+    ProposedChange,
     RequestState,
     Verdict,
 )
@@ -80,6 +82,12 @@ class ForgeWorld(Protocol):
         """Commits and what was said of each, the oldest first: `in progress`, `success` or `failure`."""
         ...
 
+    def put_file(self, path: str, content: bytes) -> str:
+        """A file on the branch `main`, by the commit."""
+        ...
+
+    def file_on(self, branch: str, path: str) -> bytes | None: ...
+
     def refuse(self, *, for_s: float) -> None:
         """Answers the next request by asking to be left alone for so long."""
         ...
@@ -88,8 +96,8 @@ class ForgeWorld(Protocol):
         """Answers the next request with an error of its own."""
         ...
 
-    def cut(self) -> None:
-        """Cuts the connection in the place of the next answer."""
+    def cut(self, *, after: int = 0) -> None:
+        """Cuts the connection in the place of the next answer, or after so many."""
         ...
 
     def now_s(self) -> float: ...
@@ -161,6 +169,58 @@ class ForgeContract:
         assert merged == people.forge.request(number)
         assert (merged.number, merged.state, merged.merge_commit) == (number, RequestState.MERGED, MERGE)
         assert people.forge.merged_by(HEAD) is None  # it came by the request, and merged nothing
+
+    # -- requests of our own --------------------------------------------------------------------------------------
+
+    def test_a_change_of_a_file_is_proposed_once(self, people):
+        base = people.put_file("pools/a.yaml", b"old\n")
+        change = self._change(base)
+        number = people.forge.propose(change)
+        (opened,) = people.forge.open_requests("main")
+        assert (opened.number, opened.title, opened.branch, opened.from_fork) == (number, "Newer", "muster/x/1", False)
+        assert people.file_on("muster/x/1", "pools/a.yaml") == b"new \xc3\xbc\n"
+        assert people.file_on("main", "pools/a.yaml") == b"old\n"
+        assert people.forge.propose(change) == number
+        assert people.forge.requests_from("muster/x/1") == (opened,)
+        assert people.forge.requests_from("muster/x/2") == ()
+
+    @pytest.mark.parametrize("answers", range(6))
+    def test_a_proposal_that_breaks_off_anywhere_is_taken_up_again(self, people, answers):
+        """The connection is cut in the place of one answer after the other, with what was asked for done."""
+        change = self._change(people.put_file("pools/a.yaml", b"old\n"))
+        people.cut(after=answers)
+        for _ in range(2):  # one asks fewer questions than the other
+            with suppress(ForgeUnreachable):
+                people.forge.propose(change)
+        number = people.forge.propose(change)
+        assert [each.number for each in people.forge.open_requests("main")] == [number]
+        assert people.file_on("muster/x/1", "pools/a.yaml") == b"new \xc3\xbc\n"
+
+    def test_a_proposal_that_is_closed_is_told_as_closed(self, people):
+        number = people.forge.propose(self._change(people.put_file("pools/a.yaml", b"old\n")))
+        people.forge.close_request(number)
+        (closed,) = people.forge.requests_from("muster/x/1")
+        assert (closed.number, closed.state) == (number, RequestState.CLOSED)
+        assert people.forge.open_requests("main") == ()
+
+    def test_a_fork_s_branch_of_the_same_name_is_not_ours(self, people):
+        people.open("eve", HEAD, fork=True)
+        (theirs,) = people.forge.open_requests("main")
+        assert people.forge.requests_from(theirs.branch) == ()
+
+    @pytest.mark.parametrize("path", ["", "/a", "a/", "../a", "a/../b", "a?b", "a#b", "a b", "a%2fb", "ü", "a\n"])
+    def test_a_path_that_leads_elsewhere_is_never_sent(self, people, path):
+        change = replace(self._change(people.put_file("pools/a.yaml", b"old\n")), path=path)
+        people.break_down()
+        with pytest.raises(ForgeError) as caught:
+            people.forge.propose(change)
+        assert not isinstance(caught.value, ForgeUnreachable)
+
+    @staticmethod
+    def _change(base: str) -> ProposedChange:
+        return ProposedChange(
+            "muster/x/1", "main", base, "pools/a.yaml", "new ü\n".encode(), "Newer", "Because.\n\n/close"
+        )
 
     # -- people ---------------------------------------------------------------------------------------------------
 

@@ -145,4 +145,6 @@ def _template(exchange: ForgeExchange, forge: str) -> str | None:
 
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template))
+    """A file's path has slashes where GitHub and Gitea take it; all else is one part of an address."""
+    named = re.sub(r"contents/\{(\w+)\}", r"contents/(?P<\1>.+)", template)
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", named))

@@ -3,10 +3,12 @@
 The description is GitHub's own (github.com/github/rest-api-description); the tests hold every answer to it.
 """
 
+import base64
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
+from providers.sim.forge.contents import blob_of
 from providers.sim.forge.dialect import Document
 from providers.sim.forge.state import (
     ForgeAccount,
@@ -36,6 +38,9 @@ _ROLES = {"maintain": "write", "triage": "read"}
 def stamp(at_s: float) -> str:
     """Returns a time as GitHub writes it."""
     return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_NOT_OF_A_COMMIT: Final = frozenset({"content", "encoding", "download_url"})
 
 
 class GitHubDocuments:
@@ -150,6 +155,35 @@ class GitHubDocuments:
             "_links": {name: {"href": link} for name, link in links.items()},
         }
         return {**document, **self._more(request)} if whole else document
+
+    def reference(self, ref: str, commit: str) -> Document:
+        """A `git-ref`."""
+        at = {"type": "commit", "sha": commit, "url": f"{self._here}/git/commits/{commit}"}
+        return {"ref": ref, "node_id": f"REF_{ref}", "url": f"{self._here}/git/{ref}", "object": at}
+
+    def file(self, path: str, ref: str, content: bytes) -> Document:
+        """A `content-file`."""
+        url, git = f"{self._here}/contents/{path}?ref={ref}", f"{self._here}/git/blobs/{blob_of(content)}"
+        page = f"{self._page}/blob/{ref}/{path}"
+        return {
+            "type": "file",
+            "encoding": "base64",
+            "size": len(content),
+            "name": path.rpartition("/")[2],
+            "path": path,
+            "content": base64.encodebytes(content).decode(),
+            "sha": blob_of(content),
+            "url": url,
+            "git_url": git,
+            "html_url": page,
+            "download_url": None,
+            "_links": {"self": url, "git": git, "html": page},
+        }
+
+    def committed(self, path: str, ref: str, content: bytes, commit: str, words: str) -> Document:
+        """A `file-commit`."""
+        file = {k: v for k, v in self.file(path, ref, content).items() if k not in _NOT_OF_A_COMMIT}
+        return {"content": file, "commit": {"sha": commit, "node_id": f"C_{commit}", "message": words}}
 
     def comment(self, comment: StoredComment) -> Document:
         """An `issue-comment`."""
@@ -356,8 +390,11 @@ class GitHubDocuments:
 
     def _head(self, request: StoredRequest) -> Document:
         fork = self._state.id if request.fork is None else request.fork
-        owner = self._state.owner if request.fork is None else request.author or GHOST
-        return self._end(request.head_branch, request.head, owner, fork)
+        return self._end(request.head_branch, request.head, self.head_owner(request), fork)
+
+    def head_owner(self, request: StoredRequest) -> ForgeAccount:
+        """Whose repository a request comes from."""
+        return self._state.owner if request.fork is None else request.author or GHOST
 
     def _end(self, ref: str, commit: str, owner: ForgeAccount, repository: int) -> Document:
         """An end of a request; its repository is null where it is deleted."""

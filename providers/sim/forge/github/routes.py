@@ -1,13 +1,16 @@
 """What the pretended GitHub answers to which request."""
 
+import base64
 import hashlib
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from urllib.parse import unquote
 
 import jwt
 
+from providers.sim.forge.contents import ForgeErrorAnswer
 from providers.sim.forge.dialect import (
     Document,
     ForgeAnswer,
@@ -22,7 +25,6 @@ from providers.sim.forge.github.documents import GitHubDocuments
 from providers.sim.forge.state import (
     RATE,
     ForgeAccount,
-    ForgeErrorAnswer,
     StoredCheckRun,
     StoredDeployment,
     StoredRequest,
@@ -66,10 +68,13 @@ def _access_token(asked: GitHubQuestion) -> ForgeAnswer:
 
 def _requests(asked: GitHubQuestion) -> ForgeAnswer:
     wanted, base = asked.query.get("state", "open"), asked.query.get("base")
+    head = asked.query.get("head")
     found = [
         request
         for request in asked.state.requests.values()
-        if (wanted == "all" or (wanted == "open") == (request.closed_at_s is None)) and base in {None, request.base}
+        if (wanted == "all" or (wanted == "open") == (request.closed_at_s is None))
+        and base in {None, request.base}
+        and head in {None, f"{asked.documents.head_owner(request).login}:{request.head_branch}"}
     ]
     key = _updated if asked.query.get("sort") == "updated" else _created
     found.sort(key=key, reverse=asked.query.get("direction", "desc") == "desc")
@@ -78,6 +83,42 @@ def _requests(asked: GitHubQuestion) -> ForgeAnswer:
 
 def _request(asked: GitHubQuestion) -> ForgeAnswer:
     return ForgeAnswer(200, asked.documents.request(asked.request(), whole=True))
+
+
+def _propose(asked: GitHubQuestion) -> ForgeAnswer:
+    said = asked.body
+    made = asked.state.propose(asked.asker, said["head"], said["base"], said["title"])
+    return ForgeAnswer(201, asked.documents.request(made, whole=True))
+
+
+def _change_request(asked: GitHubQuestion) -> ForgeAnswer:
+    request = asked.request()
+    if asked.body.get("state") == "closed":
+        asked.state.close(request.number)
+    return ForgeAnswer(200, asked.documents.request(request, whole=True))
+
+
+def _make_branch(asked: GitHubQuestion) -> ForgeAnswer:
+    ref, commit = asked.body["ref"], asked.body["sha"]
+    asked.state.contents.branch(ref.removeprefix("refs/heads/"), commit)
+    return ForgeAnswer(201, asked.documents.reference(ref, commit))
+
+
+def _file(asked: GitHubQuestion) -> ForgeAnswer:
+    ref, path = asked.query.get("ref", "main"), unquote(asked.path["path"])
+    content = asked.state.contents.read(ref, path)
+    if content is None:
+        raise ForgeErrorAnswer(404, "Not Found")
+    return ForgeAnswer(200, asked.documents.file(path, ref, content))
+
+
+def _write_file(asked: GitHubQuestion) -> ForgeAnswer:
+    said, path = asked.body, unquote(asked.path["path"])
+    if "sha" not in said:
+        raise ForgeErrorAnswer(422, 'Invalid request.\n\n"sha" wasn\'t supplied.')
+    content = base64.b64decode(said["content"], validate=True)
+    made = asked.state.write_file(said["branch"], path, said["sha"], content, said["message"])
+    return ForgeAnswer(200, asked.documents.committed(path, said["branch"], content, made, said["message"]))
 
 
 def _requests_of_commit(asked: GitHubQuestion) -> ForgeAnswer:
@@ -245,6 +286,11 @@ _RULES: Final[Rules] = (
     ("GET", "/app", _app),
     ("POST", r"/app/installations/(?P<installation>\d+)/access_tokens", _access_token),
     ("GET", f"{_REPOSITORY}/pulls", _requests),
+    ("POST", f"{_REPOSITORY}/pulls", _propose),
+    ("PATCH", rf"{_REPOSITORY}/pulls/(?P<number>\d+)", _change_request),
+    ("POST", f"{_REPOSITORY}/git/refs", _make_branch),
+    ("GET", f"{_REPOSITORY}/contents/(?P<path>.+)", _file),
+    ("PUT", f"{_REPOSITORY}/contents/(?P<path>.+)", _write_file),
     ("GET", rf"{_REPOSITORY}/pulls/(?P<number>\d+)", _request),
     ("GET", rf"{_REPOSITORY}/pulls/(?P<number>\d+)/reviews", _reviews),
     ("GET", _TEAM, _team),

@@ -1,9 +1,12 @@
 """What GitLab's REST API tells (version 4)."""
 
+import base64
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from providers.sim.forge.contents import blob_of
 from providers.sim.forge.dialect import (
     Document,
 )
@@ -118,6 +121,34 @@ class GitLabDocuments:
             "blocking_discussions_resolved": True,
         }
         return {**document, **self._more(request)} if whole else document
+
+    def file(self, path: str, ref: str, content: bytes, commit: str) -> Document:
+        """A file with its content."""
+        return {
+            "file_name": path.rpartition("/")[2],
+            "file_path": path,
+            "size": len(content),
+            "encoding": "base64",
+            "content": base64.b64encode(content).decode(),
+            "content_sha256": hashlib.sha256(content).hexdigest(),
+            "ref": ref,
+            "blob_id": blob_of(content),
+            "commit_id": commit,
+            "last_commit_id": commit,
+        }
+
+    def commit(self, commit: str, words: str, at_s: float) -> Document:
+        """A commit that has been made."""
+        return {
+            "id": commit,
+            "short_id": commit[:8],
+            "message": words,
+            "title": words.partition("\n")[0],
+            "author_email": "muster@example.com",
+            "author_name": "muster",
+            "created_at": stamp(at_s),
+            "web_url": f"{self._page}/-/commit/{commit}",
+        }
 
     def approvals(self, request: StoredRequest, given: Mapping[int, StoredReview]) -> Document:
         """Who approves a merge request, with since when, as GitLab tells since 17."""

@@ -1,9 +1,12 @@
 """The questions that GitLab's REST API takes (version 4)."""
 
+import base64
 import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
+from urllib.parse import unquote
 
+from providers.sim.forge.contents import ForgeErrorAnswer
 from providers.sim.forge.dialect import (
     Document,
     ForgeAnswer,
@@ -16,7 +19,6 @@ from providers.sim.forge.dialect import (
 from providers.sim.forge.gitlab.documents import GitLabDocuments, stamp
 from providers.sim.forge.state import (
     ForgeAccount,
-    ForgeErrorAnswer,
     ForgeState,
     StoredComment,
 )
@@ -61,8 +63,12 @@ def _member(asked: GitLabQuestion) -> ForgeAnswer:
 
 def _requests(asked: GitLabQuestion) -> ForgeAnswer:
     documents = [asked.documents.request(each, whole=False) for each in asked.state.requests.values()]
-    state, base = asked.query.get("state", "all"), asked.query.get("target_branch")
-    found = [each for each in documents if state in {"all", each["state"]} and base in {None, each["target_branch"]}]
+    state, wanted = asked.query.get("state", "all"), ("target_branch", "source_branch")
+    found = [
+        each
+        for each in documents
+        if state in {"all", each["state"]} and all(asked.query.get(it, each[it]) == each[it] for it in wanted)
+    ]
     by = asked.query.get("order_by", "created_at")
     found.sort(key=lambda each: (each[by], each["iid"]), reverse=asked.query.get("sort", "desc") == "desc")
     return ForgeAnswer(200, found)
@@ -70,6 +76,40 @@ def _requests(asked: GitLabQuestion) -> ForgeAnswer:
 
 def _request(asked: GitLabQuestion) -> ForgeAnswer:
     return ForgeAnswer(200, asked.documents.request(asked.request(), whole=True))
+
+
+def _propose(asked: GitLabQuestion) -> ForgeAnswer:
+    said = asked.body
+    made = asked.state.propose(asked.asker, said["source_branch"], said["target_branch"], said["title"])
+    return ForgeAnswer(201, asked.documents.request(made, whole=True))
+
+
+def _change_request(asked: GitLabQuestion) -> ForgeAnswer:
+    request = asked.request()
+    if asked.body.get("state_event") == "close":
+        asked.state.close(request.number)
+    return ForgeAnswer(200, asked.documents.request(request, whole=True))
+
+
+def _file(asked: GitLabQuestion) -> ForgeAnswer:
+    contents, path, ref = asked.state.contents, unquote(asked.path["file"]), asked.query["ref"]
+    content = contents.read(ref, path)
+    if content is None:
+        raise ForgeErrorAnswer(404, "404 File Not Found")
+    return ForgeAnswer(200, asked.documents.file(path, ref, content, contents.commit_of(ref)))
+
+
+def _commit_file(asked: GitLabQuestion) -> ForgeAnswer:
+    """Makes the branch with the commit where a start is named; without one the branch has to be there."""
+    said, contents = asked.body, asked.state.contents
+    if "start_sha" in said:
+        if contents.commit_of(said["branch"]):
+            raise ForgeErrorAnswer(400, f"A branch called '{said['branch']}' already exists.")
+        contents.branch(said["branch"], said["start_sha"])
+    (action,) = said["actions"]
+    content = base64.b64decode(action["content"], validate=True)
+    made = asked.state.write_file(said["branch"], action["file_path"], "", content, said["commit_message"])
+    return ForgeAnswer(201, asked.documents.commit(made, said["commit_message"], asked.state.clock.now()))
 
 
 def _requests_of_commit(asked: GitLabQuestion) -> ForgeAnswer:
@@ -229,7 +269,11 @@ class GitLabDialect(ForgeDialect[GitLabDocuments]):
         ("GET", f"{_GROUP}/{_MEMBER}", _group_member),
         ("GET", f"{_PROJECT}/{_MEMBER}", _member),
         ("GET", f"{_PROJECT}/merge_requests", _requests),
+        ("POST", f"{_PROJECT}/merge_requests", _propose),
         ("GET", _REQUEST, _request),
+        ("PUT", _REQUEST, _change_request),
+        ("GET", rf"{_PROJECT}/repository/files/(?P<file>[^/]+)", _file),
+        ("POST", f"{_PROJECT}/repository/commits", _commit_file),
         ("GET", f"{_REQUEST}/approvals", _approvals),
         ("GET", f"{_REQUEST}/reviewers", _reviewers),
         ("GET", f"{_REQUEST}/notes", _notes),

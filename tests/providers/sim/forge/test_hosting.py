@@ -10,8 +10,8 @@ import pytest
 
 from agent.sandbox.repository import GitFailed
 from providers.git.webhook import WebhookEvent, verify
+from providers.sim.forge.contents import ForgeErrorAnswer
 from providers.sim.forge.hosting import FILES_MOST, LINES_MOST, FileDiff, deliver
-from providers.sim.forge.state import ForgeErrorAnswer
 from tests.providers.sim.forge.conftest import HostedWorld
 
 

@@ -1,0 +1,61 @@
+"""Which pools get a newer release of their images proposed, and in which words."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fleet.snapshot import Resolutions
+from model.fleet import Fleet
+from model.kinds.aws import release_order
+from model.pools import pool_hashes
+
+BRANCHES: Final = "muster/images/"
+"""Branches of requests that the agent opens; what follows is the pool, and the version."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageProposal:
+    """An `ImageProposal` raises the version in a pool's alias (`images: ProposeChange`)."""
+
+    pool: str
+    alias: str
+    """As it is declared, such as `al2023@v20250505`."""
+    proposed: str
+    """The alias with the newest version that all of the pool's kinds of machines have images of."""
+
+    @property
+    def branch(self) -> str:
+        """Returns the branch that it stands on: one a version, so that one that somebody has closed stays closed."""
+        return f"{BRANCHES}{self.pool}/{self.proposed.partition('@')[2]}"
+
+    @property
+    def title(self) -> str:
+        """Returns the title of its request, and of its commit."""
+        return f"Node pool {self.pool}: images {self.alias} to {self.proposed.partition('@')[2]}"
+
+    @property
+    def words(self) -> str:
+        """Returns what its request says; the plan comes as a comment, as of any other."""
+        return (
+            f"The newest release of the images of node pool `{self.pool}` is `{self.proposed}`; `{self.alias}` is"
+            " declared. Machines are replaced once this is merged, within the pool's budgets and the policy's roll-out."
+            " A request that is closed stays closed: the next release has one of its own."
+        )
+
+
+def image_proposals(fleet: Fleet, resolved: Resolutions) -> Iterator[ImageProposal]:
+    """Yields what is to be proposed now, by name of the pool; nothing where the newest release is not known."""
+    hashes = pool_hashes(fleet.index, fleet.node_pools)
+    for name, pool in sorted(fleet.node_pools.items()):
+        template, found = pool.spec.template, resolved.found.get(hashes[name])
+        if template.images != "ProposeChange" or found is None or not found.newest_release:
+            continue
+        if release_order(found.newest_release) > release_order(template.release):
+            alias = template.amis[0].alias
+            yield ImageProposal(name, alias, f"{alias.partition('@')[0]}@{found.newest_release}")
+
+
+def superseded(branch: str, proposals: list[ImageProposal]) -> bool:
+    """Returns whether a request of ours proposes another release than the one that is proposed for its pool now."""
+    pool = branch.removeprefix(BRANCHES).rpartition("/")[0]
+    return branch.startswith(BRANCHES) and any(it.pool == pool and it.branch != branch for it in proposals)
