@@ -18,6 +18,7 @@ from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
 from agent.review.commands import AskedInComments, asked_in, may_write
 from agent.review.forecaster import Forecaster, Proposed
+from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
 from agent.review.world import LastPass, ProposedCommits
@@ -113,6 +114,7 @@ class Reviewer:
     """What was last told of who approved a merge."""
     _writer: SectionWriter = field(init=False)
     _untouched: UntouchedRequests = field(init=False)
+    _images: ImageProposer = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
     _undeployed: str = ""
     """Why the forge takes no deployment of the newest revision."""
@@ -122,6 +124,7 @@ class Reviewer:
     def __post_init__(self) -> None:
         self._writer = SectionWriter(self.cluster, self._still_leading)
         self._untouched = UntouchedRequests(self.cluster, self.commits)
+        self._images = ImageProposer(self.cluster, self.branch, self.commits, self._still_leading)
 
     def look(self) -> float:
         """Review what is open and follow what was merged; returns the pause until the next look in seconds."""
@@ -171,6 +174,7 @@ class Reviewer:
         if self.forecasts is not None:
             self.forecasts.keep({it.number: it.head for it in opened})
         refused = self._review_all(forge, opened, world) if opened else ""
+        refused = self._images.propose(forge, world, opened) or refused
         self._follow(forge, world)
         return refused or self._undeployed or "; ".join(self.approvers.unknown_teams.values())
 

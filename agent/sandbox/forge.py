@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from providers.clock import Clock
 from providers.sim.forge import ForgeServer, ForgeState, GitHubDialect, InstalledApp
+from providers.sim.forge.contents import GitContents
 from providers.sim.forge.hosting import HostedRepository, deliver
 from providers.sim.forge.page import ForgePage
 from providers.sim.forge.state import Role
@@ -45,7 +46,9 @@ class SandboxForge:
         def tell(event: str, action: str, number: int) -> None:
             self._deliveries.submit(deliver, webhook, secret, event, action, number)
 
-        page = ForgePage(HostedRepository(bare, self.state, author, tell))
+        hosted = HostedRepository(bare, self.state, author, tell)
+        self.state.contents = GitContents(bare, clock.now, hosted.look)
+        page = ForgePage(hosted)
         self._server = ForgeServer(self.state, GitHubDialect, prefix="/api/v3", pages=page.answer)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,7 @@
 """Which pools get a newer release of their images proposed, and in which words."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from model.pools import pool_hashes
 
 BRANCHES: Final = "muster/images/"
 """Branches of requests that the agent opens; what follows is the pool, and the version."""
+_VERSION = re.compile(r"v[0-9]{1,10}(\.[0-9]{1,10}){0,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,19 @@ class ImageProposal:
     """The alias with the newest version that all of the pool's kinds of machines have images of."""
 
     @property
+    def release(self) -> str:
+        """Returns the version that is proposed."""
+        return self.proposed.partition("@")[2]
+
+    @property
     def branch(self) -> str:
         """Returns the branch that it stands on: one a version, so that one that somebody has closed stays closed."""
-        return f"{BRANCHES}{self.pool}/{self.proposed.partition('@')[2]}"
+        return f"{BRANCHES}{self.pool}/{self.release}"
 
     @property
     def title(self) -> str:
         """Returns the title of its request, and of its commit."""
-        return f"Node pool {self.pool}: images {self.alias} to {self.proposed.partition('@')[2]}"
+        return f"Node pool {self.pool}: images {self.alias} to {self.release}"
 
     @property
     def words(self) -> str:
@@ -55,7 +62,20 @@ def image_proposals(fleet: Fleet, resolved: Resolutions) -> Iterator[ImagePropos
             yield ImageProposal(name, alias, f"{alias.partition('@')[0]}@{found.newest_release}")
 
 
-def superseded(branch: str, proposals: list[ImageProposal]) -> bool:
-    """Returns whether a request of ours proposes another release than the one that is proposed for its pool now."""
-    pool = branch.removeprefix(BRANCHES).rpartition("/")[0]
-    return branch.startswith(BRANCHES) and any(it.pool == pool and it.branch != branch for it in proposals)
+def overtaken(branch: str, proposals: Iterable[ImageProposal]) -> bool:
+    """Returns whether a branch of ours proposes an older release than what is proposed for its pool now."""
+    pool, version = _named(branch)
+    return any(it.pool == pool and version and release_order(version) < release_order(it.release) for it in proposals)
+
+
+def is_open(proposal: ImageProposal, branches: Iterable[str]) -> bool:
+    """Returns whether one of these branches proposes that release for the pool already, or a newer one."""
+    known = (version for pool, version in map(_named, branches) if pool == proposal.pool and version)
+    return any(release_order(version) >= release_order(proposal.release) for version in known)
+
+
+def _named(branch: str) -> tuple[str, str]:
+    """Returns pool and version of a branch of ours; empty for any other."""
+    pool, _, version = branch.removeprefix(BRANCHES).rpartition("/")
+    ours = branch.startswith(BRANCHES) and bool(_VERSION.fullmatch(version))
+    return (pool, version) if ours else ("", "")

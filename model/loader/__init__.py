@@ -4,6 +4,7 @@ from model.loader.checks import Check
 from model.loader.clusters import CLUSTER_FILES, ClusterFiles, Clusters, cluster_digest, clusters_in
 from model.loader.load import Loaded, inspect, load
 from model.loader.parse import LoaderLimits
+from model.loader.rewriting import NotRewritable, with_alias
 from model.problem import Code, InvalidFleet, Problem
 
 __all__ = [
@@ -15,9 +16,11 @@ __all__ = [
     "InvalidFleet",
     "Loaded",
     "LoaderLimits",
+    "NotRewritable",
     "Problem",
     "cluster_digest",
     "clusters_in",
     "inspect",
     "load",
+    "with_alias",
 ]

@@ -123,6 +123,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     # what machines are born with
     ("NodeTemplate", "labels"): LABEL_MAPS,
     ("NodeTemplate", "annotations"): one({}, {"a": "b"}, {"karpenter.sh/do-not-disrupt": "true"}),
+    ("NodeTemplate", "images"): one("Follow", "ProposeChange"),
     ("NodeTemplate", "amiFamily"): one("AL2023", "Bottlerocket"),
     ("NodeTemplate", "userData"): one("", "#!/bin/bash\necho hi", "#!/bin/bash\necho ho"),
     ("NodeTemplate", "role"): one("", "nodes", "others"),

@@ -220,13 +220,13 @@ class GitLabForge(Forge):
             text = base64.b64encode(change.content).decode()
             action = {"action": "update", "file_path": path, "content": text, "encoding": "base64"}
             start = {"start_sha": checked_commit(change.base_commit)} if held is None else {}
-            more = {"branch": branch, "commit_message": change.title, "actions": [action], **start}
-            self._client.ask(calls.COMMIT_FILE, GitLabDone, **more)
+            said = {"branch": branch, "commit_message": change.title, **start}
+            self._client.ask(calls.COMMIT_FILE, GitLabDone, actions=[action], **said)
         if opened := still_open(self.requests_from(branch)):
             return opened
         said = {"source_branch": branch, "target_branch": change.base, "title": change.title}
-        more = {"description": _inert(change.words), "remove_source_branch": True}
-        return self._client.ask(calls.PROPOSE, GitLabNumber, **said, **more).iid
+        words = _inert(change.words)
+        return self._client.ask(calls.PROPOSE, GitLabNumber, **said, description=words, remove_source_branch=True).iid
 
     def close_request(self, number: int) -> None:
         """Closes a request without merging it."""

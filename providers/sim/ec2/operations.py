@@ -20,7 +20,7 @@ from providers.sim.ec2.allocation import LaunchOverride
 from providers.sim.ec2.fleets import Fleets
 from providers.sim.ec2.launch_requests import RequestReader, fleet_tags
 from providers.sim.ec2.reservations import page
-from providers.sim.ec2.site import Site, image_parameter
+from providers.sim.ec2.site import Site, public_parameter
 
 _SERVER_FAULTS = {"RequestLimitExceeded": 503, "Unavailable": 503, "InternalError": 500, "DryRunOperation": 412}
 _PAGED_BY = {"InstanceIds", "Filters", "MaxResults", "NextToken"}
@@ -274,7 +274,7 @@ class SsmOperations(SimpleSystemManagerResponse):  # type: ignore[misc]
     def get_parameter(self) -> Any:
         """GetParameter."""
         name = self._get_param("Name")
-        image_id = image_parameter(name)
+        image_id = public_parameter(name)
         if image_id is None:
             return super().get_parameter()
         return ActionResult(

@@ -51,12 +51,20 @@ _PARAMETERS = {
 _AL2023_PREFIX = "/aws/service/ami-amazon-linux-latest/al2023-ami-"
 
 
-def image_parameter(name: str) -> str | None:
-    """The image id behind a public SSM parameter that moto has none for; None for any other parameter.
+_EKS_RELEASE = re.compile(r"/aws/service/eks/optimized-ami/(?P<kubernetes>[0-9.]+)/.+/recommended/release_version")
+_BOTTLEROCKET_RELEASE = re.compile(r"/aws/service/bottlerocket/.+/latest/image_version")
 
-    Those of the images for EKS of Amazon Linux 2023 and 2 and of Bottlerocket, whatever the version, and
-    `/aws/service/ami-amazon-linux-latest/al2023-ami-...-<architecture>`.
+
+def public_parameter(name: str) -> str | None:
+    """What a public SSM parameter holds that moto has none for: an image id or a release; None for any other.
+
+    Images are those for EKS of Amazon Linux 2023 and 2 and of Bottlerocket, whatever the version, and
+    `/aws/service/ami-amazon-linux-latest/al2023-ami-...-<architecture>`. The newest release is always the same one.
     """
+    if found := _EKS_RELEASE.fullmatch(name):
+        return f"{found['kubernetes']}.0-20251112"
+    if _BOTTLEROCKET_RELEASE.fullmatch(name):
+        return "1.49.0-713f44ce"
     if name.startswith(_AL2023_PREFIX):
         return _IMAGES["al2023", "arm64" if name.endswith("arm64") else "x86_64", "standard"]
     for family, pattern in _PARAMETERS.items():

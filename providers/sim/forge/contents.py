@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import pygit2
 
-from providers.git.local import open_repository
+from providers.git.opening import open_repository
 
 _HEADS: Final = "refs/heads/"
 
@@ -89,6 +89,8 @@ class GitContents:
     path: Path
     now_s: Callable[[], float]
     """Gives the time (epoch seconds) of commits."""
+    pushed: Callable[[], object]
+    """Is called when a branch has moved."""
 
     def commit_of(self, ref: str) -> str:
         """See ForgeContents."""
@@ -126,4 +128,5 @@ class GitContents:
         index.add(pygit2.IndexEntry(path, repository.create_blob(content), pygit2.enums.FileMode.BLOB))
         at = pygit2.Signature("muster[bot]", "muster@example.com", int(self.now_s()), 0)
         made = repository.create_commit(f"{_HEADS}{branch}", at, at, words, index.write_tree(repository), [before])
+        self.pushed()
         return str(made)

@@ -11,6 +11,7 @@ from providers.forge.port import (
     Deployment,
     ForgeError,
     Permission,
+    ProposedChange,
     PullRequest,
     RequestState,
 )
@@ -43,6 +44,8 @@ class ForgeInMemory:
     refuses_statuses: bool = False
     refuses_deployments: bool = False
     deployed: list[Deployment] = field(default_factory=list)
+    refuses_proposals: bool = False
+    proposed: list[ProposedChange] = field(default_factory=list)
     sickness: Exception = field(default_factory=lambda: ValueError("a surprise"))
 
     def opens(self, number: int, head: str, author: str = "ada", at_s: float = 0.0) -> PullRequest:
@@ -154,6 +157,27 @@ class ForgeInMemory:
         if self.refuses_deployments:
             raise ForgeError("403: the token may not deploy")
         self.deployed.append(deployment)
+
+    def requests_from(self, branch: str) -> Sequence[PullRequest]:
+        """See `Forge`."""
+        self._asked()
+        return [it for it in self.requests.values() if it.branch == branch and not it.from_fork]
+
+    def propose(self, change: ProposedChange) -> int:
+        """See `Forge`."""
+        self._asked()
+        if self.refuses_proposals:
+            raise ForgeError("403: the token may not write contents")
+        self.proposed.append(change)
+        number = max(self.requests, default=100) + 1
+        made = self.opens(number, commit(1000 + number), BOT)
+        self.requests[number] = replace(made, title=change.title, branch=change.branch)
+        return number
+
+    def close_request(self, number: int) -> None:
+        """See `Forge`."""
+        self._asked()
+        self.requests[number] = replace(self.requests[number], state=RequestState.CLOSED)
 
 
 @dataclass

@@ -9,6 +9,8 @@ import pytest
 from agent.sandbox.repository import git
 from providers.clock import SystemClock
 from providers.sim.forge import ForgejoDialect, ForgeServer, ForgeState, GitHubDialect, GitLabDialect
+from providers.sim.forge.contents import GitContents
+from providers.sim.forge.hosting import HostedRepository
 from tests.agent.processes import AgentPlace, until
 from tests.agent.scenes import doc, files, pool, queue, simple, team
 
@@ -136,3 +138,30 @@ def test_a_merge_waits_for_its_approval_and_a_worse_one_for_another(place: Agent
     until(lambda: "is in force" in bodies(github)[0], "it was approved again")
     assert place.applied().endswith(merged)
     assert len([it for it in bodies(github) if not it.startswith("/muster")]) == 1
+
+
+def test_a_newer_release_of_images_is_proposed_planned_and_merged(place: AgentPlace, github: ForgeServer) -> None:
+    """The pool has machines of an older release; the agent opens the request, its comment has the plan."""
+    state, clone = github.state, place.repository.clone
+    hosted = HostedRepository(place.repository.bare, state, state.account("ada", "write"), lambda *_: None)
+    state.contents = GitContents(place.repository.bare, SystemClock().now, hosted.look)
+    template = {"amis": [{"alias": "al2023@v20250505"}], "images": "ProposeChange"}
+    (clone / "fleet.yaml").write_text(files(pool(template=template), team(), queue())["fleet.yaml"], encoding="utf-8")
+    place.repository.push("Images by review")
+    hosted.look()
+    running = place.start("first", review=settings(github))
+    until(lambda: running.get("/readyz")[0] == 200 and place.applied(), "the fleet is in force")
+    place.submit("job")
+    until(lambda: place.running("job"), "a machine of the pool stands")
+    until(lambda: state.requests, "a request is opened")
+    (request,) = state.requests.values()
+    assert request.title == "Node pool h100: images al2023@v20250505 to v20251112"
+    until(lambda: bodies(github), "and answered")
+    assert "would come into force" in bodies(github)[0]
+    assert "v20251112" in bodies(github)[0]
+    hosted.merge(request.number, state.accounts["ada"])
+    until(lambda: "is in force" in bodies(github)[0], "the comment follows the merge")
+    assert place.applied().endswith(request.merge_commit)
+    git(clone, "pull", "--quiet")
+    before, after = (git(clone, "show", f"{commit}:fleet.yaml") for commit in ("HEAD^1", "HEAD"))
+    assert after == before.replace("v20250505", "v20251112")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.snapshot import LaunchError
+from fleet.snapshot import ImageKind, LaunchError
 from providers.aws.images import alias_parameter
 
 BOTTLEROCKET = "/aws/service/bottlerocket/aws-k8s-1.34"
@@ -121,3 +121,46 @@ def test_an_alias_without_a_version_of_kubernetes(stubbed, request_for, monkeypa
     monkeypatch.setattr(images, "_kubernetes_version", lambda: "")
     got = stubbed.cloud.launch(request_for(template={"amis": [{"alias": "al2023@latest"}]}))
     assert "which is not known" in got.failures[0].message
+
+
+RELEASES = {
+    ("al2023@v20250505", (("amd64", "nvidia"),)): (
+        {f"{EKS}/amazon-linux-2023/x86_64/nvidia/recommended/release_version": "1.34.1-20251112"},
+        "v20251112",
+    ),
+    ("al2@v20250505", (("arm64", ""),)): (
+        {f"{EKS}/amazon-linux-2-arm64/recommended/release_version": "1.34.1-20250920"},
+        "v20250920",
+    ),
+    ("bottlerocket@v1.20.3", (("amd64", "nvidia"),)): (
+        {f"{BOTTLEROCKET}-nvidia/x86_64/latest/image_version": "1.49.0-713f44ce"},
+        "v1.49.0",
+    ),
+    ("al2023@v20250505", (("amd64", "nvidia"), ("arm64", ""))): (  # the images of a release come one after the other
+        {
+            f"{EKS}/amazon-linux-2023/x86_64/nvidia/recommended/release_version": "1.34.1-20251112",
+            f"{EKS}/amazon-linux-2023/arm64/standard/recommended/release_version": "1.34.1-20251029",
+        },
+        "v20251029",
+    ),
+    ("bottlerocket@v1.20.3", (("amd64", ""), ("arm64", ""))): (  # 1.9 is older than 1.10
+        {
+            f"{BOTTLEROCKET}/x86_64/latest/image_version": "1.10.0-a",
+            f"{BOTTLEROCKET}/arm64/latest/image_version": "1.9.2-b",
+        },
+        "v1.9.2",
+    ),
+    ("al2023@v20250505", (("amd64", ""),)): (
+        {f"{EKS}/amazon-linux-2023/x86_64/standard/recommended/release_version": "${jndi:x}"},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "answer"), RELEASES.items(), ids=lambda it: str(it)[:40])
+def test_the_newest_release_that_all_kinds_have(stubbed, asked, answer):
+    (alias, kinds), (parameters, expected) = asked, answer
+    for name, value in parameters.items():
+        stubbed.ssm.add_response("get_parameter", {"Parameter": {"Value": value}}, {"Name": name})
+    images = stubbed.cloud._launcher._resolver._images
+    assert images.newest_release(alias, [ImageKind(*it) for it in kinds]) == expected
