@@ -8,7 +8,7 @@ import structlog
 
 from agent.review.world import LastPass, ProposedCommits
 from fleet.review.images import ImageProposal, image_proposals, is_open, overtaken
-from model.loader import NotRewritable, with_alias
+from model.loader import NotRewritable, with_value
 from providers.forge.port import Forge, ForgeError, ForgeUnreachable, ProposedChange, PullRequest
 from providers.git.errors import SourceError
 
@@ -51,7 +51,7 @@ class ImageProposer:
         if not forge.requests_from(proposal.branch):
             base = self.commits.fetch_ref(f"refs/heads/{self.branch}")
             files = self.commits.merged_files(base, base).files
-            path, content = with_alias(files, proposal.pool, proposal.proposed, cluster=self.cluster)
+            path, content = with_value(files, proposal.pool, proposal.at, proposal.proposed, cluster=self.cluster)
             if content == files[path]:
                 return  # merged, and not in force yet
             self.still_leading()

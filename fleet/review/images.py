@@ -7,7 +7,7 @@ from typing import Final
 
 from fleet.snapshot import Resolutions
 from model.fleet import Fleet
-from model.kinds.aws import release_order
+from model.kinds.releases import PinnedRelease, release_order
 from model.pools import pool_hashes
 
 BRANCHES: Final = "muster/images/"
@@ -17,18 +17,23 @@ _VERSION = re.compile(r"v[0-9]{1,10}(\.[0-9]{1,10}){0,3}")
 
 @dataclass(frozen=True, slots=True)
 class ImageProposal:
-    """An `ImageProposal` raises the version in a pool's alias (`images: ProposeChange`)."""
+    """An `ImageProposal` raises the release that a pool pins (`images: ProposeChange`)."""
 
     pool: str
-    alias: str
-    """As it is declared, such as `al2023@v20250505`."""
-    proposed: str
-    """The alias with the newest version that all of the pool's kinds of machines have images of."""
+    pinned: PinnedRelease
+    """As it is declared."""
+    release: str
+    """The newest version that all of the pool's kinds of machines have images of."""
 
     @property
-    def release(self) -> str:
-        """Returns the version that is proposed."""
-        return self.proposed.partition("@")[2]
+    def proposed(self) -> str:
+        """Returns what the template would say."""
+        return self.pinned.named(self.release)
+
+    @property
+    def at(self) -> tuple[str | int, ...]:
+        """Returns where the declaration of the pool says it."""
+        return ("spec", "template", *self.pinned.at)
 
     @property
     def branch(self) -> str:
@@ -38,14 +43,14 @@ class ImageProposal:
     @property
     def title(self) -> str:
         """Returns the title of its request, and of its commit."""
-        return f"Node pool {self.pool}: images {self.alias} to {self.release}"
+        return f"Node pool {self.pool}: images {self.pinned.named()} to {self.release}"
 
     @property
     def words(self) -> str:
         """Returns what its request says; the plan comes as a comment, as of any other."""
         return (
-            f"The newest release of the images of node pool `{self.pool}` is `{self.proposed}`; `{self.alias}` is"
-            " declared. Machines are replaced once this is merged, within the pool's budgets and the policy's roll-out."
+            f"The newest release of the images of node pool `{self.pool}` is `{self.proposed}`;"
+            f" `{self.pinned.named()}` is declared. Machines are replaced once this is merged, within the pool's budgets and the policy's roll-out."
             " A request that is closed stays closed: the next release has one of its own."
         )
 
@@ -55,11 +60,11 @@ def image_proposals(fleet: Fleet, resolved: Resolutions) -> Iterator[ImagePropos
     hashes = pool_hashes(fleet.index, fleet.node_pools)
     for name, pool in sorted(fleet.node_pools.items()):
         template, found = pool.spec.template, resolved.found.get(hashes[name])
-        if template.images != "ProposeChange" or found is None or not found.newest_release:
+        pinned, newest = template.pinned, found.newest_release if found else ""
+        if template.images != "ProposeChange" or pinned is None or not newest:
             continue
-        if release_order(found.newest_release) > release_order(template.release):
-            alias = template.amis[0].alias
-            yield ImageProposal(name, alias, f"{alias.partition('@')[0]}@{found.newest_release}")
+        if release_order(newest) > release_order(pinned.version):
+            yield ImageProposal(name, pinned, newest)
 
 
 def overtaken(branch: str, proposals: Iterable[ImageProposal]) -> bool:

@@ -17,6 +17,7 @@ from pydantic.json_schema import WithJsonSchema
 from model.kinds.base import Bool, Spec, Tags
 from model.kinds.errors import misplaced
 from model.kinds.kubelet import Kubelet
+from model.kinds.releases import PinnedRelease
 from model.quantity import parse_quantity
 
 AmiFamily = Literal["AL2023", "Bottlerocket", "AL2", "Custom"]
@@ -205,11 +206,6 @@ AmiTerms = Annotated[tuple[AmiTerm, ...], Field(min_length=1, max_length=30)]
 BlockDevices = Annotated[tuple[BlockDeviceMapping, ...], Field(max_length=50), AfterValidator(_one_root)]
 
 
-def release_order(version: str) -> tuple[int, ...]:
-    """Orders versions of one family's aliases (`v20250505`, `v1.20.3`), older ones first."""
-    return tuple(int(part) for part in version.removeprefix("v").split(".") if part)
-
-
 def check_user_data(family: str, user_data: str) -> None:
     """Raises, at `userData`, for user data that images of the family could not read."""
     if family not in _READ_TOML:
@@ -262,7 +258,7 @@ class Ec2Machine(Spec):
             family = family_of(self.ami_family, self.amis)
         except ValueError as error:
             raise misplaced(("amis",), str(error)) from None
-        if self.images == "ProposeChange" and not self.release:
+        if self.images == "ProposeChange" and self.pinned is None:
             raise misplaced(
                 ("images",), "ProposeChange needs one alias with a version in amis, such as al2023@v20250505"
             )
@@ -277,10 +273,10 @@ class Ec2Machine(Spec):
         return family_of(self.ami_family, self.amis)
 
     @property
-    def release(self) -> str:
-        """The version that the one alias names, such as `v20250505`; empty where there is none, or it is `latest`."""
-        version = self.amis[0].alias.partition("@")[2] if len(self.amis) == 1 else ""
-        return "" if version == "latest" else version
+    def pinned(self) -> PinnedRelease | None:
+        """The release that the one alias names; None where there is none, or it is `latest`."""
+        family, _, version = self.amis[0].alias.partition("@") if len(self.amis) == 1 else ("", "", "latest")
+        return None if not family or version == "latest" else PinnedRelease(family, version, ("amis", 0, "alias"))
 
     @property
     def custom_image(self) -> bool:

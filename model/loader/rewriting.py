@@ -1,7 +1,10 @@
 """Changes one value of a declaration where it is written, and nothing else of its file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
+
+from pydantic import BaseModel
 
 from model.fleet import Fleet
 from model.kinds import NodePool
@@ -12,52 +15,66 @@ from model.loader.source import line_starts
 from model.loader.tree import Path
 
 _BOM = "\ufeff"
-_ALIAS: Path = ("spec", "template", "amis", 0, "alias")
 
 
 class NotRewritable(ValueError):
     """The value cannot be changed where it stands without changing more; the message says what to do by hand."""
 
 
-def with_alias(files: Mapping[str, bytes], pool: str, alias: str, *, cluster: str = "") -> tuple[str, bytes]:
-    """Returns the file that says a pool's alias of images, and its content with another one there.
+def with_value(files: Mapping[str, bytes], pool: str, at: Path, value: str, *, cluster: str = "") -> tuple[str, bytes]:
+    """Returns the file in which the text at a path of a node pool stands, and its content with another one there.
 
-    `files` and `cluster` are as of `load`. Raises NotRewritable where they declare no such pool, where the alias is
-    not written as such at its place, or where the change would be more than that of the one pool.
+    `files` and `cluster` are as of `load`. Raises NotRewritable where they declare no such pool, where the text is not
+    written as such at its place, or where the change would be more than that of the one value.
     """
     declarations = Declarations()
     problems = list(islice(declared_in(files, DEFAULT_LIMITS, declarations, cluster), 1))
     declared = declarations.node_pools.get(pool)
     if declared is None or any(problem.severity == "error" for problem in problems):
         raise NotRewritable(f"node pool {pool} cannot be read from the branch")
-    file, changed = _replaced(files, declared, declared.value.spec.template.amis[0].alias, alias)
-    before = inspect(files, cluster=cluster).fleet
-    after = inspect({**files, file: changed}, cluster=cluster).fleet
-    if before is None or after is None or _without(before, pool) != _without(after, pool):
-        raise NotRewritable(f"the alias of node pool {pool} stands for more than the pool: change it by hand")
-    if after.node_pools[pool].spec.template.amis[0].alias != alias:
-        raise NotRewritable(f"the alias of node pool {pool} is not the value in {declared.place}: change it by hand")
+    file, changed = _replaced(files, declared, at, value)
+    before, after = (inspect(it, cluster=cluster).fleet for it in (files, {**files, file: changed}))
+    if before is None or after is None or _differences(before, after) - {("node_pools", pool, *at)}:
+        raise NotRewritable(f"the text in {declared.place} stands for more than node pool {pool}: change it by hand")
     return file, changed
 
 
-def _replaced(files: Mapping[str, bytes], declared: Declared[NodePool], old: str, new: str) -> tuple[str, bytes]:
-    node = declared.document.find(_ALIAS)
-    source = node.source or declared.document.source
-    at = line_starts(source.text)[node.line - 1] + node.column - 1
-    at += source.text[at : at + 1] in {"'", '"'}
-    if node.data != old or source.text[at : at + len(old)] != old:
-        raise NotRewritable(f"the alias is not written as such in {declared.place}: change it by hand")
+def _replaced(files: Mapping[str, bytes], declared: Declared[NodePool], at: Path, value: str) -> tuple[str, bytes]:
+    node = declared.document.find(at)
+    source, old = node.source or declared.document.source, node.data
+    begin = line_starts(source.text)[node.line - 1] + node.column - 1
+    begin += source.text[begin : begin + 1] in {"'", '"'}
+    if not isinstance(old, str) or not old or source.text[begin : begin + len(old)] != old:
+        raise NotRewritable(f"the value is not written as such in {declared.place}: change it by hand")
     bom = _BOM if files[source.file].startswith(_BOM.encode()) else ""
-    return source.file, (bom + source.text[:at] + new + source.text[at + len(old) :]).encode()
+    return source.file, (bom + source.text[:begin] + value + source.text[begin + len(old) :]).encode()
 
 
-def _without(fleet: Fleet, pool: str) -> tuple[object, ...]:
-    """Returns all that a fleet declares but for a pool's alias, and the flavor that a pool implies is the same."""
-    others = {name: it for name, it in fleet.node_pools.items() if name != pool}
-    spec = fleet.node_pools[pool].spec
-    own = spec.model_copy(update={"template": spec.template.model_copy(update={"amis": ()})})
-    tables = (getattr(fleet, name) for name in fleet.__dataclass_fields__ if name not in _NOT_DECLARED)
-    return (*tables, others, own)
+def _differences(before: Fleet, after: Fleet) -> set[tuple[object, ...]]:
+    """Returns the paths of all values that differ, from the table on."""
+    return {
+        path
+        for table in before.__dataclass_fields__
+        if table not in _NOT_DECLARED
+        for path in _paths(_plain(getattr(before, table)), _plain(getattr(after, table)), (table,))
+    }
 
 
-_NOT_DECLARED = frozenset({"node_pools", "digest", "files", "index"})
+def _plain(declared: Any) -> Any:
+    if isinstance(declared, Mapping):
+        return {key: _plain(it) for key, it in declared.items()}
+    return declared.model_dump(mode="json", by_alias=True) if isinstance(declared, BaseModel) else declared
+
+
+def _paths(before: Any, after: Any, at: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        for key, it in before.items():
+            yield from _paths(it, after[key], (*at, key))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, it in enumerate(before):
+            yield from _paths(it, after[index], (*at, index))
+    elif before != after:
+        yield at
+
+
+_NOT_DECLARED = frozenset({"digest", "files", "index"})

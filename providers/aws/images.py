@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import ImageKind
-from model.kinds.aws import FAMILY_OF_ALIAS, AmiTerm, release_order
+from model.kinds.aws import FAMILY_OF_ALIAS, AmiTerm
+from model.kinds.releases import release_order
 from providers.aws.ami_families import AMI_FAMILIES, EC2_ARCHITECTURES, ImageRelease, version_of_release
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
@@ -61,17 +62,17 @@ class Images:
         newest = max(image.created for image in suits)
         return min((image.name, image.id) for image in suits if image.created == newest)[1]
 
-    def newest_release(self, alias: str, kinds: Iterable[ImageKind]) -> str:
-        """The version that an alias would have to name for the newest images of machines of all these kinds.
+    def newest_release(self, family: str, kinds: Iterable[ImageKind]) -> str:
+        """The version that an alias of a family (`al2023`) would name for the newest images of all these kinds.
 
         A family publishes the images of a release one after the other: what all kinds have counts. Empty where none is
         published; raises `CloudError`.
         """
-        family, kubernetes = AMI_FAMILIES[FAMILY_OF_ALIAS[alias.partition("@")[0]]], self._kubernetes_version()
-        if family.newest is None or not kubernetes:
+        traits, kubernetes = AMI_FAMILIES[FAMILY_OF_ALIAS[family]], self._kubernetes_version()
+        if traits.newest is None or not kubernetes:
             return ""
         releases = {
-            self._text(family.newest(ImageRelease("latest", kubernetes, kind.arch, kind.accelerator))) for kind in kinds
+            self._text(traits.newest(ImageRelease("latest", kubernetes, kind.arch, kind.accelerator))) for kind in kinds
         }
         versions = [version_of_release(release) for release in releases]
         return min(versions, key=release_order) if versions and all(versions) else ""

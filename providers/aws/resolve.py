@@ -84,9 +84,9 @@ class Resolver:
         groups = {vpc: _known(birth, partial(self._network.security_groups, group_terms, vpc)) or () for vpc in vpcs}
         found = {kind: _known(birth, partial(self._images.resolve, birth.template.amis, kind)) for kind in birth.kinds}
         images = {kind: image for kind, image in found.items() if image}
-        newest = None
-        if birth.template.images == "ProposeChange":
-            newest = _known(birth, partial(self._images.newest_release, birth.template.amis[0].alias, birth.kinds))
+        newest, pinned = None, birth.template.pinned
+        if birth.template.images == "ProposeChange" and pinned is not None:
+            newest = _known(birth, partial(self._images.newest_release, pinned.family, birth.kinds))
         return Resolved(images, {subnet: groups[vpc] for subnet, vpc in sorted(subnets.items())}, newest or "")
 
     def _network_terms(self, template: NodeTemplate) -> tuple[Sequence[SubnetTerm], Sequence[SecurityGroupTerm]]:

@@ -39,7 +39,7 @@ def test_a_newer_release_is_a_request_with_the_one_value_changed() -> None:
     assert (change.branch, change.base, change.base_commit, change.path) == (BRANCH, "main", BASE, "fleet.yaml")
     before = pinned()["fleet.yaml"]
     assert change.content.decode() == before.replace("v20250505", "v20251112")
-    assert load({"fleet.yaml": change.content}).node_pools["h100"].spec.template.release == "v20251112"
+    assert load({"fleet.yaml": change.content}).node_pools["h100"].spec.template.pinned.version == "v20251112"
     place.reviewer.look()
     place.restarted().look()
     assert len(place.forge.proposed) == 1

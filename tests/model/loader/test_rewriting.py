@@ -2,9 +2,10 @@
 
 import pytest
 
-from model.loader import NotRewritable, load, with_alias
+from model.loader import NotRewritable, load, with_value
 
 OLD, NEW = "al2023@v20250505", "al2023@v20251112"
+AT = ("spec", "template", "amis", 0, "alias")
 
 
 def pool(name: str, alias: str = OLD, more: str = "") -> str:
@@ -30,7 +31,7 @@ def pool(name: str, alias: str = OLD, more: str = "") -> str:
 )
 def test_nothing_else_of_the_file_changes(text: str) -> None:
     files = {"x/pools.yaml": text.encode(), "y.yaml": pool("other").encode()}
-    path, changed = with_alias(files, "a", NEW)
+    path, changed = with_value(files, "a", AT, NEW)
     place = text.rindex(OLD)
     assert (path, changed.decode()) == ("x/pools.yaml", text[:place] + NEW + text[place + len(OLD) :])
     after = load({**files, path: changed}).node_pools
@@ -50,7 +51,7 @@ def test_a_patch_is_changed_where_it_stands() -> None:
             head.format("NodePool", "a") + f"spec: {{template: {{amis: [{{alias: {OLD}}}]}}}}\n"
         ).encode(),
     }
-    path, changed = with_alias(files, "a", NEW, cluster="c")
+    path, changed = with_value(files, "a", AT, NEW, cluster="c")
     assert path == "clusters/c/p.yaml"
     assert load({**files, path: changed}, cluster="c").node_pools["a"].spec.template.amis[0].alias == NEW
 
@@ -74,7 +75,7 @@ def test_a_patch_is_changed_where_it_stands() -> None:
 def test_what_is_not_written_as_such_is_for_people(text: str, words: str) -> None:
     files = {"pools.yaml": text.encode()}
     if not words:
-        assert NEW.encode() in with_alias(files, "a", NEW)[1]
+        assert NEW.encode() in with_value(files, "a", AT, NEW)[1]
         return
     with pytest.raises(NotRewritable, match=words):
-        with_alias(files, "a", NEW)
+        with_value(files, "a", AT, NEW)

@@ -163,4 +163,4 @@ def test_the_newest_release_that_all_kinds_have(stubbed, asked, answer):
     for name, value in parameters.items():
         stubbed.ssm.add_response("get_parameter", {"Parameter": {"Value": value}}, {"Name": name})
     images = stubbed.cloud._launcher._resolver._images
-    assert images.newest_release(alias, [ImageKind(*it) for it in kinds]) == expected
+    assert images.newest_release(alias.partition("@")[0], [ImageKind(*it) for it in kinds]) == expected
