@@ -50,8 +50,8 @@ class ImageProposal:
         """Returns what its request says; the plan comes as a comment, as of any other."""
         return (
             f"The newest release of the images of node pool `{self.pool}` is `{self.proposed}`;"
-            f" `{self.pinned.named()}` is declared. Machines are replaced once this is merged, within the pool's budgets"
-            " and the policy's roll-out. A request that is closed stays closed: the next release has one of its own."
+            f" `{self.pinned.named()}` is declared. Machines are replaced once this is merged, within the pool's"
+            " budgets and the policy's roll-out. A request that is closed stays closed: the next release has its own."
         )
 
 
