@@ -60,6 +60,10 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SLOW = (
+    "agent/review/test_agent_processes",
+    "agent/review/test_clusters_process",
+    "agent/review/test_hostile_requests",
+    "agent/review/test_review_process",
     "agent/test_process",
     "agent/test_resolutions",
     "agent/test_simulation_",
@@ -70,6 +74,7 @@ SLOW = (
     "model/loader/test_hostile",
     "providers/git/test_hostile",
     "providers/aws/",
+    "providers/forge/",
     "providers/sim/apiserver/test_conformance_kubectl",
     "providers/sim/ec2/",
     "reference/",
