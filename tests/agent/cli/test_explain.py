@@ -56,7 +56,9 @@ def test_what_the_pods_of_a_job_that_is_left_hold() -> None:
     below = replace(left, ref=replace(left.ref, uid="below"), owner_uid=left.ref.uid)
     mine, other = (foreign_pod(uid, "n0", {GPU: 4}, owner_job=uid) for uid in ("below", "somebody"))
     seen = Snapshot(NOW, jobs={it.ref.uid: it for it in (left, below)}, ordinary_pods={"n0": (mine, mine, other)})
-    assert "  holds:    8 nvidia.com/gpu, on n0 (2), which its namespace's team pays for" in [*without_queue(left, seen)]
+    assert "  holds:    8 nvidia.com/gpu, on n0 (2), which its namespace's team pays for" in [
+        *without_queue(left, seen)
+    ]
 
 
 @pytest.mark.parametrize(
