@@ -26,6 +26,7 @@ from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import PodScore, pod_score
+from fleet.placement.volume_filter import stands_by_its_volume
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
@@ -226,8 +227,9 @@ class _ZoneAttempt:
         return self._taken_over(pods, pods.place(parts))
 
     def _zones_under(self, rules: PodFilter, need: Need) -> list[str]:
-        """The zones that such pods may be bought for in: one, unless they have to stand in several."""
-        if self.zone_bound or not rules.spreads_over_zones:
+        """The zones that such pods may be bought for in: one, unless they have to stand in several, or in another."""
+        fixed = stands_by_its_volume(self.state.neighbours.volumes, need.pod_set)
+        if self.zone_bound or not (rules.spreads_over_zones or fixed):
             return [self.zone]
         sold = {zone for pool in need.pools for zone in self.capacity.offerings.zones(pool)}
         return [self.zone, *sorted(sold - {self.zone})]
