@@ -51,7 +51,7 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
             return exits.OK
         if not gangs:
             known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
-            exits.complain(f"no workload {name!r}; there are: {known}")
+            exits.complain(f"no workload {name!r}; there are: {known}. Of pods in no queue: muster explain pod {name}")
             return exits.ERROR
         for gang in gangs:
             told = [*lines(transport, snapshot, gang, fleet)]

@@ -169,6 +169,8 @@ class _ZoneAttempt:
     purchases: list[PlannedNodeClaims] = field(default_factory=list)
     worst_capacity_rank: int = 0
     worst_pool_rank: int = 0
+    elsewhere: set[str] = field(default_factory=set)
+    """Other zones that it buys in, as volumes are there."""
     liked: int = 0
     """How much pods that prefer some places like theirs."""
     _mark: int = -1
@@ -192,7 +194,7 @@ class _ZoneAttempt:
         cost = sum(self.capacity.expected_usd_h(bought.offering.offer) * bought.count for bought in self.purchases)
         cost = round(cost, DIGITS)
         ranks = self.worst_capacity_rank, self.worst_pool_rank
-        return (bool(self.purchases), *ranks, cost, len(self.recuts), -self.liked)
+        return (bool(self.purchases), len(self.elsewhere), *ranks, cost, len(self.recuts), -self.liked)
 
     # -- one pod set, step by step ------------------------------------------------------------------------------------
 
@@ -256,6 +258,8 @@ class _ZoneAttempt:
         self.assignments += pods.assignments
         self.purchases += pods.purchases
         self.liked += pods.worth
+        if not pods.rules.spreads_over_zones:
+            self.elsewhere |= {bought.offering.offer.zone for bought in pods.purchases} - {self.zone}
         return refusal
 
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:

@@ -71,7 +71,7 @@ def _named(asked: PodConstraints) -> Iterator[str]:
 
 
 def stands_by_its_volume(volumes: Volumes, pod_set: PodSet) -> bool:
-    """Returns whether a claim that was made for these pods has its volume: they stand where that is, and not by choice."""
+    """Returns whether a claim that was made for these pods has its volume: where that is they stand, not by choice."""
     own = (volumes.claims.get(f"{pod_set.namespace}/{it.claim}") for it in pod_set.constraints.ephemeral if it.claim)
     return any(claim is not None and claim.bound for claim in own)
 

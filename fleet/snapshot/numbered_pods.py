@@ -4,8 +4,8 @@ The gang of a set has as many pods as the set had replicas when it was admitted.
 replicas each is a gang of its own, which asks for quota and a place for itself, until the gang starts anew: then it
 asks for all. So do the pods of a set that names no queue while its template does.
 
-Where a set makes claims for its pods each number is a pod set of the gang, with the claims of that number: their volumes
-may be in different zones.
+Where a set makes claims for its pods each number is a pod set of the gang, with the claims of that number: their
+volumes may be in different zones.
 
 Source: Kueue `pkg/controller/jobs/statefulset` makes a group of the pods, of which none has to be there at admission.
 """

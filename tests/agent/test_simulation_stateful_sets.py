@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.explanation import find, gang_lines
 from fleet.plan.simulated_run import simulate
 from model.loader import load
 from providers.sim.store import PatchType
@@ -112,6 +113,37 @@ def test_pods_that_come_by_scaling_up_ask_for_themselves(policy: str) -> None:
     scene.until(lambda: running(scene) == 4)
     change(scene, replicas=1)
     scene.until(lambda: held(scene) == {"statefulset/t/web": 1})
+    scene.settle()
+
+
+def told(scene: Scene, name: str) -> str:
+    """What `muster explain workload` says."""
+    found = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    return "\n".join(line for gang in find(found, name) for line in gang_lines(found, gang))
+
+
+@BOTH_POLICIES
+def test_scaled_up_down_and_up_again_while_it_runs(policy: str) -> None:
+    """What is beyond the gang's number asks for itself, and says so; nobody who runs is disturbed by any of it."""
+    scene = started(2, policy=policy, quota=6)
+    change(scene, replicas=4)
+    scene.until(lambda: running(scene) == 3)
+    scene.sim.advance(30)
+    beside = "2 pods that came by scaling up, each asking for itself: web-2 (Admitted: PodsReady), web-3 (Pending: "
+    assert beside in told(scene, "web")
+    assert "by scaling up t/web while that runs" in told(scene, "web-3")
+    change(scene, replicas=2)
+    scene.until(lambda: held(scene) == {"statefulset/t/web": 2} and len(pods(scene)) == 2)
+    assert "scaling up" not in told(scene, "web")
+    change(scene, replicas=3)
+    scene.until(lambda: running(scene) == 3)
+    assert held(scene) == {"statefulset/t/web": 2, "pod/t/web-2": 1}
+    change(scene, replicas=1)
+    scene.until(lambda: held(scene) == {"statefulset/t/web": 1})
+    change(scene, replicas=3)
+    scene.until(lambda: running(scene) == 3)
+    assert held(scene) == {"statefulset/t/web": 1, "pod/t/web-1": 1, "pod/t/web-2": 1}
+    assert scene.laws.evictions.total() == 0
     scene.settle()
 
 
@@ -421,11 +453,13 @@ def test_with_claims_of_volumes_that_exist_each_is_a_gang_of_its_own() -> None:
     assert scene.sim.gangs()
 
 
+@pytest.mark.parametrize("made", [stateful, claiming])
 @pytest.mark.parametrize(("before", "after"), [(4, 20), (20, 4), (20, 0)])
 @BOTH_POLICIES
-def test_the_plan_says_what_becomes_of_it(policy: str, before: int, after: int) -> None:
+def test_the_plan_says_what_becomes_of_it(policy: str, before: int, after: int, made: Any) -> None:
     scene = Scene(world(gpus=before) | {"p.yaml": RAILS})
-    scene.sim.submit(stateful(4, 4, name="web", podManagementPolicy=policy))
+    scene.sim.submit(STORAGE)
+    scene.sim.submit(made(4, 4, podManagementPolicy=policy))
     scene.sim.submit(stateful(2, 2, name="small", podManagementPolicy=policy))
     scene.sim.advance(400)
     pushed = world(gpus=after, template={"labels": {"new": "yes"}}) | {"p.yaml": RAILS}
