@@ -12,7 +12,7 @@ from fleet.snapshot import STATEFUL_SET, Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores
 from fleet.snapshot.gangs import POD
 from model.fleet import Fleet
-from model.plain_text import age, counted
+from model.plain_text import age, number_of
 from model.quantity import format_amount
 from providers.kube.objects import HARD_FENCE
 
@@ -110,7 +110,12 @@ def _grown(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     alone = [it for it in snapshot.gangs.values() if it.job.kind == POD and _owner_of(snapshot, it) == gang.uid]
     if alone:
         told = ", ".join(f"{it.job.name} ({it.state}: {it.reason})" for it in sorted(alone, key=lambda it: it.job.name))
-        yield f"  beside:   {counted(len(alone), 'pod')} that came by scaling up, each asking for itself: {told}"
+        asks = number_of(
+            len(alone),
+            "pod that came by scaling up asks for itself",
+            "pods that came by scaling up ask each for themselves",
+        )
+        yield f"  beside:   {len(alone)} {asks}: {told}"
 
 
 def _owner_of(snapshot: Snapshot, gang: Gang) -> str:

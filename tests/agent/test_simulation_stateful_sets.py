@@ -129,7 +129,7 @@ def test_scaled_up_down_and_up_again_while_it_runs(policy: str) -> None:
     change(scene, replicas=4)
     scene.until(lambda: running(scene) == 3)
     scene.sim.advance(30)
-    beside = "2 pods that came by scaling up, each asking for itself: web-2 (Admitted: PodsReady), web-3 (Pending: "
+    beside = "2 pods that came by scaling up ask each for themselves: web-2 (Admitted: PodsReady), web-3 (Pending: "
     assert beside in told(scene, "web")
     assert "by scaling up t/web while that runs" in told(scene, "web-3")
     change(scene, replicas=2)
