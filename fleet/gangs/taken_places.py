@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fleet.actions import EvictPod, PatchNode, node_subject, pod_subject
-from fleet.snapshot import Gang, Node, Pin, Pod, Snapshot
+from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.lookups import claims_by_node, machines_held
 from fleet.snapshot.seats import active_pods, place_of, seats_of, starting_gang
@@ -46,19 +46,29 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
 
 
 def kept(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:
-    """Yields the taints of machines where a gang has empty places, while pods of no gang wait that may be put there.
+    """Yields the taints of machines where a gang has empty places, while pods of no gang would be put there.
 
     The taint goes again once the gang's pods are there (`fleet.nodeclaims.lifecycle`).
     """
-    if gang.pods_ready or not snapshot.waiting_pods:
-        return
-    for name in sorted({pin.claim for pin in gang.pins} & snapshot.claims.keys()):
-        claim = snapshot.claims[name]
-        pool, node = fleet.node_pools.get(claim.node_pool), snapshot.nodes.get(claim.node)
-        if pool is None or "Pods" not in pool.spec.serves or node is None or node_subject(node.name) in snapshot.busy:
-            continue
-        if all(taint.key != FOR_GANGS.key for taint in node.taints) and starting_gang(snapshot, claim):
-            yield PatchNode(node.name, add_taints=(FOR_GANGS,))
+    if not gang.pods_ready:
+        for name in sorted({pin.claim for pin in gang.pins} & snapshot.claims.keys()):
+            claim = snapshot.claims[name]
+            node = snapshot.nodes.get(claim.node)
+            if node is not None and not _is_kept(node) and _may_be_taken(fleet, snapshot, gang, claim, node):
+                yield PatchNode(node.name, add_taints=(FOR_GANGS,))
+
+
+def _may_be_taken(fleet: Fleet, snapshot: Snapshot, gang: Gang, claim: Claim, node: Node) -> bool:
+    """Returns whether a gang lacks pods on a machine that serves others, too, and some wait or have come already."""
+    pool = fleet.node_pools.get(claim.node_pool)
+    if pool is None or "Pods" not in pool.spec.serves or node_subject(node.name) in snapshot.busy:
+        return False
+    wanted = bool(snapshot.waiting_pods) or any(True for _ in intruders(snapshot, gang, node))
+    return wanted and starting_gang(snapshot, claim)
+
+
+def _is_kept(node: Node) -> bool:
+    return any(taint.key == FOR_GANGS.key for taint in node.taints)
 
 
 def reclaimed(snapshot: Snapshot, gang: Gang) -> Iterator[EvictPod]:
@@ -66,14 +76,19 @@ def reclaimed(snapshot: Snapshot, gang: Gang) -> Iterator[EvictPod]:
 
     The node has to be kept for the gang by its taint first, or others would come after them.
     """
-    waiting = (it for it in active_pods(snapshot, gang) if it.waits_since_s and not it.node and not it.gated)
-    refused_s = {place_of(snapshot, gang, it): max(it.waits_since_s, gang.not_ready_since_s) for it in waiting}
-    for name in sorted(refused_s.keys() & snapshot.nodes.keys()):
+    for name in sorted(set(_refused(snapshot, gang)) & snapshot.nodes.keys()):
         node = snapshot.nodes[name]
-        ours = any(taint.key == FOR_GANGS.key for taint in node.taints)
-        if ours and snapshot.now_s - refused_s[name] >= TAKEN_AFTER_S:
-            found = (it for it in intruders(snapshot, gang, node) if pod_subject(it.uid) not in snapshot.busy)
-            yield from map(EvictPod, found)
+        for pod in intruders(snapshot, gang, node) if _is_kept(node) else ():
+            if pod_subject(pod.uid) not in snapshot.busy:
+                yield EvictPod(pod)
+
+
+def _refused(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields the nodes that kube-scheduler has refused to pods of the gang for a while."""
+    for pod in active_pods(snapshot, gang):
+        since_s = max(pod.waits_since_s, gang.not_ready_since_s)
+        if pod.waits_since_s and not pod.node and snapshot.now_s - since_s >= TAKEN_AFTER_S:
+            yield place_of(snapshot, gang, pod)
 
 
 def intruders(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[Pod]:
@@ -81,13 +96,18 @@ def intruders(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[Pod]:
 
     They came after it, somebody makes them anew, and they do not say that they must not be disrupted.
     """
-    short = _shortfall(snapshot, node) if has_been_ready(gang) else {}
-    there = (it for it in snapshot.ordinary_pods.get(node.name, ()) if not it.deleting and it.controlled)
-    later = (it for it in there if it.started_at_s > gang.admitted_at_s and not it.do_not_disrupt)
-    for pod in sorted(later, key=lambda it: (-it.started_at_s, it.name, it.uid)):
-        if any(short.get(name, 0) > 0 and amount > 0 for name, amount in pod.requests.items()):
+    there = snapshot.ordinary_pods.get(node.name, ())
+    short = _shortfall(snapshot, node) if there and has_been_ready(gang) else {}
+    for pod in sorted(there, key=lambda it: (not it.deleting, -it.started_at_s, it.name, it.uid)):
+        helps = any(short.get(name, 0) > 0 and amount > 0 for name, amount in pod.requests.items())
+        if helps and (pod.deleting or _may_be_told_to_go(gang, pod)):
             short = {name: amount - pod.requests.get(name, 0) for name, amount in short.items()}
-            yield pod
+            if not pod.deleting:
+                yield pod
+
+
+def _may_be_told_to_go(gang: Gang, pod: Pod) -> bool:
+    return pod.controlled and not pod.do_not_disrupt and pod.started_at_s > gang.admitted_at_s
 
 
 def has_been_ready(gang: Gang) -> bool:
@@ -105,9 +125,14 @@ def _shortfall(snapshot: Snapshot, node: Node) -> dict[str, int]:
     asked = Counter(snapshot.foreign_use.get(node.name, {}))
     claim = claims_by_node(snapshot).get(node.name)
     for gang in machines_held(snapshot).get(claim.name if claim is not None else node.name, ()):
-        requests = {pods.name: pods.requests for pods in gang.pod_sets}
-        for seat in (it for it in seats_of(snapshot, gang) if it.node == node.name):
-            for resource, amount in requests.get(seat.pod_set, {}).items():
-                asked[resource] += amount * seat.count
+        for resource, amount in _asked_for(snapshot, gang, node):
+            asked[resource] += amount
     more = {it: amount - node.allocatable.get(it, 0) for it, amount in asked.items()}
     return {it: amount for it, amount in more.items() if amount > 0}
+
+
+def _asked_for(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[tuple[str, int]]:
+    """Yields what the seats of a gang on a node want there."""
+    requests = {pods.name: pods.requests for pods in gang.pod_sets}
+    for seat in (it for it in seats_of(snapshot, gang) if it.node == node.name):
+        yield from ((name, amount * seat.count) for name, amount in requests.get(seat.pod_set, {}).items())

@@ -129,13 +129,14 @@ def _with_claims(
     named = {_name_of(job, _number(pod)): pod for pod in pods if _number(pod) in numbers}
     if held.pods == _ANY and len(numbers) > MOST_WITH_CLAIMS:
         return _parted(job, pods, taken, _uids(pods) - taken, numbers)
-    known = {_name_of(job, number): number for number in (numbers if held.pods == _ANY else _numbers_of(held, numbers))}
-    seats = {name: number for name, number in known.items() if name not in named or named[name].uid not in alone}
+    by_themselves = {name for name, pod in named.items() if pod.uid in alone}
+    wanted = numbers if held.pods == _ANY else _numbers_of(held, numbers)
+    seats = {name: it for it in wanted if (name := _name_of(job, it)) not in by_themselves}
     own = taken | frozenset(pod.uid for name, pod in named.items() if name in seats)
     asked = tuple(_of_number(job, number) for number in seats.values())
-    restarts = {pods_of.name: most for pods_of in asked for most in job.restarts.values()}
+    most = max(job.restarts.values(), default=0)
     return _parted(
-        replace(job, pod_sets=asked, restarts=restarts),
+        replace(job, pod_sets=asked, restarts=dict.fromkeys(seats, most)),
         pods,
         own,
         (_uids(named.values()) | alone) - own,
@@ -189,13 +190,17 @@ def _parted(
     seat: Callable[[Pod], str] | None = None,
 ) -> _Division:
     """Returns the division into those pods; `seat` names the pod set of a pod where the set has more than one."""
-    taken = _taken(job, pods)
-    going = sum(pod.uid in taken and pod.active and _number(pod) not in numbers for pod in pods)
+    numbering = replace(job.numbering or Numbering(), going=_going(job, pods, numbers))
     return _Division(
-        replace(job, numbering=replace(job.numbering or Numbering(), going=going), queue=job.queue if asks else ""),
+        replace(job, numbering=numbering, queue=job.queue if asks else ""),
         tuple(_of(seat(pod) if seat else job.pod_sets[0].name, pod) for pod in pods if pod.uid in own),
         tuple(replace(pod, job_uid=pod.uid) for pod in pods if pod.uid in single),
     )
+
+
+def _going(job: Job, pods: Sequence[Pod], numbers: range) -> int:
+    taken = _taken(job, pods)
+    return sum(pod.uid in taken and pod.active and _number(pod) not in numbers for pod in pods)
 
 
 def _of(pod_set: str, pod: Pod) -> Pod:

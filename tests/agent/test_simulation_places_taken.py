@@ -60,14 +60,14 @@ SCARCE = {"serves": ["Gangs", "Pods"], "limits": {"nodes": 1}}
 
 
 @pytest.mark.parametrize("seen", [pytest.param(True, id="the agent sees it end"), pytest.param(False, id="too late")])
-@pytest.mark.parametrize("grace_s", [0, 20])
-def test_pods_that_wait_do_not_keep_the_place_of_a_pod_that_is_made_anew(grace_s: int, seen: bool) -> None:
+@pytest.mark.parametrize(("grace_s", "others"), [(0, 2), (20, 2), (0, 1)])
+def test_pods_that_wait_do_not_keep_the_place_of_a_pod_that_is_made_anew(grace_s: int, others: int, seen: bool) -> None:
     """Nothing more may be bought, and others wait: a gang that loses a pod does not lose its machine."""
     scene = Scene(files(pool(**SCARCE), team(), queue()))
     job = hardy(gpu_job("g", pods=2, gpus=4))
     job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
     scene.runs(job)
-    scene.sim.submit(deployment("others", 2, 4))
+    scene.sim.submit(deployment("others", others, 4))
     scene.sim.advance(60)
     (pod, *_) = (it for it in scene.sim.objects("Pod") if it["metadata"]["name"].startswith("g-"))
     if seen:
