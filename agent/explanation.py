@@ -1,16 +1,18 @@
 """Why a gang waits or runs, its place in the queue, and what would change it, for the CLI and for reviews."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fleet.explain.what_if import otherwise, standings
 from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
 from fleet.scheduling.queue_order import pending_in_same_queue, queue_key, usage_of_local_queues
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import STATEFUL_SET, Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.gangs import POD
 from model.fleet import Fleet
-from model.plain_text import age
+from model.plain_text import age, number_of
 from model.quantity import format_amount
 from providers.kube.objects import HARD_FENCE
 
@@ -75,10 +77,7 @@ def find(snapshot: Snapshot, name: str) -> list[Gang]:
 def gang_lines(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None, usage: Iterable[str] = ()) -> Iterator[str]:
     """The explanation, line by line; `usage` has those about its queue's quota."""
     now = snapshot.now_s
-    asked = "; ".join(
-        f"{s.count} x ({', '.join(f'{a} {r}' for r, a in gpu_part(s.requests).items()) or 'no GPU'})"
-        for s in gang.pod_sets
-    )
+    asked = "; ".join(f"{count} x ({words})" for words, count in _asked(gang).items())
     yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.effective_priority})"
     yield f"  asks:     {asked}"
     yield f"  state:    {gang.state} for {age(now - gang.since_s)}, {age(now - gang.created_at_s)} since submission"
@@ -95,9 +94,40 @@ def gang_lines(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None, usage
         yield f"  ran:      {age(gang.ran_s(now))} in all{most}"
     if gang.pins:
         yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
+    yield from _grown(snapshot, gang)
     yield from fence_words(snapshot, gang.namespace)
     if remedy := REMEDIES.get(gang.reason):
         yield f"  what would change it: {remedy}"
+
+
+def _grown(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Of a StatefulSet that was scaled up while its gang ran: which of its pods ask for themselves."""
+    pods = snapshot.job_pods.get(gang.uid, ())
+    if gang.job.kind == POD and pods and (of := snapshot.gangs.get(pods[0].owner_job)) is not None:
+        yield f"  came:     by scaling up {of.name} while that runs; it asks for itself until {of.job.name} starts anew"
+    if gang.job.kind != STATEFUL_SET:
+        return
+    alone = [it for it in snapshot.gangs.values() if it.job.kind == POD and _owner_of(snapshot, it) == gang.uid]
+    if alone:
+        told = ", ".join(f"{it.job.name} ({it.state}: {it.reason})" for it in sorted(alone, key=lambda it: it.job.name))
+        asks = number_of(
+            len(alone),
+            "pod that came by scaling up asks for itself",
+            "pods that came by scaling up ask each for themselves",
+        )
+        yield f"  beside:   {len(alone)} {asks}: {told}"
+
+
+def _owner_of(snapshot: Snapshot, gang: Gang) -> str:
+    return next((pod.owner_job for pod in snapshot.job_pods.get(gang.uid, ())), "")
+
+
+def _asked(gang: Gang) -> Mapping[str, int]:
+    """What a pod asks for -> pods, of pod sets in order; those that ask the same are told together."""
+    found = Counter[str]()
+    for pods in gang.pod_sets:
+        found[", ".join(f"{a} {r}" for r, a in gpu_part(pods.requests).items()) or "no GPU"] += pods.count
+    return found
 
 
 def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:

@@ -71,10 +71,13 @@ def pool_hash(pool: NodePool) -> str:
     template = pool.spec.template.model_dump(mode="json", exclude=_READ_LIVE)
     if not template["annotations"]:
         del template["annotations"]  # a field that came later must not change the hash of pools that do not use it
+    placement = pool.spec.placement
+    if placement.fabric == "Requested":  # each machine for itself: those that have none are as the pool wants them
+        placement = placement.model_copy(update={"fabric": False})
     born_with = {
         "template": template,
         # by the manifest's words, as the hash must outlive the names that code gives to fields
-        "placement": pool.spec.placement.model_dump(mode="json", by_alias=True, exclude={"strategy"}),
+        "placement": placement.model_dump(mode="json", by_alias=True, exclude={"strategy"}),
         "sharing": pool.spec.sharing.model_dump(mode="json", exclude={"mig"}),
     }
     text = json.dumps(born_with, sort_keys=True, separators=(",", ":"))

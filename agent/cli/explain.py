@@ -16,6 +16,7 @@ from agent.explanation import Otherwise, fence_words, find, gang_lines, imagined
 from agent.world import open_cluster
 from fleet.quota.without_queue import left_without_queue
 from fleet.snapshot import Gang, Job, Snapshot
+from fleet.snapshot.ordinary_pods import makers
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
 from model.plain_text import plain_lines
@@ -50,7 +51,7 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
             return exits.OK
         if not gangs:
             known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
-            exits.complain(f"no workload {name!r}; there are: {known}")
+            exits.complain(f"no workload {name!r}; there are: {known}. Of pods in no queue: muster explain pod {name}")
             return exits.ERROR
         for gang in gangs:
             told = [*lines(transport, snapshot, gang, fleet)]
@@ -77,8 +78,23 @@ def without_queue(job: Job, snapshot: Snapshot) -> Iterator[str]:
     takes = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(asked.items()))
     yield f"{job.ref.namespace}/{job.ref.name}  ({job.ref.kind}, no queue)"
     yield f"  it asks for {takes or 'nothing'} and counts in no quota: it is left to kube-scheduler"
+    yield from _holdings(job, snapshot)
     yield from fence_words(snapshot, job.ref.namespace)
     yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
+
+
+def _holdings(job: Job, snapshot: Snapshot) -> Iterator[str]:
+    """What the pods of a job that is left hold, and where; those of jobs that it has made count."""
+    held, places = Counter[str](), Counter[str]()
+    for node, pods in snapshot.ordinary_pods.items():
+        for pod in pods:
+            if job.ref.uid in makers(snapshot.jobs, pod.owner_job):
+                held.update(pod.requests)
+                places[node] += 1
+    if places:
+        takes = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(held.items()))
+        where = ", ".join(f"{node} ({count})" for node, count in sorted(places.items()))
+        yield f"  holds:    {takes}, on {where}, which its namespace's team pays for"
 
 
 def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:

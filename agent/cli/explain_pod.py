@@ -25,13 +25,26 @@ def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, co
     files = read_folder(folder)
     fleet = load(files)
     snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
-    found = [pod for pod in _pods(snapshot) if name in {pod.name, pod.key}]
+    found = called(snapshot, name)
     if not found:
         exits.complain(f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found")
         return exits.ERROR
-    for pod in found:
+    for pod in found[:MOST]:
         sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
+    if len(found) > MOST:
+        sys.stdout.write(f"and {len(found) - MOST} more pods of that name\n")
     return exits.OK
+
+
+MOST = 20
+"""Pods that one answer tells of."""
+
+
+def called(snapshot: Snapshot, name: str) -> list[Pod]:
+    """The pods of a name, or `namespace/name`; without any those whose names begin with it, as their owner's does."""
+    pods = list(_pods(snapshot))
+    exact = [pod for pod in pods if name in {pod.name, pod.key}]
+    return exact or [pod for pod in pods if pod.name.startswith(f"{name}-") or pod.key.startswith(f"{name}-")]
 
 
 def _pods(snapshot: Snapshot) -> Iterator[Pod]:

@@ -1,6 +1,6 @@
-"""Cost allocation: teams pay for machines by the share that their gangs take of them.
+"""Cost allocation: teams pay for machines by the share that their gangs take of them, and their pods of no gang.
 
-A machine's price is split over its GPUs (its CPUs where it has none); what no gang takes goes to `IDLE` instead
+A machine's price is split over its GPUs (its CPUs where it has none); what nobody takes goes to `IDLE` instead
 of a team. Amounts are integers of micro-USD and add up to the bill exactly.
 """
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 from fleet.mig.layouts import is_gpu_resource
 from fleet.snapshot import CapacityPool, Claim, Gang, Instance, InstanceOffer, Snapshot
-from fleet.snapshot.lookups import machines_held
+from fleet.snapshot.lookups import tenants
 from model.index import Index, derived
 from model.quantity import CPU
 
 IDLE = "(idle)"
 MICRO = 1_000_000
 _Queue = tuple[str, str]
-"""(namespace, name of the queue) as a job says it."""
+"""(namespace, name of the queue) as a job says it; the name is empty for pods of no gang."""
 _Use = tuple[float, tuple[tuple[_Queue, float], ...]]
-"""(USD an hour, shares by the queue that the gangs name) of a machine."""
+"""(USD an hour, shares by the queue that its tenants name) of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, second
 
     Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"): not what they
     cost when they were launched.
-    `payer` returns the team that pays for a gang, from its namespace and queue; None = no team, which is `IDLE`.
+    `payer` returns the team that pays for work, from its namespace and queue; None = no team, which is `IDLE`.
     """
-    held, spot = machines_held(snapshot), _spot_prices(snapshot.index, snapshot.catalog.offers)
+    held, spot = tenants(snapshot), _spot_prices(snapshot.index, snapshot.catalog.offers)
     by_team: dict[str, int] = {}
     young = _launched_since(snapshot, seconds)
     for (price_usd_h, shares), count in _uses(snapshot.index, snapshot.claims, snapshot.instances, held, spot).items():

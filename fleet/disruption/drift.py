@@ -58,7 +58,7 @@ class DriftMethod:
         why = whys.get(claim.name)
         if why is None:
             return no_reason(Obstacle.NOT_DUE, "it is what its pool declares")
-        pool, sparing = context.pool_of(claim), spared(context, claim)
+        pool, sparing = context.pool_of(claim), spared(context, claim, self.reason)
         if sparing is not None:
             return sparing.although(why)
         if (held := held_pools(context, whys).get(claim.node_pool)) and not begun(context, claim):
@@ -77,7 +77,11 @@ class DriftMethod:
 
         def look(pool: NodePool | None, claim: Claim) -> Drifted | None:
             why = whys.get(claim.name)
-            if why is None or spared(context, claim) or (claim.node_pool in held and not begun(context, claim)):
+            if (
+                why is None
+                or spared(context, claim, self.reason)
+                or (claim.node_pool in held and not begun(context, claim))
+            ):
                 return None
             return pool, claim, why
 

@@ -23,17 +23,21 @@ def undeclared(claim: Claim) -> Blocked:
     return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
 
 
-def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
+def spared(context: DisruptionContext, claim: Claim, reason: Reason = Reason.UNDERUTILIZED) -> Blocked | None:
     """Blocks a machine whose node, or a DaemonSet's pod on it, is not to be disrupted.
 
-    Neither emptiness nor drift nor consolidation take it.
+    Neither emptiness nor drift nor consolidation take it; but a drain that has to end heeds no pods.
     """
     if claim.node not in context.objecting:
         return None
     node, now_s = context.snapshot.nodes[claim.node], context.snapshot.now_s
     if node.do_not_disrupt and protected(node.do_not_disrupt, node.created_at_s, now_s):
         return Blocked(Obstacle.PODS, "its node says do-not-disrupt")
-    daemons = context.snapshot.daemon_pods.get(claim.node, ())
+    return None if context.in_the_end(claim, reason) else _kept_by_daemons(context, claim)
+
+
+def _kept_by_daemons(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    now_s, daemons = context.snapshot.now_s, context.snapshot.daemon_pods.get(claim.node, ())
     held = next((it for it in daemons if protected(it.do_not_disrupt, it.started_at_s, now_s)), None)
     if held is not None:
         return Blocked(Obstacle.PODS, f"pod {held.key} says do-not-disrupt")

@@ -137,6 +137,8 @@ def offers_for(fleet: Fleet, snapshot: Snapshot, request: GpuRequest) -> Purchas
 def _meant(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest) -> Iterator[Offering]:
     for offering in capacity.offerings.of(pool):
         offer = offering.offer
+        if offering.fabric_on_request:
+            continue  # the same machine
         if request.zone in {"", offer.zone} and request.capacity_type in {"", offer.capacity_type}:
             yield offering
 

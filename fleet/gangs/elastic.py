@@ -255,7 +255,9 @@ def scaled_down(snapshot: Snapshot, gang: Gang, job: Job) -> Gang | None:
         return None
     here = _pods_by_place(snapshot, gang)
     standing = [replace(pin, count=len(here.get((pin.pod_set, pin.node), ()))) for pin in gang.pins if pin.node]
-    empty = sorted(_singly(_without(gang.pins, _singly(standing))), key=lambda pin: (bool(pin.node), pin))
+    kept = {pods.name for pods in job.pod_sets} if job.numbering.claims else set()  # each number has a seat of its own
+    free = (pin for pin in _singly(_without(gang.pins, _singly(standing))) if pin.pod_set not in kept)
+    empty = sorted(free, key=lambda pin: (bool(pin.node), pin))
     why = "left, as fewer replicas are asked for"
     return _smaller(gang, empty[:spare], snapshot.now_s, why) if empty else None
 

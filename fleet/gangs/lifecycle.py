@@ -15,6 +15,7 @@ from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
 from fleet.gangs.lost_machines import awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
+from fleet.gangs.taken_places import kept, reclaimed
 from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, retired, spent
 from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
@@ -246,6 +247,8 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
         leaving = list(departures(snapshot, gang))
         yield from releases(case.fleet, snapshot, gang)
         yield from moved_out(snapshot, gang)
+        yield from kept(case.fleet, snapshot, gang)
+        yield from reclaimed(snapshot, gang)
         yield from leaving or _readiness(case)
 
 

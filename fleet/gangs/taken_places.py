@@ -1,18 +1,25 @@
 """Places of a gang that pods of no gang have taken before its own pods came.
 
 The agent decides where a gang goes, and kube-scheduler binds pods of no gang to whatever stands idle in that moment.
-The gang's pods, which name their node, would wait there until their time is over.
+The gang's pods, which name their node, would wait there until their time is over. Where the gang ran already, and had
+lost a pod for a moment, those who came into its place have to leave it again: they hold no quota, and the gang does.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
-from fleet.snapshot import Gang, Node, Pin, Snapshot
+from fleet.actions import EvictPod, PatchNode, node_subject, pod_subject
+from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
+from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.lookups import claims_by_node, machines_held
-from fleet.snapshot.seats import active_pods, place_of, seats_of
+from fleet.snapshot.seats import active_pods, place_of, seats_of, starting_gang
+from model.fleet import Fleet
 
 TAKEN_AFTER_S: Final = 10.0
 """A place counts as taken by others when kube-scheduler has refused it for this long; it tries again within seconds."""
+LEFT_AFTER_S: Final = 120.0
+"""Who has come into a place of a gang that ran has so long to leave it; then the gang's pods go elsewhere."""
 
 
 def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[str, float] | None:
@@ -31,9 +38,76 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
     since_s = max(told_s, gang.admitted_at_s, gang.not_ready_since_s)
     if snapshot.now_s - since_s < TAKEN_AFTER_S or (has_been_ready(gang) and any(it.node for it in sent)):
         return None
+    if snapshot.now_s - since_s < LEFT_AFTER_S and any(True for _ in intruders(snapshot, gang, node)):
+        return None
     short = _overbooked(snapshot, node)
     words = f"node {pin.node} has not enough {short} left: other pods came before those of the gang"
     return (words, since_s) if short else None
+
+
+def kept(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:
+    """Yields the taints of machines where a gang has empty places, while pods of no gang would be put there.
+
+    The taint goes again once the gang's pods are there (`fleet.nodeclaims.lifecycle`).
+    """
+    if not gang.pods_ready:
+        for name in sorted({pin.claim for pin in gang.pins} & snapshot.claims.keys()):
+            claim = snapshot.claims[name]
+            node = snapshot.nodes.get(claim.node)
+            if node is not None and not _is_kept(node) and _may_be_taken(fleet, snapshot, gang, claim, node):
+                yield PatchNode(node.name, add_taints=(FOR_GANGS,))
+
+
+def _may_be_taken(fleet: Fleet, snapshot: Snapshot, gang: Gang, claim: Claim, node: Node) -> bool:
+    """Returns whether a gang lacks pods on a machine that serves others, too, and some wait or have come already."""
+    pool = fleet.node_pools.get(claim.node_pool)
+    if pool is None or "Pods" not in pool.spec.serves or node_subject(node.name) in snapshot.busy:
+        return False
+    wanted = bool(snapshot.waiting_pods) or any(True for _ in intruders(snapshot, gang, node))
+    return wanted and starting_gang(snapshot, claim)
+
+
+def _is_kept(node: Node) -> bool:
+    return any(taint.key == FOR_GANGS.key for taint in node.taints)
+
+
+def reclaimed(snapshot: Snapshot, gang: Gang) -> Iterator[EvictPod]:
+    """Yields the evictions of pods that stand in places of a gang which ran; by the API, so that budgets are heeded.
+
+    The node has to be kept for the gang by its taint first, or others would come after them.
+    """
+    for name in sorted(set(_refused(snapshot, gang)) & snapshot.nodes.keys()):
+        node = snapshot.nodes[name]
+        for pod in intruders(snapshot, gang, node) if _is_kept(node) else ():
+            if pod_subject(pod.uid) not in snapshot.busy:
+                yield EvictPod(pod)
+
+
+def _refused(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields the nodes that kube-scheduler has refused to pods of the gang for a while."""
+    for pod in active_pods(snapshot, gang):
+        since_s = max(pod.waits_since_s, gang.not_ready_since_s)
+        if pod.waits_since_s and not pod.node and snapshot.now_s - since_s >= TAKEN_AFTER_S:
+            yield place_of(snapshot, gang, pod)
+
+
+def intruders(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[Pod]:
+    """Yields the pods of no gang, youngest first, without which the places of a gang that ran are its own again.
+
+    They came after it, somebody makes them anew, and they do not say that they must not be disrupted.
+    """
+    there = snapshot.ordinary_pods.get(node.name, ())
+    short = _shortfall(snapshot, node) if there and has_been_ready(gang) else {}
+    for pod in sorted(there, key=lambda it: (not it.deleting, -it.started_at_s, it.name, it.uid)):
+        helps = any(short.get(name, 0) > 0 and amount > 0 for name, amount in pod.requests.items())
+        if helps and (pod.deleting or _may_be_told_to_go(gang, pod)):
+            short = {name: amount - pod.requests.get(name, 0) for name, amount in short.items()}
+            if not pod.deleting:
+                yield pod
+
+
+def _may_be_told_to_go(gang: Gang, pod: Pod) -> bool:
+    return pod.controlled and not pod.do_not_disrupt and pod.started_at_s > gang.admitted_at_s
 
 
 def has_been_ready(gang: Gang) -> bool:
@@ -43,11 +117,22 @@ def has_been_ready(gang: Gang) -> bool:
 
 def _overbooked(snapshot: Snapshot, node: Node) -> str:
     """Returns a resource of which pods of no gang and the seats of gangs want more than the node has; else empty."""
+    return min(_shortfall(snapshot, node), default="")
+
+
+def _shortfall(snapshot: Snapshot, node: Node) -> dict[str, int]:
+    """Returns by how much they want more, of the resources of which they do."""
     asked = Counter(snapshot.foreign_use.get(node.name, {}))
     claim = claims_by_node(snapshot).get(node.name)
     for gang in machines_held(snapshot).get(claim.name if claim is not None else node.name, ()):
-        requests = {pods.name: pods.requests for pods in gang.pod_sets}
-        for seat in (it for it in seats_of(snapshot, gang) if it.node == node.name):
-            for resource, amount in requests.get(seat.pod_set, {}).items():
-                asked[resource] += amount * seat.count
-    return min((it for it, amount in asked.items() if amount > node.allocatable.get(it, 0)), default="")
+        for resource, amount in _asked_for(snapshot, gang, node):
+            asked[resource] += amount
+    more = {it: amount - node.allocatable.get(it, 0) for it, amount in asked.items()}
+    return {it: amount for it, amount in more.items() if amount > 0}
+
+
+def _asked_for(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[tuple[str, int]]:
+    """Yields what the seats of a gang on a node want there."""
+    requests = {pods.name: pods.requests for pods in gang.pod_sets}
+    for seat in (it for it in seats_of(snapshot, gang) if it.node == node.name):
+        yield from ((name, amount * seat.count) for name, amount in requests.get(seat.pod_set, {}).items())

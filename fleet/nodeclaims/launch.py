@@ -130,7 +130,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         arch=kind.arch,
         accelerator=kind.accelerator,
         placement_group=pool.spec.placement.group,
-        fabric_interfaces=machine.fabric_interfaces if pool.spec.placement.fabric else 0,
+        fabric_interfaces=machine.fabric_interfaces if machine.fabric_resource in first.resources else 0,
         reservation_kind=offer.reservation.kind if offer.reservation else None,
         interruptible=bool(offer.reservation and offer.reservation.interruptible),
         closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,

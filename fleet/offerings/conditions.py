@@ -47,7 +47,9 @@ class ConditionStep(NamedTuple):
 
 def condition_steps(pool: NodePool, offerings: Offerings) -> Iterator[ConditionStep]:
     """Yields what is left after each condition, from all that is on sale to the pool's own offerings."""
-    said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"fabric": False})}
+    everywhere = pool.spec.placement.fabric is True
+    placement = pool.spec.placement.model_copy(update={"fabric": False}) if everywhere else pool.spec.placement
+    said: dict[str, Any] = {**_OPEN, "placement": placement}
     yield ConditionStep(None, _left(offerings, pool, said))
     for condition in conditions_of(pool.spec):
         said[condition.field] = condition.value
@@ -74,7 +76,7 @@ def conditions_of(spec: NodePoolSpec) -> Iterator[PoolCondition]:
     for number, term in enumerate(spec.requirements):
         words = f"requirement {_term(term)}"
         yield PoolCondition(words, ("spec", "requirements", number), "requirements", spec.requirements[: number + 1])
-    if spec.placement.fabric:
+    if spec.placement.fabric is True:
         path = ("spec", "placement", FABRIC_FIELD)
         yield PoolCondition(f"placement.{FABRIC_FIELD}", path, "placement", spec.placement)
     if spec.zones:

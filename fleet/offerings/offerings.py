@@ -54,6 +54,8 @@ class Offering:
     """When the machine stops taking new work because its capacity block ends (epoch seconds); inf = never."""
     flexible_room: Resources | None = None
     """What of `allocatable` enough other kinds of the pool hold, too, for its `minValues`; None = all of it."""
+    fabric_on_request: bool = False
+    """Whether it has its network fabric for pods that ask for that; the pool buys the same machine without."""
 
     @property
     def key(self) -> OfferingKey:
@@ -67,6 +69,7 @@ class Offering:
             offer.reservation.id if offer.reservation else "",
             self.layout_rank,
             self.layout,
+            self.fabric_on_request,
         )
 
 
@@ -133,9 +136,8 @@ class Offerings:
                 if gpus is not None:
                     seen = self.measured.get((name, born_with))
                     offered = with_gpus(corrected(machine.allocatable, seen), gpus)
-                    if not pool.spec.placement.fabric:
-                        offered.pop(machine.fabric_resource, None)  # the type has it, but the pool does not ask for it
-                    yield self._offering(pool, priced, layout, offered, born_with)
+                    plain = self._offering(pool, priced, layout, offered, born_with)
+                    yield from _by_fabric(plain, machine.fabric_resource)
 
     def _machine(
         self, pool: NodePool, wanted: Requirements, machine: InstanceType, more: Resources
@@ -174,7 +176,7 @@ class Offerings:
     @staticmethod
     def suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
         """Returns whether the pool's GPU, fabric and other requirements (`wanted`) allow the instance type."""
-        if pool.spec.placement.fabric and not machine.fabric_interfaces:
+        if pool.spec.placement.fabric is True and not machine.fabric_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
             return False  # a fraction of a GPU (g6f) has a GPU's name but is no whole one
@@ -197,6 +199,21 @@ class Offerings:
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         closes_at_s = closes_s(pool, offer.reservation)
         return Offering(pool, offer, layout, left, node_labels, pool.spec.template.taints, born_with, rank, closes_at_s)
+
+
+def _by_fabric(offering: Offering, resource: str) -> Iterator[Offering]:
+    """Yields an offering of a type that has a network fabric as its pool buys it: with that, without, or both ways.
+
+    Source: aws/karpenter-provider-aws `pkg/providers/amifamily/resolver.go`, which attaches interfaces for claims that
+    ask for the resource alone.
+    """
+    fabric = offering.pool.spec.placement.fabric
+    if fabric is True or resource not in offering.allocatable:
+        yield offering
+        return
+    yield replace(offering, allocatable={name: it for name, it in offering.allocatable.items() if name != resource})
+    if fabric:
+        yield replace(offering, fabric_on_request=True)
 
 
 def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:

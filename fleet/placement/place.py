@@ -26,6 +26,7 @@ from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import PodScore, pod_score
+from fleet.placement.volume_filter import stands_by_its_volume
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
@@ -168,6 +169,8 @@ class _ZoneAttempt:
     purchases: list[PlannedNodeClaims] = field(default_factory=list)
     worst_capacity_rank: int = 0
     worst_pool_rank: int = 0
+    elsewhere: set[str] = field(default_factory=set)
+    """Other zones that it buys in, as volumes are there."""
     liked: int = 0
     """How much pods that prefer some places like theirs."""
     _mark: int = -1
@@ -191,7 +194,7 @@ class _ZoneAttempt:
         cost = sum(self.capacity.expected_usd_h(bought.offering.offer) * bought.count for bought in self.purchases)
         cost = round(cost, DIGITS)
         ranks = self.worst_capacity_rank, self.worst_pool_rank
-        return (bool(self.purchases), *ranks, cost, len(self.recuts), -self.liked)
+        return (bool(self.purchases), len(self.elsewhere), *ranks, cost, len(self.recuts), -self.liked)
 
     # -- one pod set, step by step ------------------------------------------------------------------------------------
 
@@ -226,8 +229,9 @@ class _ZoneAttempt:
         return self._taken_over(pods, pods.place(parts))
 
     def _zones_under(self, rules: PodFilter, need: Need) -> list[str]:
-        """The zones that such pods may be bought for in: one, unless they have to stand in several."""
-        if self.zone_bound or not rules.spreads_over_zones:
+        """The zones that such pods may be bought for in: one, unless they have to stand in several, or in another."""
+        fixed = stands_by_its_volume(self.state.neighbours.volumes, need.pod_set)
+        if self.zone_bound or not (rules.spreads_over_zones or fixed):
             return [self.zone]
         sold = {zone for pool in need.pools for zone in self.capacity.offerings.zones(pool)}
         return [self.zone, *sorted(sold - {self.zone})]
@@ -254,6 +258,8 @@ class _ZoneAttempt:
         self.assignments += pods.assignments
         self.purchases += pods.purchases
         self.liked += pods.worth
+        if not pods.rules.spreads_over_zones:
+            self.elsewhere |= {bought.offering.offer.zone for bought in pods.purchases} - {self.zone}
         return refusal
 
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:

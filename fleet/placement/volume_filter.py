@@ -4,12 +4,14 @@ Sources: the plugins VolumeRestrictions (ReadWriteOncePod), NodeVolumeLimits (CS
 (`pkg/scheduler/framework/plugins`, 1.36). Storage capacity that drivers publish is not looked at.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from fleet.placement.domains import EVERYWHERE, ITSELF, Check, Checks, EqualPods, NodeObstacle, Place
 from fleet.placement.neighbours import Neighbours
 from fleet.placement.volume_binding import VOLUMES, binding_check, class_of, class_to_be, waits_for_pod
+from fleet.snapshot import PodSet
+from fleet.snapshot.constraints import EphemeralClaim, PodConstraints
 from fleet.snapshot.volumes import VolumeClaim, Volumes
 from model.labels import REGION, ZONE
 
@@ -32,12 +34,13 @@ _ZONES: Final = {
 
 def volume_checks(neighbours: Neighbours, kind: EqualPods) -> Checks:
     """Yields checks in kube-scheduler's order."""
-    constraints = kind.constraints
-    if not constraints.claims and not constraints.ephemeral:
+    if not kind.constraints.claims and not kind.constraints.ephemeral:
         return
     volumes = neighbours.volumes
-    claims = [volumes.claims.get(f"{kind.namespace}/{name}") for name in constraints.claims]
-    if (missing := _pod_refusal(constraints.claims, claims, volumes)) is not None:
+    names, to_be_made = _mounted(kind.namespace, kind.constraints, volumes)
+    claims = [volumes.claims.get(f"{kind.namespace}/{name}") for name in names]
+    missing = _pod_refusal(names, claims, volumes) or _unknown_zone(to_be_made, volumes)
+    if missing is not None:
         yield EVERYWHERE, lambda _: missing
         return
     known = [claim for claim in claims if claim is not None]
@@ -47,12 +50,45 @@ def volume_checks(neighbours: Neighbours, kind: EqualPods) -> Checks:
         yield ITSELF, _within_limits(neighbours, attached)
     yield (
         EVERYWHERE,
-        binding_check(volumes, known, [class_to_be(volumes, it.storage_class) for it in constraints.ephemeral]),
+        binding_check(volumes, known, [class_to_be(volumes, it.storage_class) for it in to_be_made]),
     )
     if zoned := list(_zones_of(volumes, known)):
         yield ZONE, _in_zone(zoned)
     if shared := [claim.name for claim in known if not claim.bound]:
         yield ZONE, _beside_sharers(neighbours, kind, shared)
+
+
+def _mounted(namespace: str, asked: PodConstraints, volumes: Volumes) -> tuple[Sequence[str], Sequence[EphemeralClaim]]:
+    """Returns the claims that pods mount, by name, and those that are still to be made with them."""
+    made = [it for it in asked.ephemeral if it.claim and f"{namespace}/{it.claim}" in volumes.claims]
+    return (*asked.claims, *(it.claim for it in made)), [it for it in asked.ephemeral if it not in made]
+
+
+def _named(asked: PodConstraints) -> Iterator[str]:
+    """Yields the names of claims that outlive their pods, there or not."""
+    yield from asked.claims
+    yield from (it.claim for it in asked.ephemeral if it.claim)
+
+
+def stands_by_its_volume(volumes: Volumes, pod_set: PodSet) -> bool:
+    """Returns whether a claim that was made for these pods has its volume: where that is they stand, not by choice."""
+    own = (volumes.claims.get(f"{pod_set.namespace}/{it.claim}") for it in pod_set.constraints.ephemeral if it.claim)
+    return any(claim is not None and claim.bound for claim in own)
+
+
+def _unknown_zone(to_be_made: Iterable[EphemeralClaim], volumes: Volumes) -> NodeObstacle | None:
+    """Why nothing can be said of claims to come: their volume is made at once, wherever the driver likes.
+
+    Those of a pod alone (`volumes[].ephemeral`) are there before it is placed, and then known.
+    """
+    for it in to_be_made:
+        name = class_to_be(volumes, it.storage_class)
+        if it.claim and class_of(volumes, name) is not None and not waits_for_pod(volumes, name):
+            words = (
+                f'volumes of class "{name}" are made before their pods are placed, and claim "{it.claim}" is not made'
+            )
+            return NodeObstacle(VOLUMES, f"{words} yet; say volumeBindingMode: WaitForFirstConsumer, or Parallel pods")
+    return None
 
 
 def _pod_refusal(names: Iterable[str], claims: Iterable[VolumeClaim | None], volumes: Volumes) -> NodeObstacle | None:
@@ -73,7 +109,7 @@ def _pod_refusal(names: Iterable[str], claims: Iterable[VolumeClaim | None], vol
 
 def _exclusive(neighbours: Neighbours, kind: EqualPods, names: Collection[str]) -> Check:
     def uses(other: EqualPods) -> bool:
-        return other.namespace == kind.namespace and not set(names).isdisjoint(other.constraints.claims)
+        return other.namespace == kind.namespace and not set(names).isdisjoint(_named(other.constraints))
 
     users = neighbours.counts(("claims", kind.namespace, tuple(names)), ITSELF, uses)
     return lambda _: IN_USE if users.pods else None
@@ -85,16 +121,19 @@ def _attachments(kind: EqualPods, volumes: Volumes) -> frozenset[tuple[str, str]
     A claim of its own that comes with each pod counts once for the class of pods: what comes with them is never shared.
     """
     found = set()
-    for name in kind.constraints.claims:
+    names, to_be_made = _mounted(kind.namespace, kind.constraints, volumes)
+    for name in names:
         claim = volumes.claims.get(f"{kind.namespace}/{name}")
         volume = volumes.volumes.get(claim.volume) if claim is not None else None
         if volume is not None:
             found.add((volume.driver, volume.handle))
         elif claim is not None and (known := class_of(volumes, claim.storage_class)) is not None:
             found.add((known.provisioner, claim.key))
-    for each in kind.constraints.ephemeral:
+    for each in to_be_made:
         if (known := class_of(volumes, class_to_be(volumes, each.storage_class))) is not None:
-            found.add((known.provisioner, f"{id(kind)}/{each.volume}"))
+            found.add(
+                (known.provisioner, f"{kind.namespace}/{each.claim}" if each.claim else f"{id(kind)}/{each.volume}")
+            )
     return frozenset((driver, handle) for driver, handle in found if driver)
 
 
@@ -141,7 +180,7 @@ def _beside_sharers(neighbours: Neighbours, kind: EqualPods, names: Collection[s
     """Pods that share a claim whose volume is still to be made stand in one zone: there the volume will be."""
 
     def mounts(other: EqualPods) -> bool:
-        return other.namespace == kind.namespace and not set(names).isdisjoint(other.constraints.claims)
+        return other.namespace == kind.namespace and not set(names).isdisjoint(_named(other.constraints))
 
     sharing = neighbours.counts(("sharers", kind.namespace, tuple(names)), ZONE, mounts)
     return lambda place: None if not sharing.pods or sharing.at(place) else ELSEWHERE

@@ -52,9 +52,20 @@ def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
 
 
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
-    """Returns who pays for work of this queue, a team or a ClusterQueue; None where it is not declared."""
+    """Returns who pays for work of this queue, a team or a ClusterQueue; for work in none, the team of its namespace.
+
+    None where neither is declared.
+    """
+    if not queue:
+        return _homes(fleet.index, fleet).get(namespace)
     binding = binding_of(fleet, namespace, queue)
     return binding.payer if binding is not None else None
+
+
+@derived()
+def _homes(_index: Index, fleet: Fleet) -> Mapping[str, str]:
+    """Returns namespace -> the team it belongs to."""
+    return {namespace: team.name for team in fleet.teams.values() for namespace in team.spec.namespaces}
 
 
 def known_queues(fleet: Fleet, namespace: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import gpu_part, with_gpus
-from fleet.replay.model_objects import ModelTable, fewer, less, node_name, observed_machines, summed
+from fleet.replay.model_objects import ModelTable, fewer, less, node_name, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
     CapacityPool,
@@ -30,7 +30,6 @@ from fleet.snapshot import (
     Snapshot,
 )
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
-from fleet.snapshot.elastic_parts import pods_in
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
@@ -333,15 +332,14 @@ class ClusterModel:
 
     def _make_next(self, ready: Pod, job: Job | None) -> None:
         """Makes the next pod of a StatefulSet that makes each when the one before it is ready."""
-        numbering = job.numbering if job is not None else None
-        if job is not None and numbering is not None and numbering.one_by_one and self._lacks_pods(job):
-            self._make_again(ready)
+        one_by_one = job is not None and job.numbering is not None and job.numbering.one_by_one
+        if job is not None and one_by_one and (missing := self._vacancy(job, ready)):
+            self._make_again(replace(ready, pod_set=missing))
 
-    def _lacks_pods(self, job: Job) -> bool:
-        """Returns whether a StatefulSet has fewer pods than it asks for."""
+    def _vacancy(self, job: Job, pod: Pod) -> str:
+        """Returns the pod set of which a StatefulSet lacks a pod, that of `pod` before others; empty where of none."""
         self._pod_index.settle()
-        there = self._pod_index.job_pods.get(job.ref.uid, ())
-        return sum(pod.active for pod in there) < pods_in(job.pod_sets)
+        return vacancy(job, self._pod_index.job_pods.get(job.ref.uid, ()), pod.pod_set)
 
     def _count_pods(self, gang: Gang) -> None:
         """Lets a job say how many pods it has: those that were told to go count no more (Job `status.active`)."""
@@ -415,7 +413,7 @@ class ClusterModel:
         if job.ref.kind in PLAIN:
             return pod.controlled
         if job.hold is Hold.PODS:
-            return job.numbering is None or self._lacks_pods(job)
+            return job.numbering is None or self._vacancy(job, pod) == pod.pod_set
         running = gang is not None and gang.state is GangState.ADMITTED and not job.suspended
         return running and bool(job.restarts.get(pod.pod_set))
 

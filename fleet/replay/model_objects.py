@@ -1,6 +1,7 @@
 """What a `ClusterModel` is made of: tables of objects, the machines it begins with, and what pods of no gang take."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -87,6 +88,13 @@ def less(whole: Mapping[str, Resources], part: Mapping[str, Resources]) -> Mappi
         if rest:
             found[node] = rest
     return found
+
+
+def vacancy(job: Job, pods: Iterable[Pod], like: str) -> str:
+    """Returns the pod set of which a job has fewer pods than it asks for: `like` if it is one of them; empty = none."""
+    there = Counter(pod.pod_set for pod in pods if pod.active)
+    lacking = [it.name for it in job.pod_sets if there[it.name] < it.count]
+    return like if like in lacking else next(iter(lacking), "")
 
 
 def fewer(job: Job, pods: Sequence[Pod]) -> Numbering | None:

@@ -180,7 +180,7 @@ def model_of(offering: Offering) -> str:
 
 def _has_placement(pool: NodePool) -> bool:
     """Returns whether a pool's machines share a placement group or a network fabric."""
-    return bool(pool.spec.placement.group) or pool.spec.placement.fabric
+    return bool(pool.spec.placement.group) or pool.spec.placement.fabric is True
 
 
 def _counted_by_limits(resource: str) -> str:

@@ -95,12 +95,14 @@ class PodHostPort(NamedTuple):
 
 
 class EphemeralClaim(NamedTuple):
-    """An `EphemeralClaim` is a volume claim that comes and goes with its pod (`volumes[].ephemeral`)."""
+    """An `EphemeralClaim` is a volume claim that comes with its pod (`volumes[].ephemeral`), and most often goes."""
 
     volume: str
     """Name of the volume within the pod; the claim is called `<pod>-<volume>`."""
     storage_class: str
     """Empty = the default class."""
+    claim: str = ""
+    """Name of a claim that outlives its pod, and may be there already (`volumeClaimTemplates` of a StatefulSet)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,13 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
-from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
+from fleet.snapshot.constraints import (
+    UNCONSTRAINED,
+    EphemeralClaim,
+    PodConstraints,
+    PodLabels,
+    UnsupportedConstraint,
+)
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.limit_ranges import PodAmounts
 from fleet.snapshot.sub_groups import SubGroup
@@ -132,6 +138,8 @@ class Numbering:
     """Whether a pod is made only when those before it are ready (`OrderedReady`)."""
     revision: str = ""
     """Label `controller-revision-hash` of pods of the present template; empty while its controller has not said it."""
+    claims: tuple[EphemeralClaim, ...] = ()
+    """What `volumeClaimTemplates` make for each pod; the claim of a template is called `<template>-<pod>`."""
     going: int = 0
     """Pods of the gang with numbers that it asks for no longer, which have not ended (`fleet.snapshot.numbered_pods`).
     """

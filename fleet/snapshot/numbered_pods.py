@@ -4,20 +4,35 @@ The gang of a set has as many pods as the set had replicas when it was admitted.
 replicas each is a gang of its own, which asks for quota and a place for itself, until the gang starts anew: then it
 asks for all. So do the pods of a set that names no queue while its template does.
 
+Where a set makes claims for its pods each number is a pod set of the gang, with the claims of that number: their
+volumes may be in different zones.
+
 Source: Kueue `pkg/controller/jobs/statefulset` makes a group of the pods, of which none has to be there at admission.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from fleet.snapshot.gangs import POD, STATEFUL_SET, Gang, GangState, Job, Numbering, workload_name
+from fleet.snapshot.gangs import POD, STATEFUL_SET, Gang, GangState, Job, Numbering, PodSet, workload_name
 from fleet.snapshot.nodes import Pod
 from model.index import Index, derived
 
 _ANY: Final = -1
 """Stands for a gang whose number of pods is not settled yet, or is that of the only pod it has."""
+MOST_WITH_CLAIMS: Final = 100
+"""Pods of a set with claims of their own that are one gang; with more replicas each is a gang of its own."""
+
+
+class _Held(NamedTuple):
+    """What a gang that holds capacity was admitted with: pods (`_ANY`: not settled), and the names of its pod sets."""
+
+    pods: int
+    names: tuple[str, ...] = ()
+
+
+_NOT_SETTLED: Final = _Held(_ANY)
 
 
 class NumberedPods(NamedTuple):
@@ -49,20 +64,21 @@ def numbered_pods(
 
 
 @derived(1, steady=True)
-def _holding(_index: Index, gangs: Mapping[str, Gang]) -> Mapping[str, int]:
-    """Returns uid -> pods that the gang of a set was admitted with; those of others that hold capacity are `_ANY`."""
+def _holding(_index: Index, gangs: Mapping[str, Gang]) -> Mapping[str, _Held]:
+    """Returns uid -> what the gang of a set was admitted with; of others that hold capacity it is not settled."""
     kinds = {POD, STATEFUL_SET}
     return {gang.uid: _admitted(gang) for gang in gangs.values() if gang.job.kind in kinds and gang.holds_capacity}
 
 
-def _admitted(gang: Gang) -> int:
-    settled = gang.job.kind == STATEFUL_SET and gang.state is GangState.ADMITTED
-    return sum(pods.count for pods in gang.pod_sets) if settled else _ANY
+def _admitted(gang: Gang) -> _Held:
+    if gang.job.kind != STATEFUL_SET or gang.state is not GangState.ADMITTED:
+        return _NOT_SETTLED
+    return _Held(sum(pods.count for pods in gang.pod_sets), tuple(pods.name for pods in gang.pod_sets if pods.count))
 
 
 @derived(1, steady=True)
 def _numbered(
-    index: Index, sets: Mapping[str, Job], job_pods: Mapping[str, tuple[Pod, ...]], holding: Mapping[str, int]
+    index: Index, sets: Mapping[str, Job], job_pods: Mapping[str, tuple[Pod, ...]], holding: Mapping[str, _Held]
 ) -> NumberedPods:
     jobs, divided = dict(sets), dict(job_pods)
     for uid, job in sets.items():
@@ -79,7 +95,7 @@ def _numbered(
 
 
 @derived(4096)
-def _divided(_index: Index, job: Job, pods: tuple[Pod, ...], holding: Mapping[str, int]) -> _Division:
+def _divided(_index: Index, job: Job, pods: tuple[Pod, ...], holding: Mapping[str, _Held]) -> _Division:
     first = job.numbering.first if job.numbering is not None else 0
     numbers = range(first, first + sum(asked.count for asked in job.pod_sets))
     inside = {_number(pod): pod for pod in pods if _number(pod) in numbers}
@@ -87,14 +103,65 @@ def _divided(_index: Index, job: Job, pods: tuple[Pod, ...], holding: Mapping[st
     alone = (_uids(pods) & holding.keys()) - taken
     if not job.queue or _were_admitted_singly(inside.get(first), taken, alone):
         return _parted(job, pods, taken, _uids(pods) - taken, numbers)
-    single = alone | _beyond(first, inside, taken, alone, holding.get(job.ref.uid, _ANY))
-    waiting = _uids(inside.values())
+    held, waiting = holding.get(job.ref.uid, _NOT_SETTLED), _uids(inside.values())
+    if job.numbering is not None and job.numbering.claims:
+        return _with_claims(job, pods, taken, alone, numbers, held, gang=job.ref.uid in holding)
+    single = alone | _beyond(first, inside, taken, alone, held.pods)
     own, count = taken | (waiting - single), len(numbers) - len(alone & waiting)
-    if (admitted := holding.get(job.ref.uid, _ANY)) != _ANY:
-        count = min(count, admitted)
+    if held.pods != _ANY:
+        count = min(count, held.pods)
     asks = bool(count) and (bool(own) or job.ref.uid in holding)
     sized = replace(job, pod_sets=tuple(replace(asked, count=count) for asked in job.pod_sets))
     return _parted(sized, pods, own, single, numbers, asks=asks)
+
+
+def _with_claims(
+    job: Job,
+    pods: tuple[Pod, ...],
+    taken: frozenset[str],
+    alone: frozenset[str],
+    numbers: range,
+    held: _Held,
+    *,
+    gang: bool,
+) -> _Division:
+    """Returns the division of a set whose pods have claims of their own; `gang`: whether its gang holds capacity."""
+    named = {_name_of(job, _number(pod)): pod for pod in pods if _number(pod) in numbers}
+    if held.pods == _ANY and len(numbers) > MOST_WITH_CLAIMS:
+        return _parted(job, pods, taken, _uids(pods) - taken, numbers)
+    by_themselves = {name for name, pod in named.items() if pod.uid in alone}
+    wanted = numbers if held.pods == _ANY else _numbers_of(held, numbers)
+    seats = {name: it for it in wanted if (name := _name_of(job, it)) not in by_themselves}
+    own = taken | frozenset(pod.uid for name, pod in named.items() if name in seats)
+    asked = tuple(_of_number(job, number) for number in seats.values())
+    most = max(job.restarts.values(), default=0)
+    return _parted(
+        replace(job, pod_sets=asked, restarts=dict.fromkeys(seats, most)),
+        pods,
+        own,
+        (_uids(named.values()) | alone) - own,
+        numbers,
+        asks=bool(asked) and (bool(own) or gang),
+        seat=lambda pod: _name_of(job, _number(pod)),
+    )
+
+
+def _numbers_of(held: _Held, numbers: range) -> list[int]:
+    """Returns the numbers, of those that are asked for, that a gang was admitted with."""
+    found = (int(text) for name in held.names if (text := name.rpartition("-")[2]).isdecimal())
+    return [number for number in found if number in numbers]
+
+
+def _name_of(job: Job, number: int) -> str:
+    return f"{job.pod_sets[0].name}-{number}"
+
+
+def _of_number(job: Job, number: int) -> PodSet:
+    """Returns the pod of a number as a set of one, with the claims that are made for it."""
+    pods, made = job.pod_sets[0], job.numbering.claims if job.numbering is not None else ()
+    own = tuple(it._replace(claim=f"{it.volume}-{job.ref.name}-{number}") for it in made)
+    constraints = replace(pods.constraints, ephemeral=tuple(sorted((*pods.constraints.ephemeral, *own))))
+    return replace(pods, name=_name_of(job, number), count=1, constraints=constraints)
 
 
 def _taken(job: Job, pods: Iterable[Pod]) -> frozenset[str]:
@@ -120,20 +187,26 @@ def _parted(
     numbers: range,
     *,
     asks: bool = False,
+    seat: Callable[[Pod], str] | None = None,
 ) -> _Division:
-    taken = _taken(job, pods)
-    going = sum(pod.uid in taken and pod.active and _number(pod) not in numbers for pod in pods)
+    """Returns the division into those pods; `seat` names the pod set of a pod where the set has more than one."""
+    numbering = replace(job.numbering or Numbering(), going=_going(job, pods, numbers))
     return _Division(
-        replace(job, numbering=replace(job.numbering or Numbering(), going=going), queue=job.queue if asks else ""),
-        tuple(_of(job, pod) for pod in pods if pod.uid in own),
+        replace(job, numbering=numbering, queue=job.queue if asks else ""),
+        tuple(_of(seat(pod) if seat else job.pod_sets[0].name, pod) for pod in pods if pod.uid in own),
         tuple(replace(pod, job_uid=pod.uid) for pod in pods if pod.uid in single),
     )
 
 
-def _of(job: Job, pod: Pod) -> Pod:
-    """Returns a pod as one of the set's one pod set; how many there are to be is said by the set, not by its pods."""
+def _going(job: Job, pods: Sequence[Pod], numbers: range) -> int:
+    taken = _taken(job, pods)
+    return sum(pod.uid in taken and pod.active and _number(pod) not in numbers for pod in pods)
+
+
+def _of(pod_set: str, pod: Pod) -> Pod:
+    """Returns a pod as one of a pod set; how many there are to be is said by the StatefulSet, not by its pods."""
     member = replace(pod.member, total=0) if pod.member is not None else None
-    return replace(pod, pod_set=job.pod_sets[0].name, member=member)
+    return replace(pod, pod_set=pod_set, member=member)
 
 
 def _beyond(

@@ -66,14 +66,18 @@ def pods_that_wait(_index: Index, waiting: Mapping[str, Pod], jobs: Mapping[str,
 
 def _unmanaged(jobs: Mapping[str, Job], uid: str) -> bool:
     """Returns whether neither a job nor any that has made it asks to be managed; not where one is unknown."""
+    found = (jobs.get(each) for each in makers(jobs, uid))
+    return not any(job is None or job.managed for job in found)
+
+
+def makers(jobs: Mapping[str, Job], uid: str) -> Iterator[str]:
+    """Yields the uid of a job, of the one that has made it, and so on, as far as they are known."""
     seen: set[str] = set()
     while uid and uid not in seen:
         seen.add(uid)
+        yield uid
         job = jobs.get(uid)
-        if job is None or job.managed:
-            return False
-        uid = job.owner_uid
-    return True
+        uid = job.owner_uid if job is not None else ""
 
 
 @derived(2)

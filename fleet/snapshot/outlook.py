@@ -6,8 +6,9 @@ lost no more than the time it has waited. What a roll-out stopped at is kept in 
 
 from dataclasses import dataclass, field
 
-OfferingKey = tuple[str, str, str, str, str, int, str]
-"""Identifies an offering: pool, type, zone, capacity type, reservation, rank of the layout, layout."""
+OfferingKey = tuple[str, str, str, str, str, int, str, bool]
+"""Identifies an offering: pool, type, zone, capacity type, reservation, rank of the layout, layout, fabric on request.
+"""
 
 
 @dataclass(frozen=True, slots=True)

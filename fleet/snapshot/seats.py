@@ -116,5 +116,6 @@ def starting_gang(snapshot: Snapshot, claim: Claim) -> bool:
 def _to_start(snapshot: Snapshot, gang: Gang, claim: Claim) -> bool:
     if gang.state is not GangState.ADMITTED:
         return gang.state is GangState.RESERVED
-    there = sum(pod.node == claim.node and pod.active for pod in active_pods(snapshot, gang))
-    return there < sum(pin.count for pin in gang.pins if pin.claim == claim.name)
+    there = sum(pod.node == claim.node and not pod.deleting for pod in active_pods(snapshot, gang))
+    going = sum(pin.count for pin in gang.leaving if pin.claim == claim.name)
+    return there < sum(pin.count for pin in seats_of(snapshot, gang) if pin.claim == claim.name) - going

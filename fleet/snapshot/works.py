@@ -158,8 +158,11 @@ def outgrown(gang: Gang, job: Job | None, pods: Iterable[Pod]) -> str:
 
 def asks_anew(gang: Gang, job: Job) -> bool:
     """Returns whether the pods that a job would make now differ from the gang's, in more than number and labels."""
-    alike = [replace(pods, count=0, labels=()) for pods in job.pod_sets]
-    return alike != [replace(pods, count=0, labels=()) for pods in gang.pod_sets]
+    asked, held = ([replace(it, count=0, labels=()) for it in one.pod_sets] for one in (job, gang))
+    if job.numbering is not None and job.numbering.claims:  # a pod set a number: there may be fewer by now
+        known = {it.name: it for it in held}
+        return any(known.get(it.name, it) != it for it in asked)
+    return asked != held
 
 
 def revision_of(pod: Pod) -> str:

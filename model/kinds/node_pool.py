@@ -118,8 +118,9 @@ class PlacementSpec(Spec):
     """Name of an existing EC2 placement group."""
     strategy: Literal["cluster", "partition", "spread"] = "cluster"
     """What kind of group it is: all machines of a `cluster` group stand in one zone, that of the first."""
-    fabric: Bool = Field(default=False, alias="efa")
-    """Attach every EFA interface the type has; types without EFA are not bought."""
+    fabric: Bool | Literal["Requested"] = Field(default=False, alias="efa")
+    """Attach every EFA interface the type has: to all machines, and types without EFA are not bought; or, with
+    `Requested`, to machines that are bought for pods which ask for `vpc.amazonaws.com/efa`."""
     topology: Name | None = None
     """The `Topology` whose levels the nodes of this pool carry as labels."""
 

@@ -22,6 +22,8 @@ class SimulatedMachine:
     user_data: str = ""
     private_dns: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    efa: int = 0
+    """EFA interfaces that it was launched with."""
 
     @property
     def provider_id(self) -> str:

@@ -63,3 +63,30 @@ def test_a_change_of_the_class_drifts_the_machines_of_its_pools() -> None:
     scene.until(lambda: before.id not in {machine.id for machine in scene.sim.machines()}, within_s)
     scene.until_running("large")
     scene.settle()
+
+
+def fabric_pod(name: str, interfaces: int) -> dict[str, Any]:
+    """A pod of no gang that asks for a GPU, and for interfaces of EFA unless these are 0."""
+    asks = {"nvidia.com/gpu": "1", **({"vpc.amazonaws.com/efa": str(interfaces)} if interfaces else {})}
+    container = {"name": "c", "image": "i", "resources": {"requests": asks, "limits": asks}}
+    spec = {"containers": [container], "tolerations": TOLERANT, "nodeSelector": {"karpenter.sh/nodepool": "gpu-large"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "research"}, "spec": spec}
+
+
+def test_pods_that_ask_for_efa_share_a_machine_launched_with_all_interfaces_of_its_type() -> None:
+    scene = Scene(repository())
+    scene.sim.submit(fabric_pod("plain", 0))
+    scene.until(lambda: placed(scene).keys() == {"plain"})
+    for name, interfaces in (("one", 1), ("two", 2)):
+        scene.sim.submit(fabric_pod(name, interfaces))
+    scene.until(lambda: len(placed(scene)) == 3)
+    assert placed(scene)["one"] == placed(scene)["two"] != placed(scene)["plain"]
+    assert sorted(machine.efa for machine in scene.sim.cloud.list()) == [0, 4]
+    assert scene.bought(P4DE) == 2
+    scene.settle()
+
+
+def placed(scene: Scene) -> dict[str, str]:
+    """Pod that runs -> its node."""
+    found = (pod for pod in scene.sim.objects("Pod") if pod["status"].get("phase") == "Running")
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found}

@@ -4,6 +4,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from providers.sim.store import PatchType
 from tests.agent.scenes import G6, P5, A, B, Scene, files, gpu_job, pool, queue, team
 
@@ -135,6 +137,71 @@ def test_pods_that_must_not_be_disrupted_keep_their_machine() -> None:
     scene.sim.advance(900)
     assert scene.bought() == 1
     scene.until(lambda: scene.bought() == 2, 900)
+
+
+def budget(name: str, least: int) -> Pod:
+    """A PodDisruptionBudget over the pods of the Deployment `web`."""
+    spec = {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}}
+    metadata = {"name": name, "namespace": "t"}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+
+
+def daemon() -> Pod:
+    """A DaemonSet whose pods say that they must not be disrupted."""
+    made = deployment("agent", 1, gpus=0)
+    del made["spec"]["replicas"]
+    made["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    return made | {"kind": "DaemonSet"}
+
+
+KEEPS = [
+    pytest.param({"karpenter.sh/do-not-disrupt": "true"}, [], id="do-not-disrupt"),
+    pytest.param({}, [budget("one", 8)], id="a budget that allows no eviction"),
+    pytest.param({}, [budget("one", 1), budget("two", 1)], id="two budgets over a pod"),
+    pytest.param({}, [daemon()], id="do-not-disrupt of a DaemonSet"),
+    pytest.param({}, [plain("bare")], id="a pod without a controller"),
+]
+
+
+@pytest.mark.parametrize(("says", "beside"), KEEPS)
+def test_what_keeps_a_machine_keeps_one_that_has_drifted(says: dict[str, str], beside: list[Pod]) -> None:
+    scene = Scene(served())
+    manifest = deployment("web", 8 - sum(it["kind"] == "Pod" for it in beside))
+    manifest["spec"]["template"]["metadata"]["annotations"] = says
+    for it in (manifest, *beside):
+        scene.sim.submit(it)
+    scene.until(lambda: running(scene) >= 8)
+    scene.sim.push(served(template={"labels": {"new": "yes"}}))
+    scene.sim.advance(900)
+    assert scene.bought() == 1
+    assert running(scene) >= 8
+
+
+@pytest.mark.parametrize(("says", "beside"), KEEPS[:4])
+def test_with_a_grace_period_what_pods_say_does_not_keep_a_drifted_machine(
+    says: dict[str, str], beside: list[Pod]
+) -> None:
+    """Evictions that a budget refuses, too, end with the period."""
+    scene = Scene(served(template={"terminationGracePeriod": "10m"}))
+    manifest = deployment("web", 8)
+    manifest["spec"]["template"]["metadata"]["annotations"] = says
+    for it in (manifest, *beside):
+        scene.sim.submit(it)
+    scene.until(lambda: running(scene) >= 8)
+    (before,) = scene.sim.machines()
+    scene.sim.push(served(template={"terminationGracePeriod": "10m", "labels": {"new": "yes"}}))
+    scene.until(lambda: before.id not in {it.id for it in scene.sim.machines()}, 1200)
+    scene.until(lambda: running(scene) >= 8)
+    assert scene.bought() == 2
+
+
+def test_pods_run_on_a_fixed_pool_that_serves_them_and_buy_none() -> None:
+    scene = Scene(served(replicas=1))
+    scene.until(lambda: len(scene.sim.objects("Node")) == 1)
+    scene.sim.submit(deployment("web", 9))
+    scene.until(lambda: running(scene) == 8)
+    scene.sim.advance(300)
+    assert (scene.bought(), running(scene)) == (1, 8)
 
 
 CHEAP = {"zones": [A, B, "us-east-1c"], "disruption": UNDERUSED}

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, team
-from tests.agent.test_simulation_ordinary_pods import plain
+from tests.agent.test_simulation_ordinary_pods import deployment, plain
 from tests.agent.test_simulation_replacement import hardy, where
 
 IDLE = {"consolidateAfter": "1h"}
@@ -54,6 +54,34 @@ def test_a_gang_whose_place_is_taken_before_it_started_goes_elsewhere_at_once(po
     assert scene.laws.evictions == {"g": 1}
     assert scene.bought(P5) == 2
     scene.settle(300)
+
+
+SCARCE = {"serves": ["Gangs", "Pods"], "limits": {"nodes": 1}}
+
+
+@pytest.mark.parametrize("seen", [pytest.param(True, id="the agent sees it end"), pytest.param(False, id="too late")])
+@pytest.mark.parametrize(("grace_s", "others"), [(0, 2), (20, 2), (0, 1)])
+def test_pods_that_wait_do_not_keep_the_place_of_a_pod_that_is_made_anew(grace_s: int, others: int, seen: bool) -> None:
+    """Nothing more may be bought, and others wait: a gang that loses a pod does not lose its machine."""
+    scene = Scene(files(pool(**SCARCE), team(), queue()))
+    job = hardy(gpu_job("g", pods=2, gpus=4))
+    job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
+    scene.runs(job)
+    scene.sim.submit(deployment("others", others, 4))
+    scene.sim.advance(60)
+    (pod, *_) = (it for it in scene.sim.objects("Pod") if it["metadata"]["name"].startswith("g-"))
+    if seen:
+        scene.sim.delete(pod)
+    else:
+        with unseen(scene):
+            scene.sim.delete(pod)
+            scene.sim.advance(grace_s)
+    scene.until(lambda: scene.sim.running("g") and len(where(scene, "g")) == 2, 240)
+    assert scene.laws.evictions == {}
+    assert scene.bought(P5) == 1
+    scene.settle()
+    (node,) = scene.sim.objects("Node")
+    assert not node["spec"].get("taints"), "kept for the gang only while it lacks a pod"
 
 
 def test_a_place_that_is_taken_while_its_pod_is_made_anew_is_replaced_alone() -> None:

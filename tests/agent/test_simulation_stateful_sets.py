@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.explanation import find, gang_lines
 from fleet.plan.simulated_run import simulate
 from model.loader import load
 from providers.sim.store import PatchType
-from tests.agent.scenes import P5, Doc, Scene, doc, files, gpu_job, pool, queue, team
-from tests.agent.test_simulation_ordinary_pods import pods, running
+from tests.agent.scenes import P5, A, B, Doc, Scene, doc, files, gpu_job, pool, queue, team
+from tests.agent.test_simulation_ordinary_pods import ZONE, pods, running
 from tests.agent.test_simulation_plan import LIFTED, state
 from tests.agent.test_simulation_queued_pods import POLICIES, on_queue, states, world
 
@@ -112,6 +113,37 @@ def test_pods_that_come_by_scaling_up_ask_for_themselves(policy: str) -> None:
     scene.until(lambda: running(scene) == 4)
     change(scene, replicas=1)
     scene.until(lambda: held(scene) == {"statefulset/t/web": 1})
+    scene.settle()
+
+
+def told(scene: Scene, name: str) -> str:
+    """What `muster explain workload` says."""
+    found = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
+    return "\n".join(line for gang in find(found, name) for line in gang_lines(found, gang))
+
+
+@BOTH_POLICIES
+def test_scaled_up_down_and_up_again_while_it_runs(policy: str) -> None:
+    """What is beyond the gang's number asks for itself, and says so; nobody who runs is disturbed by any of it."""
+    scene = started(2, policy=policy, quota=6)
+    change(scene, replicas=4)
+    scene.until(lambda: running(scene) == 3)
+    scene.sim.advance(30)
+    beside = "2 pods that came by scaling up ask each for themselves: web-2 (Admitted: PodsReady), web-3 (Pending: "
+    assert beside in told(scene, "web")
+    assert "by scaling up t/web while that runs" in told(scene, "web-3")
+    change(scene, replicas=2)
+    scene.until(lambda: held(scene) == {"statefulset/t/web": 2} and len(pods(scene)) == 2)
+    assert "scaling up" not in told(scene, "web")
+    change(scene, replicas=3)
+    scene.until(lambda: running(scene) == 3)
+    assert held(scene) == {"statefulset/t/web": 2, "pod/t/web-2": 1}
+    change(scene, replicas=1)
+    scene.until(lambda: held(scene) == {"statefulset/t/web": 1})
+    change(scene, replicas=3)
+    scene.until(lambda: running(scene) == 3)
+    assert held(scene) == {"statefulset/t/web": 1, "pod/t/web-1": 1, "pod/t/web-2": 1}
+    assert scene.laws.evictions.total() == 0
     scene.settle()
 
 
@@ -291,20 +323,143 @@ def test_without_the_gate_nothing_is_held_for_it() -> None:
     assert (scene.bought(), scene.sim.gangs()) == (0, {})
 
 
-def test_with_claims_made_for_its_pods_each_is_a_gang_of_its_own() -> None:
-    scene = Scene(world(gpus=4))
+# -- claims of their own ----------------------------------------------------------------------------------------------
+
+STORAGE = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "ebs"},
+    "provisioner": "ebs.csi.aws.com",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+def claiming(replicas: int, gpus: int = 2, **spec: Any) -> Doc:
+    """A StatefulSet on the queue, with a claim for each pod."""
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "ebs"}
-    scene.sim.submit(stateful(3, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": claim}]))
+    return stateful(replicas, gpus, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": claim}], **spec)
+
+
+def kept_volume(scene: Scene, number: int, zone: str) -> None:
+    """A claim of a former life of the set, whose volume is in that zone."""
+    name = f"data-web-{number}"
+    reach = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "ebs"}
+    size = {"storage": "1Gi"}
+    csi = {"driver": "ebs.csi.aws.com", "volumeHandle": f"vol-{number}"}
+    claimed = {"namespace": "t", "name": name}
+    volume = {**common, "capacity": size, "csi": csi, "claimRef": claimed, "nodeAffinity": {"required": reach}}
+    claim = {**common, "resources": {"requests": size}, "volumeName": f"pv-{number}"}
+    core = {"apiVersion": "v1"}
+    scene.sim.submit({**core, "kind": "PersistentVolume", "metadata": {"name": f"pv-{number}"}, "spec": volume})
+    scene.sim.submit(
+        {**core, "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "t"}, "spec": claim}
+    )
+
+
+def zones_of_pods(scene: Scene) -> dict[str, str]:
+    zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in scene.sim.objects("Node")}
+    return {name: zones[node] for name, node in nodes(scene).items()}
+
+
+@BOTH_POLICIES
+def test_with_claims_of_their_own_they_are_one_gang_with_a_pod_set_a_number(policy: str) -> None:
+    scene = Scene(world(gpus=8))
+    scene.sim.submit(STORAGE)
+    scene.sim.submit(claiming(3, podManagementPolicy=policy))
+    scene.until(lambda: running(scene) == 3 and states(scene) == ADMITTED)
+    gang = scene.sim.gang("web")
+    assert gang is not None
+    assert [(it.name, it.count) for it in gang.pod_sets] == [("main-0", 1), ("main-1", 1), ("main-2", 1)]
+    assert scene.bought(P5) == 1
+    scene.settle()
+
+
+@BOTH_POLICIES
+def test_with_claims_of_their_own_none_starts_where_the_quota_is_not_for_all(policy: str) -> None:
+    scene = Scene(world(gpus=4))
+    scene.sim.submit(STORAGE)
+    scene.sim.submit(claiming(3, podManagementPolicy=policy))
+    scene.sim.advance(300)
+    assert (scene.bought(), running(scene)) == (0, 0)
+    assert [it.reason for it in scene.sim.gangs().values()] == ["ExceedsMaxQuota"]
+
+
+@BOTH_POLICIES
+def test_each_number_goes_where_its_volume_is(policy: str) -> None:
+    """The volumes of a former life are in two zones: machines are bought in both, in one pass."""
+    scene = Scene(world(gpus=32))
+    scene.sim.submit(STORAGE)
+    for number, zone in enumerate((B, A, B)):
+        kept_volume(scene, number, zone)
+    scene.sim.submit(claiming(4, podManagementPolicy=policy))
+    scene.until(lambda: running(scene) == 4 and states(scene) == ADMITTED, 900)
+    assert {name: zone for name, zone in zones_of_pods(scene).items() if name != "web-3"} == {
+        "web-0": B,
+        "web-1": A,
+        "web-2": B,
+    }
+    assert scene.bought(P5) == 2
+    before = zones_of_pods(scene)
+    for name in ("web-0", "web-1"):
+        scene.sim.delete(pods(scene)[name])
+    scene.until(lambda: running(scene) == 4 and states(scene) == ADMITTED and zones_of_pods(scene) == before)
+    assert scene.bought(P5) == 2
+    scene.settle()
+
+
+@BOTH_POLICIES
+def test_with_claims_of_their_own_they_are_scaled_down_up_and_down_again(policy: str) -> None:
+    scene = Scene(world(gpus=8))
+    scene.sim.submit(STORAGE)
+    scene.sim.submit(claiming(3, podManagementPolicy=policy))
+    scene.until(lambda: running(scene) == 3 and states(scene) == ADMITTED)
+    change(scene, replicas=1)
+    scene.until(lambda: held(scene) == {"statefulset/t/web": 1})
+    change(scene, replicas=3)
+    scene.until(lambda: running(scene) == 3)
+    assert held(scene) == {"statefulset/t/web": 1, "pod/t/web-1": 1, "pod/t/web-2": 1}
+    change(scene, replicas=1)
+    scene.until(lambda: held(scene) == {"statefulset/t/web": 1})
+    change(scene, replicas=0)
+    scene.until(lambda: not scene.sim.gangs() and not scene.sim.machines(), 900)
+    change(scene, replicas=2)
+    scene.until(lambda: running(scene) == 2 and held(scene) == {"statefulset/t/web": 2})
+    assert scene.laws.evictions.total() == 0
+    scene.settle()
+
+
+def test_a_lost_node_of_a_set_with_claims_is_replaced_in_the_zone_of_the_volume() -> None:
+    scene = Scene(world(gpus=32))
+    scene.sim.submit(STORAGE)
+    scene.sim.submit(claiming(2, 8))
+    scene.until(lambda: running(scene) == 2 and states(scene) == ADMITTED)
+    before = zones_of_pods(scene)
+    lost = next(it for it in scene.sim.claims().values() if it.node == nodes(scene)["web-1"])
+    scene.sim.cloud.kill(lost.instance_id)
+    scene.until(lambda: scene.bought(P5) == 3 and running(scene) == 2 and states(scene) == ADMITTED, 1200)
+    assert zones_of_pods(scene) == before
+    scene.settle()
+
+
+def test_with_claims_of_volumes_that_exist_each_is_a_gang_of_its_own() -> None:
+    scene = Scene(world(gpus=4))
+    scene.sim.submit(STORAGE)
+    made = claiming(3)
+    made["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] = ""
+    scene.sim.submit(made)
     scene.sim.advance(120)
     assert all(str(it.job).startswith("pod/t/web-") for it in scene.sim.gangs().values())
     assert scene.sim.gangs()
 
 
+@pytest.mark.parametrize("made", [stateful, claiming])
 @pytest.mark.parametrize(("before", "after"), [(4, 20), (20, 4), (20, 0)])
 @BOTH_POLICIES
-def test_the_plan_says_what_becomes_of_it(policy: str, before: int, after: int) -> None:
+def test_the_plan_says_what_becomes_of_it(policy: str, before: int, after: int, made: Any) -> None:
     scene = Scene(world(gpus=before) | {"p.yaml": RAILS})
-    scene.sim.submit(stateful(4, 4, name="web", podManagementPolicy=policy))
+    scene.sim.submit(STORAGE)
+    scene.sim.submit(made(4, 4, podManagementPolicy=policy))
     scene.sim.submit(stateful(2, 2, name="small", podManagementPolicy=policy))
     scene.sim.advance(400)
     pushed = world(gpus=after, template={"labels": {"new": "yes"}}) | {"p.yaml": RAILS}

@@ -91,7 +91,7 @@ def test_a_page_without_markers_is_refused() -> None:
         ("spec.disruption.budgets[].nodes", "integer, 0 to 100000 or percentage", "`10%`"),
         ("spec.limits.resources", "resource -> quantity", ""),
         ("spec.requirements[].key", "text", "required"),
-        ("spec.placement.efa", "true or false", "`false`"),
+        ("spec.placement.efa", "true or false or `Requested`", "`false`"),
         ("spec.gpu.minMemoryMiB", "integer, 1 to 16777216", ""),
     ],
 )

@@ -85,7 +85,7 @@ def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
         "template": _template(pool, node_class, said),
         "disruption": said.disruption,
         "replicas": spec.replicas if isinstance(spec, KarpenterNodePoolSpec) else None,
-        "placement": {"group": group.name} if group else {},
+        "placement": _without_nothing({"group": group.name if group else "", "efa": "Requested"}),
         "serves": ("Gangs", "Pods"),
     }
     envelope = {"api_version": API_VERSION, "kind": "NodePool", "metadata": own_metadata(pool.metadata)}

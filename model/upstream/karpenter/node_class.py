@@ -35,7 +35,7 @@ from model.kinds.kubelet import Kubelet
 from model.upstream.base import UpstreamKind
 from model.upstream.karpenter.node_pool import NodeMeta
 
-_EFA = "remove it: a NodePool of ours with placement.efa attaches every EFA interface"
+_EFA = "remove it: machines for pods that ask for vpc.amazonaws.com/efa have it; placement.efa of our NodePool: all"
 _UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
         "connectionTracking": "remove it: EC2's defaults hold",

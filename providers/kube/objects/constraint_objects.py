@@ -32,6 +32,7 @@ class _HostPort(Wire, frozen=True):
 class _EphemeralVolume(Wire, frozen=True):
     name: str
     storage_class_name: str = ""
+    claim_name: str = ""
 
 
 class StoredConstraints(Wire, frozen=True):
@@ -60,7 +61,8 @@ def constraint_fields(asked: PodConstraints) -> JsonObject:
         hostPorts=[_port_object(one) for one in asked.host_ports],
         volumeClaims=list(asked.claims),
         ephemeralVolumes=[
-            {"name": one.volume} | set_fields(storageClassName=one.storage_class) for one in asked.ephemeral
+            {"name": one.volume} | set_fields(storageClassName=one.storage_class, claimName=one.claim)
+            for one in asked.ephemeral
         ],
     )
 
@@ -77,7 +79,9 @@ def constraints_from(found: StoredConstraints, namespace: str) -> PodConstraints
         spread=kept.spread,
         host_ports=tuple(PodHostPort(it.host_port, it.protocol, it.host_ip) for it in found.host_ports or ()),
         claims=tuple(found.volume_claims or ()),
-        ephemeral=tuple(EphemeralClaim(it.name, it.storage_class_name) for it in found.ephemeral_volumes or ()),
+        ephemeral=tuple(
+            EphemeralClaim(it.name, it.storage_class_name, it.claim_name) for it in found.ephemeral_volumes or ()
+        ),
         preferred_nodes=kept.preferred_nodes,
         preferred_pods=kept.preferred_pods,
     )

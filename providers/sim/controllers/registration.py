@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -210,8 +210,8 @@ def new_node(
         "metadata": {"name": name, "labels": labels},
         "spec": spec,
         "status": {
-            "capacity": _without_devices(shape.capacity, arguments.max_pods),
-            "allocatable": _without_devices(shape.allocatable, arguments.max_pods),
+            "capacity": _of_machine(shape.capacity, machine, arguments.max_pods),
+            "allocatable": _of_machine(shape.allocatable, machine, arguments.max_pods),
             "conditions": [unready],
             "nodeInfo": _node_info(shape.architecture, name),
             "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalDNS", "address": name}],
@@ -235,6 +235,14 @@ def _node_info(architecture: str, name: str) -> dict[str, str]:
     }
 
 
-def _without_devices(resources: Mapping[str, str], max_pods: int | None) -> dict[str, str]:
-    kept = {name: value for name, value in resources.items() if not name.startswith("nvidia.com/")}
+_EFA: Final = "vpc.amazonaws.com/efa"
+
+
+def _of_machine(resources: Mapping[str, str], machine: SimulatedMachine, max_pods: int | None) -> dict[str, str]:
+    """What a machine of the type has before the device plugin of its GPUs runs; EFA, as many as it was launched with.
+
+    The device plugin of EFA is taken to run at once.
+    """
+    kept = {name: it for name, it in resources.items() if not name.startswith("nvidia.com/") and name != _EFA}
+    kept |= {_EFA: str(machine.efa)} if machine.efa else {}
     return kept if max_pods is None else {**kept, "pods": str(max_pods)}

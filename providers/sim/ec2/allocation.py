@@ -39,6 +39,8 @@ class MachineSpec:
     details: Mapping[str, object] = field(default_factory=dict)
     closed: bool = False
     """Not to be let into an open capacity reservation."""
+    efa: int = 0
+    """EFA interfaces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ class RequestReader:
             tags=_tags(spec, "instance") | dict(tags),
             details=_details(spec, subnet) | dict(origin),
             closed=(spec.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference") == "none",
+            efa=sum(str(it.get("InterfaceType", "")).startswith("efa") for it in spec.get("NetworkInterfaces") or ()),
         )
         return LaunchOverride(
             pool,

@@ -252,7 +252,10 @@ class MemoryCloud:
         user_data = node_user_data(access, request.template, request.labels, request.taints)
         tags = dict(request.tags)
         born = self.names.born(request)
-        spec = MachineSpec(self._addresses, user_data=user_data, tags=tags, details=born, closed=request.closed)
+        efa = request.fabric_interfaces
+        spec = MachineSpec(
+            self._addresses, user_data=user_data, tags=tags, details=born, closed=request.closed, efa=efa
+        )
         unsupported = (
             "Unsupported",
             f"{request.pool.instance_type} is not supported as {request.pool.capacity_type} in {request.pool.zone}.",

@@ -55,6 +55,7 @@ class Vm:
                 user_data=self.spec.user_data,
                 private_dns=self.private_dns,
                 tags=dict(self.tags),
+                efa=self.spec.efa,
             )
         return self._machine
 

@@ -11,10 +11,11 @@ from providers.sim.store import crds, jobs, pods
 from providers.sim.store.errors import cause
 from providers.sim.store.limitranger import defaulted_limit_range
 from providers.sim.store.mutating import POLICIES, defaulted_policy
+from providers.sim.store.naming import Fault
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.podplacement import Lookup
 from providers.sim.store.pods import defaulted_spec
-from providers.sim.store.podspec import pod_spec_faults
+from providers.sim.store.podspec import pod_spec_faults, unsupported
 from providers.sim.store.podupdate import updated_pod
 from providers.sim.store.registry import Resource
 from providers.sim.store.validation import kind_faults
@@ -84,7 +85,7 @@ def _workload(resource: Resource, obj: Obj, _: Lookup) -> Obj:
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     wanted = ((spec.get("selector") or {}).get("matchLabels")) or {}
-    faults = pod_spec_faults(template.get("spec") or {}, "spec.template.spec")
+    faults = _template_faults(resource, template.get("spec") or {})
     if not spec.get("selector"):
         faults.append(cause("spec.selector", "Required value", "FieldValueRequired"))
     elif any(labels.get(key) != value for key, value in wanted.items()):
@@ -92,17 +93,28 @@ def _workload(resource: Resource, obj: Obj, _: Lookup) -> Obj:
         faults.append(cause("spec.template.metadata.labels", text))
     if faults:
         raise invalid(resource, obj["metadata"]["name"], *faults)
-    spec["template"] = {**template, "spec": defaulted_spec(template["spec"])}
+    spec["template"] = {**template, "spec": defaulted_spec(template.get("spec") or {})}
     return {**obj, "spec": spec}
+
+
+def _template_faults(resource: Resource, pod_spec: Obj) -> list[Fault]:
+    """What is wrong with the pods of a template. Those of a StatefulSet mount claims that the template does not list.
+
+    Source: `ValidatePodTemplateSpecForStatefulSet`, which therefore leaves all of it to the making of the pods.
+    """
+    if resource.key != "statefulsets.apps":
+        return pod_spec_faults(pod_spec, "spec.template.spec")
+    again = pod_spec.get("restartPolicy", "Always")
+    return [] if again == "Always" else [unsupported("spec.template.spec.restartPolicy", again, ["Always"])]
 
 
 def _replaced_workload(resource: Resource, new: Obj, _: Obj) -> Obj:
     """A replaced one: it gets its defaults again."""
     spec = _WORKLOAD_SPECS[resource.key](new.get("spec") or {})
     template = spec.get("template") or {}
-    if faults := pod_spec_faults(template.get("spec") or {}, "spec.template.spec"):
+    if faults := _template_faults(resource, template.get("spec") or {}):
         raise invalid(resource, new["metadata"]["name"], *faults)
-    return {**new, "spec": {**spec, "template": {**template, "spec": defaulted_spec(template["spec"])}}}
+    return {**new, "spec": {**spec, "template": {**template, "spec": defaulted_spec(template.get("spec") or {})}}}
 
 
 def _deployment_spec(spec: Obj) -> Obj:

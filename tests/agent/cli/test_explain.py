@@ -8,7 +8,7 @@ import pytest
 from agent.cli.explain import lines, without_queue
 from agent.explanation import fence_words
 from fleet.snapshot import Gang, GangState, HardFence, Pin, Snapshot
-from tests.support.fleets import NOW, FleetBuilder, gang, job_of, pod_set
+from tests.support.fleets import GPU, NOW, FleetBuilder, foreign_pod, gang, job_of, pod_set
 from tests.support.world import World
 
 
@@ -48,6 +48,17 @@ def test_a_job_that_is_left_to_itself() -> None:
     assert head.endswith("g  (Job, no queue)")
     assert "asks for 3 cpu, 3Gi memory, 12 nvidia.com/gpu and counts in no quota" in takes
     assert "muster.dev/queue" in remedy
+
+
+def test_what_the_pods_of_a_job_that_is_left_hold() -> None:
+    """Also where the job has made another, whose pods they are."""
+    left = job_of(gang("g", count=2, gpu=4))
+    below = replace(left, ref=replace(left.ref, uid="below"), owner_uid=left.ref.uid)
+    mine, other = (foreign_pod(uid, "n0", {GPU: 4}, owner_job=uid) for uid in ("below", "somebody"))
+    seen = Snapshot(NOW, jobs={it.ref.uid: it for it in (left, below)}, ordinary_pods={"n0": (mine, mine, other)})
+    assert "  holds:    8 nvidia.com/gpu, on n0 (2), which its namespace's team pays for" in [
+        *without_queue(left, seen)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,14 @@ def test_a_pod_of_a_gang(asked: tuple[Path, Path, Scene]) -> None:
     assert "muster explain workload t/" in explain(asked, pod["metadata"]["name"]).output
 
 
+def test_the_pods_of_an_owner(asked: tuple[Path, Path, Scene]) -> None:
+    """By the name of the Deployment, ReplicaSet, StatefulSet or Job that has made them."""
+    told = explain(asked, "train").output
+    assert told.startswith("t/train-")
+    assert "it belongs to a gang" in told
+    assert explain(asked, "t/trai").exit_code == exits.ERROR
+
+
 def test_a_pod_that_waits_in_its_queue(asked: tuple[Path, Path, Scene]) -> None:
     assert "it waits in its queue: muster explain workload t/pod-queued-" in explain(asked, "queued").output
 

@@ -13,7 +13,7 @@ from fleet.cost.lost_work import devices, lost_since_s, lost_work_s, lost_work_u
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import PodSet
 from model import labels
-from tests.support.fleets import GPU, M7, NOW, FleetBuilder, gang
+from tests.support.fleets import GPU, M7, NOW, FleetBuilder, foreign_pod, gang
 from tests.support.world import World
 
 HOUR = 3600.0
@@ -55,6 +55,16 @@ def test_several_gangs_of_a_team_pay_together() -> None:
     made.runs(of("a", 4, "x"), ("m0", 1))
     made.runs(of("a", 4, "y"), ("m0", 1))
     assert bill(made) == {"a": 98.0}
+
+
+def test_pods_of_no_gang_are_paid_for_by_the_team_of_their_namespace() -> None:
+    made = world()
+    made.runs(of("a", 2), ("m0", 1))
+    for namespace in ("b", "nobody"):
+        shape = PodSet("pods", 1, {GPU: 1}, namespace=namespace)
+        pod = replace(foreign_pod(f"p{namespace}", "node-m0", {GPU: 1}), namespace=namespace, shape=shape)
+        made.stands(pod)
+    assert bill(made) == {"a": 24.5, "b": 12.25, IDLE: 61.25}
 
 
 def test_cpus_where_there_is_no_gpu() -> None:

@@ -319,6 +319,32 @@ def test_a_volume_that_is_not_to_be_had_is_named(volumes: Volumes, words: str) -
     assert words in with_volumes(volumes, ("m0", A)).refusal(pods(MOUNTS)).message
 
 
+def numbered(*numbers: int) -> list[PodSet]:
+    """The pods of a StatefulSet that makes a claim `data-web-N` for each."""
+    asked = [PodConstraints(ephemeral=(EphemeralClaim("data", "gp3", f"data-web-{n}"),)) for n in numbers]
+    return [pods(it, count=1, gpu=8, name=f"main-{n}") for n, it in zip(numbers, asked, strict=True)]
+
+
+def test_claims_that_outlive_their_pods_say_where_these_go_once_they_have_a_volume() -> None:
+    """The volume of the first is in zone B; what has none yet goes there, too."""
+    made = waiting()
+    volume = PersistentVolume("pv", reaches=zone_is(B))
+    volumes = replace(made, claims={"ns/data-web-0": bound_claim("pv")}, volumes={"pv": volume})
+    plan = with_volumes(volumes).plan(*numbered(0))
+    assert bought(plan) == [(P5.name, B, "on-demand", 1)]
+    plan = with_volumes(volumes).plan(*numbered(0, 1, 2))
+    assert {zone for _, zone, _, _ in bought(plan)} == {B}
+
+
+def bound_claim(name: str) -> VolumeClaim:
+    return VolumeClaim("ns", "data-web-0", storage_class="gp3", volume=name, bound=True)
+
+
+def test_claims_to_come_whose_volumes_are_made_at_once_are_refused() -> None:
+    volumes = Volumes({}, {}, {"gp3": StorageClass("gp3", "ebs.csi.aws.com", waits=False)})
+    assert "WaitForFirstConsumer" in with_volumes(volumes, ("m0", A)).refusal(*numbered(0)).message
+
+
 def test_no_more_volumes_than_the_driver_attaches_to_a_node() -> None:
     claims = {f"ns/c{n}": VolumeClaim("ns", f"c{n}", "", "gp3", f"pv{n}", bound=True) for n in range(3)}
     held = {f"pv{n}": PersistentVolume(f"pv{n}", driver="ebs", handle=f"v{n}") for n in range(3)}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.snapshot import STATEFUL_SET, Gang, GangState, GroupMember, Hold, Job, JobRef, Numbering, Pod, PodSet
+from fleet.snapshot.constraints import EphemeralClaim
 from fleet.snapshot.gangs import POD, workload_name
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.works import works
@@ -114,9 +115,51 @@ CASES: list[tuple[str, Job, str, tuple[Gang, ...], Found]] = [
 ]
 
 
+MADE = (EphemeralClaim("data", "ebs"),)
+
+
+def claiming(replicas: int = 3, **more: Any) -> Job:
+    """A set that makes a claim for each pod."""
+    made = stateful(replicas, **more)
+    return replace(made, numbering=replace(made.numbering or Numbering(), claims=MADE))
+
+
+def seated(numbers: str, state: GangState = GangState.ADMITTED) -> Gang:
+    """A gang that was admitted with these numbers; `3-` is one that has been given back."""
+    sets = (replace(ASKED, name=f"main-{it.rstrip('-')}", count=int(not it.endswith("-"))) for it in numbers.split())
+    return replace(admitted(0, state), pod_sets=tuple(sets))
+
+
+CASES += [
+    ("claims: the first waits", claiming(), "0", (), Found("0", "", 3)),
+    ("claims: none is there", claiming(), "", (), Found("", "", 0)),
+    ("claims: none is there just now", claiming(), "", (seated("0 1 2"),), Found("", "", 3)),
+    ("claims: some run", claiming(), "0! 1", (seated("0 1 2"),), Found("0 1", "", 3)),
+    ("claims: it names no queue", claiming(queue=""), "0 1", (), Found("", "0 1", 0)),
+    ("claims: more while it waits", claiming(5), "0 3", (), Found("0 3", "", 5)),
+    ("claims: more while it is bought for", claiming(5), "0", (seated("0 1 2", RESERVED),), Found("0", "", 5)),
+    ("claims: more while it runs", claiming(5), "0! 1 2! 3 4", (seated("0 1 2"),), Found("0 1 2", "3 4", 3)),
+    ("claims: one of its own", claiming(4), "0 1? 2", (), Found("0 2", "1", 3)),
+    ("claims: which has gone", claiming(4), "0! 1 2", (seated("0 2 3"),), Found("0 2", "1", 3)),
+    ("claims: fewer", claiming(1), "0! 1! 2!", (seated("0 1 2"),), Found("0 1 2", "", 1, 2)),
+    ("claims: fewer, and more again", claiming(3), "0! 1 2", (seated("0 1- 2-"),), Found("0", "1 2", 1)),
+    ("claims: no replicas", claiming(0), "0! 1!", (seated("0 1"),), Found("0 1", "", 0, 2)),
+    ("claims: other numbers", claiming(2, first=5), "0! 1! 5 6", (seated("0 1"),), Found("0 1", "5 6", 0, 2)),
+    ("claims: all ran as their own", claiming(), "0? 1? 2", (), Found("", "0 1 2", 0)),
+    ("claims: too many for one gang", claiming(101), "0 1", (), Found("", "0 1", 0)),
+    ("claims: more than any machine could count", claiming(2**31 - 1), "0! 7", (seated("0 1"),), Found("0", "7", 2)),
+]
+
+
 @pytest.mark.parametrize(("what", "job", "pods", "gangs", "found"), CASES, ids=[row[0] for row in CASES])
 def test_whose_gang_a_pod_is_of(what: str, job: Job, pods: str, gangs: tuple[Gang, ...], found: Found) -> None:
     assert divided(job, pods, *gangs)[0] == found
+
+
+def test_each_number_mounts_the_claims_that_are_made_for_it() -> None:
+    _, read = divided(claiming(2, first=3), "3")
+    assert [it.name for it in read.pod_sets] == ["main-3", "main-4"]
+    assert [it.constraints.ephemeral[0].claim for it in read.pod_sets] == ["data-web-3", "data-web-4"]
 
 
 def test_pods_of_the_gang_are_of_its_pod_set_and_say_nothing_of_their_number() -> None:

@@ -171,7 +171,8 @@ def test_what_is_unset_is_as_our_own_pools_have_it() -> None:
     ours = f"{{subnets: [{{id: subnet-1}}], securityGroups: [{{name: nodes}}], role: nodes, labels: {LABELS}}}"
     budgets = "budgets: [{nodes: 10%, reasons: [Empty, Underutilized, Drifted]}]"
     disruption = f"{{consolidateAfter: 0s, {budgets}}}"
-    spec = f"{{capacityTypes: [spot, on-demand], serves: [Gangs, Pods], template: {ours}, disruption: {disruption}}}"
+    served = "capacityTypes: [spot, on-demand], serves: [Gangs, Pods], placement: {efa: Requested}"
+    spec = f"{{{served}, template: {ours}, disruption: {disruption}}}"
     assert fleet(manifest("NodePool", "p", spec, version=API_VERSION)).node_pools["p"].spec == the_pool().spec
 
 
@@ -406,7 +407,8 @@ def test_moving_to_our_own_kind_is_no_change() -> None:
     ours = f"{{{found}, role: nodes, labels: {LABELS}}}"
     budgets = "budgets: [{nodes: 10%, reasons: [Empty, Underutilized, Drifted]}]"
     disruption = f"{{consolidateAfter: 0s, {budgets}}}"
-    spec = f"{{capacityTypes: [spot, on-demand], serves: [Gangs, Pods], template: {ours}, disruption: {disruption}}}"
+    served = "capacityTypes: [spot, on-demand], serves: [Gangs, Pods], placement: {efa: Requested}"
+    spec = f"{{{served}, template: {ours}, disruption: {disruption}}}"
     before = fleet(pool_text(), class_text())
     assert declared_changes(before, fleet(manifest("NodePool", "p", spec, version=API_VERSION))) == []
 

@@ -8,6 +8,7 @@ waits for all of them to be there (Kueue's fast admission of the group that it m
 from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, Hold, Numbering
+from fleet.snapshot.constraints import EphemeralClaim
 from providers.kube.objects.jobs.kind import JobKind, JobOutcome, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
@@ -41,6 +42,7 @@ class StatefulSet(JobKind):
             first=number(dig(spec, "ordinals", "start"), 0),
             one_by_one=spec.get("podManagementPolicy") != "Parallel",
             revision=(status.get("updateRevision") or "") if seen else "",
+            claims=tuple(sorted(_claim(template) for template in _claim_templates(raw))),
         )
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
@@ -50,12 +52,27 @@ class StatefulSet(JobKind):
     def manageable(self, raw: JsonObject) -> bool:
         """Returns whether its pods are one gang; otherwise each is one of its own, or they are of a group they name.
 
-        Claims that it makes for its pods are there only with them, and tie each pod to places of its own.
+        Claims that it makes for its pods are there only with them: where these ask for volumes that exist already, it
+        is not known before where such a volume is.
         """
         meta = raw["spec"]["template"].get("metadata") or {}
         grouped = first_of(meta.get("labels"), *GROUP_NAME) or first_of(meta.get("annotations"), *VOLCANO_GROUP)
-        return not grouped and not raw["spec"].get("volumeClaimTemplates")
+        return not grouped and not any(map(_asks_for_volumes_that_exist, _claim_templates(raw)))
 
     def suspended(self, raw: JsonObject) -> bool:
         """Returns True: whether it has started its pods tell."""
         return True
+
+
+def _claim_templates(raw: JsonObject) -> Sequence[JsonObject]:
+    return raw["spec"].get("volumeClaimTemplates") or ()
+
+
+def _claim(template: JsonObject) -> EphemeralClaim:
+    """Returns what a template makes for each pod; of the claim it names the part before the pod's name."""
+    return EphemeralClaim(dig(template, "metadata", "name") or "", dig(template, "spec", "storageClassName") or "")
+
+
+def _asks_for_volumes_that_exist(template: JsonObject) -> bool:
+    spec = template.get("spec") or {}
+    return bool(spec.get("selector") or spec.get("volumeName")) or spec.get("storageClassName") == ""

@@ -121,7 +121,7 @@ host_ports = st.builds(
     protocol=st.sampled_from(("TCP", "UDP")),
     ip=st.sampled_from(("", "10.0.0.1")),
 )
-ephemeral_claims = st.builds(EphemeralClaim, volume=names, storage_class=names | st.just(""))
+ephemeral_claims = st.builds(EphemeralClaim, volume=names, storage_class=names | st.just(""), claim=names | st.just(""))
 constraints = st.builds(
     PodConstraints,
     affinity=st.lists(pod_terms, max_size=2).map(tuple),

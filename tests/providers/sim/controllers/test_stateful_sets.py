@@ -152,6 +152,15 @@ def test_each_pod_waits_for_the_one_before(roomy: ControllerWorld) -> None:
     assert first["metadata"]["labels"]["controller-revision-hash"] == status(roomy)["updateRevision"]
 
 
+def test_a_template_may_mount_the_claims_of_the_set(roomy: ControllerWorld) -> None:
+    mounting = database()
+    mounting["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    stateful(roomy, 1, template=mounting, volumeClaimTemplates=[CLAIM])
+    roomy.pass_s(10)
+    assert running(roomy) == ["db-0"]
+    roomy.change("StatefulSet", "db", template={**mounting, "metadata": {"labels": {"app": "db", "new": "1"}}})
+
+
 def test_pods_in_parallel_do_not_wait(world: ControllerWorld) -> None:
     stateful(world, 4, podManagementPolicy="Parallel")
     world.pass_s(1)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fleet.snapshot import ANY_NUMBER, Hold, Job, JobResult, Numbering, PodSet
+from fleet.snapshot.constraints import EphemeralClaim
 from providers.kube.objects import DECODERS
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
 from providers.kube.objects.names import ASKED
@@ -246,6 +247,11 @@ def test_only_what_every_cluster_has_must_be_served() -> None:
         ({"ordinals": {"start": 5}}, {}, Numbering(5)),
         ({}, {"updateRevision": "r2", "observedGeneration": 7}, Numbering(0, revision="r2")),
         ({}, {"updateRevision": "r1", "observedGeneration": 6}, Numbering(0)),
+        (
+            {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"storageClassName": "gp3"}}]},
+            {},
+            Numbering(0, claims=(EphemeralClaim("data", "gp3"),)),
+        ),
     ],
 )
 def test_how_the_pods_of_a_stateful_set_are_numbered(spec: Obj, status: Obj, read_as: Numbering) -> None:
@@ -261,7 +267,10 @@ def test_how_the_pods_of_a_stateful_set_are_numbered(spec: Obj, status: Obj, rea
         ({}, 3, "t"),
         ({"replicas": 0}, 0, "t"),
         ({"replicas": None}, 1, "t"),
-        ({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}, 3, ""),
+        ({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}, 3, "t"),
+        ({"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"storageClassName": ""}}]}, 3, ""),
+        ({"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"volumeName": "v"}}]}, 3, ""),
+        ({"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"selector": {"matchLabels": {}}}}]}, 3, ""),
         ({"template": pod(labels={"muster.dev/pod-group-name": "g"})}, 3, ""),
         ({"template": pod(labels={"kueue.x-k8s.io/pod-group-name": "g"})}, 3, ""),
         ({"template": pod(annotations={"scheduling.k8s.io/group-name": "g"})}, 3, ""),
