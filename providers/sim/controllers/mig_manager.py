@@ -32,6 +32,10 @@ Feasible = Callable[[str, Mapping[str, int]], bool]
 """(GPU model, profile -> count) -> whether one GPU can be cut so."""
 
 
+_UNPUBLISHED = yaml.safe_dump(mig_parted_config(()))
+"""The file that the manager brings along."""
+
+
 @dataclass(frozen=True, slots=True)
 class MigOptions:
     """How fast the manager is, where its configuration file is, and whether a change of the MIG mode needs a reboot."""
@@ -250,7 +254,7 @@ class MigManager(NodeReconciler):
         """
         published = self._configs.get(self._options.config_map)
         text = (
-            yaml.safe_dump(mig_parted_config(()))
+            _UNPUBLISHED
             if published is None
             else (published.get("data") or {}).get(self._options.config_key)
         )
