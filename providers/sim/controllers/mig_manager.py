@@ -253,11 +253,7 @@ class MigManager(NodeReconciler):
         Without a ConfigMap the manager has a file of its own, of which only what every such file has stands here.
         """
         published = self._configs.get(self._options.config_map)
-        text = (
-            _UNPUBLISHED
-            if published is None
-            else (published.get("data") or {}).get(self._options.config_key)
-        )
+        text = _UNPUBLISHED if published is None else (published.get("data") or {}).get(self._options.config_key)
         try:
             return None if text is None else parse_mig_configs(text).get(name)
         except InvalidMigParted:
