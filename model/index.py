@@ -10,6 +10,7 @@ is shared: nobody changes it. Two threads that ask at once may derive a view twi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
+from inspect import Parameter, signature
 from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -17,6 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
 V = TypeVar("V")
+_BY_POSITION = (Parameter.POSITIONAL_OR_KEYWORD,)
 _Kept = dict[object, tuple[tuple[object, ...], R]]
 """Identities of values -> the values and what was derived from them."""
 
@@ -66,7 +68,7 @@ def derived(
                 kept.pop(oldest, None)
             return result
 
-        # Asked a hundred times and more a turn: to take one value or two by name costs half of what a list of them does.
+        # Asked a hundred times and more a turn: to take one value or two by name costs half of what a list does.
         def of_one(index: Index, value: Any, /, **named: Any) -> R:
             kept: _Kept[R] = index._kept.get(view) or index.kept(view)  # noqa: SLF001
             held = kept.get(key := id(value))
@@ -82,8 +84,9 @@ def derived(
             held = kept.get(key := tuple(map(id, values)))
             return held[1] if held is not None and not named else anew(index, kept, key, *values, **named)
 
-        by_count: dict[int, Callable[..., R]] = {1: of_one, 2: of_two}
-        view: Callable[Concatenate[Index, P], R] = by_count.get(function.__code__.co_argcount - 1, of_many)
+        kinds = tuple(it.kind for it in signature(function).parameters.values())
+        fixed: dict[object, Callable[..., R]] = {_BY_POSITION * 2: of_one, _BY_POSITION * 3: of_two}
+        view: Callable[Concatenate[Index, P], R] = fixed.get(kinds, of_many)
         update_wrapper(view, function)
         return view
 
