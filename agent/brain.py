@@ -68,7 +68,7 @@ _OF_TIME = frozenset({"now_s", "instances_at_s", "reservations_at_s", "spent_usd
 _known = attrgetter(*(it.name for it in fields(Snapshot) if it.name not in _OF_TIME))
 """What a snapshot tells of the world."""
 _NOBODY: frozenset[str] = frozenset()
-_LISTS = (Observed, InstancesListed, ReservationsListed)
+_LISTS = (Observed, InstancesListed, ReservationsListed, NamesResolved)
 """Events that often say again what is known."""
 
 
@@ -138,7 +138,7 @@ class Brain:
             case ReservationsListed(reservations=reservations, at_s=at_s):
                 self.mirror.list_reservations(reservations, at_s)
             case NamesResolved(resolved=resolved):
-                self.mirror.resolved = resolved
+                self.mirror.resolve(resolved)
             case Priced(catalog=catalog):
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):

@@ -190,6 +190,16 @@ class Mirror:
             self._bought.extend(instance_ids)
             self.bought = frozenset(self._bought)
 
+    def resolve(self, resolved: Resolutions) -> None:
+        """Folds a reading of names in. One that says what is known already, of the same machines, changes nothing.
+
+        Of machines launched since the last reading began that one says nothing, so that a new one counts.
+        """
+        known = self.resolved
+        launched = any(claim.launched_at_s >= known.at_s for claim in self.claims.current.values())
+        if known is NOT_READ or launched or resolved.found != known.found:
+            self.resolved = resolved
+
     def tagged(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """A machine carries these tags from now on; the next listing says the same."""
         if (known := self.instances.get(instance_id)) is not None:

@@ -55,6 +55,8 @@ _UNKNOWN: Any = object()
 
 class _ShownMeta(msgspec.Struct):
     name: str = ""
+    uid: str = ""
+    generation: int = 0
 
 
 class _ShownObject(msgspec.Struct):
@@ -63,6 +65,18 @@ class _ShownObject(msgspec.Struct):
 
 _any = msgspec.json.Decoder(_ShownObject)
 Job = Callable[[], None]
+
+
+class _Put(NamedTuple):
+    """An object as this process has applied it, and what the API answered."""
+
+    body: dict[str, Any]
+    answer: bytes
+
+    def stands(self, answer: bytes) -> bool:
+        """Whether it is, by a later answer, the same object, and nobody else has written its specification."""
+        then, now = _any.decode(self.answer).metadata, _any.decode(answer).metadata
+        return (then.uid, then.generation) == (now.uid, now.generation)
 
 
 class _RefusedReport(NamedTuple):
@@ -92,6 +106,8 @@ class ReportWriter:
         self._ended: SimpleQueue[tuple[tuple[str, str], KubeError | None]] = SimpleQueue()
         """What became of each write; the brain's thread alone changes what is below and `_shown`."""
         self._refused: dict[tuple[str, str], _RefusedReport] = {}
+        self._put: dict[tuple[str, str], _Put] = {}
+        """What was put last, by plural and name; the executor's alone."""
 
     def known(self, kind: str, resource: ResourcePath) -> None:
         """Take over what an earlier process has shown, so that what is no longer declared can be withdrawn."""
@@ -153,10 +169,24 @@ class ReportWriter:
             return
 
     def put(self, resource: ResourcePath, body: dict[str, Any], status: Callable[[bytes], dict[str, Any]]) -> None:
-        """Apply an object and then its status; `status` gets the object as it stands, for its conditions' times."""
+        """Apply an object and then its status; `status` gets the object as it stands, for its conditions' times.
+
+        An object that still stands as this process has applied it last is not applied again.
+        """
         name = body["metadata"]["name"]
+        key = resource.plural, name
+        last = self._put.pop(key, None)
+        if last is not None and last.body == body:
+            try:
+                answer = self._api.apply(resource, name, status(last.answer), "", "status", force=True)
+            except NotFound:
+                log.info("report_deleted", resource=resource.plural, name=name)
+            else:
+                if last.stands(answer):
+                    self._put[key] = _Put(body, answer)
+                    return
         held = self._api.apply(resource, name, body, force=True)
-        self._api.apply(resource, name, status(held), "", "status", force=True)
+        self._put[key] = _Put(body, self._api.apply(resource, name, status(held), "", "status", force=True))
 
     def sync(self, url: str, reference: str, path: str, report: SyncReport) -> None:
         """Writes the FleetSync."""

@@ -229,7 +229,7 @@ _DRAWN_DEEDS: Final[Mapping[str, Draw]] = {
 """What people do beside work and pushes -> what is drawn of it."""
 
 _AMONG_AGENTS: Final[Mapping[str, Draw]] = {
-    "suspend": lambda rng: {"for_s": rng.choice((5.0, 12.0, 20.0, 60.0, 300.0)), "in_flight": rng.random() < 0.5},
+    "suspend": lambda rng: {"for_s": rng.choice((10.0, 24.0, 40.0, 60.0, 300.0)), "in_flight": rng.random() < 0.5},
     "crash": DRAWN_FAULTS["crash"],
     "die_acting": DRAWN_FAULTS["die_acting"],
     "lease_deleted": lambda _: {},

@@ -19,8 +19,8 @@ from providers.sim.direct import ApiFaults
 from providers.sim.store import Store
 
 NAMESPACE = "muster-system"
-TIMING = ElectionTiming(retry_s=4.0)
-"""That of the real agent, but for looking half as often: each look is a moment of the simulation."""
+TIMING = ElectionTiming(lease_s=30, renew_s=20.0, retry_s=8.0)
+"""Twice that of the real agent, and looked at half as often even so: each look is a moment of the simulation."""
 
 
 class SeatSurroundings(Protocol):

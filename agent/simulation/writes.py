@@ -153,7 +153,7 @@ class WriteDigest:
 
     def changed(self, event: StoreEvent) -> None:
         """Count a change of the cluster."""
-        self._add(event.type, event.resource.key, event.object)
+        self._add(event.type, event.resource.key, msgspec.Raw(event.revision.json))
 
     def acted(self, write: AgentWrite) -> None:
         """Count what an agent did."""

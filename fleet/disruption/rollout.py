@@ -50,7 +50,7 @@ def _config(_index: Index, fleet: Fleet) -> _LayoutsFile | None:
     if not fleet.mig_layouts:
         return None
     config = mig_parted_config(layout for _, layout in sorted(fleet.mig_layouts.items()))
-    return _LayoutsFile(yaml.safe_dump(config, sort_keys=True), frozenset(config["mig-configs"]))
+    return _LayoutsFile(yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True), frozenset(config["mig-configs"]))
 
 
 def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:

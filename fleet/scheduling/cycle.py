@@ -317,7 +317,8 @@ class AdmissionPass:
             self._wait(gang, refusal)
         elif (binding := self.workloads.binding(gang)) is not None:
             waits = busy or (makes_room(gang) and bool(self.still_leaving))
-            self.scheduler.submit(replace(self.workloads.of(gang, binding), busy=waits))
+            workload = self.workloads.of(gang, binding)
+            self.scheduler.submit(replace(workload, busy=True) if waits else workload)
 
     def _submit_surplus(self, gang: Gang) -> None:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""

@@ -274,14 +274,14 @@ class Actuator:
 
     def _publish_layouts(self, action: PublishLayouts) -> tuple[WrittenObject, ...]:
         namespace, name = self._layouts_at
-        config = yaml.safe_load(action.config)  # never hand mig-manager a file it cannot read
+        config = yaml.load(action.config, yaml.CSafeLoader)  # never hand mig-manager a file it cannot read
         if action.carried:
             config = with_carried(config, self._published_layouts(), action.carried)
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace},
-            "data": {"config.yaml": yaml.safe_dump(config, sort_keys=True)},
+            "data": {"config.yaml": yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)},
         }
         self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
         return ()
@@ -291,7 +291,7 @@ class Actuator:
         namespace, name = self._layouts_at
         try:
             held = msgspec.json.decode(self._read(CONFIG_MAPS, name, namespace))
-            return yaml.safe_load((held.get("data") or {}).get("config.yaml") or "")
+            return yaml.load((held.get("data") or {}).get("config.yaml") or "", yaml.CSafeLoader)
         except (NotFound, yaml.YAMLError):
             return None
 

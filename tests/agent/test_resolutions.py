@@ -1,6 +1,7 @@
 """What pools name, asked of the cloud: who asks, when, and what follows for the fleet in a simulation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from agent.demo.jobs import Manifest
 from agent.failures import Failures
 from agent.inbox import Event, NamesResolved
+from agent.mirror import Mirror
 from agent.reports import NAMED, pool_reports
 from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.world import read_world
@@ -94,6 +96,21 @@ def test_without_an_answer_nothing_is_known_any_more() -> None:
     ear.cloud.trouble = CloudThrottled("x")
     ear.after(300)
     assert ear.heard[1:] == [NamesResolved(Resolutions(NOW + 300))]
+
+
+def test_a_reading_that_says_what_is_known_is_no_news_until_a_machine_was_launched_since() -> None:
+    world, mirror = World(small_fleet()), Mirror("default")
+    world.machine("m0")
+    claim, first = world.snapshot().claims["m0"], Resolutions(NOW, {"one": ANSWER})
+    mirror.claims.assume("m0", replace(claim, launched_at_s=NOW - 60), NOW)
+    mirror.resolve(first)
+    mirror.resolve(Resolutions(NOW + 300, {"one": ANSWER}))
+    assert mirror.resolved is first
+    mirror.claims.assume("m0", replace(claim, launched_at_s=NOW + 310), NOW)
+    mirror.resolve(Resolutions(NOW + 600, {"one": ANSWER}))
+    assert mirror.resolved.at_s == NOW + 600
+    mirror.resolve(Resolutions(NOW + 900))
+    assert mirror.resolved == Resolutions(NOW + 900)
 
 
 def test_the_brains_last_turn_says_what_to_ask() -> None:

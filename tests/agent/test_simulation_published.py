@@ -35,6 +35,24 @@ def test_queues_and_pools_are_shown_as_they_stand_and_withdrawn_when_they_go() -
     assert scene.sim.object("NodePool", "other") is None
 
 
+def test_what_stands_as_declared_is_not_applied_again_with_each_report() -> None:
+    """And what somebody has changed, or deleted, is."""
+    scene, written = Scene(simple()), list[str]()
+    scene.settle(60)
+    scene.sim.on_write(lambda write: written.append(write.subject) if "/queues/" in write.subject else None)
+    scene.runs(gpu_job("a"))
+    assert written
+    assert all(path.endswith("/status") for path in written)
+    (shown,) = scene.sim.objects("Queue")
+    resource = scene.sim.store.resource("Queue", "muster.dev")
+    scene.sim.store.update(resource, {**shown, "spec": {**shown["spec"], "flavors": ["mine"]}})
+    scene.runs(gpu_job("b"))
+    assert scene.sim.objects("Queue")[0]["spec"] == shown["spec"]
+    scene.sim.delete(shown)
+    scene.runs(gpu_job("c"))
+    assert status(scene, "Queue", "t")["admitted"] == 3
+
+
 def test_pools_tell_what_is_short_while_it_is_and_how_old_prices_are() -> None:
     scene = Scene(files(pool(zones=[A]), pool("other", (G6,)), team(), queue()))
     scene.short(P5, A)

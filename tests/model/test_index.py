@@ -86,6 +86,31 @@ def test_arguments_go_by_position() -> None:
         same(index, value=1)
 
 
+@pytest.mark.parametrize("count", range(5))
+def test_a_view_takes_as_many_values_as_its_function(count: int) -> None:
+    index, values = Index(), [object() for _ in range(count)]
+
+    @derived()
+    def gathered(_index: Index, *held: object) -> list[object]:
+        return list(held)
+
+    found = gathered(index, *values)
+    assert found == values
+    assert gathered(index, *values) is found
+
+
+def test_a_view_of_two_values_tells_them_apart() -> None:
+    index, one, other = Index(), object(), object()
+
+    @derived()
+    def paired(_index: Index, first: object, second: object) -> tuple[object, object]:
+        return first, second
+
+    assert paired(index, one, other) == (one, other)
+    assert paired(index, other, one) == (other, one)
+    assert paired(index, one, other) is paired(index, one, other)
+
+
 def test_each_key_is_worked_out_anew_for_another_value_or_context_only() -> None:
     index = Index()
     asked: list[tuple[object, object]] = []

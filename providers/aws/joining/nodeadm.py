@@ -59,6 +59,6 @@ def kubelet_config(kubelet: Kubelet) -> dict[str, Any]:
 
 def _is_mapping(text: str) -> bool:
     try:
-        return isinstance(yaml.safe_load(text), dict)
+        return isinstance(yaml.load(text, yaml.CSafeLoader), dict)
     except yaml.YAMLError:
         return False

@@ -53,7 +53,7 @@ def _manager_faults(query: Mapping[str, str], *, applying: bool) -> list[Fault]:
     if len(manager.encode()) > _MANAGER_MAX:
         text = f"Too long: may not be more than {_MANAGER_MAX} bytes"
         faults.append(cause("fieldManager", text, "FieldValueTooLong"))
-    for i, letter in enumerate(manager):
+    for i, letter in enumerate(manager if not manager.isprintable() else ""):
         if not letter.isprintable():
             text = f"Invalid value: {json.dumps(manager)}: invalid character U+{ord(letter):04X} (at position {i})"
             faults.append(cause("fieldManager", text))

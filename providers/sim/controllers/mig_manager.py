@@ -32,6 +32,10 @@ Feasible = Callable[[str, Mapping[str, int]], bool]
 """(GPU model, profile -> count) -> whether one GPU can be cut so."""
 
 
+_UNPUBLISHED = yaml.safe_dump(mig_parted_config(()))
+"""The file that the manager brings along."""
+
+
 @dataclass(frozen=True, slots=True)
 class MigOptions:
     """How fast the manager is, where its configuration file is, and whether a change of the MIG mode needs a reboot."""
@@ -249,11 +253,7 @@ class MigManager(NodeReconciler):
         Without a ConfigMap the manager has a file of its own, of which only what every such file has stands here.
         """
         published = self._configs.get(self._options.config_map)
-        text = (
-            yaml.safe_dump(mig_parted_config(()))
-            if published is None
-            else (published.get("data") or {}).get(self._options.config_key)
-        )
+        text = _UNPUBLISHED if published is None else (published.get("data") or {}).get(self._options.config_key)
         try:
             return None if text is None else parse_mig_configs(text).get(name)
         except InvalidMigParted:

@@ -1,6 +1,7 @@
 """What a mig-parted configuration makes of the GPUs of one machine."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import yaml
 
@@ -11,10 +12,11 @@ from providers.sim.machines import NodeShape
 MigConfig = tuple[PartedEntry, ...]
 
 
+@lru_cache(maxsize=16)
 def parse_mig_configs(text: str) -> PartedConfigs:
     """All configurations of a file by name; raises `InvalidMigParted` as `assert --valid-config` refuses it."""
     try:
-        return read_mig_parted(yaml.safe_load(text))
+        return read_mig_parted(yaml.load(text, yaml.CSafeLoader))
     except yaml.YAMLError as error:
         raise InvalidMigParted(f"not YAML: {error}") from error
 

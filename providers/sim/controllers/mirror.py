@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from providers.sim.controllers.objects import Key, Obj, key_of
 from providers.sim.store import Resource, Store, StoreEvent
+from providers.sim.store.objects import copied
 
 Handler = Callable[[Obj | None, Obj | None], None]
 """Called with (old, new): (None, x) for an addition, (x, None) for a removal."""
@@ -122,8 +123,9 @@ class InformerCache:
     def update_status(self, obj: Obj, status: Obj) -> Obj:
         """Replace the status."""
         namespace, name = key_of(obj)
+        written = {**obj, "status": copied(status)}  # the rest is the store's own
         return self.store.update(
-            self.resource, {**obj, "status": status}, namespace=namespace, name=name, subresource="status"
+            self.resource, written, namespace=namespace, name=name, subresource="status", handed_over=True
         )
 
     def delete(self, obj: Obj, *, grace_period_s: int | None = None, propagation: str | None = None) -> None:

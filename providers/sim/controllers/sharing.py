@@ -44,7 +44,7 @@ NOT_SHARED: Final = GpuSharing()
 def read_plugin_config(text: str) -> GpuSharing:
     """The sharing of a configuration; raises `InvalidPluginConfig`. An empty text shares nothing."""
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise InvalidPluginConfig(f"not YAML: {error}") from error
     config = _mapping(document, "the configuration")

@@ -96,7 +96,7 @@ def _bootstrap_flags(text: str) -> Iterator[str]:
 def _node_configs(user_data: str) -> Iterator[dict[str, Any]]:
     for text in _parts(user_data):
         try:
-            documents = list(yaml.safe_load_all(text))
+            documents = list(yaml.load_all(text, yaml.CSafeLoader))
         except yaml.YAMLError as error:
             raise InvalidUserData(f"nodeadm cannot read its configuration: {error}") from error
         for document in documents:

@@ -232,6 +232,8 @@ class FieldDifference:
         self, before: dict[str, Any], after: dict[str, Any], shape: MergeShape, path: Path, *, prefix: str
     ) -> None:
         for key in before.keys() | after.keys():
+            if before.get(key) is after.get(key) is not None:
+                continue  # most of what is written again
             below, here = (shape.child(key) if prefix else shape.item()), (*path, f"{prefix}{key}")
             own = set() if prefix else {here}
             if key not in after:

@@ -159,7 +159,7 @@ class ObjectTables:
         self.table(resource).log.append(LoggedChange(kind, key, revision, previous))
         self._moved.pop(resource.key, None)
         self._moved[resource.key] = revision.resource_version
-        event = StoreEvent(kind, resource, revision.obj, revision.resource_version, previous.obj if previous else None)
+        event = StoreEvent(kind, resource, revision, previous)
         for wanted, listener in self._listeners:
             if wanted is None or wanted == resource.key:
                 listener(event)

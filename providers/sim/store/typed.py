@@ -77,6 +77,8 @@ def _typed_map(value: Any, schema: Schema, path: str) -> Iterator[str]:
     free = not known and not isinstance(extra, dict)
     for key, below in value.items():
         child = known.get(key) or (extra if isinstance(extra, dict) else None)
+        if type(below) is str and child is not None and child.get("type") == "string":
+            continue  # the most common answer
         if child is not None:
             yield from _typed(below, child, f"{path}.{key}")
         elif not (free or extra is True or schema.get("x-kubernetes-preserve-unknown-fields")):

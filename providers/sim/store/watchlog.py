@@ -13,16 +13,6 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 _encode = msgspec.json.Encoder().encode
 
 
-class StoreEvent(NamedTuple):
-    """One committed write. `previous` is the object before it, None when it was created."""
-
-    type: EventType
-    resource: Resource
-    object: dict[str, Any]
-    resource_version: int
-    previous: dict[str, Any] | None = None
-
-
 class Revision:
     """An object at one resource version, with its JSON encoded at most once however many readers want it."""
 
@@ -40,6 +30,30 @@ class Revision:
         if encoded is None:
             encoded = self._json = _encode(self.obj)
         return encoded
+
+
+class StoreEvent(NamedTuple):
+    """One committed write. `before` is the revision that it follows, None when the object was created."""
+
+    type: EventType
+    resource: Resource
+    revision: Revision
+    before: Revision | None = None
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The object as it is now, or was last."""
+        return self.revision.obj
+
+    @property
+    def resource_version(self) -> int:
+        """The version of the store with this write."""
+        return self.revision.resource_version
+
+    @property
+    def previous(self) -> dict[str, Any] | None:
+        """The object before the write."""
+        return None if self.before is None else self.before.obj
 
 
 class LoggedChange(NamedTuple):
