@@ -134,7 +134,8 @@ class RoomByMoving:
         bought_usd = plan.cost_usd_h * (needed_s + self._boots_s(plan)) / 3600
         names = some_of(sorted({it.holder.workload.name for it in found}))
         machines = " and ".join(f"{it.count} x {it.offering.offer.instance_type.name}" for it in plan.purchases)
-        bought = f"{machines} at {plan.cost_usd_h:.2f} USD/h ({bought_usd:.2f} USD for {format_duration(needed_s)})"
+        in_all = f"{bought_usd:.2f} USD for {format_duration(needed_s)} and the boot"
+        bought = f"{machines} at {plan.cost_usd_h:.2f} USD/h ({in_all})"
         if moves_usd < bought_usd:
             return found, f"moved {names} at {moves_usd:.2f} USD of lost work instead of buying {bought}"
         return [], f"bought {bought} instead of moving {names} at {moves_usd:.2f} USD of lost work"
