@@ -62,7 +62,7 @@ _MOST_TURNS: Final = 64
 
 
 def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
-    """Yields the pods that could join a running gang as workloads below all others in priority, bound to the gang's flavors.
+    """Yields the pods that could join a running gang as workloads (`surplus_priority`), bound to the gang's flavors.
 
     Pods of a sub-group that is not there yet join together, as many as make it whole, before all that join singly.
     Each of these is a workload of its own, so that gangs of several queues grow side by side (Volcano

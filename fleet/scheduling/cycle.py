@@ -41,6 +41,7 @@ from fleet.quota.scheduler import SETS_ASIDE, AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
+from fleet.scheduling.declared_ends import DeclaredEnds
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
 from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, lacking
@@ -146,7 +147,8 @@ class AdmissionPass:
         still_leaving = making_room(snapshot)
         left_for = frozenset(gang.eviction.room_for for gang in still_leaving if gang.eviction is not None)
         workloads = Workloads(fleet, snapshot, made_room_for(snapshot), left_for)
-        scheduler.mover = mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
+        ends = DeclaredEnds(snapshot, backend, ledger)
+        scheduler.mover = mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger, ends)
         pods = OrdinaryPods.start(fleet, snapshot, backend)
         started = cls(fleet, snapshot, specs, backend, scheduler, mover, workloads, waiting, pods, empty, held, stand)
         started.still_leaving = still_leaving
@@ -227,8 +229,10 @@ class AdmissionPass:
         """
         placed = self.backend.placed
         buying = [gang for gang in self.waiting if gang.uid in placed and placed[gang.uid].claims]
-        postponed = {gang.uid: self.mover.postponed[gang.uid] for gang in buying if gang.uid in self.mover.postponed}
-        ending = {**soon_free(self.snapshot, self.backend.state, buying), **postponed}
+        awaited = {
+            gang.uid: self.mover.ends.awaited[gang.uid] for gang in buying if gang.uid in self.mover.ends.awaited
+        }
+        ending = {**soon_free(self.snapshot, self.backend.state, buying), **awaited}
         batched = open_batch(self.waiting, self.snapshot.now_s) | ending.keys()
         batched_claims = {claim.name for uid in batched & placed.keys() for claim in placed[uid].claims}
         beside = frozenset(uid for uid, it in placed.items() if any(pin.claim in batched_claims for pin in it.pins))
@@ -347,7 +351,7 @@ class AdmissionPass:
         plan = placed.plan
         state, reason, message = progress(plan)
         message += missing_words(gang, sum(it.count for it in holder.given))
-        message += _clause(self.mover.compared.get(gang.uid, "") if plan.purchases else "")
+        message += _clause(self.mover.compared.get(gang.uid, ""))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks

@@ -13,13 +13,11 @@ windows, and one that was evicted before stays for a while wherever it starts (`
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import groupby
 from typing import Final
 
 from fleet.cost.lost_work import PAYBACK_S, devices, move_usd
-from fleet.gangs.lost_machines import boot_s
 from fleet.gangs.pod_budgets import pod_budget_refusal
 from fleet.placement.plan import PlacementPlan
 from fleet.quota.build_tree import QuotaSpecs, pod_set_assignments
@@ -27,7 +25,8 @@ from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger
 from fleet.quota.pending_queue import order_key
 from fleet.quota.preemption import Victim
 from fleet.quota.workload import PodSetAssignment, Workload
-from fleet.reasons import Reason, Refusal, some_of
+from fleet.reasons import Reason, some_of
+from fleet.scheduling.declared_ends import DeclaredEnds, boots_s, purchase_words
 from fleet.scheduling.gang_planner import shape_of
 from fleet.scheduling.placement_backend import ClusterBackend
 from fleet.scheduling.prefilter import frozen, immovable
@@ -36,7 +35,6 @@ from fleet.snapshot import Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import whole
 from model.fleet import Fleet
 from model.kinds.base import format_duration
-from model.plain_text import counted
 
 MOST_ALONE: Final = 16
 """Gangs that are tried one by one: a bound in steps, so that the same input gives the same answer."""
@@ -69,10 +67,9 @@ class RoomByMoving:
     """uid -> what holds capacity: a whole gang, its core, or a pod of its surplus."""
     backend: ClusterBackend
     ledger: QuotaLedger
+    ends: DeclaredEnds
     compared: dict[str, str] = field(default_factory=dict)
     """uid of a gang that could buy -> what that was compared with and what came of it, as a clause."""
-    postponed: dict[str, Refusal] = field(default_factory=dict)
-    """uid of a gang that could buy -> why it had better wait for others to end."""
     _for: str = ""
     """uid of the gang that room is made for in this pass; there is one at most."""
     _movable: dict[str, bool] = field(default_factory=dict)
@@ -98,32 +95,38 @@ class RoomByMoving:
         """Returns whom to move because that costs less than what would be bought; empty where it does not.
 
         Gangs of one shape share the answer that they buy. A gang that waits for others to end buys nothing either:
-        what it would buy is taken back at the end of the pass (`postponed`).
+        what it would buy is taken back at the end of the pass (`DeclaredEnds.awaited`).
         """
+        if (plan := self._purchase(workload, given)) is None:
+            return []
+        if self.ends.leave_room(workload, given, plan):
+            return []
         asked = workload.queue, workload.shape, shape_of(given)
-        if asked in self._buys or workload.moved or len(self._buys) >= MOST_COMPARED:
-            self.compared[workload.uid] = self._buys.get(asked, "")
-            return []
-        if not workload.buys or self.backend.planner.has_room(self.backend.state, workload, given):
-            return []
-        plan = self.backend.find(workload, given)
-        if isinstance(plan, PlacementRefusal) or not plan.purchases:
-            return []
-        if (soon := self._ends_soon(workload, given, plan)) is not None:
-            self.postponed[workload.uid] = soon
-            return []
-        found, clause = self._cheaper(workload, given, plan) if self._may_ask(workload) else ([], "")
-        self.compared[workload.uid] = clause
-        if found:
-            self._for = workload.uid
-        else:
+        if asked not in self._buys and len(self._buys) < MOST_COMPARED:
+            found, clause = self._cheaper(workload, given, plan)
+            self.compared[workload.uid] = clause
+            if found:
+                self._for = workload.uid
+                return found
             self._buys[asked] = clause
-        return found
+        self.compared[workload.uid] = self._buys.get(asked, "")
+        return []
+
+    def _purchase(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
+        """Returns the plan of a workload that would buy; None where it is moved itself, or finds room as it is."""
+        if workload.moved or not workload.buys:
+            return None
+        if self.backend.planner.has_room(self.backend.state, workload, given):
+            return None
+        plan = self.backend.find(workload, given)
+        return plan if isinstance(plan, PlacementPlan) and plan.purchases else None
 
     def _cheaper(
         self, workload: Workload, given: Sequence[PodSetAssignment], plan: PlacementPlan
     ) -> tuple[list[Victim], str]:
         """Returns the cheapest moves in USD if they cost less than a purchase, and the clause that tells of both."""
+        if not self._may_ask(workload):
+            return [], ""
         self._usd = {}
         found = self._search(workload, given)
         moves_usd = sum(self._price(it.holder) for it in found)
@@ -131,47 +134,12 @@ class RoomByMoving:
         if not found:
             return [], ""
         needed_s = workload.runs_s or PAYBACK_S
-        bought_usd = plan.cost_usd_h * (needed_s + self._boots_s(plan)) / 3600
+        bought_usd = plan.cost_usd_h * (needed_s + boots_s(self.snapshot, plan)) / 3600
+        bought = f"{purchase_words(plan)} ({bought_usd:.2f} USD for {format_duration(needed_s)} and the boot)"
         names = some_of(sorted({it.holder.workload.name for it in found}))
-        machines = " and ".join(f"{it.count} x {it.offering.offer.instance_type.name}" for it in plan.purchases)
-        in_all = f"{bought_usd:.2f} USD for {format_duration(needed_s)} and the boot"
-        bought = f"{machines} at {plan.cost_usd_h:.2f} USD/h ({in_all})"
         if moves_usd < bought_usd:
             return found, f"moved {names} at {moves_usd:.2f} USD of lost work instead of buying {bought}"
         return [], f"bought {bought} instead of moving {names} at {moves_usd:.2f} USD of lost work"
-
-    def _boots_s(self, plan: PlacementPlan) -> float:
-        """Returns how long until the last machine of a purchase is ready."""
-        return max(
-            boot_s(self.snapshot, it.offering.pool.name, it.offering.offer.instance_type.name) for it in plan.purchases
-        )
-
-    def _ends_soon(self, workload: Workload, given: Sequence[PodSetAssignment], plan: PlacementPlan) -> Refusal | None:
-        """Returns why a workload had better wait: gangs leave room for it before machines would have booted.
-
-        They have said when they end. It waits for no longer than a boot since it came, or was evicted last.
-        """
-        by_s = max(workload.created_at_s, workload.evicted_at_s) + self._boots_s(plan)
-        ending = sorted(
-            (it for it in self.ledger.holders.values() if it.ends_at_s <= by_s and not (it.out or it.unsettled)),
-            key=lambda it: (it.ends_at_s, it.workload.uid),
-        )
-        if not ending:
-            return None
-        for holder in ending:
-            self.ledger.lift(holder)
-        place = self.backend.find(replace(workload, buys=False), given)
-        for holder in reversed(ending):
-            self.ledger.put_back(holder)
-        if isinstance(place, PlacementRefusal):
-            return None
-        names, last = some_of([it.workload.name for it in ending]), datetime.fromtimestamp(ending[-1].ends_at_s, UTC)
-        words = (
-            f"waits instead of buying {counted(sum(it.count for it in plan.purchases), 'machine')} at "
-            f"{plan.cost_usd_h:.2f} USD/h: {names} will have left room for it by {last:%H:%M:%S} UTC, before a machine "
-            "would be ready"
-        )
-        return Refusal(Reason.BATCHING, words, by_s)
 
     def _may_ask(self, workload: Workload) -> bool:
         """Returns whether anybody may be moved for a workload at all, and all open machines together have room."""

@@ -234,6 +234,17 @@ def test_who_says_that_it_ends_before_a_machine_boots_is_waited_for(
         assert "ns/short will have left room for it by" in made.gang("large").message
 
 
+def test_what_somebody_waits_for_is_not_waited_for_by_others() -> None:
+    made = shop(1)
+    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=0.0)
+    made.runs(of("short", 8), ("m0", 1))
+    changed(made, "short", admitted_at_s=NOW - 1000, expected_run_s=1100)
+    made.waits(*(of(name, 8, created_s=NOW - 5) for name in "ab"))
+    turn(made)
+    assert (made.gang("a").state, made.gang("b").state) == (GangState.PENDING, GangState.RESERVED)
+    assert len(made.claims) == 2
+
+
 def test_who_has_waited_for_an_end_that_did_not_come_buys() -> None:
     made = shop(1)
     made.claims["m0"] = replace(made.claims["m0"], launched_at_s=0.0)
