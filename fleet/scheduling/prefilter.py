@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from fleet.actions import gang_subject
 from fleet.gangs.holding import gone_for_good
 from fleet.gangs.transitions import deactivated
-from fleet.placement.flavor_nodes import gpus_asked, nodes_of_flavor
+from fleet.placement.flavor_nodes import FlavorNodes, gpus_asked, nodes_of_flavor
 from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
@@ -181,25 +181,31 @@ def _supported(case: _Candidate) -> Refusal | None:
 
 def _one_replica(case: _Candidate) -> Refusal | None:
     """Refuses pods that ask for several GPUs of pools that give each pod one replica: the device plugin would."""
-    several = next((pods for pods in case.gang.pod_sets if gpus_asked(pods) > 1), None)
-    pools = _gpu_pools(case.fleet, case.binding) if several is not None else []
-    if several is None or not pools or not all(pool.spec.sharing.one_each for pool in pools):
+    several = [pods for pods in case.gang.pod_sets if gpus_asked(pods) > 1]
+    pools = _gpu_pools(case.fleet, case.binding) if several else []
+    if not pools or not all(pool.spec.sharing.one_each for pool in pools):
         return None
     message = (
-        f"pods of {several.name!r} ask for {gpus_asked(several)} GPUs, and the device plugin gives a pod one replica "
-        f"of those of {_listed(pool.name for pool in pools)} (mps, or failRequestsGreaterThanOne): ask for 1"
+        f"pods of {several[0].name!r} ask for {gpus_asked(several[0])} GPUs, and the device plugin gives a pod one "
+        f"replica of those of {_listed(pool.name for pool in pools)} (mps, or failRequestsGreaterThanOne): ask for 1"
     )
     return Refusal(Reason.UNSUPPORTED, message)
 
 
 def _gpu_pools(fleet: Fleet, binding: QueueBinding) -> list[NodePool]:
     """Returns the pools behind a queue's flavors if whole GPUs, or replicas, come from no other nodes; else nothing."""
-    spec = quota_specs(fleet).queues.get(binding.name)
-    flavors = [nodes_of_flavor(fleet, name) for group in (spec.groups if spec else ()) for name in group.flavors]
-    if any(nodes is None or nodes.any_node or nodes.node_labels for nodes in flavors):
+    flavors = list(_flavors(fleet, binding))
+    if any(nodes.any_node or nodes.node_labels for nodes in flavors):
         return []
-    pools = {pool.name: pool for nodes in flavors if nodes is not None for pool in nodes.pools}
+    pools = {pool.name: pool for nodes in flavors for pool in nodes.pools}
     return [pool for _, pool in sorted(pools.items()) if pool.spec.sharing.mig is None]
+
+
+def _flavors(fleet: Fleet, binding: QueueBinding) -> Iterator[FlavorNodes]:
+    spec = quota_specs(fleet).queues.get(binding.name)
+    for group in spec.groups if spec is not None else ():
+        found = (nodes_of_flavor(fleet, name) for name in group.flavors)
+        yield from (nodes for nodes in found if nodes is not None)
 
 
 def _runtime_exists(case: _Candidate) -> Refusal | None:
