@@ -332,7 +332,7 @@ class Brain:
             self.mirror.tagged(event.action.instance_id, event.action.tags)
         elif isinstance(event.action, PublishLayouts):
             layouts = event.action
-            self.mirror.layouts = PublishedLayouts(layouts.config, self._clock.now(), layouts.carried)
+            self.mirror.layouts = PublishedLayouts(layouts.config, self._clock.now(), layouts.carried, layouts.sharing)
         self._tell(lambda watcher: watcher.ended(event, self._clock.now()))
         if isinstance(event.action, LaunchMachines):
             self._settle_launch(event, event.action)

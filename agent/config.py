@@ -293,10 +293,11 @@ class ReviewSettings(_Section):
 
 
 class MigSettings(_Section):
-    """Where mig-manager reads its configurations."""
+    """Where mig-manager and the device plugin read their configurations."""
 
     namespace: str = "gpu-operator"
     config_map: str = "muster-mig-config"
+    device_plugin_config_map: str = "muster-device-plugin-config"
 
 
 class Settings(_Section):

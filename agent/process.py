@@ -58,7 +58,7 @@ from fleet.snapshot import Notice
 from model.fleet import Fleet
 from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
-from providers.kube.actuator import Actuator
+from providers.kube.actuator import Actuator, GpuOperatorMaps
 from providers.kube.elector import Elector
 from providers.kube.lease import KubeLease
 from providers.kube.memory import settle_heap
@@ -278,7 +278,9 @@ class Agent:
             Retrier(stop=self._stopping, rng=random.Random(self._rng.random())),
             self._clock,
             instance=socket.gethostname(),
-            layouts_at=(settings.mig.namespace, settings.mig.config_map),
+            gpu_operator=GpuOperatorMaps(
+                settings.mig.namespace, settings.mig.config_map, settings.mig.device_plugin_config_map
+            ),
         )
         reports = ReportWriter(
             self._transport, writer, self._clock, settings.cluster, settings.namespace, self._leading

@@ -60,7 +60,7 @@ _WORDS: Final[Mapping[type, str]] = {
     ForgetClaim: "taking the finalizer off its NodeClaim",
     PatchNode: "changing its Node",
     RemoveNode: "deleting its Node",
-    PublishLayouts: "writing the MIG layouts (is the component `mig` installed?)",
+    PublishLayouts: "writing MIG layouts and GPU sharing (is the component `mig` installed?)",
     KeepHardFence: "writing its ResourceQuota",
     LiftHardFence: "taking its ResourceQuota away",
 }

@@ -324,12 +324,14 @@ class RemoveNode:
 
 @dataclass(frozen=True, slots=True)
 class PublishLayouts:
-    """Write the mig-parted configuration that mig-manager reads (one ConfigMap)."""
+    """Write the configurations of mig-manager and of the device plugin (a ConfigMap each), where there are any."""
 
     config: str
-    """YAML text."""
+    """Of mig-parted: YAML text; empty = no layouts are declared."""
     carried: frozenset[str] = frozenset()
-    """Configurations that are not in `config` but that nodes still carry: of these, those that are there stay."""
+    """Configurations that are not declared but that nodes still carry: of these, those that are there stay."""
+    sharing: Mapping[str, str] = field(default_factory=dict)
+    """Of the device plugin: name -> YAML text."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

@@ -91,6 +91,8 @@ DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
 
 # Resources
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+SHARED_GPU_RESOURCE: Final = f"{GPU_RESOURCE}.shared"
+"""Replicas of a GPU under `renameByDefault` of the device plugin."""
 MIG_RESOURCE_PREFIX: Final = "nvidia.com/mig-"
 FABRIC_RESOURCE: Final = "vpc.amazonaws.com/efa"
 """Network interfaces by which machines talk past the kernel, as the device plugin of EFA names them."""
@@ -98,7 +100,7 @@ FABRIC_RESOURCE: Final = "vpc.amazonaws.com/efa"
 ACCELERATORS: Final[frozenset[str]] = frozenset(
     {
         GPU_RESOURCE,
-        f"{GPU_RESOURCE}.shared",
+        SHARED_GPU_RESOURCE,
         "aws.amazon.com/neuron",
         "aws.amazon.com/neuroncore",
         "aws.amazon.com/neurondevice",

@@ -78,10 +78,17 @@ def pool_hash(pool: NodePool) -> str:
         "template": template,
         # by the manifest's words, as the hash must outlive the names that code gives to fields
         "placement": placement.model_dump(mode="json", by_alias=True, exclude={"strategy"}),
-        "sharing": pool.spec.sharing.model_dump(mode="json", exclude={"mig"}),
+        "sharing": _shared(pool),
     }
     text = json.dumps(born_with, sort_keys=True, separators=(",", ":"))
     return f"{HASH_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _shared(pool: NodePool) -> dict[str, object]:
+    """How GPUs are shared by replicas, without what is not said: these fields came later."""
+    sharing = pool.spec.sharing
+    ways = {"time_slicing": sharing.time_slicing, "mps": sharing.mps}
+    return {name: way and way.model_dump(mode="json", exclude_defaults=True) for name, way in ways.items()}
 
 
 @derived()

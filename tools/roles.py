@@ -134,9 +134,9 @@ def own_namespace_rules() -> tuple[RoleRule, ...]:
 
 
 def mig_rules() -> tuple[RoleRule, ...]:
-    """What it may do where mig-manager reads its configuration."""
+    """What it may do where mig-manager and the device plugin read their configurations."""
     why = "A name cannot be given for `create`: at that moment there is none."
-    names = (MigSettings().config_map,)
+    names = (MigSettings().config_map, MigSettings().device_plugin_config_map)
     return RoleRule(CONFIG_MAPS, ("create",), why=why), RoleRule(CONFIG_MAPS, ("get", "patch"), names=names)
 
 
@@ -186,7 +186,7 @@ def manifests() -> Mapping[str, str]:
             binding("Role", "muster", "muster"),
         ),
         "components/mig/rbac.yaml": _file(
-            "The configuration that mig-manager reads.",
+            "What mig-manager and the device plugin read.",
             document("Role", "muster-mig", mig_rules(), mig),
             binding("Role", "muster-mig", "muster", mig),
         ),

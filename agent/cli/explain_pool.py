@@ -10,6 +10,7 @@ from agent.cli.validate import read_folder, region_for
 from fleet.disruption.budgets import UNBOUNDED
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
+from model.kinds.node_pool import Sharing
 from model.loader import load
 from model.plain_text import age, plain_lines
 from model.quantity import format_amount
@@ -38,6 +39,8 @@ def lines(view: PoolView, look: Look) -> Iterator[str]:
     machines = ", ".join(f"{count} {state}" for state, count in view.machines.items()) or "no machines"
     kept = f", keeps {spec.replicas}" if spec.replicas is not None else f", weight {spec.weight}"
     yield f"{view.pool.name}  ({machines}{kept})"
+    if shared := isolation(spec.sharing):
+        yield f"  sharing:  {shared}"
     yield from _listed("limits", map(_bound, view.bounds), "none")
     yield from _listed("budgets", (_window(window, now) for window in view.budgets), "none: all may go at once")
     yield f"  may go:   {', '.join(f'{_count(most)} {reason}' for reason, most in view.may_go.items())}"
@@ -52,6 +55,20 @@ def lines(view: PoolView, look: Look) -> Iterator[str]:
     yield from _listed("waiting", waiting, "nobody")
     coming = (f"{gang.name} for {age(now - gang.since_s)}: {gang.reason}: {gang.message}" for gang in view.coming)
     yield from _listed("buying", coming, "for nobody")
+
+
+def isolation(sharing: Sharing) -> str:
+    """How GPUs are shared and what keeps those who share one apart; empty for whole GPUs."""
+    if sharing.mig is not None:
+        return f"cut by MIG ({', '.join(sharing.mig.layouts)}): memory and compute of each slice are its own"
+    if sharing.time_slicing is not None:
+        return f"{sharing.replicas} pods take turns on each GPU: nothing keeps one from the memory of all"
+    if sharing.mps is not None:
+        part = f"1/{sharing.replicas}"
+        return (
+            f"{sharing.replicas} pods at once on each GPU (MPS): {part} of memory and threads each, faults are shared"
+        )
+    return ""
 
 
 def _listed(title: str, rows: Iterator[str], none: str) -> Iterator[str]:

@@ -237,7 +237,7 @@ class Process:
             sleep=lambda _s: None,
             policy=RetryPolicy(attempts=tempo.attempts),
         )
-        actuator = Actuator(api, retrier, of_day, instance="sim", layouts_at=LAYOUTS_AT)
+        actuator = Actuator(api, retrier, of_day, instance="sim")
         reports = ReportWriter(api, self.writer, of_day, world.cluster_name, "muster-system", world.leading)
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
         books = _books(reports, clock)

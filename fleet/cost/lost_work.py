@@ -36,6 +36,11 @@ for disruption: in consolidation, in returns to preferred capacity, and in plans
 (`docs/kinds/node-pool.md`)."""
 
 
+RESTART_S: Final = 300.0
+"""What a gang that is moved wastes beside the work since its last checkpoint (s of its machines): it stops, its images
+are pulled elsewhere, and it reads its checkpoint."""
+
+
 def lost_since_s(gang: Gang, now_s: float) -> float:
     """Returns from when on work would be lost (epoch s): the last checkpoint, or the start.
 
@@ -56,6 +61,14 @@ def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
     """
     if not gang.admitted_at_s or gang.ordinary:
         return 0.0
-    hours = max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600
+    return max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600 * _machines_usd_h(gang, snapshot)
+
+
+def move_usd(gang: Gang, snapshot: Snapshot) -> float:
+    """Returns what it costs (USD) to stop a running gang and start it elsewhere: the work it loses, and `RESTART_S`."""
+    return lost_work_usd(gang, snapshot) + RESTART_S / 3600 * _machines_usd_h(gang, snapshot)
+
+
+def _machines_usd_h(gang: Gang, snapshot: Snapshot) -> float:
     machines = {pin.claim for pin in gang.pins if pin.claim in snapshot.claims}
-    return hours * sum(snapshot.claims[name].charged_usd_h for name in machines)
+    return sum(snapshot.claims[name].charged_usd_h for name in sorted(machines))

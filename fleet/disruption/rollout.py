@@ -1,6 +1,6 @@
-"""Rolling layouts out: the configuration that mig-manager reads is kept as declared, idle machines are cut anew."""
+"""Rolling layouts out: what mig-manager and the device plugin read is kept as declared, idle machines are cut anew."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import yaml
@@ -13,6 +13,7 @@ from fleet.placement.plan import Recut
 from fleet.snapshot import LAYOUTS, Claim, Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.gpu_sharing import plugin_configs
 from model.index import Index, derived
 from model.mig.layouts import mig_parted_config
 
@@ -26,31 +27,41 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
 
 
 def _publish(fleet: Fleet, snapshot: Snapshot) -> Iterator[Action]:
-    """Writes the mig-parted configuration of all layouts: where it has changed, was refused, and now and then.
+    """Writes the configurations of all layouts and ways of sharing: where they changed, were refused, and now and then.
 
     What is declared no more stays in it as long as a node carries it, or a machine on its way will.
     """
-    known, file = snapshot.layouts, _config(fleet.index, fleet)
-    if known is None or file is None or LAYOUTS in snapshot.busy:
+    known, files = snapshot.layouts, _files(fleet.index, fleet)
+    if known is None or not (files.layouts or files.sharing) or LAYOUTS in snapshot.busy:
         return
-    on_nodes = (node.labels.get(labels.MIG_CONFIG, "") for node in snapshot.nodes.values())
-    carried = {*on_nodes, *(claim.layout for claim in snapshot.claims.values())} - {""} - file.names
-    new = known.config != file.text or not carried <= known.carried
+    carried = {*_named_by_nodes(snapshot), *(claim.layout for claim in snapshot.claims.values())} - {""} - files.names
+    new = (known.config, known.sharing) != (files.layouts, files.sharing) or not carried <= known.carried
     if new or snapshot.now_s >= known.at_s + REPUBLISHED_AFTER_S:
-        yield PublishLayouts(file.text, frozenset(carried))
+        yield PublishLayouts(files.layouts, frozenset(carried), files.sharing)
 
 
-class _LayoutsFile(NamedTuple):
-    text: str
+def _named_by_nodes(snapshot: Snapshot) -> Iterator[str]:
+    for node in snapshot.nodes.values():
+        yield node.labels.get(labels.MIG_CONFIG, "")
+        yield node.labels.get(labels.DEVICE_PLUGIN_CONFIG, "")
+
+
+class _GpuOperatorFiles(NamedTuple):
+    layouts: str
+    """Of mig-parted; empty without layouts."""
+    sharing: Mapping[str, str]
+    """Of the device plugin, by name."""
     names: frozenset[str]
 
 
 @derived()
-def _config(_index: Index, fleet: Fleet) -> _LayoutsFile | None:
+def _files(_index: Index, fleet: Fleet) -> _GpuOperatorFiles:
+    sharing = plugin_configs(pool.spec.sharing for pool in fleet.node_pools.values())
     if not fleet.mig_layouts:
-        return None
+        return _GpuOperatorFiles("", sharing, frozenset(sharing))
     config = mig_parted_config(layout for _, layout in sorted(fleet.mig_layouts.items()))
-    return _LayoutsFile(yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True), frozenset(config["mig-configs"]))
+    text = yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
+    return _GpuOperatorFiles(text, sharing, frozenset((*config["mig-configs"], *sharing)))
 
 
 def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:

@@ -14,6 +14,7 @@ from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.inventory import build_capacity
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Catalog, InstanceType, Snapshot
+from model import labels
 from model.fleet import Fleet
 from model.hints import listing, near
 from model.kinds import NodePool
@@ -183,7 +184,8 @@ def sharing_of(offering: Offering) -> str:
         return layout_name(offering.layout)
     if sharing.replicas == 1:
         return "whole"
-    return f"{'time-slicing' if sharing.time_slicing else 'mps'} x{sharing.replicas}"
+    renamed = " renamed" if sharing.resource != labels.GPU_RESOURCE else ""
+    return f"{'time-slicing' if sharing.time_slicing else 'mps'} x{sharing.replicas}{renamed}"
 
 
 # -- why there is none ------------------------------------------------------------------------------------------------

@@ -19,7 +19,16 @@ from fleet.gangs.transitions import moved_on
 from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
 from fleet.snapshot import Gang, GangState, Hold, Job, Numbering, Pin, Pod, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import _PART, PRIORITY, _singly, _without, core_of, is_one_slice, pods_in, together
+from fleet.snapshot.elastic_parts import (
+    _PART,
+    _singly,
+    _without,
+    core_of,
+    is_one_slice,
+    pods_in,
+    surplus_priority,
+    together,
+)
 from fleet.snapshot.seats import active_pods, place_of
 from fleet.snapshot.sub_groups import SubGroup, chosen, filled
 from model.index import Index, derived
@@ -53,7 +62,7 @@ _MOST_TURNS: Final = 64
 
 
 def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
-    """Yields the pods that could join a running gang as workloads of lowest priority, bound to the gang's flavors.
+    """Yields the pods that could join a running gang as workloads (`surplus_priority`), bound to the gang's flavors.
 
     Pods of a sub-group that is not there yet join together, as many as make it whole, before all that join singly.
     Each of these is a workload of its own, so that gangs of several queues grow side by side (Volcano
@@ -69,7 +78,7 @@ def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Work
             f"{gang.uid}{_PART}{number:03}/{pod_sets[0].name}",
             f"{gang.name} (surplus)",
             line.name,
-            PRIORITY,
+            surplus_priority(gang),
             gang.created_at_s,
             pod_sets,
             preempts=False,

@@ -26,6 +26,7 @@ from fleet.offerings.reservations import (
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.gpu_sharing import plugin_config_name
 from model.index import Index, derived
 from model.kinds import NodePool, Taint
 from model.mig import ALL_DISABLED
@@ -276,7 +277,7 @@ def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
     if not amount and labels.GPU_FRACTION in machine.labels and _asks_for_fractions(pool):
         amount = 1
     amount *= pool.spec.sharing.replicas
-    return {labels.GPU_RESOURCE: amount} if amount else {}
+    return {pool.spec.sharing.resource: amount} if amount else {}
 
 
 def _asks_for_fractions(pool: NodePool) -> bool:
@@ -295,15 +296,12 @@ def node_labels_of(pool: NodePool, offer: InstanceOffer, layout: str, region: st
     }
     if offer.reservation is not None:
         found |= reserved_labels(offer.reservation)
-    sharing = pool.spec.sharing
     if layout:
         found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}
     elif is_cuttable(offer.instance_type):
         found[labels.MIG_CONFIG] = ALL_DISABLED  # else the GPU operator would write it, in its own time
-    if sharing.time_slicing is not None:
-        found[labels.DEVICE_PLUGIN_CONFIG] = f"time-slicing-{sharing.replicas}"
-    elif sharing.mps is not None:
-        found[labels.DEVICE_PLUGIN_CONFIG] = f"mps-{sharing.replicas}"
+    if shared := plugin_config_name(pool.spec.sharing):
+        found[labels.DEVICE_PLUGIN_CONFIG] = shared
     return found | pool.spec.template.labels
 
 

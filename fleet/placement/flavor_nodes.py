@@ -1,7 +1,7 @@
 """A flavor, ours or Kueue's, stands for nodes and for the pools that buy more of them; a pod set needs some of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fleet.offerings.offerings import Offerings
@@ -12,8 +12,10 @@ from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Gang, PodSet
 from fleet.snapshot.affinity import FOR_GANGS
 from model.fleet import Fleet
+from model.gpu_sharing import plugin_config_name
 from model.index import Index, derived
-from model.kinds import NodePool, Taint, Toleration
+from model.kinds import NodePool, RequirementTerm, Taint, Toleration
+from model.labels import DEVICE_PLUGIN_CONFIG, GPU_RESOURCE, SHARED_GPU_RESOURCE
 from model.upstream import pools_of, wanted_labels
 
 
@@ -68,6 +70,27 @@ def _flavors(_index: Index, fleet: Fleet) -> Mapping[str, FlavorNodes]:
     return dict(sorted(found.items()))
 
 
+def gpus_asked(pod_set: PodSet) -> int:
+    """How many GPUs that are not cut, or replicas of such, one pod asks for."""
+    return max(pod_set.requests.get(GPU_RESOURCE, 0), pod_set.requests.get(SHARED_GPU_RESOURCE, 0))
+
+
+def admitted_by_plugin(fleet: Fleet, pod_set: PodSet) -> PodSet:
+    """The pod set, kept from machines whose device plugin would refuse its pods: they ask for several replicas."""
+    names = _one_each(fleet.index, fleet.node_pools) if gpus_asked(pod_set) > 1 else ()
+    if not names:
+        return pod_set
+    term = RequirementTerm(key=DEVICE_PLUGIN_CONFIG, operator="NotIn", values=names)
+    return replace(pod_set, required_affinity=tuple((*all_of, term) for all_of in pod_set.required_affinity or ((),)))
+
+
+@derived()
+def _one_each(_index: Index, pools: Mapping[str, NodePool]) -> tuple[str, ...]:
+    """The configurations of the device plugin under which it gives a pod one replica at most."""
+    shared = (pool.spec.sharing for pool in pools.values())
+    return tuple(sorted({plugin_config_name(sharing) for sharing in shared if sharing.one_each}))
+
+
 def pools_for_pods(fleet: Fleet) -> tuple[NodePool, ...]:
     """The pools that machines are bought of for pods of no gang, heaviest first."""
     return _pools_for_pods(fleet.index, fleet.node_pools)
@@ -120,6 +143,7 @@ class FleetFlavors:
         first, *others = chosen
         pools = tuple(pool for pool in first.pools if all(pool in other.pools for other in others))
         any_node = all(nodes.any_node for nodes in chosen)
+        pod_set = admitted_by_plugin(self.fleet, pod_set)
         return Need(pod_set, tolerations_of(self.fleet, names), labels, pools, charged, any_node)
 
     def ordinary(self, pod_set: PodSet, flavor: str = "") -> Need:
@@ -127,6 +151,7 @@ class FleetFlavors:
 
         Of one flavor alone where one is given, as their quota is of it. KeyError for one that is not declared.
         """
+        pod_set = admitted_by_plugin(self.fleet, pod_set)
         if not flavor:
             return Need(pod_set, (), {}, pools_for_pods(self.fleet), any_node=True, ordinary=True)
         nodes = _flavors(self.fleet.index, self.fleet)[flavor]

@@ -62,7 +62,8 @@ class AssignmentSearch:
         assigner = self._assigner(workload)
         options = list(self._options(workload, assigner, resume))
         if options[-1].mode is PreemptionMode.FIT:
-            return options[-1], []
+            cheaper = self._moves_instead(workload, options[-1])
+            return self._placed_without(cheaper, workload, options[-1]), cheaper
         for option in options:
             if option.mode.preempting and (victims := self._moves(workload, option) or self.victims(workload, option)):
                 return self._placed_without(victims, workload, option), victims
@@ -114,7 +115,13 @@ class AssignmentSearch:
             return []
         if self.ledger.leaving_gone or not fits(self.node, option.usage):
             return []
-        return self.mover(workload, option.given)
+        return self.mover.room(workload, option.given)
+
+    def _moves_instead(self, workload: Workload, option: WorkloadAssignment) -> list[Victim]:
+        """Returns whom to move because that costs less than what would be bought; nobody while others leave already."""
+        if self.mover is None or not self.queue.preemption.moves or self.ledger.leaving:
+            return []
+        return self.mover.instead_of_buying(workload, option.given)
 
     def find_place(self, second_pass: SecondPassWorkload) -> Found:
         """Returns a place for a workload that holds quota, with victims if need be, but none where it lost a node."""

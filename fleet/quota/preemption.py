@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import merge
 from itertools import chain, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, eviction_order
 from fleet.quota.specs import UNLIMITED, CandidatePolicy, QuotaQueueSpec
@@ -70,8 +70,14 @@ class PreemptionContext:
         return (not holder.leaving, own, usage, *eviction_order(holder))
 
 
-Mover = Callable[[Workload, Sequence[PodSetAssignment]], list[Victim]]
-"""Returns holders that could stand elsewhere, each with its place there, so that a workload with quota finds one."""
+class Mover(Protocol):
+    """A `Mover` finds holders that could stand elsewhere, each with its place there, so that a workload finds one."""
+
+    def room(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
+        """Returns whom to move for a workload that has quota and no place; empty where nobody helps."""
+
+    def instead_of_buying(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
+        """Returns whom to move for one that has a place already, if that would be bought and moving costs less."""
 
 
 def satisfies_policy(policy: CandidatePolicy, preemptor: Workload, candidate: Workload) -> bool:

@@ -285,13 +285,11 @@ class ClusterModel:
         self.put_node(name, replace(node, labels=done, allocatable=cut))
 
     def shares(self, name: str) -> None:
-        """Lets a node offer each GPU as often as the configuration that its label names says (`time-slicing-4`)."""
+        """Lets a node offer its GPUs as the configuration that its label names says: as its claim promises."""
         node = self.nodes.get(name)
-        machine = self.instances.get(node.instance_id) if node else None
-        kind = self._seen.catalog.types.get(machine.instance_type) if machine else None
-        if node is not None and kind is not None:
-            times = int(node.labels[labels.DEVICE_PLUGIN_CONFIG].rpartition("-")[2])
-            offered = {**node.allocatable, labels.GPU_RESOURCE: kind.gpu_count * times}
+        claim = next((it for it in self.claims.view.values() if it.node == name), None)
+        if node is not None and claim is not None:
+            offered = with_gpus(node.allocatable, gpu_part(claim.resources))
             self.put_node(name, replace(node, allocatable=offered))
 
     def starts(self, gang: Gang) -> None:

@@ -41,6 +41,7 @@ from fleet.quota.scheduler import SETS_ASIDE, AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
+from fleet.scheduling.declared_ends import DeclaredEnds
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
 from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, lacking
@@ -93,6 +94,7 @@ class AdmissionPass:
     specs: QuotaSpecs
     backend: ClusterBackend
     scheduler: AdmissionScheduler
+    mover: RoomByMoving
     workloads: Workloads
     waiting: list[Gang]
     """All pending gangs, in the order of their queues."""
@@ -142,11 +144,14 @@ class AdmissionPass:
         waiting = [
             gang for gang in pending_in_order(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside
         ]
-        workloads = Workloads(fleet, snapshot, made_room_for(snapshot))
-        scheduler.mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger)
+        still_leaving = making_room(snapshot)
+        left_for = frozenset(gang.eviction.room_for for gang in still_leaving if gang.eviction is not None)
+        workloads = Workloads(fleet, snapshot, made_room_for(snapshot), left_for)
+        ends = DeclaredEnds(snapshot, backend, ledger)
+        scheduler.mover = mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger, ends)
         pods = OrdinaryPods.start(fleet, snapshot, backend)
-        started = cls(fleet, snapshot, specs, backend, scheduler, workloads, waiting, pods, empty, held, stand)
-        started.still_leaving = making_room(snapshot)
+        started = cls(fleet, snapshot, specs, backend, scheduler, mover, workloads, waiting, pods, empty, held, stand)
+        started.still_leaving = still_leaving
         taken = usages(fleet, snapshot)
         part: Gang
         with concerning(lambda: gang_subject(whole(part.uid))):
@@ -219,12 +224,15 @@ class AdmissionPass:
     def _postpone_purchases(self) -> Mapping[str, Refusal]:
         """Takes back purchases that may not be needed in a moment; returns by uid why gangs wait therefore.
 
-        These are single pods of an open batch, and gangs for which pods that are ending leave room. Nothing is taken
-        back where another gang has pods on one of the machines: then all buy at once.
+        These are single pods of an open batch, and gangs for which pods or gangs that are ending leave room. Nothing is
+        taken back where another gang has pods on one of the machines: then all buy at once.
         """
         placed = self.backend.placed
         buying = [gang for gang in self.waiting if gang.uid in placed and placed[gang.uid].claims]
-        ending = soon_free(self.snapshot, self.backend.state, buying)
+        awaited = {
+            gang.uid: self.mover.ends.awaited[gang.uid] for gang in buying if gang.uid in self.mover.ends.awaited
+        }
+        ending = {**soon_free(self.snapshot, self.backend.state, buying), **awaited}
         batched = open_batch(self.waiting, self.snapshot.now_s) | ending.keys()
         batched_claims = {claim.name for uid in batched & placed.keys() for claim in placed[uid].claims}
         beside = frozenset(uid for uid, it in placed.items() if any(pin.claim in batched_claims for pin in it.pins))
@@ -287,6 +295,7 @@ class AdmissionPass:
         message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
         if victim.destination is not None:
             message += " and starts again elsewhere, where room is kept for it"
+            message += _clause(self.mover.compared.get(preemptor.uid, ""))
         if part.uid == gang.uid:
             job, room_for = self.snapshot.jobs.get(gang.uid), preemptor.uid if victim.destination is not None else ""
             self.changed[gang.uid] = evicted(gang, job, victim.reason, message, now, room_for=room_for)
@@ -343,6 +352,7 @@ class AdmissionPass:
         plan = placed.plan
         state, reason, message = progress(plan)
         message += missing_words(gang, sum(it.count for it in holder.given))
+        message += _clause(self.mover.compared.get(gang.uid, ""))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
@@ -387,11 +397,18 @@ class AdmissionPass:
                 answers[waiting.uid] = explainer.entry(of_shape[waiting.queue, waiting.shape])
         for gang in self.waiting:
             if gang.uid in answers and gang_subject(gang.uid) not in self.snapshot.busy:
-                self._wait(gang, uncut(self.snapshot, gang) or answers[gang.uid])
+                self._wait(gang, uncut(self.snapshot, gang) or self._with_clause(gang, answers[gang.uid]))
+
+    def _with_clause(self, gang: Gang, refusal: Refusal) -> Refusal:
+        """Returns the refusal with what moving others was compared with, for a gang that waits for them to leave."""
+        if refusal.reason is not Reason.WAITING_FOR_PREEMPTED:
+            return refusal
+        return replace(refusal, message=refusal.message + _clause(self.mover.compared.get(gang.uid, "")))
 
     def _wait(self, gang: Gang, refusal: Refusal) -> None:
         """Saves a refusal, unless the gang says the same already."""
-        if (gang.reason, gang.message) != (refusal.reason, refusal.message) and not keeps_turn(gang, refusal):
+        says = gang.reason == refusal.reason and f"{gang.message}; ".startswith(f"{refusal.message}; ")
+        if not says and not keeps_turn(gang, refusal):
             told = gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s)
             self.actions.append(SaveGang(told))
 
@@ -404,6 +421,10 @@ def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang
 
 def _leaves(gang: Gang, now_s: float) -> bool:
     return gang.state is GangState.EVICTING and (makes_room(gang) or not is_moved(gang, now_s))
+
+
+def _clause(words: str) -> str:
+    return f"; {words}" if words else ""
 
 
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:

@@ -1,34 +1,40 @@
 """Makes room by moving: which running gangs go elsewhere so that a waiting one, which has quota, finds a place.
 
 Nothing is stopped for good: whoever leaves has a place on machines that stand, kept for it until it is back. So this
-comes before anybody is evicted, and after buying: a gang for which machines can be had does not have others moved. A
-gang moves whole, or a pod of its surplus does. The cheapest in lost work is taken; one gang is made room for at a time.
+comes before anybody is evicted. Where machines can be had, it competes with buying them: what the moves cost in lost
+work and restarts with what the machines cost for as long as they are needed; and both with waiting, where gangs say
+that they end before a machine would have booted. A gang moves whole, or a pod of its surplus does. The cheapest in lost
+work is taken; one gang is made room for at a time.
 
 Source: KAI-Scheduler's consolidation action, which moves pods; here gangs move, under PodDisruptionBudgets and freeze
 windows, and one that was evicted before stays for a while wherever it starts (`stays_until_s`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from itertools import groupby
 from typing import Final
 
-from fleet.cost.lost_work import devices
+from fleet.cost.lost_work import PAYBACK_S, devices, move_usd
 from fleet.gangs.pod_budgets import pod_budget_refusal
+from fleet.placement.plan import PlacementPlan
 from fleet.quota.build_tree import QuotaSpecs, pod_set_assignments
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger
 from fleet.quota.pending_queue import order_key
 from fleet.quota.preemption import Victim
 from fleet.quota.workload import PodSetAssignment, Workload
-from fleet.reasons import Reason
+from fleet.reasons import Reason, some_of
+from fleet.scheduling.declared_ends import DeclaredEnds, boots_s, purchase_words
+from fleet.scheduling.gang_planner import shape_of
 from fleet.scheduling.placement_backend import ClusterBackend
 from fleet.scheduling.prefilter import frozen, immovable
 from fleet.scheduling.queue_order import made_room_for
 from fleet.snapshot import Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import whole
 from model.fleet import Fleet
+from model.kinds.base import format_duration
 
 MOST_ALONE: Final = 16
 """Gangs that are tried one by one: a bound in steps, so that the same input gives the same answer."""
@@ -36,6 +42,8 @@ MOST_TOGETHER: Final = 24
 """Gangs that are taken off together before a search ends."""
 MOST_TRIES: Final = 64
 """Sets of gangs that are tried in a pass."""
+MOST_COMPARED: Final = 8
+"""Shapes of gangs for which a purchase is compared with moves in a pass: the others buy."""
 STAYS_S: Final = 600.0
 STAYS_MOST_S: Final = 86_400.0
 """A gang that was evicted once stays `STAYS_S` seconds where it starts, each further time twice as long up to this."""
@@ -59,6 +67,9 @@ class RoomByMoving:
     """uid -> what holds capacity: a whole gang, its core, or a pod of its surplus."""
     backend: ClusterBackend
     ledger: QuotaLedger
+    ends: DeclaredEnds
+    compared: dict[str, str] = field(default_factory=dict)
+    """uid of a gang that could buy -> what that was compared with and what came of it, as a clause."""
     _for: str = ""
     """uid of the gang that room is made for in this pass; there is one at most."""
     _movable: dict[str, bool] = field(default_factory=dict)
@@ -66,17 +77,75 @@ class RoomByMoving:
     _tries: int = 0
     _rests: bool | None = None
     """Whether nobody is moved in this pass; None = not asked yet."""
+    _buys: dict[Hashable, str] = field(default_factory=dict)
+    """(queue, shape, assignment) of gangs that buy rather than have others moved -> why, as a clause."""
+    _usd: dict[str, float] | None = None
+    """uid of a holder -> what moving it costs (USD), while moves are compared with a purchase; None = they are not."""
 
-    def __call__(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
+    def room(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         """Returns whom to move, each with its new place, so that a workload finds one; empty where nobody helps."""
-        if self._for not in {"", workload.uid} or not workload.buys or self._tries > MOST_TRIES:
-            return []
-        if next(self._settled(), None) is None or not self._room_in_all(workload):
+        if not self._may_ask(workload):
             return []
         found = self._search(workload, given)
         if found:
             self._for = workload.uid
         return found
+
+    def instead_of_buying(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
+        """Returns whom to move because that costs less than what would be bought; empty where it does not.
+
+        Gangs of one shape share the answer that they buy. A gang that waits for others to end buys nothing either:
+        what it would buy is taken back at the end of the pass (`DeclaredEnds.awaited`).
+        """
+        if (plan := self._purchase(workload, given)) is None:
+            return []
+        if self.ends.leave_room(workload, given, plan):
+            return []
+        asked = workload.queue, workload.shape, shape_of(given)
+        if asked not in self._buys and len(self._buys) < MOST_COMPARED:
+            found, clause = self._cheaper(workload, given, plan)
+            self.compared[workload.uid] = clause
+            if found:
+                self._for = workload.uid
+                return found
+            self._buys[asked] = clause
+        self.compared[workload.uid] = self._buys.get(asked, "")
+        return []
+
+    def _purchase(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
+        """Returns the plan of a workload that would buy; None where it is moved itself, or finds room as it is."""
+        if workload.moved or not workload.buys:
+            return None
+        if self.backend.planner.has_room(self.backend.state, workload, given):
+            return None
+        plan = self.backend.find(workload, given)
+        return plan if isinstance(plan, PlacementPlan) and plan.purchases else None
+
+    def _cheaper(
+        self, workload: Workload, given: Sequence[PodSetAssignment], plan: PlacementPlan
+    ) -> tuple[list[Victim], str]:
+        """Returns the cheapest moves in USD if they cost less than a purchase, and the clause that tells of both."""
+        if not self._may_ask(workload):
+            return [], ""
+        self._usd = {}
+        found = self._search(workload, given)
+        moves_usd = sum(self._price(it.holder) for it in found)
+        self._usd = None
+        if not found:
+            return [], ""
+        needed_s = workload.runs_s or PAYBACK_S
+        bought_usd = plan.cost_usd_h * (needed_s + boots_s(self.snapshot, plan)) / 3600
+        bought = f"{purchase_words(plan)} ({bought_usd:.2f} USD for {format_duration(needed_s)} and the boot)"
+        names = some_of(sorted({it.holder.workload.name for it in found}))
+        if moves_usd < bought_usd:
+            return found, f"moved {names} at {moves_usd:.2f} USD of lost work instead of buying {bought}"
+        return [], f"bought {bought} instead of moving {names} at {moves_usd:.2f} USD of lost work"
+
+    def _may_ask(self, workload: Workload) -> bool:
+        """Returns whether anybody may be moved for a workload at all, and all open machines together have room."""
+        if self._for not in {"", workload.uid} or not workload.buys or self._tries > MOST_TRIES:
+            return False
+        return next(self._settled(), None) is not None and self._room_in_all(workload)
 
     def _room_in_all(self, workload: Workload) -> bool:
         """Returns whether all open machines together have room: moving makes none."""
@@ -92,7 +161,7 @@ class RoomByMoving:
     def _search(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         on_machine = self._by_machine(workload)
         alone = {it.workload.uid: it for holders in on_machine for it in holders if self._helps_alone(workload, it)}
-        for holder in nsmallest(MOST_ALONE, alone.values(), key=_cheapest):
+        for holder in nsmallest(MOST_ALONE, alone.values(), key=self._cost):
             if found := self._moved(workload, given, [holder]):
                 return found
         together: list[AdmittedWorkload] = []
@@ -113,7 +182,7 @@ class RoomByMoving:
     ) -> list[Victim]:
         """Returns the moves without those that are not needed after all, the dearest left out first."""
         needed = list(together)
-        for holder in sorted(together, key=_cheapest, reverse=True):
+        for holder in sorted(together, key=self._cost, reverse=True):
             fewer = [other for other in needed if other is not holder]
             if fewer and (less := self._moved(workload, given, fewer)):
                 needed, found = fewer, less
@@ -178,11 +247,11 @@ class RoomByMoving:
 
         def cost(machine: str) -> tuple[float, int, str]:
             holders = standing[machine]
-            work = sum(holder.workload.lost_work_s for holder in holders)
+            work = sum(map(self._price, holders))
             return work, sum(devices(self.parts[holder.workload.uid]) for holder in holders), machine
 
         useful = [machine for machine, amounts in freed.items() if self._holds_a_pod(workload, machine, amounts)]
-        return [sorted(standing[machine], key=_cheapest) for machine in sorted(useful, key=cost)]
+        return [sorted(standing[machine], key=self._cost) for machine in sorted(useful, key=cost)]
 
     def _helps_alone(self, workload: Workload, holder: AdmittedWorkload) -> bool:
         return any(self._holds_a_pod(workload, machine, freed) for machine, freed in self._takes(holder))
@@ -222,7 +291,18 @@ class RoomByMoving:
             self._movable[uid] = rested and not immovable(self.fleet, self.snapshot, gang)
         return self._movable[uid]
 
+    def _price(self, holder: AdmittedWorkload) -> float:
+        """Returns what moving a holder costs: in USD while it is compared with a purchase, else its lost work.
 
-def _cheapest(holder: AdmittedWorkload) -> tuple[float, int, float, str]:
-    workload = holder.workload
-    return workload.lost_work_s, workload.priority, -holder.reserved_at_s, workload.uid
+        See `lost_work_s` for how an order differs from a price.
+        """
+        uid, usd = holder.workload.uid, self._usd
+        if usd is None:
+            return holder.workload.lost_work_s
+        if uid not in usd:
+            usd[uid] = move_usd(self.parts[uid], self.snapshot)
+        return usd[uid]
+
+    def _cost(self, holder: AdmittedWorkload) -> tuple[float, int, float, str]:
+        workload = holder.workload
+        return self._price(holder), workload.priority, -holder.reserved_at_s, workload.uid

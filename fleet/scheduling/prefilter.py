@@ -6,14 +6,16 @@ from typing import Final, NamedTuple
 from fleet.actions import gang_subject
 from fleet.gangs.holding import gone_for_good
 from fleet.gangs.transitions import deactivated
+from fleet.placement.flavor_nodes import FlavorNodes, gpus_asked, nodes_of_flavor
+from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
 from model.cron import window_active
 from model.fleet import Fleet
 from model.index import TableChanges, followed
-from model.kinds import Team
-from model.labels import MIG_RESOURCE_PREFIX
+from model.kinds import NodePool, Team
+from model.labels import MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.upstream.do_not_disrupt import protected
 
 PODS_MAX: Final = 150_000
@@ -177,6 +179,35 @@ def _supported(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.UNSUPPORTED, message)
 
 
+def _one_replica(case: _Candidate) -> Refusal | None:
+    """Refuses pods that ask for several GPUs of pools that give each pod one replica: the device plugin would."""
+    several = [pods for pods in case.gang.pod_sets if gpus_asked(pods) > 1]
+    pools = _gpu_pools(case.fleet, case.binding) if several else []
+    if not pools or not all(pool.spec.sharing.one_each for pool in pools):
+        return None
+    message = (
+        f"pods of {several[0].name!r} ask for {gpus_asked(several[0])} GPUs, and the device plugin gives a pod one "
+        f"replica of those of {_listed(pool.name for pool in pools)} (mps, or failRequestsGreaterThanOne): ask for 1"
+    )
+    return Refusal(Reason.UNSUPPORTED, message)
+
+
+def _gpu_pools(fleet: Fleet, binding: QueueBinding) -> list[NodePool]:
+    """Returns the pools behind a queue's flavors if whole GPUs, or replicas, come from no other nodes; else nothing."""
+    flavors = list(_flavors(fleet, binding))
+    if any(nodes.any_node or nodes.node_labels for nodes in flavors):
+        return []
+    pools = {pool.name: pool for nodes in flavors for pool in nodes.pools}
+    return [pool for _, pool in sorted(pools.items()) if pool.spec.sharing.mig is None]
+
+
+def _flavors(fleet: Fleet, binding: QueueBinding) -> Iterator[FlavorNodes]:
+    spec = quota_specs(fleet).queues.get(binding.name)
+    for group in spec.groups if spec is not None else ():
+        found = (nodes_of_flavor(fleet, name) for name in group.flavors)
+        yield from (nodes for nodes in found if nodes is not None)
+
+
 def _runtime_exists(case: _Candidate) -> Refusal | None:
     """Refuses a RuntimeClass that is not there: the API server would refuse the pods."""
     wanted = sorted({pods.runtime_class for pods in case.gang.pod_sets} - {"", *case.snapshot.runtime_classes})
@@ -256,7 +287,7 @@ def _writable(case: _Candidate) -> Refusal | None:
 
 
 def _has_slices(pod_set: PodSet) -> bool:
-    return any(name.startswith(MIG_RESOURCE_PREFIX) for name in pod_set.requests)
+    return any(name.startswith((MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE)) for name in pod_set.requests)
 
 
 def _suspended(case: _Candidate) -> Refusal | None:
@@ -273,7 +304,7 @@ def _listed(names: Iterable[str]) -> str:
 
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
-    *(_supported, _runtime_exists, _pods_allowed, _few_enough, _namespace),
+    *(_supported, _one_replica, _runtime_exists, _pods_allowed, _few_enough, _namespace),
     *(_priority_exists, _priority_allowed, _taken, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""

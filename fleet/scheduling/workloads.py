@@ -24,6 +24,8 @@ class Workloads:
     snapshot: Snapshot
     room_made_for: frozenset[str]
     """uids of gangs that others leave their places to, to start again elsewhere."""
+    leave_for: frozenset[str] = frozenset()
+    """Those of them that somebody has not left for yet: nothing is bought for them meanwhile."""
     _bindings: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
 
     def binding(self, gang: Gang) -> QueueBinding | None:
@@ -69,7 +71,7 @@ class Workloads:
             preempts=gang.preempts and not preemption_backs_off(gang, now),
             overdue=moved or overdue(gang, binding, now),
             moved=moved,
-            buys=uncut(self.snapshot, gang) is None,
+            buys=uncut(self.snapshot, gang) is None and gang.uid not in self.leave_for,
             repelled=self._repelled(pod_sets or gang.pod_sets),
             runs_s=runs_s(gang),
             non_preemptible=within_guarantee(self.fleet, gang),

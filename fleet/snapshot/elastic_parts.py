@@ -8,7 +8,15 @@ from typing import Final
 from fleet.snapshot import Gang, Pin, PodSet
 
 PRIORITY: Final = -(2**40)
-"""Of surplus: below every class and boost."""
+"""Of the surplus of gangs of priority 0: below every class and boost."""
+
+
+def surplus_priority(gang: Gang) -> int:
+    """Returns the priority of a gang's surplus: below all that waits, and among surplus in the order of the classes.
+
+    A boost does not count, which whoever writes the job gives it.
+    """
+    return PRIORITY + gang.priority
 
 
 PREEMPTABLE: Final = "volcano.sh/preemptable"
@@ -81,7 +89,7 @@ def parts(gang: Gang) -> Iterator[Gang]:
         yield replace(
             gang,
             uid=f"{gang.uid}{_PART}{pin.pod_set}/{pin.node or pin.claim}/{seen[pin]}",
-            priority=PRIORITY,
+            priority=surplus_priority(gang),
             priority_boost=0,
             preempts=False,
             pod_sets=(replace(gang.pod_set(pin.pod_set), count=1, core=None),),
@@ -108,7 +116,7 @@ def _sub_group_part(gang: Gang, seats: Sequence[Pin]) -> Gang:
     return replace(
         gang,
         uid=f"{gang.uid}{_PART}{first.pod_set}/{first.node or first.claim}/0",
-        priority=PRIORITY,
+        priority=surplus_priority(gang),
         priority_boost=0,
         preempts=False,
         pod_sets=tuple(replace(gang.pod_set(name), count=count, core=None) for name, count in sorted(counts.items())),

@@ -1,6 +1,7 @@
 """What failed, as the object concerned tells of it: a decision (`DecisionFailed`), a write (`WriteRefused`)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from model.plain_text import plain
@@ -43,10 +44,12 @@ REFUSAL_MOST: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class PublishedLayouts:
-    """The `PublishedLayouts` are the MIG configuration in the cluster, as far as this agent has written it."""
+    """The `PublishedLayouts` are the GPU operator's configurations in the cluster, as this agent has written them."""
 
     config: str = ""
     at_s: float = 0.0
     """When it was last written."""
     carried: frozenset[str] = frozenset()
     """The configurations of before that were left in it, since nodes carried them."""
+    sharing: Mapping[str, str] = field(default_factory=dict)
+    """Configurations of the device plugin by name, in a ConfigMap of their own."""

@@ -6,6 +6,7 @@ from pydantic import Field, Strict, model_validator
 
 from model.kinds.base import Amounts, Bool, Deletion, Duration, Kind, Name, NodeCount, RequirementTerm, Spec, Tags, Usd
 from model.kinds.node_template import NodeTemplate
+from model.labels import GPU_RESOURCE, SHARED_GPU_RESOURCE
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
 DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired", "Rebalanced"]
@@ -75,6 +76,11 @@ class ReplicaSharing(Spec):
 
     replicas: Annotated[int, Strict(), Field(ge=2, le=48)]
     """How often each GPU is offered."""
+    rename_by_default: Bool = False
+    """Whether replicas are offered as `nvidia.com/gpu.shared`, so that nobody gets a part of a GPU who asks for one."""
+    fail_requests_greater_than_one: Bool | None = None
+    """Whether a pod gets one replica at most: two need not be of two GPUs, nor are they more time. Unset = under MPS,
+    where the device plugin insists on it."""
 
 
 class Sharing(Spec):
@@ -91,13 +97,30 @@ class Sharing(Spec):
     def _one_way(self) -> Self:
         if sum(way is not None for way in (self.mig, self.time_slicing, self.mps)) > 1:
             raise ValueError("choose one of mig, timeSlicing and mps")
+        if self.mps is not None and self.mps.fail_requests_greater_than_one is False:
+            raise ValueError("mps: failRequestsGreaterThanOne cannot be false: the device plugin sets it for MPS")
         return self
+
+    @property
+    def by_replicas(self) -> ReplicaSharing | None:
+        """How GPUs are shared by replicas; None where they are not."""
+        return self.time_slicing or self.mps
 
     @property
     def replicas(self) -> int:
         """How often each GPU appears in a node's allocatable."""
-        way = self.time_slicing or self.mps
-        return way.replicas if way else 1
+        return self.by_replicas.replicas if self.by_replicas else 1
+
+    @property
+    def resource(self) -> str:
+        """The name under which GPUs that are not cut, or their replicas, are offered."""
+        renamed = self.by_replicas is not None and self.by_replicas.rename_by_default
+        return SHARED_GPU_RESOURCE if renamed else GPU_RESOURCE
+
+    @property
+    def one_each(self) -> bool:
+        """Whether the device plugin refuses pods that ask for more than one replica."""
+        return self.mps is not None or bool(self.time_slicing and self.time_slicing.fail_requests_greater_than_one)
 
 
 class Limits(Spec):

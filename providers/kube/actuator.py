@@ -5,9 +5,9 @@ Returns what the API answered (`WrittenObject`), so that the brain need not wait
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import yaml
@@ -34,6 +34,7 @@ from fleet.actions import (
     StopJob,
 )
 from fleet.snapshot import Claim, Gang, JobRef
+from model.gpu_sharing import with_carried_configs
 from model.mig import with_carried
 from providers.clock import Clock
 from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -90,6 +91,17 @@ class WrittenObject(NamedTuple):
     value: Any = None
 
 
+class GpuOperatorMaps(NamedTuple):
+    """The ConfigMaps that the GPU operator's parts read: their namespace, mig-manager's, and the device plugin's."""
+
+    namespace: str = "gpu-operator"
+    layouts: str = "muster-mig-config"
+    sharing: str = "muster-device-plugin-config"
+
+
+USUAL_MAPS: Final = GpuOperatorMaps()
+
+
 class Actuator:
     """Performs actions against one cluster. Thread-safe, as the transport is."""
 
@@ -100,13 +112,13 @@ class Actuator:
         clock: Clock,
         *,
         instance: str = "",
-        layouts_at: tuple[str, str] = ("gpu-operator", "muster-mig-config"),
+        gpu_operator: GpuOperatorMaps = USUAL_MAPS,
     ) -> None:
         self._api = transport
         self._retry = retrier
         self._clock = clock
         self._instance = instance
-        self._layouts_at = layouts_at
+        self._gpu_operator = gpu_operator
         self._said: OrderedDict[str, EventSeries] = OrderedDict()
         self._said_lock = threading.Lock()
         self._table: dict[type, Callable[[Any], tuple[WrittenObject, ...]]] = {
@@ -273,26 +285,35 @@ class Actuator:
             return
 
     def _publish_layouts(self, action: PublishLayouts) -> tuple[WrittenObject, ...]:
-        namespace, name = self._layouts_at
-        config = yaml.load(action.config, yaml.CSafeLoader)  # never hand mig-manager a file it cannot read
-        if action.carried:
-            config = with_carried(config, self._published_layouts(), action.carried)
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": namespace},
-            "data": {"config.yaml": yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)},
-        }
-        self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
+        at = self._gpu_operator
+        if action.config:
+            config = yaml.load(action.config, yaml.CSafeLoader)  # never hand mig-manager a file it cannot read
+            if action.carried:
+                config = with_carried(config, self._published_layouts(), action.carried)
+            self._publish(at.layouts, {"config.yaml": yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)})
+        if action.sharing:
+            published = self._published(at.sharing) if action.carried else {}
+            self._publish(at.sharing, with_carried_configs(action.sharing, published, action.carried))
         return ()
 
-    def _published_layouts(self) -> object:
-        """What the ConfigMap holds now, parsed; None where there is none, or nothing that can be read."""
-        namespace, name = self._layouts_at
+    def _publish(self, name: str, data: Mapping[str, str]) -> None:
+        namespace = self._gpu_operator.namespace
+        metadata = {"name": name, "namespace": namespace}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+        self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
+
+    def _published(self, name: str) -> Mapping[str, str]:
+        """What a ConfigMap holds now; nothing where there is none."""
         try:
-            held = msgspec.json.decode(self._read(CONFIG_MAPS, name, namespace))
-            return yaml.load((held.get("data") or {}).get("config.yaml") or "", yaml.CSafeLoader)
-        except (NotFound, yaml.YAMLError):
+            return msgspec.json.decode(self._read(CONFIG_MAPS, name, self._gpu_operator.namespace)).get("data") or {}
+        except NotFound:
+            return {}
+
+    def _published_layouts(self) -> object:
+        """What mig-parted's file holds now, parsed; None where there is none, or nothing that can be read."""
+        try:
+            return yaml.safe_load(self._published(self._gpu_operator.layouts).get("config.yaml") or "")
+        except yaml.YAMLError:
             return None
 
     def _keep_hard_fence(self, action: KeepHardFence) -> tuple[WrittenObject, ...]:

@@ -23,13 +23,14 @@ DOWN_S = 3.0
 """How long a dead agent stays dead."""
 
 
-def sold() -> Catalog:
-    """The package's catalogue, of four types with GPUs and three without; of p4d it has heard."""
+def sold(*more: str) -> Catalog:
+    """The package's catalogue, of four types with GPUs and three without, and of `more`; of p4d it has heard."""
     whole = package_catalog("us-east-1").catalog
+    types = {*_SOLD, *more}
     return replace(
         whole,
-        types={name: kind for name, kind in whole.types.items() if name in {*_SOLD, "p4d.24xlarge"}},
-        offers=tuple(offer for offer in whole.offers if offer.instance_type.name in _SOLD),
+        types={name: kind for name, kind in whole.types.items() if name in {*types, "p4d.24xlarge"}},
+        offers=tuple(offer for offer in whole.offers if offer.instance_type.name in types),
     )
 
 
@@ -95,8 +96,15 @@ def gpu_jobset(
 class Scene:
     """A simulation with its invariants and short words for what the tests say."""
 
-    def __init__(self, fleet: Mapping[str, str] | None = None, *, tempo: Tempo | None = None, **options: Any) -> None:
-        self.sim = Simulation(catalog=CATALOG, tempo=tempo, **options)
+    def __init__(
+        self,
+        fleet: Mapping[str, str] | None = None,
+        *,
+        tempo: Tempo | None = None,
+        catalog: Catalog = CATALOG,
+        **options: Any,
+    ) -> None:
+        self.sim = Simulation(catalog=catalog, tempo=tempo, **options)
         self.laws = Invariants(self.sim)
         self.market = self.sim.market
         self.faults = self.sim.market.faults

@@ -112,10 +112,13 @@ def test_the_mig_role_is_the_table() -> None:
     assert granted("components/mig/rbac.yaml", "Role") == MIG_NAMESPACE
 
 
+GPU_OPERATOR_MAPS = {"configmaps": [MigSettings().config_map, MigSettings().device_plugin_config_map]}
+
+
 @pytest.mark.parametrize(
     ("path", "namespace", "names"),
     [
-        ("components/mig/rbac.yaml", MigSettings().namespace, {"configmaps": [MigSettings().config_map]}),
+        ("components/mig/rbac.yaml", MigSettings().namespace, GPU_OPERATOR_MAPS),
         ("base/rbac.yaml", None, {"configmaps": [BOOKS], "leases": [LEASE]}),
         ("components/plan-reader/rbac.yaml", NAMESPACE, {"configmaps": [BOOKS]}),
     ],

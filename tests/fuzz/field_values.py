@@ -116,6 +116,8 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("Limits", "usdPerHour"): one(1, 20, 60, 150),
     ("MigSharing", "layouts"): _layouts,
     ("ReplicaSharing", "replicas"): one(2, 4),
+    ("ReplicaSharing", "renameByDefault"): one(True, False),
+    ("ReplicaSharing", "failRequestsGreaterThanOne"): one(True, False),
     ("PlacementSpec", "group"): one("", "near"),
     ("PlacementSpec", "strategy"): one("cluster", "partition", "spread"),
     ("PlacementSpec", "efa"): one(True, False),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from model.hints import listing
 from model.kinds import MigLayout, NodePool
 from model.kinds.tenancy import FlavorQuota
-from model.labels import FABRIC_RESOURCE, GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.labels import FABRIC_RESOURCE, GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.loader.declarations import Declarations
 from model.loader.tree import Path
 from model.mig import resource_name
@@ -87,7 +87,7 @@ def _named(quota: FlavorQuota) -> list[str]:
 
 def _known_device(resource: str) -> bool:
     """Whether we know which machines offer `resource`; others may come from any device plugin."""
-    return resource in {GPU_RESOURCE, FABRIC_RESOURCE} or resource.startswith(MIG_RESOURCE_PREFIX)
+    return resource in {GPU_RESOURCE, SHARED_GPU_RESOURCE, FABRIC_RESOURCE} or resource.startswith(MIG_RESOURCE_PREFIX)
 
 
 def _gpu_resources(declarations: Declarations, flavor: str) -> set[str] | None:
@@ -109,7 +109,7 @@ def _gpu_resources(declarations: Declarations, flavor: str) -> set[str] | None:
 def _of_pool(declarations: Declarations, pool: NodePool) -> set[str] | None:
     devices = {FABRIC_RESOURCE} if pool.spec.placement.fabric else set()
     if pool.spec.sharing.mig is None:
-        return devices | {GPU_RESOURCE}
+        return devices | {pool.spec.sharing.resource}
     layouts = [declarations.mig_layouts.get(name) for name in pool.spec.sharing.mig.layouts]
     if any(layout is None for layout in layouts):
         return None

@@ -22,6 +22,7 @@ from providers.kube.objects.pod_requests import template_amounts
 from providers.kube.objects.refused_fields import (
     SchedulingGate,
     refused_claims,
+    refused_fractions,
     refused_gates,
     refused_group,
     refused_name,
@@ -103,6 +104,7 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
     spec, wishes = template.spec, wishes_of(template.annotations)
     labels = _labels(template, origin)
     amounts, created = template_amounts(spec, overhead=origin.made or not spec.runtime_class_name)
+    parts = refused_fractions(template.annotations, created.requests)
     read = spec.affinity_and_spread(origin.namespace, labels, origin.late | _START_LABELS)
     return PodSet(
         name=name,
@@ -115,7 +117,9 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
         labels=labels,
         constraints=constraints_of(spec, read),
         runtime_class="" if origin.made else spec.runtime_class_name or "",
-        unsupported=tuple(islice(chain(origin.refused, read.unsupported, _refused(spec, origin)), _MOST_REFUSED)),
+        unsupported=tuple(
+            islice(chain(origin.refused, read.unsupported, parts, _refused(spec, origin)), _MOST_REFUSED)
+        ),
         forbidden=() if origin.made else created.forbidden,
         amounts=None if origin.made else amounts,
         required_topology=wishes.required,

@@ -3,6 +3,7 @@
 A gang whose templates have any waits, with their paths and what to do instead (`UnsupportedConstraint`).
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -72,6 +73,23 @@ def refused_volumes(volumes: Sequence[Mapping[str, Any]] | None) -> Iterator[Uns
                 yield UnsupportedConstraint(f"spec.volumes[{n}].{source}", "mount it by a PersistentVolumeClaim")
             elif source not in _PLACELESS_VOLUMES:
                 yield UnsupportedConstraint(f"spec.volumes[{n}].{source[:63]}", "not known to this version; remove it")
+
+
+_FRACTION_NOTES: Final = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
+"""KAI-Scheduler's annotations of pods."""
+_FRACTION_RESOURCES: Final = re.compile(r"volcano\.sh/v?gpu-.*|nvidia\.com/gpu(mem|mem-percentage|cores)")
+"""Parts of a GPU as Volcano's device plugins and HAMi's name them: no count of them says whether a pod fits a GPU."""
+_SHARE = "ask for 1 GPU of a pool with sharing.timeSlicing or sharing.mps, or for a MIG slice"
+
+
+def refused_fractions(notes: Mapping[str, str], requests: Collection[str]) -> Iterator[UnsupportedConstraint]:
+    """Each wish for a part of a GPU by its size: pools offer GPUs whole, in replicas, or in slices."""
+    for name in _FRACTION_NOTES:
+        if notes.get(name):
+            yield UnsupportedConstraint(f"metadata.annotations[{name}]", _SHARE)
+    for resource in sorted(requests):
+        if _FRACTION_RESOURCES.fullmatch(resource):
+            yield UnsupportedConstraint(f"spec.containers[].resources[{resource[:63]}]", _SHARE)
 
 
 def refused_name(node_name: str | None) -> Iterator[UnsupportedConstraint]:

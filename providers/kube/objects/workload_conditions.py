@@ -5,7 +5,7 @@ from typing import Final
 
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState
-from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from providers.kube.objects.conditions import Condition, Finding, failure_findings, find, refusal_findings
 
 QUOTA_RESERVED: Final = "QuotaReserved"
@@ -71,7 +71,7 @@ def _requeued(gang: Gang, now_s: float) -> Finding:
 
 
 def gpus_of(gang: Gang) -> str:
-    """All GPUs a gang asks for, for people: `16`, or with MIG slices `8 + 14x1g.10gb`; empty when it asks for none."""
+    """All GPUs a gang asks for, for people: `16`, or with parts `8 + 14x1g.10gb`, `4xshared`; empty without any."""
     total: dict[str, int] = {}
     for pod_set in gang.pod_sets:
         for name, amount in pod_set.requests.items():
@@ -79,5 +79,6 @@ def gpus_of(gang: Gang) -> str:
     slices = sorted(
         (name.removeprefix(MIG_RESOURCE_PREFIX), n) for name, n in total.items() if name.startswith(MIG_RESOURCE_PREFIX)
     )
+    slices.append(("shared", total.get(SHARED_GPU_RESOURCE, 0)))
     whole = [str(total[GPU_RESOURCE])] if total.get(GPU_RESOURCE) else []
     return " + ".join([*whole, *(f"{n}x{profile}" for profile, n in slices if n)])

@@ -11,13 +11,7 @@ from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.nodework import NodeReconciler
 from providers.sim.controllers.objects import Key, Obj, instant, labels_of, status_of
-from providers.sim.controllers.sharing import (
-    NOT_SHARED,
-    GpuSharing,
-    InvalidPluginConfig,
-    named_config,
-    read_plugin_config,
-)
+from providers.sim.controllers.sharing import NOT_SHARED, GpuSharing, InvalidPluginConfig, read_plugin_config
 
 DEPLOY = tuple(
     f"nvidia.com/gpu.deploy.{part}"
@@ -40,8 +34,8 @@ class DevicePluginOptions:
     restart_delay_s: float = 10.0
     discovery_interval_s: float = 60.0
     strategy: Strategy = "mixed"
-    config_map: Key = ("gpu-operator", "device-plugin-config")
-    """Where the configurations are that a node's label names; `time-slicing-N` and `mps-N` are there without it."""
+    config_map: Key = ("gpu-operator", "muster-device-plugin-config")
+    """Where the configurations are that a node's label names."""
 
 
 @dataclass(slots=True)
@@ -125,11 +119,16 @@ class DevicePlugin(NodeReconciler):
             return {}
 
     def _sharing(self, node: Obj) -> GpuSharing | None:
-        """The configuration that the node's label names, nothing shared where there is none; None: it is refused."""
+        """The configuration that the node's label names, nothing shared where it names none.
+
+        None: it is refused, or there is none of that name, for which the plugin's config-manager waits.
+        """
         name = labels_of(node).get(CONFIG, "")
         published = (self._configs.get(self._options.config_map) or {}).get("data") or {}
+        if name and name not in published:
+            return None
         try:
-            return read_plugin_config(published.get(name) or named_config(name)) if name else NOT_SHARED
+            return read_plugin_config(published[name]) if name else NOT_SHARED
         except InvalidPluginConfig:
             return None
 

@@ -12,8 +12,6 @@ from typing import Any, Final, Literal
 import yaml
 
 SharingStrategy = Literal["none", "time-slicing", "mps"]
-NAMED: Final = re.compile(r"(?P<kind>time-slicing|mps)-(?P<replicas>[0-9]{1,4})")
-"""The configurations that a cluster has to hold for pools that share their GPUs: every GPU offered so many times."""
 _FIELDS: Final[Mapping[str, SharingStrategy]] = {"mps": "mps", "timeSlicing": "time-slicing"}
 _NAME_MAX = 63
 _DNS = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -53,15 +51,6 @@ def read_plugin_config(text: str) -> GpuSharing:
     sharing = _mapping(config.get("sharing"), "sharing")
     found = {kind: _shared(kind, sharing[key]) for key, kind in _FIELDS.items() if sharing.get(key) is not None}
     return next(iter(found.values()), NOT_SHARED)
-
-
-def named_config(name: str) -> str:
-    """The text of the configuration `time-slicing-4` or `mps-2`; empty for another name."""
-    named = NAMED.fullmatch(name)
-    if named is None or int(named["replicas"]) < 2:
-        return ""
-    kind = "mps" if named["kind"] == "mps" else "timeSlicing"
-    return f"sharing: {{{kind}: {{resources: [{{name: nvidia.com/gpu, replicas: {named['replicas']}}}]}}}}"
 
 
 def _shared(kind: SharingStrategy, said: object) -> GpuSharing:

@@ -232,6 +232,33 @@ def test_of_pods_on_one_machine_that_of_lowest_priority_leaves(priority: int, le
     assert evict.pod.uid == leaves
 
 
+def two_grow(high: str, machines: int) -> World:
+    """Two elastic gangs of the same age with a core of one pod each; one of them has a higher class."""
+    world = yard(machines=machines)
+    for name in ("a", "b"):
+        more = {"priority": 100, "priority_class": "high"} if name == high else {}
+        it = gang(name, task(3, 1), **more)
+        world.waits(it)
+        one_by_one(world, it)
+    for _ in range(2):
+        decided(world)
+    return world
+
+
+@pytest.mark.parametrize("high", ["a", "b"])
+def test_surplus_joins_and_leaves_in_the_order_of_the_classes_of_its_gangs(high: str) -> None:
+    world = two_grow(high, machines=4)
+    counts = {name: world.gang(name).pod_sets[0].count for name in ("a", "b")}
+    assert counts == {"a": 1, "b": 1} | {high: 3}
+
+    world = two_grow(high, machines=6)
+    assert [world.gang(name).pod_sets[0].count for name in ("a", "b")] == [3, 3]
+    world.waits(gang("late", count=2))
+    decided(world)
+    leaving = {name: sum(pin.count for pin in world.gang(name).leaving) for name in ("a", "b")}
+    assert leaving == {"a": 2, "b": 2} | {high: 0}
+
+
 def test_one_with_more_right_takes_the_core_too_and_all_of_it_leaves() -> None:
     world = grown_to(2, 1)
     world.waits(gang("big", count=2, priority=100, priority_class="high"))

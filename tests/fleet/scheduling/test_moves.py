@@ -8,13 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, SaveGang
+from fleet.cost.lost_work import RESTART_S
+from fleet.gangs.lost_machines import BOOT_S
 from fleet.gangs.transitions import released
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.scheduling.moves import stays_until_s
 from fleet.snapshot import Gang, GangState, PodBudget, PodSet
+from fleet.snapshot.gangs import LIVE_FIELDS
 from model.upstream.selectors import LabelSelector
-from tests.support.fleets import GPU, NOW, FleetBuilder, amounts, gang
+from tests.support.fleets import GPU, NOW, P5, FleetBuilder, amounts, gang
 from tests.support.world import World
 
 
@@ -119,10 +122,139 @@ def test_nobody_moves_where_quota_is_short() -> None:
     assert told(turn(halves(world(quota=12)))) == []
 
 
-def test_nobody_moves_where_machines_can_be_bought() -> None:
-    made = world()
-    made.fleet = FleetBuilder().pool().team("t", {"h100": {GPU: 64}}).queue("q").build()
-    assert told(turn(halves(made))) == []
+def shop(machines: int = 2, **queue: Any) -> World:
+    """Machines of eight GPUs, and more to be had."""
+    made = world(machines)
+    made.fleet = FleetBuilder().pool().team("t", {"h100": {GPU: 64}}).queue("q", **queue).build()
+    return made
+
+
+def changed(made: World, name: str, **facts: Any) -> None:
+    """Writes facts into a gang, and those that it states into its job."""
+    it = made.gang(name)
+    made.gangs[it.uid] = replace(it, **facts)
+    stated = {key: value for key, value in facts.items() if key in LIVE_FIELDS}
+    made.jobs[it.uid] = replace(made.jobs[it.uid], **stated)
+
+
+HOUR_S = 3600
+P5_USD_H = 98.0
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "checkpoint_s", "needed_s", "moves"),
+    [
+        (600, None, None, True),  # little is lost, and a machine would be needed for PAYBACK_S
+        (3 * HOUR_S, None, None, True),
+        (5 * HOUR_S, None, None, False),  # silent jobs lose all since their start
+        (5 * HOUR_S, 600, None, True),
+        (600, None, 60, False),  # over before the move has paid for itself
+        (5 * HOUR_S, None, 20 * HOUR_S, True),
+        (5 * HOUR_S, None, 4 * HOUR_S, False),
+        (5 * HOUR_S, 2 * HOUR_S, 2 * HOUR_S, False),  # the restart is the difference
+        (5 * HOUR_S, 2 * HOUR_S, 2 * HOUR_S + 120, True),
+    ],
+)
+def test_a_move_competes_with_a_purchase_in_usd(
+    ran_s: float, checkpoint_s: float | None, needed_s: float | None, *, moves: bool
+) -> None:
+    made = halves(shop())
+    for name in ("g0", "g1"):
+        said = None if checkpoint_s is None else NOW - checkpoint_s
+        changed(made, name, admitted_at_s=NOW - ran_s, last_checkpoint_s=said)
+    changed(made, "large", expected_run_s=needed_s)
+    assert (told(turn(made)) == [("g0", Reason.MADE_ROOM)]) is moves
+    assert (made.gang("large").state is GangState.RESERVED) is not moves
+
+
+def test_the_choice_and_what_was_rejected_are_told() -> None:
+    made = halves(shop())
+    changed(made, "g0", last_checkpoint_s=NOW - 100)
+    changed(made, "g1", last_checkpoint_s=NOW - 200)
+    turn(made, leave=False)
+    usd = P5_USD_H * (100 + RESTART_S) / HOUR_S
+    words = f"moved ns/g0 at {usd:.2f} USD of lost work instead of buying 1 x {P5.name} at {P5_USD_H:.2f} USD/h"
+    assert words in made.gang("large").message
+    assert words in made.gang("g0").message
+    turn(made, leave=False)
+    assert words in made.gang("large").message, "it is still told while they leave"
+
+    made = halves(shop())
+    changed(made, "g0", admitted_at_s=NOW - 9 * HOUR_S)
+    changed(made, "g1", admitted_at_s=NOW - 8 * HOUR_S)
+    turn(made)
+    usd = P5_USD_H * (8 * HOUR_S + RESTART_S) / HOUR_S
+    assert f"instead of moving ns/g1 at {usd:.2f} USD of lost work" in made.gang("large").message
+    assert f"bought 1 x {P5.name} at {P5_USD_H:.2f} USD/h" in made.gang("large").message
+
+
+def test_the_cheapest_in_usd_moves_instead_of_a_purchase_though_silence_comes_first_elsewhere() -> None:
+    made = halves(shop())
+    changed(made, "g0", admitted_at_s=NOW - 3 * HOUR_S)
+    changed(made, "g1", admitted_at_s=NOW - 3 * HOUR_S, last_checkpoint_s=NOW - 60)
+    assert told(turn(made)) == [("g1", Reason.MADE_ROOM)]
+
+
+def test_nothing_is_bought_for_whom_others_leave() -> None:
+    made = halves(shop())
+    for _ in range(3):
+        turn(made, leave=False)
+    assert set(made.claims) == {"m0", "m1"}
+    for _ in range(3):
+        turn(made)
+    assert set(made.claims) == {"m0", "m1"}
+    assert places(made) == {"g0": "m1", "g1": "m1", "large": "m0"}
+
+
+@pytest.mark.parametrize(
+    "how", [{"preemption": {"moveOthers": False}}, {"protectedRunTime": "1h"}, {"fairness": "GuaranteeShare"}]
+)
+def test_policies_bound_moves_that_would_be_cheaper(how: dict[str, Any]) -> None:
+    made = halves(shop(**how))
+    assert bool(told(turn(made))) is ("fairness" in how)
+
+
+@pytest.mark.parametrize(
+    ("ends_in_s", "waited_s", "waits"),
+    [(100, 0, True), (BOOT_S - 1, 0, True), (BOOT_S + 1, 0, False), (100, 100, True), (100, 200, False)],
+)
+def test_who_says_that_it_ends_before_a_machine_boots_is_waited_for(
+    ends_in_s: float, waited_s: float, *, waits: bool
+) -> None:
+    made = shop(1)
+    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=0.0)  # nothing is known of boots
+    made.runs(of("short", 8), ("m0", 1))
+    changed(made, "short", admitted_at_s=NOW - 1000, expected_run_s=1000 + ends_in_s)
+    made.waits(of("large", 8, created_s=NOW - waited_s))
+    turn(made)
+    assert told(turn(made)) == []
+    assert (made.gang("large").state is GangState.PENDING) is waits
+    assert (set(made.claims) == {"m0"}) is waits
+    if waits:
+        assert "ns/short will have left room for it by" in made.gang("large").message
+
+
+def test_what_somebody_waits_for_is_not_waited_for_by_others() -> None:
+    made = shop(1)
+    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=0.0)
+    made.runs(of("short", 8), ("m0", 1))
+    changed(made, "short", admitted_at_s=NOW - 1000, expected_run_s=1100)
+    made.waits(*(of(name, 8, created_s=NOW - 5) for name in "ab"))
+    turn(made)
+    assert (made.gang("a").state, made.gang("b").state) == (GangState.PENDING, GangState.RESERVED)
+    assert len(made.claims) == 2
+
+
+def test_who_has_waited_for_an_end_that_did_not_come_buys() -> None:
+    made = shop(1)
+    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=0.0)
+    made.runs(of("short", 8), ("m0", 1))
+    changed(made, "short", admitted_at_s=NOW - 1000, expected_run_s=1100)
+    made.waits(of("large", 8, created_s=NOW))
+    turn(made)
+    assert made.gang("large").state is GangState.PENDING
+    made.now_s = NOW + 101
+    turn(made)
     assert made.gang("large").state is GangState.RESERVED
 
 
@@ -186,12 +318,26 @@ def fragmented(draw: st.DrawFn, priorities: int) -> World:
     return made
 
 
+def boot(made: World) -> None:
+    """What was bought is there, and who waited for it runs."""
+    for name, claim in list(made.claims.items()):
+        if not claim.ready_at_s:
+            where = claim.capacity_pool
+            del made.claims[name]
+            made.machine(name, claim.node_pool, where.instance_type, where.zone, where.capacity_type)
+    for uid, it in made.gangs.items():
+        if it.state is GangState.RESERVED:
+            pins = tuple(replace(pin, node=made.claims[pin.claim].node) for pin in it.pins)
+            made.gangs[uid] = replace(it, state=GangState.ADMITTED, pins=pins, admitted_at_s=made.now_s)
+
+
 def to_rest(made: World, *, late: bool) -> dict[str, float]:
     """Plays passes until nothing happens; returns who has moved. Nobody moves twice within a short time."""
     moved: dict[str, float] = {}
     for number in range(40):
         leaving = any(it.state is GangState.EVICTING for it in made.gangs.values())
         actions = turn(made, leave=not late or bool(number % 3))
+        boot(made)
         for name, reason in told(actions):
             if reason == Reason.MADE_ROOM:
                 assert name not in moved or made.now_s - moved[name] >= 600
@@ -209,6 +355,20 @@ def test_whoever_moves_runs_again_beside_more_than_before(made: World, late: boo
     after = {it.job.name for it in made.gangs.values() if it.state is GangState.ADMITTED}
     assert before <= after, moved
     assert not moved or before < after
+
+
+@settings(max_examples=300, deadline=None)
+@given(fragmented(1), st.booleans(), st.sampled_from((64, 16)), st.integers(0, 2))
+def test_moves_and_purchases_come_to_an_end_together(made: World, late: bool, quota: int, nodes: int) -> None:
+    """Up to two machines may be bought. Among equals, whoever ran before runs after."""
+    limits = {"nodes": len(made.claims) + nodes}
+    made.fleet = FleetBuilder().pool(limits=limits).team("t", {"h100": {GPU: quota}}).queue("q").build()
+    before = {it.job.name for it in made.gangs.values() if it.state is GangState.ADMITTED}
+    to_rest(made, late=late)
+    assert made.claims.keys() >= {pin.claim for it in made.gangs.values() for pin in it.pins}
+    assert len(made.claims) <= limits["nodes"]
+    after = {it.job.name for it in made.gangs.values() if it.state is GangState.ADMITTED}
+    assert before <= after or any(it.priority for it in made.gangs.values())
 
 
 @settings(max_examples=300, deadline=None)

@@ -404,6 +404,7 @@ def quota(flavor: str, amounts: str) -> str:
 
 
 MIG = (LAYOUT, mig_pool("{models: [h100]}"))
+RENAMED = "{sharing: {timeSlicing: {replicas: 4, renameByDefault: true}}}"
 CAPACITY = [
     ((*MIG, quota("p", "{nvidia.com/mig-1g.10gb: 7}")), None),
     ((*MIG, quota("p", "{nvidia.com/mig-3g.40gb: 1}")), "no machine of flavor 'p' offers 'nvidia.com/mig-3g.40gb'"),
@@ -411,6 +412,9 @@ CAPACITY = [
     ((*MIG, quota("p", "{nvidia.com/gpu: 0}")), None),
     ((*FLEET, quota("h100", "{nvidia.com/mig-1g.10gb: 7}")), "offers 'nvidia.com/mig-1g.10gb'"),
     ((*FLEET, quota("h100", "{cpu: 5, memory: 1Gi, example.com/fpga: 1}")), None),
+    ((*FLEET, quota("h100", "{nvidia.com/gpu.shared: 4}")), "offers 'nvidia.com/gpu.shared'"),
+    ((pool(RENAMED), quota("p", "{nvidia.com/gpu.shared: 4}")), None),
+    ((pool(RENAMED), quota("p", "{nvidia.com/gpu: 1}")), "no machine of flavor 'p' offers 'nvidia.com/gpu'"),
     ((*FLEET, quota("h100", "{vpc.amazonaws.com/efa: 32}")), "offers 'vpc.amazonaws.com/efa'"),
     ((pool("{placement: {efa: true}}"), quota("p", "{vpc.amazonaws.com/efa: 32}")), None),
     ((declare("MigLayout", "small", EIGHT), mig_pool("{}"), quota("p", "{nvidia.com/gpu: 4}")), None),

@@ -57,3 +57,19 @@ def test_a_file_that_cannot_be_read_is_written_anew(config: str) -> None:
 
 def test_there_is_none_yet() -> None:
     assert Published().write("a", carried=("b",)) == ["a"]
+
+
+def test_configurations_of_the_device_plugin_stand_in_a_map_of_their_own() -> None:
+    published = Published()
+    maps = published.store.resource("ConfigMap")
+
+    def write(sharing: dict[str, str], carried: tuple[str, ...] = ()) -> dict[str, str]:
+        published.hands.perform(PublishLayouts("", frozenset(carried), sharing))
+        [held] = published.store.list(maps, NAMESPACE)
+        assert held["metadata"]["name"] == "muster-device-plugin-config"
+        data: dict[str, str] = held["data"]
+        return data
+
+    assert write({"mps-2": "a"}) == {"mps-2": "a"}
+    assert write({"mps-4": "b"}, ("mps-2", "never-there")) == {"mps-2": "a", "mps-4": "b"}
+    assert write({"mps-4": "b"}) == {"mps-4": "b"}

@@ -1,5 +1,6 @@
 """What templates and pods ask of other pods, of ports and of volumes, as the API writes it and as it is read."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from fleet.snapshot.constraints import (
 from model.kinds import RequirementTerm
 from model.upstream.selectors import LabelSelectorRequirement
 from providers.kube.objects import DECODERS, decode_pod
+from providers.kube.objects.pod_templates import shape_of_pod
 from tests.support.work import SPECS, pod
 
 Obj = dict[str, Any]
@@ -69,6 +71,10 @@ def spread(**constraint: Any) -> Obj:
 
 def port(host: int | None = None, number: int = 80, **more: Any) -> Obj:
     return {"containerPort": number, **({} if host is None else {"hostPort": host}), **more}
+
+
+def asking(resource: str) -> Obj:
+    return {"containers": [{"name": "main", "resources": {"limits": {resource: "1"}}}]}
 
 
 def mounted(*volumes: Obj) -> Obj:
@@ -218,6 +224,9 @@ def test_equal_pods_share_their_constraints() -> None:
     ("spec", "path"),
     [
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims[0]"),
+        (asking("volcano.sh/vgpu-memory"), "spec.containers[].resources[volcano.sh/vgpu-memory]"),
+        (asking("volcano.sh/gpu-number"), "spec.containers[].resources[volcano.sh/gpu-number]"),
+        (asking("nvidia.com/gpumem"), "spec.containers[].resources[nvidia.com/gpumem]"),
         ({"schedulingGates": [{"name": "muster.dev/placement"}, {"name": "a/b"}]}, "spec.schedulingGates[1]"),
         ({"nodeName": "n1"}, "spec.nodeName"),
         ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
@@ -257,6 +266,13 @@ def test_what_is_not_honoured_is_refused_by_its_path(spec: Obj, path: str) -> No
     assert found.path == path
     assert found.words
     standing(spec)  # nothing raises for a pod that stands
+
+
+@pytest.mark.parametrize("note", ["gpu-fraction", "gpu-fraction-num-devices", "gpu-memory"])
+def test_parts_of_a_gpu_by_annotation_are_refused_by_their_names(note: str) -> None:
+    asked = {"metadata": {"annotations": {note: "0.5"}}, "spec": asking("cpu")}
+    [found] = shape_of_pod(json.dumps(asked).encode(), "n").unsupported
+    assert found.path == f"metadata.annotations[{note}]"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from model.gpu_sharing import plugin_configs
+from model.kinds.node_pool import Sharing
 from providers.sim.controllers import MigOptions
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
 from providers.sim.controllers.mig_manager import CONFIG, STATE, read_mig_fault
@@ -389,13 +391,22 @@ def test_faults_that_there_are_none(gpu: MigWorld, body: dict[str, object]) -> N
 
 # Sharing
 
+PUBLISHED = plugin_configs(
+    [Sharing.model_validate({"timeSlicing": {"replicas": 4}}), Sharing.model_validate({"mps": {"replicas": 2}})]
+)
+
+
+def publish_sharing(gpu: MigWorld, configs: dict[str, str]) -> None:
+    body = {"metadata": {"name": "muster-device-plugin-config"}, "data": configs}
+    gpu.store.create(gpu.store.resource("ConfigMap"), body, namespace="gpu-operator")
+
 
 @pytest.mark.parametrize(
     ("name", "published", "devices"),
     [
-        ("time-slicing-4", {}, {"nvidia.com/gpu": "32"}),
-        ("mps-2", {}, {"nvidia.com/gpu": "16"}),
-        ("nobody-knows", {}, {"nvidia.com/gpu": "8"}),
+        ("time-slicing-4", PUBLISHED, {"nvidia.com/gpu": "32"}),
+        ("mps-2", PUBLISHED, {"nvidia.com/gpu": "16"}),
+        ("nobody-knows", PUBLISHED, {"nvidia.com/gpu": "0"}),
         (
             "mine",
             {"mine": "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 3}]}}"},
@@ -405,14 +416,14 @@ def test_faults_that_there_are_none(gpu: MigWorld, body: dict[str, object]) -> N
     ],
 )
 def test_how_gpus_are_shared(gpu: MigWorld, name: str, published: dict[str, str], devices: Obj) -> None:
-    maps = gpu.store.resource("ConfigMap")
-    gpu.store.create(maps, {"metadata": {"name": "device-plugin-config"}, "data": published}, namespace="gpu-operator")
+    publish_sharing(gpu, published)
     gpu.label("Node", NODE, **{"nvidia.com/device-plugin.config": name})
     gpu.pass_s(120)
     assert gpu.devices == devices
 
 
 def test_the_labels_of_a_shared_gpu(gpu: MigWorld) -> None:
+    publish_sharing(gpu, PUBLISHED)
     gpu.label("Node", NODE, **{"nvidia.com/device-plugin.config": "mps-2"})
     gpu.pass_s(120)
     shown = {key.removeprefix("nvidia.com/"): text for key, text in gpu.labels.items()}
