@@ -9,6 +9,7 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.machine_caps import DomainLabel, domains_on
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.snapshot.affinity import admits
 from model import labels
@@ -35,33 +36,34 @@ class OfferingCatalog:
     """An `OfferingCatalog` names the offerings that solvers may choose from, and the limits on them."""
 
     supply: BuyableCapacity
+    caps: Resources = field(default_factory=dict)
+    """What every machine has beside what it offers: caps that pods take from (`MachineCaps`)."""
     kinds: dict[str, MachineKind] = field(default_factory=dict)
     offerings: dict[str, Offering] = field(default_factory=dict)
     _kinds_by_question: dict[Hashable, frozenset[str]] = field(default_factory=dict)
-    """(need, tiers, zones) -> names of kinds, for each question that was asked before."""
+    """(need, tiers, domains) -> names of kinds, for each question that was asked before."""
 
-    def kinds_like(self, need: Need, wanted: Sequence[Offering], zones: frozenset[str] | None) -> frozenset[str]:
-        """Returns the names of the kinds that pods of a need may stand on, of the tiers of `wanted`.
+    def kinds_like(
+        self, need: Need, wanted: Sequence[Offering], domains: frozenset[DomainLabel] = frozenset()
+    ) -> frozenset[str]:
+        """Returns the names of the kinds that pods of a need may stand on, of the tiers of `wanted`, in these domains.
 
-        Only kinds in these zones; None = in any. Where these are too few for a pool's `minValues`, the `wanted`
-        offerings alone.
+        Where these are too few for a pool's `minValues`, the `wanted` offerings alone.
         """
         asked = (
             need.kind,
             frozenset((offering.pool.name, tier_of(offering), offering.offer.zone) for offering in wanted),
-            zones,
+            domains,
         )
         if asked not in self._kinds_by_question:
-            found = [it for pool in need.pools for it in self._alternatives(need, pool, wanted, zones)]
+            found = [it for pool in need.pools for it in self._alternatives(need, pool, wanted) if _is_in(it, domains)]
             enough = flexible(wanted[0].pool, found)
             self._kinds_by_question[asked] = frozenset(
                 self.name(offering) for offering in (found if enough else wanted)
             )
         return self._kinds_by_question[asked]
 
-    def _alternatives(
-        self, need: Need, pool: NodePool, wanted: Sequence[Offering], zones: frozenset[str] | None
-    ) -> Iterator[Offering]:
+    def _alternatives(self, need: Need, pool: NodePool, wanted: Sequence[Offering]) -> Iterator[Offering]:
         """Yields a pool's offerings that may be bought instead of the `wanted` ones.
 
         A pool with a placement group or a fabric keeps its zones: its machines are not exchanged with those elsewhere.
@@ -69,11 +71,10 @@ class OfferingCatalog:
         if pool.spec.replicas is not None:
             return
         own = {it.offer.zone for it in wanted if it.pool.name == pool.name}
-        if _has_placement(pool) or any(_has_placement(it.pool) for it in wanted):
-            zones = frozenset(own)
+        bound = _has_placement(pool) or any(_has_placement(it.pool) for it in wanted)
         tiers = {tier_of(offering) for offering in wanted}
         for offering in self.supply.offerings.of(pool):
-            here = zones is None or offering.offer.zone in zones
+            here = not bound or offering.offer.zone in own
             if here and tier_of(offering) in tiers and self._is_available(offering, need):
                 yield offering
 
@@ -108,7 +109,7 @@ class OfferingCatalog:
         name = "/".join(map(str, offering.key))
         if name not in self.kinds:
             offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
-            room = {resource: max(0, amount) for resource, amount in offered.items()}
+            room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
             limited = self.supply.headroom[offering.pool.name].resources
             capacity = offering.offer.instance_type.capacity
             room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}
@@ -171,6 +172,10 @@ _FIRST = {CPU: 0, "memory": 1}
 def tier_of(offering: Offering) -> Tier:
     """Returns the tier of an offering."""
     return Tier(offering.pool.spec.weight, capacity_rank(offering.pool, offering.offer.capacity_type))
+
+
+def _is_in(offering: Offering, domains: frozenset[DomainLabel]) -> bool:
+    return not domains or frozenset(domains_on(offering.labels, (key for key, _ in domains))) == domains
 
 
 def model_of(offering: Offering) -> str:

@@ -5,15 +5,15 @@ gangs with pods on it wait for it as for any machine that is being launched.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
+from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.placement.pod_filter import pod_filter
 from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from model import labels
@@ -29,12 +29,15 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
 
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
     """
-    gangs = {uid: placed for uid, placed in machines.placed.items() if placed.needs and not _tied(machines, placed)}
+    needs = (need for placed in machines.placed.values() for need in placed.needs)
+    caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
+    gangs = _exchangeable(machines.placed, caps)
     planned_claims = [planned for placed in gangs.values() for planned in placed.plan.purchases]
     if not planned_claims:
         return None
-    lines = list(_purchase_lines(gangs))
-    found = purchase_together(lines, planned_claims, machines.planner.capacity, _EFFORTS[purchases])
+    lines = _purchase_lines(gangs, caps)
+    effort = _EFFORTS[purchases]
+    found = purchase_together(lines, planned_claims, machines.planner.capacity, effort, caps.capacity)
     if found.machines and not any(_placed_by_topology(gangs, line) for line in lines):
         _cancel(machines, gangs, planned_claims)
         _commit(machines, gangs, found.machines)
@@ -42,34 +45,82 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
     return found.tally
 
 
-def _tied(machines: ClusterBackend, placed: PlacedGang) -> bool:
-    """Returns whether pods of a gang look at other pods, ports or volumes: they stay where they were planned."""
-    return any(pod_filter(machines.state.neighbours, need.pod_set) is not None for need in placed.needs)
+def _exchangeable(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> dict[str, PlacedGang]:
+    """Returns the gangs whose machines may be exchanged, by uid, in order of admission.
+
+    Others stay where they are planned, and so does whoever owns a machine on which they are.
+    """
+    groups = {uid: {caps.gathers(need.pod_set) for need in it.needs} - {None} for uid, it in placed.items()}
+    sharing = Counter(group for mine in groups.values() for group in mine)
+
+    def stays(uid: str, it: PlacedGang) -> bool:
+        torn = len(it.needs) > 1 and any(sharing[group] > 1 for group in groups[uid])
+        return not it.needs or torn or any(caps.stays(need.pod_set) for need in it.needs)
+
+    owners = {claim: uid for uid, it in placed.items() for claim in it.bought}
+    staying = [uid for uid, it in placed.items() if stays(uid, it)]
+    known = set(staying)
+    while staying:
+        slots = (it.slot for it in placed[staying.pop()].plan.assignments)
+        more = {owners[slot.claim] for slot in slots if slot.claim in owners} - known
+        known |= more
+        staying += sorted(more)
+    return {uid: it for uid, it in placed.items() if uid not in known}
 
 
-def _purchase_lines(gangs: Mapping[str, PlacedGang]) -> Iterator[PurchaseLine]:
-    """Yields the pods that are bought for, one line a pod set, in order of admission."""
+def _purchase_lines(gangs: Mapping[str, PlacedGang], caps: MachineCaps) -> list[PurchaseLine]:
+    """Returns the pods that are bought for, in order of admission: a line for each pod set and each of its domains."""
     bought = {claim: offering for placed in gangs.values() for claim, offering in placed.bought.items()}
+    found: list[PurchaseLine] = []
+    gathered: dict[Hashable, int] = {}
     for uid, placed in gangs.items():
+        kept = _kept_by_all(placed, caps, bought)
         for need in placed.needs:
-            assignments = [
-                it for it in placed.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought
-            ]
-            if assignments:
+            own = [it for it in placed.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought]
+            group = caps.gathers(need.pod_set)
+            for domains, assignments in _by_domains(kept.union(caps.keys(need.pod_set)), own).items():
                 offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
-                found = tuple(offering for _, offering in sorted(offerings.items()))
-                zones = (
-                    frozenset(it.offer.zone for it in found) if _zone_is_decided(placed, need, assignments) else None
+                line = PurchaseLine(
+                    PodSetOfGang(uid, need.pod_set.name),
+                    need,
+                    sum(it.count for it in assignments),
+                    tuple(offering for _, offering in sorted(offerings.items())),
+                    domains,
+                    caps.taken(need.pod_set),
+                    gathers=group is not None,
                 )
-                yield PurchaseLine(
-                    PodSetOfGang(uid, need.pod_set.name), need, sum(it.count for it in assignments), found, zones
-                )
+                if group in gathered:
+                    first = found[gathered[group]]
+                    found[gathered[group]] = replace(first, beside=(*first.beside, line))
+                else:
+                    found.append(line)
+                    if group is not None:
+                        gathered[group] = len(found) - 1
+    return found
 
 
-def _zone_is_decided(placed: PlacedGang, need: Need, assignments: Sequence[NodeAssignment]) -> bool:
-    """Returns whether pods have to share a zone in which others of their gang have a place already."""
-    elsewhere = len(placed.plan.assignments) > len(assignments)
-    return need.pod_set.required_topology == labels.ZONE and elsewhere
+def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) -> frozenset[str]:
+    """Returns the labels in whose domains all pods of a gang stay, whatever is bought for them.
+
+    Where some of them stay in domains, none leaves its zone and its GPU model. Nor does any leave the zone that pods
+    have to share in which others have a place already.
+    """
+    if placed.ordinary:
+        return frozenset()
+    if any(caps.keys(need.pod_set) for need in placed.needs):
+        return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
+    there = any(it.slot.claim not in bought for it in placed.plan.assignments)
+    bound = there and any(need.pod_set.required_topology == labels.ZONE for need in placed.needs)
+    return frozenset({labels.ZONE}) if bound else frozenset()
+
+
+def _by_domains(
+    keys: frozenset[str], assignments: Iterable[NodeAssignment]
+) -> dict[frozenset[DomainLabel], list[NodeAssignment]]:
+    found: dict[frozenset[DomainLabel], list[NodeAssignment]] = {}
+    for it in assignments:
+        found.setdefault(frozenset(domains_on(it.slot.labels, keys)), []).append(it)
+    return found
 
 
 def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:
