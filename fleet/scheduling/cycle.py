@@ -317,7 +317,10 @@ class AdmissionPass:
             self._wait(gang, refusal)
         elif (binding := self.workloads.binding(gang)) is not None:
             waits = busy or (makes_room(gang) and bool(self.still_leaving))
-            self.scheduler.submit(replace(self.workloads.of(gang, binding), busy=waits))
+            workload = replace(self.workloads.of(gang, binding), busy=waits)
+            self.scheduler.submit(workload)
+            if not waits:
+                self.backend.planner.expect(workload)
 
     def _submit_surplus(self, gang: Gang) -> None:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""
