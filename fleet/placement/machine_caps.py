@@ -89,6 +89,14 @@ class MachineCaps:
         """Returns what is equal for all pods that have to share one machine with these; None where they need not."""
         return self._gathering.get(self.neighbours.kind_of(pods))
 
+    def company(self, pods: PodSet) -> int:
+        """Returns how many pods stand anywhere that these have to be near, themselves among them."""
+        terms = pods.constraints.affinity
+        every = (
+            where for kind, where in self.neighbours.standing() if all(self.neighbours.means(it, kind) for it in terms)
+        )
+        return sum(sum(where.values()) for where in every)
+
     def left(self) -> Mapping[Place, Resources]:
         """Returns what is left of the caps on every place where pods take any; below 0 where they take too much."""
         used: dict[Place, Counter[str]] = {}
@@ -102,6 +110,11 @@ class MachineCaps:
 def domains_on(labels: Mapping[str, str], keys: Iterable[str]) -> tuple[DomainLabel, ...]:
     """Returns the domain of each label that a machine to buy with these labels will be in."""
     return tuple((key, labels.get(key, labels.get(normalize(key)))) for key in keys)
+
+
+def is_in(labels: Mapping[str, str], domains: frozenset[DomainLabel]) -> bool:
+    """Returns whether a machine with these labels is in all of the domains."""
+    return not domains or frozenset(domains_on(labels, (key for key, _ in domains))) == domains
 
 
 # -- what does not reduce ---------------------------------------------------------------------------------------------

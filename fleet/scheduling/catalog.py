@@ -1,15 +1,15 @@
 """Translates offerings into the solver's terms: each is a kind of machine with a name, and limits bound the kinds."""
 
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fleet.offerings.min_values import flexible
+from fleet.offerings.min_values import Term, asked_values, flexible, shared_rooms
 from fleet.offerings.offerings import Offering
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.machine_caps import DomainLabel, domains_on
+from fleet.placement.machine_caps import DomainLabel, is_in
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.snapshot.affinity import admits
 from model import labels
@@ -42,6 +42,8 @@ class OfferingCatalog:
     offerings: dict[str, Offering] = field(default_factory=dict)
     _kinds_by_question: dict[Hashable, frozenset[str]] = field(default_factory=dict)
     """(need, tiers, domains) -> names of kinds, for each question that was asked before."""
+    _choices: dict[Hashable, str] = field(default_factory=dict)
+    """(pool with `minValues`, what pods may use of it) -> the ending of names of its kinds for such pods."""
 
     def kinds_like(
         self, need: Need, wanted: Sequence[Offering], domains: frozenset[DomainLabel] = frozenset()
@@ -56,12 +58,39 @@ class OfferingCatalog:
             domains,
         )
         if asked not in self._kinds_by_question:
-            found = [it for pool in need.pools for it in self._alternatives(need, pool, wanted) if _is_in(it, domains)]
-            enough = flexible(wanted[0].pool, found)
-            self._kinds_by_question[asked] = frozenset(
-                self.name(offering) for offering in (found if enough else wanted)
-            )
+            found: list[str] = []
+            for pool in need.pools:
+                able = [it for it in self._alternatives(need, pool, wanted) if is_in(it.labels, domains)]
+                found += self._flexible_kinds(need, pool, able, domains)
+            self._kinds_by_question[asked] = frozenset(found) or frozenset(map(self.name, wanted))
         return self._kinds_by_question[asked]
+
+    def _flexible_kinds(
+        self, need: Need, pool: NodePool, able: Iterable[Offering], domains: frozenset[DomainLabel] = frozenset()
+    ) -> Iterator[str]:
+        """Yields the names of the kinds of some offerings of a pool; none where those are too few for its `minValues`.
+
+        A machine may be filled as far as enough others would hold that pods of the need may use, whatever its zone. So
+        pods that may use different ones of the pool have kinds of their own, and share no machine of it.
+        """
+        terms, every = asked_values(pool), self.supply.offerings.of(pool)
+        if not terms:
+            yield from map(self.name, able)
+            return
+        admitted = [it for it in every if it.closes_s > need.until_s and _admits(need, it)]
+        here = [it for it in admitted if is_in(it.labels, domains)]
+        among = here if flexible(pool, here) else admitted
+        if not flexible(pool, among):
+            return
+        choice = _choice(terms, among)
+        if choice == _choice(terms, every):
+            yield from map(self.name, able)
+            return
+        rooms = {it.key: room for it, room in zip(among, shared_rooms(pool, among), strict=True)}
+        chosen = self._choices.setdefault((pool.name, choice), f"/{len(self._choices)}")
+        for it in able:
+            if it.key in rooms:
+                yield self.name(replace(it, flexible_room=rooms[it.key]), chosen)
 
     def _alternatives(self, need: Need, pool: NodePool, wanted: Sequence[Offering]) -> Iterator[Offering]:
         """Yields a pool's offerings that may be bought instead of the `wanted` ones.
@@ -79,10 +108,14 @@ class OfferingCatalog:
                 yield offering
 
     def kinds_in(
-        self, need: Need, zones: Container[str], capacity_types: Mapping[str, Container[str]]
+        self,
+        need: Need,
+        zones: Container[str],
+        capacity_types: Mapping[str, Container[str]],
+        domains: frozenset[DomainLabel] = frozenset(),
     ) -> frozenset[str]:
-        """Returns the names of the kinds for pods of a need in these zones, of these capacity types by pool."""
-        found: list[Offering] = []
+        """Returns the names of the kinds for pods of a need in these zones and domains, of capacity types by pool."""
+        found: list[str] = []
         for pool in need.pools:
             if pool.spec.replicas is None and pool.name in capacity_types:
                 able = [
@@ -90,10 +123,11 @@ class OfferingCatalog:
                     for offering in self.supply.offerings.of(pool)
                     if offering.offer.zone in zones
                     and offering.offer.capacity_type in capacity_types[pool.name]
+                    and is_in(offering.labels, domains)
                     and self._is_available(offering, need)
                 ]
-                found += able if flexible(pool, able) else []
-        return frozenset(self.name(offering) for offering in found)
+                found += self._flexible_kinds(need, pool, able, domains) if flexible(pool, able) else []
+        return frozenset(found)
 
     def _is_available(self, offering: Offering, need: Need) -> bool:
         """Returns whether a machine of an offering may be bought for pods of a need, limits aside."""
@@ -101,12 +135,15 @@ class OfferingCatalog:
             offering.offer.pool_key not in self.supply.shortages
             and offering.closes_s > need.until_s
             and not self.supply.headroom[offering.pool.name].bound_to(offering)
-            and admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
+            and _admits(need, offering)
         )
 
-    def name(self, offering: Offering) -> str:
-        """Returns the name of an offering's kind, and enters the kind when it is new."""
-        name = "/".join(map(str, offering.key))
+    def name(self, offering: Offering, choice: str = "") -> str:
+        """Returns the name of an offering's kind, and enters the kind when it is new.
+
+        `choice` tells those apart of which not the same part may be filled.
+        """
+        name = "/".join(map(str, offering.key)) + choice
         if name not in self.kinds:
             offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
             room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
@@ -174,8 +211,15 @@ def tier_of(offering: Offering) -> Tier:
     return Tier(offering.pool.spec.weight, capacity_rank(offering.pool, offering.offer.capacity_type))
 
 
-def _is_in(offering: Offering, domains: frozenset[DomainLabel]) -> bool:
-    return not domains or frozenset(domains_on(offering.labels, (key for key, _ in domains))) == domains
+def _admits(need: Need, offering: Offering) -> bool:
+    return admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
+
+
+def _choice(terms: Sequence[Term], offerings: Iterable[Offering]) -> frozenset[object]:
+    """Returns what `minValues` can choose among, whichever zones it is sold in unless they count zones."""
+    return frozenset(
+        (it.offer.instance_type.name, it.layout, *(it.labels.get(key) for key, _ in terms)) for it in offerings
+    )
 
 
 def model_of(offering: Offering) -> str:

@@ -16,7 +16,7 @@ from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodHostP
 from model import labels
 from model.fleet import Fleet
 from model.upstream.selectors import LabelSelectorRequirement
-from tests.fleet.scheduling.test_joint_purchase import EIGHT, ONE, OTHER, kinds, market
+from tests.fleet.scheduling.test_joint_purchase import EIGHT, ONE, OTHER, TWIN, kinds, market
 from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, gang, node_of, offering, pod_set
 from tests.support.scheduler_judge import refused
 from tests.support.world import World
@@ -51,7 +51,7 @@ def pods(asked: PodConstraints, count: int = 1, gpu: int = 1, app: str = "x", **
 
 
 def fleet(**pool: Any) -> Fleet:
-    spec = {"instanceFamilies": ["one", "eight", "other"], "serves": ["Gangs", "Pods"], **pool}
+    spec = {"instanceFamilies": ["one", "eight", "twin", "other"], "serves": ["Gangs", "Pods"], **pool}
     builder = FleetBuilder().pool("all", **spec).team(quotas={"all": {GPU: 1000, "cpu": 10_000_000}})
     return builder.queue(flavors=["all"]).build()
 
@@ -276,3 +276,30 @@ def test_what_is_bought_together_is_never_dearer_and_accepted(
     assert accepted(world) == [] or accepted(plain) != []
     used = {place for _, place in stands(world)}
     assert {claim.name for claim in claims} == used, "none idle"
+
+
+# -- minValues --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("least", "machines"), [(2, {"eight.large": 1}), (3, {"one.large": 8})])
+def test_min_values_are_those_of_the_pool_that_is_bought_of(least: int, machines: dict[str, int]) -> None:
+    """Of two pools of equal weight the one asks for nothing, the other for so many types."""
+    values = {"key": TYPE, "operator": "Exists", "minValues": least}
+    builder = FleetBuilder().pool("plain", instanceFamilies=["one"], serves=["Pods"])
+    builder.pool("choosy", instanceFamilies=["eight", "twin"], requirements=[values], serves=["Pods"])
+    world = World(
+        builder.team(quotas={"plain": {GPU: 9}}).queue(flavors=["plain"]).build(), catalog=market(ONE, EIGHT, TWIN)
+    )
+    world.pods = {pod.key: pod for pod in ordinary(*FREE, pods(NOTHING, app="free", gpu=1, node_selector={ZONE: A}))}
+    assert kinds(buy(world)[0]) == machines
+
+
+def test_min_values_are_counted_in_the_zone_that_constraints_leave() -> None:
+    """The twin is sold in one zone: in the other one nothing but the large type would hold eight."""
+    values = {"key": TYPE, "operator": "Exists", "minValues": 2}
+    world = world_of(pods(spread(), 16), types=(ONE, EIGHT, TWIN), requirements=[values])
+    offers = (it for it in world.catalog.offers if it.instance_type != TWIN or it.zone == A)
+    world.catalog = replace(world.catalog, offers=tuple(offers))
+    bought = Counter((it.capacity_pool.zone, it.capacity_pool.instance_type) for it in buy(world)[0])
+    assert bought == {(A, "eight.large"): 1, (B, "one.large"): 8}
+    assert accepted(world) == []
