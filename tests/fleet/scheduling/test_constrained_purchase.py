@@ -1,5 +1,6 @@
 """Pods with constraints in the purchase of a pass: cheaper together, and where kube-scheduler lets them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
