@@ -74,20 +74,22 @@ class MachineCaps:
 
     def taken(self, pods: PodSet) -> Resources:
         """Returns what one pod takes of the caps."""
+        if not self._caps:
+            return {}
         kind = self.neighbours.kind_of(pods)
         return {cap.name: amount for cap in self._caps if (amount := cap.takes(kind))}
 
     def keys(self, pods: PodSet) -> tuple[str, ...]:
         """Returns the labels whose values the machines of these pods have to keep, sorted."""
-        return self._keys.get(self.neighbours.kind_of(pods), ())
+        return self._keys.get(self.neighbours.kind_of(pods), ()) if self._keys else ()
 
     def stays(self, pods: PodSet) -> bool:
         """Returns whether what pods ask, or what others ask of them, does not reduce to caps and domains."""
-        return self.neighbours.kind_of(pods) in self._staying
+        return bool(self._staying) and self.neighbours.kind_of(pods) in self._staying
 
     def gathers(self, pods: PodSet) -> Hashable | None:
         """Returns what is equal for all pods that have to share one machine with these; None where they need not."""
-        return self._gathering.get(self.neighbours.kind_of(pods))
+        return self._gathering.get(self.neighbours.kind_of(pods)) if self._gathering else None
 
     def company(self, pods: PodSet) -> int:
         """Returns how many pods stand anywhere that these have to be near, themselves among them."""

@@ -160,16 +160,19 @@ def _class_name(number: int) -> str:
 
 
 def _kinds_for(line: PurchaseLine, catalog: OfferingCatalog) -> frozenset[str]:
-    kinds = (catalog.kinds_like(it.need, it.offerings, it.domains) for it in (line, *line.beside))
-    return frozenset.intersection(*kinds)
+    kinds = catalog.kinds_like(line.need, line.offerings, line.domains)
+    for other in line.beside:
+        kinds &= catalog.kinds_like(other.need, other.offerings, other.domains)
+    return kinds
 
 
 def _pod_demand(name: str, line: PurchaseLine, kinds: frozenset[str]) -> PodDemand:
     """Returns a line as demand of the solver; pods that share one machine are one pod with all their requests."""
     each = line.count // line.separable
-    requests = Counter({resource: it * each for resource, it in line.requests.items()})
+    requests = {resource: it * each for resource, it in line.requests.items()}
     for other in line.beside:
-        requests.update({resource: it * other.count for resource, it in other.requests.items()})
+        for resource, it in other.requests.items():
+            requests[resource] = requests.get(resource, 0) + it * other.count
     return PodDemand(name, requests, kinds, line.separable)
 
 

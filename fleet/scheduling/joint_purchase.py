@@ -115,8 +115,10 @@ def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) 
 
 
 def _by_domains(
-    keys: frozenset[str], assignments: Iterable[NodeAssignment]
+    keys: frozenset[str], assignments: Sequence[NodeAssignment]
 ) -> dict[frozenset[DomainLabel], list[NodeAssignment]]:
+    if not keys and assignments:
+        return {frozenset(): list(assignments)}
     found: dict[frozenset[DomainLabel], list[NodeAssignment]] = {}
     for it in assignments:
         found.setdefault(frozenset(domains_on(it.slot.labels, keys)), []).append(it)
