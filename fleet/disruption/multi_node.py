@@ -33,6 +33,7 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on, is_in
 from fleet.placement.plan import Need
+from fleet.placement.pod_filter import company
 from fleet.reasons import Reason
 from fleet.scheduling.catalog import OfferingCatalog
 from fleet.snapshot import Claim, Gang, Pin, PodSet
@@ -143,9 +144,7 @@ class MultiNodeProblem:
 
     def _has_company(self, pods: PodSet) -> bool:
         """Returns whether pods share a machine with others that they keep near: those would have to come along."""
-        if self.caps.gathers(pods) is None:
-            return False
-        return self.caps.company(pods) > pods.count
+        return self.caps.gathers(pods) is not None and company(self.state.neighbours, pods) > pods.count
 
     def problem(self) -> ConsolidationProblem:
         """Returns the machines, the gangs on the candidates, and what may be bought, in the solver's words."""

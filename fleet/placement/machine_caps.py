@@ -91,14 +91,6 @@ class MachineCaps:
         """Returns what is equal for all pods that have to share one machine with these; None where they need not."""
         return self._gathering.get(self.neighbours.kind_of(pods)) if self._gathering else None
 
-    def company(self, pods: PodSet) -> int:
-        """Returns how many pods stand anywhere that these have to be near, themselves among them."""
-        terms = pods.constraints.affinity
-        every = (
-            where for kind, where in self.neighbours.standing() if all(self.neighbours.means(it, kind) for it in terms)
-        )
-        return sum(sum(where.values()) for where in every)
-
     def left(self) -> Mapping[Place, Resources]:
         """Returns what is left of the caps on every place where pods take any; below 0 where they take too much."""
         used: dict[Place, Counter[str]] = {}

@@ -46,7 +46,7 @@ def place_first(
     if isinstance(found, PlacementPlan):
         state.undo(mark)
         capacity.give_back(found.purchases)
-    if isinstance(found, Refusal) or count < need.pod_set.count:
+    if isinstance(found, Refusal) or found.recuts or count < need.pod_set.count:
         return place_gang(state, capacity, uid, [need])
     plan = _first_of(found, need, uid)
     for it in plan.assignments:

@@ -88,6 +88,16 @@ def pod_filter(neighbours: Neighbours, pod_set: PodSet) -> PodFilter | None:
     return PodFilter(pod_set, tuple(_checks(neighbours, pod_set, kind, repelling)))
 
 
+def company(neighbours: Neighbours, pod_set: PodSet) -> int:
+    """Returns how many pods stand anywhere that the pods of a set have to be near, by all of their terms."""
+    terms = pod_set.constraints.affinity
+
+    def means(other: EqualPods) -> bool:
+        return all(neighbours.means(term, other) for term in terms)
+
+    return sum(neighbours.counts(("affinity", terms), ITSELF, means).pods.values())
+
+
 def _checks(
     neighbours: Neighbours, pod_set: PodSet, kind: EqualPods, repelling: Sequence[tuple[EqualPods, PodAffinityTerm]]
 ) -> Checks:

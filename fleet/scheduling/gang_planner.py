@@ -11,9 +11,9 @@ from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place import place_gang
 from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.placement.pod_filter import pod_filter
+from fleet.placement.pod_filter import company, pod_filter
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
-from fleet.quota.tree import QuotaTree
+from fleet.quota.tree import QuotaTree, available
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleet.placement.topology_placer import TopologyPlacer
 
 _MOST_BESIDE: Final = 128
-"""Waiting pods for which a machine is chosen beside those that it is bought for: about what one holds."""
+"""Waiting pods with a view to which a place is chosen for the first of them: about what a machine holds."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class GangPlanner:
         needs = self.needs(workload, given)
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
         if not wishing:
-            return self._placed(state, workload, needs)
+            return self._placed(state, workload, given, needs)
         if (tied := next((n for n in needs if pod_filter(state.neighbours, n.pod_set) is not None), None)) is not None:
             name = tied.pod_set.name
             message = (
@@ -74,17 +74,26 @@ class GangPlanner:
             return found  # the domain of a machine that is not there yet is unknown
         return place_gang(state, self.capacity, workload.uid, needs)
 
-    def _placed(self, state: ClusterState, workload: Workload, needs: list[Need]) -> PlacementPlan | Refusal:
-        """Plans a gang; where machines are bought for pods that keep near each other, with a view to all that wait."""
-        mark = state.mark()
-        found = place_gang(state, self.capacity, workload.uid, needs)
-        others = self.gathering.get(_near(workload.pod_sets), {}) if self.gathering else {}
-        more = min(_MOST_BESIDE, sum(others.values()) - others.get(workload.uid, 0))
-        if isinstance(found, Refusal) or not found.purchases or found.recuts or len(needs) != 1 or more <= 0:
-            return found
-        state.undo(mark)
-        self.capacity.give_back(found.purchases)
-        return place_first(state, self.capacity, workload.uid, needs[0], more)
+    def _placed(
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], needs: Sequence[Need]
+    ) -> PlacementPlan | Refusal:
+        """Plans a gang; the first of several whose pods keep near each other begins where most of them find a place."""
+        if self.gathering and (others := self._others(state, workload, given)):
+            return place_first(state, self.capacity, workload.uid, needs[0], others)
+        return place_gang(state, self.capacity, workload.uid, needs)
+
+    def _others(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> int:
+        """Returns how many pods wait that keep near those of a gang, have quota left, and stand nowhere yet."""
+        waiting = self.gathering.get(_near(workload.pod_sets), {})
+        others = sum(waiting.values()) - waiting.get(workload.uid, 0)
+        if others <= 0 or company(state.neighbours, workload.pod_sets[0]):
+            return 0
+        [one], queue = given, self.tree.queues[workload.queue]
+        for name, flavor in one.flavors.items():
+            named, amount = FlavorResource(flavor, name), one.amounts.get(name, 0)
+            if amount and self.tree.counts(queue, named):
+                others = min(others, available(queue, self.tree.cell(named)) * one.count // amount - one.count)
+        return max(0, min(_MOST_BESIDE, others))
 
     def expect(self, workload: Workload) -> None:
         """Notes that a gang waits for a place, where its pods keep near others like them."""

@@ -243,8 +243,9 @@ def test_where_pods_have_moved_kube_scheduler_lets_them() -> None:
 
 
 def against(world: World) -> list[str]:
-    """What the simulated scheduler has against where the pods stand."""
-    pins = [(it, pin) for _, it in sorted(world.gangs.items()) for pin in it.pins]
+    """What the simulated scheduler has against where the pods stand; who is spread may have come first."""
+    gangs = sorted(world.gangs.values(), key=lambda it: (not it.pod_sets[0].constraints.spread, it.uid))
+    pins = [(it, pin) for it in gangs for pin in it.pins]
     stands = [(it.pod_set(pin.pod_set), pin.node) for it, pin in pins for _ in range(pin.count)]
     return refused({name: replace(node, taints=()) for name, node in world.nodes.items()}, stands)
 

@@ -172,6 +172,33 @@ def test_one_machine_holds_all_that_keep_near_each_other_where_one_can() -> None
     assert len({pin.claim for it in world.gangs.values() for pin in it.pins}) == 1
 
 
+def test_a_machine_that_stands_is_taken_where_it_holds_all() -> None:
+    world = world_of(*(pods(near()) for _ in range(4)))
+    world.machine("small", "all", "one.large")
+    world.machine("large", "all", "eight.large")
+    assert buy(world)[0] == []
+    assert {pin.claim for it in world.gangs.values() for pin in it.pins} == {"large"}
+
+
+def test_room_for_the_first_alone_is_left_for_a_machine_that_holds_all() -> None:
+    """On the machine that stands the first would run at once, and the others never."""
+    world = world_of(*(pods(near()) for _ in range(4)))
+    world.machine("small", "all", "one.large")
+    assert kinds(buy(world)[0]) == {"eight.large": 1}
+    assert not waiting(world)
+
+
+def test_with_quota_for_one_it_runs_where_there_is_room() -> None:
+    builder = FleetBuilder().pool("all", instanceFamilies=["one", "eight"])
+    small = builder.team(quotas={"all": {GPU: 1, "cpu": 10_000_000}}).queue(flavors=["all"]).build()
+    world = World(small, catalog=market(ONE, EIGHT))
+    world.machine("small", "all", "one.large")
+    for n in range(4):
+        world.waits(gang(f"g{n:02d}", pods(near()), created_s=NOW - 100 + n))
+    assert buy(world)[0] == []
+    assert [pin.claim for it in world.gangs.values() for pin in it.pins] == ["small"]
+
+
 def test_as_many_as_one_machine_holds_and_the_rest_is_told_why() -> None:
     world = world_of(*(pods(near()) for _ in range(10)))
     assert kinds(buy(world)[0]) == {"eight.large": 1}
