@@ -136,11 +136,14 @@ class MultiNodeProblem:
     def _places_known(self, gang: Gang) -> bool:
         if not self.flavors.declared(gang):
             return False
-        if any(pods.wishes or pods.required_topology not in _PLANNED for pods in gang.pod_sets):
-            return False
-        if any(self.caps.stays(pods) or self._has_company(pods) for pods in gang.pod_sets):
+        if not all(map(self._reduces, gang.pod_sets)):
             return False  # the plan knows nothing of what they ask of others; one machine at a time does
         return all(pin.node in self.state.slots for pin in gang.pins)
+
+    def _reduces(self, pods: PodSet) -> bool:
+        if pods.wishes or pods.required_topology not in _PLANNED:
+            return False
+        return not self.caps.stays(pods) and not self._has_company(pods)
 
     def _has_company(self, pods: PodSet) -> bool:
         """Returns whether pods share a machine with others that they keep near: those would have to come along."""
@@ -222,12 +225,14 @@ class MultiNodeProblem:
         for domains in {self._domains(gang, pin) for pin in gang.pins if pin.pod_set == need.pod_set.name}:
             asked = (need.kind, tuple(sorted(requests.items())), domains)
             if asked not in self._classes:
-                kinds = (name for name, slot in self.kinds.items() if need.accepts(slot))
-                standing = {name for name in kinds if is_in(self.kinds[name].labels, domains)}
-                bought = self.market.kinds_in(need, self._zones(), self._capacity_types(), domains)
                 name = f"{len(self._classes):05d}"
-                self._classes[asked] = PodClass(name, requests, frozenset(standing | bought))
+                self._classes[asked] = PodClass(name, requests, self._kinds_for(need, domains))
             self._of_need[gang.uid, need.pod_set.name, domains] = self._classes[asked].name
+
+    def _kinds_for(self, need: Need, domains: _Domains) -> frozenset[str]:
+        kinds = ((name, slot) for name, slot in self.kinds.items() if need.accepts(slot))
+        standing = frozenset(name for name, slot in kinds if is_in(slot.labels, domains))
+        return standing | self.market.kinds_in(need, self._zones(), self._capacity_types(), domains)
 
     def _domains(self, gang: Gang, pin: Pin) -> _Domains:
         """Returns the domains in which pods stay, so that whoever counts them by domains still finds as many."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from fleet.placement.domains import EVERYWHERE, ITSELF, EqualPods, Place
@@ -74,9 +75,9 @@ class MachineCaps:
 
     def taken(self, pods: PodSet) -> Resources:
         """Returns what one pod takes of the caps."""
-        if not self._caps:
-            return {}
-        kind = self.neighbours.kind_of(pods)
+        return self._taken_by(self.neighbours.kind_of(pods)) if self._caps else {}
+
+    def _taken_by(self, kind: EqualPods) -> dict[str, int]:
         return {cap.name: amount for cap in self._caps if (amount := cap.takes(kind))}
 
     def keys(self, pods: PodSet) -> tuple[str, ...]:
@@ -95,10 +96,13 @@ class MachineCaps:
         """Returns what is left of the caps on every place where pods take any; below 0 where they take too much."""
         used: dict[Place, Counter[str]] = {}
         for kind, where in self.neighbours.standing() if self._caps else ():
-            for name, amount in ((cap.name, cap.takes(kind)) for cap in self._caps):
-                for place, count in where.items() if amount else ():
-                    used.setdefault(place, Counter())[name] += amount * count
-        return {place: {cap.name: cap.most - them[cap.name] for cap in self._caps} for place, them in used.items()}
+            takes = self._taken_by(kind)
+            for place, count in where.items() if takes else ():
+                used.setdefault(place, Counter()).update({name: amount * count for name, amount in takes.items()})
+        return {place: self._less(them) for place, them in used.items()}
+
+    def _less(self, used: Mapping[str, int]) -> Resources:
+        return {cap.name: cap.most - used.get(cap.name, 0) for cap in self._caps}
 
 
 def domains_on(labels: Mapping[str, str], keys: Iterable[str]) -> tuple[DomainLabel, ...]:
@@ -125,14 +129,11 @@ def _gathering(
     for kind in kinds:
         if any(term.topology_key == HOSTNAME for term in kind.constraints.affinity):
             groups.setdefault(kind.constraints.affinity, []).append(kind)
-    together: dict[EqualPods, Hashable] = {}
     torn = set[EqualPods]()
     for terms, group in groups.items():
-        company = [it for it in kinds if all(neighbours.means(term, it) for term in terms)]
-        if set(company) == set(group):
-            together |= dict.fromkeys(group, terms)
-        else:
-            torn.update(company, group)
+        company = {it for it in kinds if all(neighbours.means(term, it) for term in terms)}
+        torn |= company.union(group) if company != set(group) else frozenset()
+    together = {kind: terms for terms, group in groups.items() for kind in group}
     return {kind: terms for kind, terms in together.items() if kind not in torn}, frozenset(torn)
 
 
@@ -183,9 +184,8 @@ def _of_distance(neighbours: Neighbours, moving: Sequence[EqualPods], *, standin
     asking = (*moving, *neighbours.repelling()) if standing else moving
     for term in dict.fromkeys(term for kind in asking for term in _apart_by_host(kind)):
         meant = [kind for kind in moving if neighbours.means(term, kind)]
-        alone = all(term in kind.constraints.anti_affinity for kind in meant)
-        whole = 1 if alone else _MANY
         if meant:
+            whole = 1 if all(term in kind.constraints.anti_affinity for kind in meant) else _MANY
             yield whole, partial(_weight, neighbours, term, whole, 1)
         elif standing:  # only pods that stand are meant: where they do, none with the term may come
             yield _MANY, partial(_weight, neighbours, term, 1, _MANY)
@@ -213,16 +213,21 @@ def _keys(
 ) -> dict[EqualPods, tuple[str, ...]]:
     """Returns for each class the labels by which somebody counts it, machines aside, or its volumes are bound."""
     of_volumes = _of_volumes(neighbours, kinds)
-    counted = {kind: list(_counting(neighbours, kind)) for kind in kinds if kind.constraints.required}
+    counting = {kind: list(_counting(neighbours, kind)) for kind in kinds if kind.constraints.required}
+    counted = [it for asked in counting.values() for it in asked]
     found: dict[EqualPods, tuple[str, ...]] = {}
     for kind in kinds:
-        own = {key for key, _ in rules[kind].checks} if kind in rules else set[str]()
-        own |= {key for key, _ in counted.get(kind, ())}
-        own |= {key for asked in counted.values() for key, means in asked if key not in own and means(kind)}
-        own |= of_volumes if kind.constraints.claims or kind.constraints.ephemeral else frozenset()
+        own = {key for key, _ in counting.get(kind, ())}
+        own |= rules[kind].keys if kind in rules else frozenset()
+        own |= {key for key, means in counted if key not in own and means(kind)}
+        own |= of_volumes if _mounts(kind) else frozenset()
         if keys := tuple(sorted(own - _OF_HOST)):
             found[kind] = keys
     return found
+
+
+def _mounts(kind: EqualPods) -> bool:
+    return bool(kind.constraints.claims or kind.constraints.ephemeral)
 
 
 def _counting(neighbours: Neighbours, kind: EqualPods) -> Iterator[tuple[str, Callable[[EqualPods], int]]]:
@@ -238,8 +243,9 @@ def _counting(neighbours: Neighbours, kind: EqualPods) -> Iterator[tuple[str, Ca
 
 def _of_volumes(neighbours: Neighbours, kinds: Iterable[EqualPods]) -> frozenset[str]:
     """Returns the labels that say where volumes are or can be made; none where nobody mounts any."""
-    if not any(kind.constraints.claims or kind.constraints.ephemeral for kind in kinds):
+    if not any(map(_mounts, kinds)):
         return frozenset()
     known = neighbours.volumes
-    reached = (*(it.reaches for it in known.volumes.values()), *(it.allowed for it in known.classes.values()))
-    return frozenset({ZONE, *(asked.key for terms in reached for term in terms for asked in term)})
+    reached = chain((it.reaches for it in known.volumes.values()), (it.allowed for it in known.classes.values()))
+    terms = chain.from_iterable(chain.from_iterable(reached))
+    return frozenset({ZONE, *(asked.key for asked in terms)})

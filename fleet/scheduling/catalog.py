@@ -4,7 +4,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fleet.offerings.min_values import Term, asked_values, flexible, shared_rooms
+from fleet.offerings.min_values import asked_values, flexible, shared_rooms
 from fleet.offerings.offerings import Offering
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
@@ -73,24 +73,25 @@ class OfferingCatalog:
         A machine may be filled as far as enough others would hold that pods of the need may use, whatever its zone. So
         pods that may use different ones of the pool have kinds of their own, and share no machine of it.
         """
-        terms, every = asked_values(pool), self.supply.offerings.of(pool)
-        if not terms:
+        if not asked_values(pool):
             yield from map(self.name, able)
             return
-        admitted = [it for it in every if it.closes_s > need.until_s and _admits(need, it)]
-        here = [it for it in admitted if is_in(it.labels, domains)]
-        among = here if flexible(pool, here) else admitted
-        if not flexible(pool, among):
-            return
-        choice = _choice(terms, among)
-        if choice == _choice(terms, every):
+        among = self._choice(need, pool, domains)
+        every = self.supply.offerings.of(pool)
+        if _values(pool, among) == _values(pool, every):
             yield from map(self.name, able)
             return
         rooms = {it.key: room for it, room in zip(among, shared_rooms(pool, among), strict=True)}
-        chosen = self._choices.setdefault((pool.name, choice), f"/{len(self._choices)}")
-        for it in able:
-            if it.key in rooms:
-                yield self.name(replace(it, flexible_room=rooms[it.key]), chosen)
+        chosen = self._choices.setdefault((pool.name, _values(pool, among)), f"/{len(self._choices)}")
+        yield from (self.name(replace(it, flexible_room=rooms[it.key]), chosen) for it in able if it.key in rooms)
+
+    def _choice(self, need: Need, pool: NodePool, domains: frozenset[DomainLabel]) -> Sequence[Offering]:
+        """Returns the offerings that `minValues` are counted among: those pods may use, in their domains if enough."""
+        every = self.supply.offerings.of(pool)
+        admitted = [it for it in every if it.closes_s > need.until_s and _admits(need, it)]
+        here = [it for it in admitted if is_in(it.labels, domains)]
+        found = here if flexible(pool, here) else admitted
+        return found if flexible(pool, found) else ()
 
     def _alternatives(self, need: Need, pool: NodePool, wanted: Sequence[Offering]) -> Iterator[Offering]:
         """Yields a pool's offerings that may be bought instead of the `wanted` ones.
@@ -118,14 +119,11 @@ class OfferingCatalog:
         found: list[str] = []
         for pool in need.pools:
             if pool.spec.replicas is None and pool.name in capacity_types:
-                able = [
-                    offering
-                    for offering in self.supply.offerings.of(pool)
-                    if offering.offer.zone in zones
-                    and offering.offer.capacity_type in capacity_types[pool.name]
-                    and is_in(offering.labels, domains)
-                    and self._is_available(offering, need)
-                ]
+                every = (
+                    it for it in self.supply.offerings.of(pool) if it.offer.capacity_type in capacity_types[pool.name]
+                )
+                here = (it for it in every if it.offer.zone in zones and is_in(it.labels, domains))
+                able = [it for it in here if self._is_available(it, need)]
                 found += self._flexible_kinds(need, pool, able, domains) if flexible(pool, able) else []
         return frozenset(found)
 
@@ -215,11 +213,10 @@ def _admits(need: Need, offering: Offering) -> bool:
     return admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
 
 
-def _choice(terms: Sequence[Term], offerings: Iterable[Offering]) -> frozenset[object]:
-    """Returns what `minValues` can choose among, whichever zones it is sold in unless they count zones."""
-    return frozenset(
-        (it.offer.instance_type.name, it.layout, *(it.labels.get(key) for key, _ in terms)) for it in offerings
-    )
+def _values(pool: NodePool, offerings: Iterable[Offering]) -> frozenset[object]:
+    """Returns what `minValues` of a pool choose among, whichever zones it is sold in unless they count zones."""
+    keys = [key for key, _ in asked_values(pool)]
+    return frozenset((it.offer.instance_type.name, it.layout, *map(it.labels.get, keys)) for it in offerings)
 
 
 def model_of(offering: Offering) -> str:

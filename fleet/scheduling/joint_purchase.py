@@ -5,8 +5,9 @@ gangs with pods on it wait for it as for any machine that is being launched.
 """
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.offerings import Offering
@@ -29,10 +30,10 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
 
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
     """
-    needs = (need for placed in machines.placed.values() for need in placed.needs)
+    needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
     caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
     gangs = _exchangeable(machines.placed, caps)
-    planned_claims = [planned for placed in gangs.values() for planned in placed.plan.purchases]
+    planned_claims = list(chain.from_iterable(placed.plan.purchases for placed in gangs.values()))
     if not planned_claims:
         return None
     lines = _purchase_lines(gangs, caps)
@@ -50,53 +51,72 @@ def _exchangeable(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> dict[s
 
     Others stay where they are planned, and so does whoever owns a machine on which they are.
     """
-    groups = {uid: {caps.gathers(need.pod_set) for need in it.needs} - {None} for uid, it in placed.items()}
-    sharing = Counter(group for mine in groups.values() for group in mine)
-
-    def stays(uid: str, it: PlacedGang) -> bool:
-        torn = len(it.needs) > 1 and any(sharing[group] > 1 for group in groups[uid])
-        return not it.needs or torn or any(caps.stays(need.pod_set) for need in it.needs)
-
     owners = {claim: uid for uid, it in placed.items() for claim in it.bought}
-    staying = [uid for uid, it in placed.items() if stays(uid, it)]
+    staying = list(_staying(placed, caps))
     known = set(staying)
     while staying:
-        slots = (it.slot for it in placed[staying.pop()].plan.assignments)
-        more = {owners[slot.claim] for slot in slots if slot.claim in owners} - known
+        on = {it.slot.claim for it in placed[staying.pop()].plan.assignments}
+        more = {owners[claim] for claim in on & owners.keys()} - known
         known |= more
         staying += sorted(more)
     return {uid: it for uid, it in placed.items() if uid not in known}
 
 
+def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[str]:
+    """Yields the gangs that no programme knows all about: also those of several sets that share a host with others."""
+    groups = {uid: {caps.gathers(need.pod_set) for need in it.needs} - {None} for uid, it in placed.items()}
+    sharing = Counter(chain.from_iterable(groups.values()))
+    shared = {group for group, gangs in sharing.items() if gangs > 1}
+    for uid, it in placed.items():
+        torn = len(it.needs) > 1 and not shared.isdisjoint(groups[uid])
+        if torn or not it.needs or any(caps.stays(need.pod_set) for need in it.needs):
+            yield uid
+
+
 def _purchase_lines(gangs: Mapping[str, PlacedGang], caps: MachineCaps) -> list[PurchaseLine]:
-    """Returns the pods that are bought for, in order of admission: a line for each pod set and each of its domains."""
+    """Returns the pods that are bought for, in order of admission.
+
+    They are a line for each pod set and each of its domains. Lines that have to share a machine are beside the first.
+    """
     bought = {claim: offering for placed in gangs.values() for claim, offering in placed.bought.items()}
     found: list[PurchaseLine] = []
     gathered: dict[Hashable, int] = {}
     for uid, placed in gangs.items():
         kept = _kept_by_all(placed, caps, bought)
         for need in placed.needs:
-            own = [it for it in placed.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought]
             group = caps.gathers(need.pod_set)
-            for domains, assignments in _by_domains(kept.union(caps.keys(need.pod_set)), own).items():
-                offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
-                line = PurchaseLine(
-                    PodSetOfGang(uid, need.pod_set.name),
-                    need,
-                    sum(it.count for it in assignments),
-                    tuple(offering for _, offering in sorted(offerings.items())),
-                    domains,
-                    caps.taken(need.pod_set),
-                    gathers=group is not None,
-                )
-                if group in gathered:
-                    first = found[gathered[group]]
-                    found[gathered[group]] = replace(first, beside=(*first.beside, line))
-                else:
-                    found.append(line)
-                    if group is not None:
-                        gathered[group] = len(found) - 1
+            for line in _lines_of(PodSetOfGang(uid, need.pod_set.name), placed, need, bought, caps, kept):
+                _add(found, line, len(found) if group is None else gathered.setdefault(group, len(found)))
     return found
+
+
+def _add(lines: list[PurchaseLine], line: PurchaseLine, number: int) -> None:
+    """Adds a line, beside the one of this number if there is one."""
+    if number < len(lines):
+        lines[number] = replace(lines[number], beside=(*lines[number].beside, line))
+    else:
+        lines.append(line)
+
+
+def _lines_of(
+    member: PodSetOfGang,
+    placed: PlacedGang,
+    need: Need,
+    bought: Mapping[str, Offering],
+    caps: MachineCaps,
+    kept: frozenset[str],
+) -> Iterator[PurchaseLine]:
+    """Yields the lines of a pod set: its pods on machines of this pass, by the domains that they keep to."""
+    own = [it for it in placed.plan.assignments if it.pod_set == member.pod_set and it.slot.claim in bought]
+    gathers = caps.gathers(need.pod_set) is not None
+    for domains, assignments in _by_domains(kept.union(caps.keys(need.pod_set)), own).items():
+        count, takes = sum(it.count for it in assignments), caps.taken(need.pod_set)
+        yield PurchaseLine(member, need, count, _offerings(assignments, bought), domains, takes, gathers=gathers)
+
+
+def _offerings(assignments: Iterable[NodeAssignment], bought: Mapping[str, Offering]) -> tuple[Offering, ...]:
+    offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
+    return tuple(offering for _, offering in sorted(offerings.items()))
 
 
 def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) -> frozenset[str]:
@@ -109,9 +129,12 @@ def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) 
         return frozenset()
     if any(caps.keys(need.pod_set) for need in placed.needs):
         return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
+    return frozenset({labels.ZONE}) if _zone_is_decided(placed, bought) else frozenset()
+
+
+def _zone_is_decided(placed: PlacedGang, bought: Container[str]) -> bool:
     there = any(it.slot.claim not in bought for it in placed.plan.assignments)
-    bound = there and any(need.pod_set.required_topology == labels.ZONE for need in placed.needs)
-    return frozenset({labels.ZONE}) if bound else frozenset()
+    return there and any(need.pod_set.required_topology == labels.ZONE for need in placed.needs)
 
 
 def _by_domains(
