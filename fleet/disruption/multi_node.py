@@ -28,17 +28,19 @@ from fleet.optimize.consolidate import (
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
+from fleet.placement.domains import Place
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state
+from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on, is_in
 from fleet.placement.plan import Need
-from fleet.placement.pod_filter import pod_filter
+from fleet.placement.pod_filter import company
 from fleet.reasons import Reason
 from fleet.scheduling.catalog import OfferingCatalog
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 from fleet.snapshot.lookups import holders
 from model import labels
 from model.pools import capacity_rank
-from model.quantity import CPU
+from model.quantity import CPU, Resources
 
 MOST_HOSTS: Final = 1000
 """Machines beside the candidates whose free room is looked at, roomiest first."""
@@ -53,6 +55,7 @@ _PLANNED = frozenset({"", labels.ZONE, labels.HOSTNAME})
 """What pods may have to share for the plan to know where they may go."""
 _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_NAME, labels.NODE_CLAIM})
 """Different on every machine."""
+_Domains = frozenset[DomainLabel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,14 @@ class MultiNodeProblem:
     """Gang -> what its pod sets need, in their order."""
     kinds: dict[str, NodeSlot] = field(default_factory=dict)
     """Kind of standing machine -> one of it."""
+    caps: MachineCaps = field(init=False)
+    """What their constraints make of machines."""
     market: OfferingCatalog = field(init=False)
+    _left: Mapping[Place, Resources] = field(init=False)
+    """What is left of the caps, where somebody takes any."""
     _classes: dict[Hashable, PodClass] = field(default_factory=dict)
-    _of_need: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(gang, pod set) -> class."""
+    _of_need: dict[tuple[str, str, _Domains], str] = field(default_factory=dict)
+    """(gang, pod set, domains that its pods keep to) -> class."""
 
     @classmethod
     def of(cls, context: DisruptionContext, candidates: Sequence[Claim]) -> "MultiNodeProblem | None":
@@ -98,7 +105,11 @@ class MultiNodeProblem:
         state = build_cluster_state(context.snapshot, standing)
         capacity = build_capacity(context.fleet, context.snapshot)
         made = cls(context, {}, (), state, capacity, FleetFlavors(context.fleet, capacity.offerings, state))
-        made.market = OfferingCatalog(capacity)
+        tenants = {gang.uid: gang for claim in candidates for gang in context.gangs_on(claim)}
+        asked = (pods for _, gang in sorted(tenants.items()) for pods in gang.pod_sets)
+        made.caps = MachineCaps.of(state.neighbours, asked, standing=True)
+        made._left = made.caps.left()
+        made.market = OfferingCatalog(capacity, made.caps.capacity)
         made.going = {claim.name: claim for claim in made._within_ways(it for it in candidates if made._movable(it))}
         gangs = {gang.uid: gang for claim in made.going.values() for gang in context.gangs_on(claim)}
         made.gangs = [gangs[uid] for uid in sorted(gangs)]
@@ -125,11 +136,18 @@ class MultiNodeProblem:
     def _places_known(self, gang: Gang) -> bool:
         if not self.flavors.declared(gang):
             return False
-        if any(pods.wishes or pods.required_topology not in _PLANNED for pods in gang.pod_sets):
-            return False
-        if any(pod_filter(self.state.neighbours, pods) is not None for pods in gang.pod_sets):
-            return False  # the plan knows nothing of other pods, ports and volumes; one machine at a time does
+        if not all(map(self._reduces, gang.pod_sets)):
+            return False  # the plan knows nothing of what they ask of others; one machine at a time does
         return all(pin.node in self.state.slots for pin in gang.pins)
+
+    def _reduces(self, pods: PodSet) -> bool:
+        if pods.wishes or pods.required_topology not in _PLANNED:
+            return False
+        return not self.caps.stays(pods) and not self._has_company(pods)
+
+    def _has_company(self, pods: PodSet) -> bool:
+        """Returns whether pods share a machine with others that they keep near: those would have to come along."""
+        return self.caps.gathers(pods) is not None and company(self.state.neighbours, pods) > pods.count
 
     def problem(self) -> ConsolidationProblem:
         """Returns the machines, the gangs on the candidates, and what may be bought, in the solver's words."""
@@ -188,11 +206,12 @@ class MultiNodeProblem:
     def _machine(self, slot: NodeSlot, claim: Claim | None) -> StandingMachine:
         kind = repr((slot.pool, sorted(it for it in slot.labels.items() if it[0] not in _OWN_LABELS), slot.taints))
         self.kinds.setdefault(kind, slot)
+        free = {**slot.free, **self._left.get(slot, self.caps.capacity)}
         return StandingMachine(
             name=claim.name if claim else f"host {slot.name}",
             kind=kind,
             price_usd_h=claim.price_usd_h if claim else 0.0,
-            free={resource: max(0, amount) for resource, amount in slot.free.items()},
+            free={resource: max(0, amount) for resource, amount in free.items()},
             pool=claim.node_pool if claim else "",
             domain=slot.labels.get(labels.ZONE, ""),
             spot=claim is not None and claim.capacity_pool.capacity_type == "spot",
@@ -200,24 +219,33 @@ class MultiNodeProblem:
         )
 
     def _classify(self, gang: Gang, need: Need) -> None:
-        requests = {**need.pod_set.requests, PODS: 1}
-        if _on_one_host(need.pod_set):
+        requests = {**need.pod_set.requests, PODS: 1, **self.caps.taken(need.pod_set)}
+        if self._on_one_host(need.pod_set):
             requests = {name: amount * need.pod_set.count for name, amount in requests.items()}
-        asked = (need.kind, tuple(sorted(requests.items())))
-        if asked not in self._classes:
-            standing = {name for name, slot in self.kinds.items() if need.accepts(slot)}
-            bought = self.market.kinds_in(need, self._zones(), self._capacity_types())
-            name = f"{len(self._classes):05d}"
-            self._classes[asked] = PodClass(name, requests, frozenset(standing | bought))
-        self._of_need[gang.uid, need.pod_set.name] = self._classes[asked].name
+        for domains in {self._domains(gang, pin) for pin in gang.pins if pin.pod_set == need.pod_set.name}:
+            asked = (need.kind, tuple(sorted(requests.items())), domains)
+            if asked not in self._classes:
+                name = f"{len(self._classes):05d}"
+                self._classes[asked] = PodClass(name, requests, self._kinds_for(need, domains))
+            self._of_need[gang.uid, need.pod_set.name, domains] = self._classes[asked].name
+
+    def _kinds_for(self, need: Need, domains: _Domains) -> frozenset[str]:
+        kinds = ((name, slot) for name, slot in self.kinds.items() if need.accepts(slot))
+        standing = frozenset(name for name, slot in kinds if is_in(slot.labels, domains))
+        return standing | self.market.kinds_in(need, self._zones(), self._capacity_types(), domains)
+
+    def _domains(self, gang: Gang, pin: Pin) -> _Domains:
+        """Returns the domains in which pods stay, so that whoever counts them by domains still finds as many."""
+        keys = self.caps.keys(gang.pod_set(pin.pod_set))
+        return frozenset(domains_on(self.state.slots[pin.node].labels, keys))
 
     def _block(self, gang: Gang) -> PodBlock:
         """Returns a gang as the solver moves it: whole, at the price of the work that is lost."""
         places: dict[str, dict[str, int]] = {}
         for pin in gang.pins:
             held = places.setdefault(self._place(pin), {})
-            name = self._of_need[gang.uid, pin.pod_set]
-            held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
+            name = self._of_need[gang.uid, pin.pod_set, self._domains(gang, pin)]
+            held[name] = held.get(name, 0) + (1 if self._on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_domain = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
         return PodBlock(gang.uid, places, moving_usd=self._moving_usd(gang), one_domain=one_domain)
 
@@ -229,6 +257,9 @@ class MultiNodeProblem:
         if gang.ordinary:
             return LEAST_USD * max(LEAST_SHARE, eviction_cost(gang.deletion_cost, gang.effective_priority))
         return max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
+
+    def _on_one_host(self, pods: PodSet) -> bool:
+        return pods.required_topology == labels.HOSTNAME or self.caps.gathers(pods) is not None
 
     def _place(self, pin: Pin) -> str:
         return pin.claim if pin.claim in self.going else f"host {pin.node}"
@@ -256,7 +287,3 @@ def _ways(gang: Gang, zones: int) -> int:
     if any(pods.required_topology == labels.ZONE for pods in gang.pod_sets):
         return zones
     return 1 if len({pin.node for pin in gang.pins}) > 1 else 0
-
-
-def _on_one_host(pods: PodSet) -> bool:
-    return pods.required_topology == labels.HOSTNAME

@@ -239,6 +239,8 @@ class PurchaseObstacles:
     missing: int
     zone: str
     seen: int = 0
+    whole: bool = False
+    """Whether one machine has to hold all of them."""
     inflexible: set[str] = field(default_factory=set)
     over_limit: set[str] = field(default_factory=set)
     bound: set[str] = field(default_factory=set)
@@ -275,9 +277,10 @@ class PurchaseObstacles:
             pools = ", ".join(sorted(self.not_serving)[:4])
             return Refusal(Reason.NO_OFFER, f"no machine for {what}: {pools} does not serve gangs (spec.serves)")
         if self.seen:
-            return Refusal(
-                Reason.NO_OFFER, f"no machine its pools may buy in {self.zone} holds one pod of {self.pod_set.name}"
-            )
+            held = "one pod" if not self.whole or self.missing == 1 else f"the {self.missing} pods"
+            ending = ", which keep to one machine" if self.whole and self.missing > 1 else ""
+            words = f"no machine its pools may buy in {self.zone} holds {held} of {self.pod_set.name}{ending}"
+            return Refusal(Reason.NO_OFFER, words)
         return Refusal(
             Reason.NO_OFFER,
             f"its pools may buy no machine in {self.zone} that {self.pod_set.name} selects and tolerates",

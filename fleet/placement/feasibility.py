@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
 from fleet.placement.domains import NodeObstacle
 from fleet.placement.plan import Need
-from fleet.placement.pod_filter import PORT_TAKEN, PodFilter
+from fleet.placement.pod_filter import NO_AFFINITY, PORT_TAKEN, PodFilter
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot.affinity import selects, tolerates
+from fleet.snapshot.affinity import near_each_other, selects, tolerates
+from model.labels import HOSTNAME
 from model.plain_text import counted, number_of
 from model.quantity import Resources
 
@@ -54,6 +55,8 @@ def no_place(
     words = f"{counted(missing, 'pod')} of {need.pod_set.name} {has} no place: 0/{len(standing)} nodes are available"
     refused = dict.fromkeys(found.words for site in for_sale if (found := rules.obstacle(site)) is not None)
     more = f"; a machine to buy would not do: {', '.join(refused)}" if refused else ""
+    if NO_AFFINITY.words in refused and any(it.topology_key == HOSTNAME for it in near_each_other(need.pod_set)):
+        more += ", as pods like it keep to one machine, and theirs has no room for more"
     return Refusal(Reason.NO_OFFER, f"{words}: {reasons}{more}" if reasons else words + more)
 
 

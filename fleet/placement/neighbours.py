@@ -155,6 +155,11 @@ class Neighbours:
             self._counts[asked, key] = found
         return found
 
+    def standing(self) -> Iterable[tuple[EqualPods, Mapping[Place, int]]]:
+        """Yields every class of pods, with how many of them stand where."""
+        self._begin(repelling=False)
+        return self._where.items()
+
     def mounting(self, place: Place) -> Iterable[EqualPods]:
         """Yields the classes of pods on a place that mount volumes."""
         self._begin(repelling=False)

@@ -392,7 +392,8 @@ class _ZoneAttempt:
         self, candidates: CandidateOfferings, need: Need, missing: int, *, whole: bool
     ) -> PlannedNodeClaims | Refusal:
         ranking = candidates.ranking(missing, whole=whole)
-        obstacles = PurchaseObstacles(need.pod_set, missing, self.zone, candidates.seen, set(ranking.inflexible))
+        pods, seen = need.pod_set, candidates.seen
+        obstacles = PurchaseObstacles(pods, missing, self.zone, seen, whole, set(ranking.inflexible))
         obstacles.too_short |= candidates.too_short
         obstacles.not_serving = candidates.not_serving
         found = [self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.reserved]

@@ -46,9 +46,14 @@ class PodFilter:
         return PodFilter(self.pod_set, tuple(it for it in self.checks if it[0] not in _OF_HOST))
 
     @property
+    def keys(self) -> frozenset[str]:
+        """Returns the labels by whose domains it counts pods, so to speak those of single machines among them."""
+        return frozenset(key for key, _ in self.checks)
+
+    @property
     def keys_beyond_hosts(self) -> tuple[str, ...]:
         """Returns the labels by whose domains it counts pods, the zone among them, without those of single machines."""
-        return tuple(sorted({ZONE, *(key for key, _ in self.checks)} - _OF_HOST - {EVERYWHERE}))
+        return tuple(sorted((self.keys | {ZONE}) - _OF_HOST - {EVERYWHERE}))
 
     @property
     def spreads(self) -> bool:
@@ -86,6 +91,16 @@ def pod_filter(neighbours: Neighbours, pod_set: PodSet) -> PodFilter | None:
     if not pod_set.constraints.required and not repelling:
         return None
     return PodFilter(pod_set, tuple(_checks(neighbours, pod_set, kind, repelling)))
+
+
+def company(neighbours: Neighbours, pod_set: PodSet) -> int:
+    """Returns how many pods stand anywhere that the pods of a set have to be near, by all of their terms."""
+    terms = pod_set.constraints.affinity
+
+    def means(other: EqualPods) -> bool:
+        return all(neighbours.means(term, other) for term in terms)
+
+    return sum(neighbours.counts(("affinity", terms), ITSELF, means).pods.values())
 
 
 def _checks(

@@ -41,7 +41,7 @@ class EvenSpread:
             return not constraint.honors_taints or tolerates(place.taints, pod_set.tolerations)
 
         def means(other: EqualPods) -> bool:
-            return _counts_for(constraint.selector, other, kind.namespace)
+            return counts_for(constraint.selector, other, kind.namespace)
 
         asked = (
             "spread",
@@ -69,7 +69,7 @@ class EvenSpread:
         return self.constraint.max_skew + (0 if few else self.counts.fewest())
 
 
-def _counts_for(selector: PodSelector | None, kind: EqualPods, namespace: str) -> bool:
+def counts_for(selector: PodSelector | None, kind: EqualPods, namespace: str) -> bool:
     """Returns whether a spread constraint of a pod in `namespace` counts pods of this class; an empty one counts none.
 
     (`pkg/scheduler/framework/plugins/podtopologyspread/common.go`, `countPodsMatchSelector`)

@@ -33,10 +33,12 @@ from fleet.optimize.purchase import (
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
+from fleet.placement.machine_caps import DomainLabel
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.scheduling.catalog import OfferingCatalog, model_of, tier_of
 from fleet.snapshot.affinity import admits
 from model import labels
+from model.quantity import Resources
 
 EPSILON_USD_H = 1e-6
 """A smaller difference of cost does not count as a saving."""
@@ -61,13 +63,24 @@ class PurchaseLine:
     count: int
     offerings: tuple[Offering, ...]
     """What `place_gang` would buy for them; other machines of the same pools and capacity types would do as well."""
-    zones: frozenset[str] | None = None
-    """Zones in which the machines have to be; None = any zone."""
+    domains: frozenset[DomainLabel] = frozenset()
+    """Labels that the machines have to have, with their values: the pods may not leave these domains."""
+    takes: Resources = field(default_factory=dict)
+    """What one pod takes of the caps of a machine (`MachineCaps`)."""
+    beside: tuple["PurchaseLine", ...] = ()
+    """Lines of other gangs that have to share one machine with these pods."""
+    gathers: bool = False
+    """Whether all these pods have to share one machine because they keep near each other."""
 
     @property
     def one_host(self) -> bool:
         """Returns whether all these pods have to share one machine, so that the solver sees them as one pod."""
-        return self.need.pod_set.required_topology == labels.HOSTNAME
+        return self.gathers or self.need.pod_set.required_topology == labels.HOSTNAME
+
+    @property
+    def requests(self) -> Resources:
+        """Returns what one of the pods takes of a machine."""
+        return {**self.need.pod_set.requests, PODS: 1, **self.takes}
 
     @property
     def separable(self) -> int:
@@ -109,12 +122,14 @@ def purchase_together(
     planned_claims: Sequence[PlannedNodeClaims],
     supply: BuyableCapacity,
     effort: PurchaseEffort,
+    caps: Resources,
 ) -> JointPurchase:
     """Chooses machines for all `lines` instead of the `planned_claims` that `place_gang` found for them.
 
-    The headroom of the pools has `planned_claims` deducted already.
+    The headroom of the pools has `planned_claims` deducted already. `caps` is what every machine has of the caps that
+    lines take from.
     """
-    catalog = OfferingCatalog(supply)
+    catalog = OfferingCatalog(supply, caps)
     problem = _purchase_problem(lines, planned_claims, catalog)
     found, untied = _gang_ties(lines, catalog).solve(problem, effort)
     expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
@@ -128,8 +143,7 @@ def _purchase_problem(
 ) -> PurchaseProblem:
     """Returns the lines as a problem of the solver, without the ties of gangs."""
     classes = tuple(
-        _pod_demand(_class_name(number), line, catalog.kinds_like(line.need, line.offerings, line.zones))
-        for number, line in enumerate(lines)
+        _pod_demand(_class_name(number), line, _kinds_for(line, catalog)) for number, line in enumerate(lines)
     )
     pools = sorted(
         {offering.pool.name for offering in catalog.offerings.values()}
@@ -145,10 +159,20 @@ def _class_name(number: int) -> str:
     return f"{number:06d}"
 
 
+def _kinds_for(line: PurchaseLine, catalog: OfferingCatalog) -> frozenset[str]:
+    kinds = catalog.kinds_like(line.need, line.offerings, line.domains)
+    for other in line.beside:
+        kinds &= catalog.kinds_like(other.need, other.offerings, other.domains)
+    return kinds
+
+
 def _pod_demand(name: str, line: PurchaseLine, kinds: frozenset[str]) -> PodDemand:
     """Returns a line as demand of the solver; pods that share one machine are one pod with all their requests."""
     each = line.count // line.separable
-    requests = {resource: it * each for resource, it in {**line.need.pod_set.requests, PODS: 1}.items()}
+    requests = {resource: it * each for resource, it in line.requests.items()}
+    for other in line.beside:
+        for resource, it in other.requests.items():
+            requests[resource] = requests.get(resource, 0) + it * other.count
     return PodDemand(name, requests, kinds, line.separable)
 
 
@@ -156,7 +180,7 @@ def _gang_ties(lines: Sequence[PurchaseLine], catalog: OfferingCatalog) -> "Gang
     """Returns which of the lines' pods have to share a zone or a GPU model."""
     gangs: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
-        if not line.need.ordinary:
+        if not line.need.ordinary and not line.domains:  # who keeps to domains has its zone
             gangs.setdefault(line.member.gang, []).append(number)
     return GangTies(
         zone=lambda kind: catalog.offerings[kind].offer.zone,
@@ -202,6 +226,7 @@ def _shared_machines(
     for batch in found.batches:
         numbers = sorted((int(name), pods) for name, pods in batch.pods.items())
         pods = {lines[n].member: pods * (lines[n].count // lines[n].separable) for n, pods in numbers}
+        pods |= {other.member: other.count for n, _ in numbers for other in lines[n].beside}
         made += [(numbers[0][0], SharedMachine(offerings[batch.kind], pods))] * batch.machines
     return [
         machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].offering.key, sorted(it[1].pods.items())))

@@ -1,14 +1,15 @@
 """Translates offerings into the solver's terms: each is a kind of machine with a name, and limits bound the kinds."""
 
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fleet.offerings.min_values import flexible
+from fleet.offerings.min_values import asked_values, flexible, shared_rooms
 from fleet.offerings.offerings import Offering
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.machine_caps import DomainLabel, is_in
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.snapshot.affinity import admits
 from model import labels
@@ -35,33 +36,64 @@ class OfferingCatalog:
     """An `OfferingCatalog` names the offerings that solvers may choose from, and the limits on them."""
 
     supply: BuyableCapacity
+    caps: Resources = field(default_factory=dict)
+    """What every machine has beside what it offers: caps that pods take from (`MachineCaps`)."""
     kinds: dict[str, MachineKind] = field(default_factory=dict)
     offerings: dict[str, Offering] = field(default_factory=dict)
     _kinds_by_question: dict[Hashable, frozenset[str]] = field(default_factory=dict)
-    """(need, tiers, zones) -> names of kinds, for each question that was asked before."""
+    """(need, tiers, domains) -> names of kinds, for each question that was asked before."""
+    _choices: dict[Hashable, str] = field(default_factory=dict)
+    """(pool with `minValues`, what pods may use of it) -> the ending of names of its kinds for such pods."""
 
-    def kinds_like(self, need: Need, wanted: Sequence[Offering], zones: frozenset[str] | None) -> frozenset[str]:
-        """Returns the names of the kinds that pods of a need may stand on, of the tiers of `wanted`.
+    def kinds_like(
+        self, need: Need, wanted: Sequence[Offering], domains: frozenset[DomainLabel] = frozenset()
+    ) -> frozenset[str]:
+        """Returns the names of the kinds that pods of a need may stand on, of the tiers of `wanted`, in these domains.
 
-        Only kinds in these zones; None = in any. Where these are too few for a pool's `minValues`, the `wanted`
-        offerings alone.
+        Where these are too few for a pool's `minValues`, the `wanted` offerings alone.
         """
         asked = (
             need.kind,
             frozenset((offering.pool.name, tier_of(offering), offering.offer.zone) for offering in wanted),
-            zones,
+            domains,
         )
         if asked not in self._kinds_by_question:
-            found = [it for pool in need.pools for it in self._alternatives(need, pool, wanted, zones)]
-            enough = flexible(wanted[0].pool, found)
-            self._kinds_by_question[asked] = frozenset(
-                self.name(offering) for offering in (found if enough else wanted)
-            )
+            found: list[str] = []
+            for pool in need.pools:
+                able = [it for it in self._alternatives(need, pool, wanted) if is_in(it.labels, domains)]
+                found += self._flexible_kinds(need, pool, able, domains)
+            self._kinds_by_question[asked] = frozenset(found) or frozenset(map(self.name, wanted))
         return self._kinds_by_question[asked]
 
-    def _alternatives(
-        self, need: Need, pool: NodePool, wanted: Sequence[Offering], zones: frozenset[str] | None
-    ) -> Iterator[Offering]:
+    def _flexible_kinds(
+        self, need: Need, pool: NodePool, able: Iterable[Offering], domains: frozenset[DomainLabel] = frozenset()
+    ) -> Iterator[str]:
+        """Yields the names of the kinds of some offerings of a pool; none where those are too few for its `minValues`.
+
+        A machine may be filled as far as enough others would hold that pods of the need may use, whatever its zone. So
+        pods that may use different ones of the pool have kinds of their own, and share no machine of it.
+        """
+        if not asked_values(pool):
+            yield from map(self.name, able)
+            return
+        among = self._choice(need, pool, domains)
+        every = self.supply.offerings.of(pool)
+        if _values(pool, among) == _values(pool, every):
+            yield from map(self.name, able)
+            return
+        rooms = {it.key: room for it, room in zip(among, shared_rooms(pool, among), strict=True)}
+        chosen = self._choices.setdefault((pool.name, _values(pool, among)), f"/{len(self._choices)}")
+        yield from (self.name(replace(it, flexible_room=rooms[it.key]), chosen) for it in able if it.key in rooms)
+
+    def _choice(self, need: Need, pool: NodePool, domains: frozenset[DomainLabel]) -> Sequence[Offering]:
+        """Returns the offerings that `minValues` are counted among: those pods may use, in their domains if enough."""
+        every = self.supply.offerings.of(pool)
+        admitted = [it for it in every if it.closes_s > need.until_s and _admits(need, it)]
+        here = [it for it in admitted if is_in(it.labels, domains)]
+        found = here if flexible(pool, here) else admitted
+        return found if flexible(pool, found) else ()
+
+    def _alternatives(self, need: Need, pool: NodePool, wanted: Sequence[Offering]) -> Iterator[Offering]:
         """Yields a pool's offerings that may be bought instead of the `wanted` ones.
 
         A pool with a placement group or a fabric keeps its zones: its machines are not exchanged with those elsewhere.
@@ -69,30 +101,31 @@ class OfferingCatalog:
         if pool.spec.replicas is not None:
             return
         own = {it.offer.zone for it in wanted if it.pool.name == pool.name}
-        if _has_placement(pool) or any(_has_placement(it.pool) for it in wanted):
-            zones = frozenset(own)
+        bound = _has_placement(pool) or any(_has_placement(it.pool) for it in wanted)
         tiers = {tier_of(offering) for offering in wanted}
         for offering in self.supply.offerings.of(pool):
-            here = zones is None or offering.offer.zone in zones
+            here = not bound or offering.offer.zone in own
             if here and tier_of(offering) in tiers and self._is_available(offering, need):
                 yield offering
 
     def kinds_in(
-        self, need: Need, zones: Container[str], capacity_types: Mapping[str, Container[str]]
+        self,
+        need: Need,
+        zones: Container[str],
+        capacity_types: Mapping[str, Container[str]],
+        domains: frozenset[DomainLabel] = frozenset(),
     ) -> frozenset[str]:
-        """Returns the names of the kinds for pods of a need in these zones, of these capacity types by pool."""
-        found: list[Offering] = []
+        """Returns the names of the kinds for pods of a need in these zones and domains, of capacity types by pool."""
+        found: list[str] = []
         for pool in need.pools:
             if pool.spec.replicas is None and pool.name in capacity_types:
-                able = [
-                    offering
-                    for offering in self.supply.offerings.of(pool)
-                    if offering.offer.zone in zones
-                    and offering.offer.capacity_type in capacity_types[pool.name]
-                    and self._is_available(offering, need)
-                ]
-                found += able if flexible(pool, able) else []
-        return frozenset(self.name(offering) for offering in found)
+                every = (
+                    it for it in self.supply.offerings.of(pool) if it.offer.capacity_type in capacity_types[pool.name]
+                )
+                here = (it for it in every if it.offer.zone in zones and is_in(it.labels, domains))
+                able = [it for it in here if self._is_available(it, need)]
+                found += self._flexible_kinds(need, pool, able, domains) if flexible(pool, able) else []
+        return frozenset(found)
 
     def _is_available(self, offering: Offering, need: Need) -> bool:
         """Returns whether a machine of an offering may be bought for pods of a need, limits aside."""
@@ -100,15 +133,18 @@ class OfferingCatalog:
             offering.offer.pool_key not in self.supply.shortages
             and offering.closes_s > need.until_s
             and not self.supply.headroom[offering.pool.name].bound_to(offering)
-            and admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
+            and _admits(need, offering)
         )
 
-    def name(self, offering: Offering) -> str:
-        """Returns the name of an offering's kind, and enters the kind when it is new."""
-        name = "/".join(map(str, offering.key))
+    def name(self, offering: Offering, choice: str = "") -> str:
+        """Returns the name of an offering's kind, and enters the kind when it is new.
+
+        `choice` tells those apart of which not the same part may be filled.
+        """
+        name = "/".join(map(str, offering.key)) + choice
         if name not in self.kinds:
             offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
-            room = {resource: max(0, amount) for resource, amount in offered.items()}
+            room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
             limited = self.supply.headroom[offering.pool.name].resources
             capacity = offering.offer.instance_type.capacity
             room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}
@@ -171,6 +207,16 @@ _FIRST = {CPU: 0, "memory": 1}
 def tier_of(offering: Offering) -> Tier:
     """Returns the tier of an offering."""
     return Tier(offering.pool.spec.weight, capacity_rank(offering.pool, offering.offer.capacity_type))
+
+
+def _admits(need: Need, offering: Offering) -> bool:
+    return admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
+
+
+def _values(pool: NodePool, offerings: Iterable[Offering]) -> frozenset[object]:
+    """Returns what `minValues` of a pool choose among, whichever zones it is sold in unless they count zones."""
+    keys = [key for key, _ in asked_values(pool)]
+    return frozenset((it.offer.instance_type.name, it.layout, *map(it.labels.get, keys)) for it in offerings)
 
 
 def model_of(offering: Offering) -> str:

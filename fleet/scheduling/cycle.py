@@ -328,6 +328,8 @@ class AdmissionPass:
             waits = busy or (makes_room(gang) and bool(self.still_leaving))
             workload = self.workloads.of(gang, binding)
             self.scheduler.submit(replace(workload, busy=True) if waits else workload)
+            if not waits:
+                self.backend.planner.expect(workload)
 
     def _submit_surplus(self, gang: Gang) -> None:
         """Submits the further pods that an elastic gang may have, each as a workload of its own."""

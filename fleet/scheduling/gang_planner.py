@@ -2,23 +2,28 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place import place_gang
+from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.placement.pod_filter import pod_filter
+from fleet.placement.pod_filter import company, pod_filter
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
-from fleet.quota.tree import QuotaTree
+from fleet.quota.tree import QuotaTree, available
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
+from fleet.snapshot.affinity import near_each_other
 
 if TYPE_CHECKING:
     from fleet.placement.topology_placer import TopologyPlacer
+
+_MOST_BESIDE: Final = 128
+"""Waiting pods with a view to which a place is chosen for the first of them: about what a machine holds."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class GangPlanner:
     capacity: BuyableCapacity
     flavors: FleetFlavors
     now_s: float
+    gathering: dict[Hashable, dict[str, int]] = field(default_factory=dict)
+    """Class of pods that keep near each other -> uid of each gang of such pods that waits for its place -> its pods."""
     _needs: dict[Hashable, list[Need]] = field(default_factory=dict)
     _topologies: "dict[int, TopologyPlacer]" = field(default_factory=dict)
 
@@ -47,7 +54,7 @@ class GangPlanner:
         needs = self.needs(workload, given)
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
         if not wishing:
-            return place_gang(state, self.capacity, workload.uid, needs)
+            return self._placed(state, workload, given, needs)
         if (tied := next((n for n in needs if pod_filter(state.neighbours, n.pod_set) is not None), None)) is not None:
             name = tied.pod_set.name
             message = (
@@ -66,6 +73,37 @@ class GangPlanner:
         if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
             return found  # the domain of a machine that is not there yet is unknown
         return place_gang(state, self.capacity, workload.uid, needs)
+
+    def _placed(
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], needs: Sequence[Need]
+    ) -> PlacementPlan | Refusal:
+        """Plans a gang; the first of several whose pods keep near each other begins where most of them find a place."""
+        if self.gathering and (others := self._others(state, workload, given)):
+            return place_first(state, self.capacity, workload.uid, needs[0], others)
+        return place_gang(state, self.capacity, workload.uid, needs)
+
+    def _others(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> int:
+        """Returns how many pods wait that keep near those of a gang, have quota left, and stand nowhere yet."""
+        waiting = self.gathering.get(_near(workload.pod_sets), {})
+        others = sum(waiting.values()) - waiting.get(workload.uid, 0)
+        if others <= 0 or company(state.neighbours, workload.pod_sets[0]):
+            return 0
+        [one], queue = given, self.tree.queues[workload.queue]
+        for name, flavor in one.flavors.items():
+            named, amount = FlavorResource(flavor, name), one.amounts.get(name, 0)
+            if amount and self.tree.counts(queue, named):
+                others = min(others, available(queue, self.tree.cell(named)) * one.count // amount - one.count)
+        return max(0, min(_MOST_BESIDE, others))
+
+    def expect(self, workload: Workload) -> None:
+        """Notes that a gang waits for a place, where its pods keep near others like them."""
+        if (near := _near(workload.pod_sets)) is not None:
+            self.gathering.setdefault(near, {})[workload.uid] = workload.pod_sets[0].count
+
+    def settle(self, uid: str) -> None:
+        """Notes that a gang has its place."""
+        for waiting in self.gathering.values():
+            waiting.pop(uid, None)
 
     def has_room(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> bool | None:
         """Returns whether a plan would be found; None where only planning tells.
@@ -119,6 +157,15 @@ class GangPlanner:
         queue = self.tree.queues[workload.queue]
         asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
         return workload.buys and any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
+
+
+def _near(pod_sets: Sequence[PodSet]) -> Hashable | None:
+    """Returns what is equal for gangs of one pod set whose pods ask the same and keep near each other; None = none."""
+    if len(pod_sets) != 1 or not near_each_other(pod_sets[0]):
+        return None
+    [pods] = pod_sets
+    requests, selector = tuple(sorted(pods.requests.items())), tuple(sorted(pods.node_selector.items()))
+    return pods.namespace, pods.constraints, requests, selector, pods.required_affinity, pods.tolerations
 
 
 def _stands_anywhere(state: ClusterState, pods: PodSet) -> bool:

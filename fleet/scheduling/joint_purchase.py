@@ -5,15 +5,16 @@ gangs with pods on it wait for it as for any machine that is being launched.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
+from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.placement.pod_filter import pod_filter
 from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from model import labels
@@ -29,12 +30,15 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
 
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
     """
-    gangs = {uid: placed for uid, placed in machines.placed.items() if placed.needs and not _tied(machines, placed)}
-    planned_claims = [planned for placed in gangs.values() for planned in placed.plan.purchases]
+    needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
+    caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
+    gangs = _exchangeable(machines.placed, caps)
+    planned_claims = list(chain.from_iterable(placed.plan.purchases for placed in gangs.values()))
     if not planned_claims:
         return None
-    lines = list(_purchase_lines(gangs))
-    found = purchase_together(lines, planned_claims, machines.planner.capacity, _EFFORTS[purchases])
+    lines = _purchase_lines(gangs, caps)
+    effort = _EFFORTS[purchases]
+    found = purchase_together(lines, planned_claims, machines.planner.capacity, effort, caps.capacity)
     if found.machines and not any(_placed_by_topology(gangs, line) for line in lines):
         _cancel(machines, gangs, planned_claims)
         _commit(machines, gangs, found.machines)
@@ -42,34 +46,106 @@ def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: 
     return found.tally
 
 
-def _tied(machines: ClusterBackend, placed: PlacedGang) -> bool:
-    """Returns whether pods of a gang look at other pods, ports or volumes: they stay where they were planned."""
-    return any(pod_filter(machines.state.neighbours, need.pod_set) is not None for need in placed.needs)
+def _exchangeable(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> dict[str, PlacedGang]:
+    """Returns the gangs whose machines may be exchanged, by uid, in order of admission.
+
+    Others stay where they are planned, and so does whoever owns a machine on which they are.
+    """
+    owners = {claim: uid for uid, it in placed.items() for claim in it.bought}
+    staying = list(_staying(placed, caps))
+    known = set(staying)
+    while staying:
+        on = {it.slot.claim for it in placed[staying.pop()].plan.assignments}
+        more = {owners[claim] for claim in on & owners.keys()} - known
+        known |= more
+        staying += sorted(more)
+    return {uid: it for uid, it in placed.items() if uid not in known}
 
 
-def _purchase_lines(gangs: Mapping[str, PlacedGang]) -> Iterator[PurchaseLine]:
-    """Yields the pods that are bought for, one line a pod set, in order of admission."""
+def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[str]:
+    """Yields the gangs that no programme knows all about: also those of several sets that share a host with others."""
+    groups = {uid: {caps.gathers(need.pod_set) for need in it.needs} - {None} for uid, it in placed.items()}
+    sharing = Counter(chain.from_iterable(groups.values()))
+    shared = {group for group, gangs in sharing.items() if gangs > 1}
+    for uid, it in placed.items():
+        torn = len(it.needs) > 1 and not shared.isdisjoint(groups[uid])
+        if torn or not it.needs or any(caps.stays(need.pod_set) for need in it.needs):
+            yield uid
+
+
+def _purchase_lines(gangs: Mapping[str, PlacedGang], caps: MachineCaps) -> list[PurchaseLine]:
+    """Returns the pods that are bought for, in order of admission.
+
+    They are a line for each pod set and each of its domains. Lines that have to share a machine are beside the first.
+    """
     bought = {claim: offering for placed in gangs.values() for claim, offering in placed.bought.items()}
+    found: list[PurchaseLine] = []
+    gathered: dict[Hashable, int] = {}
     for uid, placed in gangs.items():
+        kept = _kept_by_all(placed, caps, bought)
         for need in placed.needs:
-            assignments = [
-                it for it in placed.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought
-            ]
-            if assignments:
-                offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
-                found = tuple(offering for _, offering in sorted(offerings.items()))
-                zones = (
-                    frozenset(it.offer.zone for it in found) if _zone_is_decided(placed, need, assignments) else None
-                )
-                yield PurchaseLine(
-                    PodSetOfGang(uid, need.pod_set.name), need, sum(it.count for it in assignments), found, zones
-                )
+            group = caps.gathers(need.pod_set)
+            for line in _lines_of(PodSetOfGang(uid, need.pod_set.name), placed, need, bought, caps, kept):
+                _add(found, line, len(found) if group is None else gathered.setdefault(group, len(found)))
+    return found
 
 
-def _zone_is_decided(placed: PlacedGang, need: Need, assignments: Sequence[NodeAssignment]) -> bool:
-    """Returns whether pods have to share a zone in which others of their gang have a place already."""
-    elsewhere = len(placed.plan.assignments) > len(assignments)
-    return need.pod_set.required_topology == labels.ZONE and elsewhere
+def _add(lines: list[PurchaseLine], line: PurchaseLine, number: int) -> None:
+    """Adds a line, beside the one of this number if there is one."""
+    if number < len(lines):
+        lines[number] = replace(lines[number], beside=(*lines[number].beside, line))
+    else:
+        lines.append(line)
+
+
+def _lines_of(
+    member: PodSetOfGang,
+    placed: PlacedGang,
+    need: Need,
+    bought: Mapping[str, Offering],
+    caps: MachineCaps,
+    kept: frozenset[str],
+) -> Iterator[PurchaseLine]:
+    """Yields the lines of a pod set: its pods on machines of this pass, by the domains that they keep to."""
+    own = [it for it in placed.plan.assignments if it.pod_set == member.pod_set and it.slot.claim in bought]
+    gathers = caps.gathers(need.pod_set) is not None
+    for domains, assignments in _by_domains(kept.union(caps.keys(need.pod_set)), own).items():
+        count, takes = sum(it.count for it in assignments), caps.taken(need.pod_set)
+        yield PurchaseLine(member, need, count, _offerings(assignments, bought), domains, takes, gathers=gathers)
+
+
+def _offerings(assignments: Iterable[NodeAssignment], bought: Mapping[str, Offering]) -> tuple[Offering, ...]:
+    offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
+    return tuple(offering for _, offering in sorted(offerings.items()))
+
+
+def _kept_by_all(placed: PlacedGang, caps: MachineCaps, bought: Container[str]) -> frozenset[str]:
+    """Returns the labels in whose domains all pods of a gang stay, whatever is bought for them.
+
+    Where some of them stay in domains, none leaves its zone and its GPU model. Nor does any leave the zone that pods
+    have to share in which others have a place already.
+    """
+    if placed.ordinary:
+        return frozenset()
+    if any(caps.keys(need.pod_set) for need in placed.needs):
+        return frozenset({labels.ZONE, labels.INSTANCE_GPU_NAME})
+    return frozenset({labels.ZONE}) if _zone_is_decided(placed, bought) else frozenset()
+
+
+def _zone_is_decided(placed: PlacedGang, bought: Container[str]) -> bool:
+    there = any(it.slot.claim not in bought for it in placed.plan.assignments)
+    return there and any(need.pod_set.required_topology == labels.ZONE for need in placed.needs)
+
+
+def _by_domains(
+    keys: frozenset[str], assignments: Sequence[NodeAssignment]
+) -> dict[frozenset[DomainLabel], list[NodeAssignment]]:
+    if not keys and assignments:
+        return {frozenset(): list(assignments)}
+    found: dict[frozenset[DomainLabel], list[NodeAssignment]] = {}
+    for it in assignments:
+        found.setdefault(frozenset(domains_on(it.slot.labels, keys)), []).append(it)
+    return found
 
 
 def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:

@@ -80,7 +80,8 @@ class _Places:
     found: list[PlacementPlan] = field(default_factory=list)
     """On what stands or is on its way."""
     bought: list[str] = field(default_factory=list)
-    """What they buy is noted under these uids in `ClusterBackend.placed`, where the joint purchase may change it."""
+    """On what is bought in this pass: noted under these uids in `ClusterBackend.placed`, where the joint purchase may
+    change it."""
     refusal: Refusal | None = None
     """Why there are places for no more of them."""
 
@@ -243,12 +244,12 @@ class OrdinaryPods:
         found, count = place_most(state, capacity, places.pods.uid, self._need(places, flavor, room))
         if isinstance(found, Refusal):
             return found
-        if not found.purchases:
-            places.found.append(found)
-        elif buys:
+        if buys:  # or they stand on what the joint purchase may exchange
             uid = f"{places.pods.uid}/{len(places.bought)}"
             self.backend.note_pods(uid, found, (self._need(places, flavor, count),))
             places.bought.append(uid)
+        elif not found.purchases:
+            places.found.append(found)
         else:
             state.undo(mark)
             capacity.give_back(found.purchases)

@@ -215,6 +215,7 @@ class ClusterBackend:
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
         offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
         self.placed[uid] = PlacedGang(plan, claims.claims, tuple(pins), needs, offerings, ordinary)
+        self.planner.settle(uid)
         for slot_name, claim_name in names.items():
             bought = self.state.slots[slot_name]
             self.state.rename(bought, f"claim/{claim_name}")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from fleet.snapshot import PodSet
+from fleet.snapshot.constraints import PodAffinityTerm
 from model.kinds import RequirementTerm, Taint, Toleration
 from model.labels import normalize
 from model.requirements import Requirement, Requirements
@@ -94,3 +95,9 @@ EPHEMERAL_PREFIX = "readiness.k8s.io/"
 def is_ephemeral(taint: Taint) -> bool:
     """Returns whether a taint goes by itself once a node is up."""
     return taint.key in EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX)
+
+
+def near_each_other(pods: PodSet) -> tuple[PodAffinityTerm, ...]:
+    """Returns the required pod affinity of pods that look for their own kind; none where they look for others."""
+    own, terms = dict(pods.labels), pods.constraints.affinity
+    return terms if all(term.means(pods.namespace, own, {}) for term in terms) else ()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent.demo.jobs import Manifest
-from tests.agent.scenes import A, B, Scene, files, gpu_job, pool, queue, simple, team
+from tests.agent.scenes import G6, P5, A, B, Scene, files, gpu_job, pool, queue, simple, team
+from tests.agent.test_simulation_ordinary_pods import deployment, plain, pods, running
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -143,3 +144,82 @@ def test_when_a_machine_drifts_its_gang_moves_where_its_constraints_allow() -> N
     assert scene.state("g") == "Admitted"
     assert len(scene.nodes_of("g")) == 2
     scene.settle()
+
+
+# -- all that wait together -------------------------------------------------------------------------------------------
+
+BOTH = files(pool(types=(P5, G6), serves=["Gangs", "Pods"]), team(), queue())
+
+
+def machines(scene: Scene) -> Counter[str]:
+    """Kind -> machines that run now."""
+    return Counter(machine.instance_type for machine in scene.sim.machines())
+
+
+def test_jobs_of_one_pod_that_keep_near_each_other_get_one_machine_for_all() -> None:
+    """The first alone would be bought a machine of four GPUs, and the fifth would wait for ever."""
+    scene = Scene(BOTH)
+    for n in range(6):
+        scene.sim.submit(asking(f"g{n}", 1, affinity=together(HOST)))
+    for n in range(6):
+        scene.until_running(f"g{n}")
+    assert machines(scene) == {P5: 1}
+    scene.settle()
+
+
+def test_who_finds_no_room_on_the_machine_of_its_like_is_told_so() -> None:
+    scene = Scene(BOTH)
+    for n in range(9):
+        scene.sim.submit(asking(f"g{n}", 1, affinity=together(HOST)))
+    scene.until(lambda: sum(scene.sim.running(f"g{n}") for n in range(9)) == 8)
+    scene.sim.advance(120)
+    [waits] = [gang for gang in scene.sim.gangs().values() if not gang.pins]
+    assert "pods like it keep to one machine, and theirs has no room for more" in waits.message
+    assert scene.bought() == 1
+    scene.settle()
+
+
+def test_pods_of_no_gang_that_keep_near_each_other_get_one_machine_for_all() -> None:
+    scene = Scene(BOTH)
+    for n in range(6):
+        scene.sim.submit(plain(f"p{n}", affinity=together(HOST)))
+    scene.until(lambda: running(scene) == 6)
+    assert machines(scene) == {P5: 1}
+
+
+def test_what_is_bought_together_is_where_kube_scheduler_lets_pods_run() -> None:
+    """Three machines of four GPUs hold all; bought one by one, the pods that keep apart would have a second kind."""
+    scene = Scene(BOTH)
+    scene.sim.submit(asking("apart", 3, affinity=apart()))
+    scene.sim.submit(asking("even", 4, labels={"app": "y"}, topologySpreadConstraints=spread(HOST, 2)))
+    for n in range(4):
+        scene.sim.submit(asking(f"g{n}", 1, labels={"app": "z"}))
+    for name in ("apart", "even", *(f"g{n}" for n in range(4))):
+        scene.until_running(name)
+    assert machines(scene) == {G6: 3}
+    scene.settle()
+
+
+def test_pods_that_take_a_port_or_keep_apart_are_moved_together() -> None:
+    """Of the machines that others have left two are enough, and fewer would not do."""
+    underused = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "60s"}
+    scene = Scene(
+        files(
+            pool(types=(G6,), serves=["Gangs", "Pods"], disruption={**underused, "budgets": [{"nodes": "100%"}]}),
+            team(),
+            queue(),
+        )
+    )
+    scene.sim.submit(deployment("apart", 2, affinity=apart(HOST, "apart")))
+    port = deployment("port", 2)
+    port["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    scene.sim.submit(port)
+    scene.sim.submit(deployment("full", 4, gpus=3))
+    scene.until(lambda: running(scene) == 8)
+    assert machines(scene)[G6] >= 4
+    scene.sim.delete(deployment("full", 4))
+    scene.until(lambda: len(scene.sim.machines()) == 2 and running(scene) == 4, 3600)
+    scene.sim.advance(1200)
+    assert (machines(scene), running(scene)) == ({G6: 2}, 4)
+    for name in ("apart", "port"):
+        assert len({pod["spec"]["nodeName"] for key, pod in pods(scene).items() if key.startswith(name)}) == 2

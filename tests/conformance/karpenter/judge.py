@@ -11,7 +11,7 @@ def misplaced(
     nodes: Mapping[str, Node], places: Mapping[str, str], asked: Mapping[str, Obj], *, newest: Collection[str]
 ) -> list[str]:
     """The pods of `newest` that kube-scheduler would not put where they are, were they to come last."""
-    manifests = [_node_manifest(node) for node in nodes.values()]
+    manifests = [node_manifest(node) for node in nodes.values()]
     found, known = [], set[str]()
     for name, node in sorted(places.items()):
         if name not in newest:
@@ -33,7 +33,8 @@ def _bound(manifest: Obj, node: str) -> Obj:
     return {"metadata": manifest["metadata"], "spec": {**manifest["spec"], "nodeName": node}, "status": {}}
 
 
-def _node_manifest(node: Node) -> Obj:
+def node_manifest(node: Node) -> Obj:
+    """A node as its manifest."""
     room = dict(_quantities(node.allocatable))
     taints = [{"key": it.key, "value": it.value, "effect": it.effect} for it in node.taints]
     own = {key: value for key, value in node.labels.items() if key != "metadata.name"}

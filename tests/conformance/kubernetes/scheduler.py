@@ -166,6 +166,15 @@ class RecordedWorld:
             "message": said.get("message") if refused else None,
         }
 
+    def bind(self, pod: Obj, node: str) -> Sequence[str]:
+        """Put a pod on a node where the filters let it; else the reasons why not."""
+        self._cluster.sync()
+        found = self._scheduler.diagnosis(pod)
+        if node not in found.feasible:
+            return found.refusals[node].reasons if node in found.refusals else ["no such node"]
+        self._bound({**pod, "spec": {**pod["spec"], "nodeName": node}})
+        return ()
+
     def settle_volumes(self) -> None:
         for _ in range(_ROUNDS):
             before = self.store.resource_version

@@ -1,18 +1,27 @@
 """Many machines given back as one plan: cheaper, within budgets, gangs whole, and then quiet."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption import multi_node
 from fleet.disruption.context import DisruptionContext
+from fleet.disruption.evaluation import evaluate
 from fleet.disruption.multi_node import suggestions
+from fleet.disruption.outcomes import Blocked
 from fleet.snapshot import GangState, InstanceOffer, InstanceType, Launch
-from tests.support.fleets import GPU, NOW, A, FleetBuilder, catalog, gang, machine, pod_set
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodHostPort, TopologySpreadConstraint
+from model.labels import HOSTNAME as HOST
+from model.labels import ZONE
+from model.upstream.selectors import LabelSelectorRequirement
+from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, catalog, gang, machine, pod_set
+from tests.support.scheduler_judge import refused
 from tests.support.world import World
 
 ONE = machine("one.large", gpus=1, gpu="l4", gpu_memory=22888, cpu=8, gib=32)
@@ -21,10 +30,11 @@ EIGHT = machine("eight.large", gpus=8, gpu="l4", gpu_memory=22888, cpu=64, gib=2
 PRICES = {"one.large": 1.2, "four.large": 4.4, "eight.large": 8.0}
 
 
-def world_of(*types: InstanceType, **pool: Any) -> World:
+def world_of(*types: InstanceType, zones: Sequence[str] = (A,), **pool: Any) -> World:
     spec = {"instanceFamilies": ["one", "four", "eight"], "disruption": {"budgets": [{"nodes": "100%"}]}, **pool}
     fleet = FleetBuilder().pool("all", **spec).team(quotas={"all": {GPU: 1000}}).queue(flavors=["all"]).build()
-    return World(fleet, catalog=catalog([InstanceOffer(it, A, "on-demand", PRICES[it.name]) for it in types]))
+    offers = [InstanceOffer(it, zone, "on-demand", PRICES[it.name]) for it in types for zone in zones]
+    return World(fleet, catalog=catalog(offers))
 
 
 def runs(world: World, name: str, *places: tuple[str, int], gpu: int = 1, **more: Any) -> None:
@@ -162,6 +172,101 @@ def test_pods_that_share_a_host_are_one_large_pod_of_the_plan() -> None:
     assert bill(world) == pytest.approx(8.0)
     assert all(len(it.pins) == 1 for it in world.gangs.values())
     quiet(world)
+
+
+NOTHING, PORT = PodConstraints(), PodConstraints(host_ports=(PodHostPort(80),))
+
+
+def term(key: str, app: str = "x") -> PodAffinityTerm:
+    return PodAffinityTerm(key, (LabelSelectorRequirement(key="app", operator="In", values=(app,)),), frozenset({"ns"}))
+
+
+def apart(key: str = HOST, app: str = "x") -> PodConstraints:
+    return PodConstraints(anti_affinity=(term(key, app),))
+
+
+def near(key: str = ZONE, app: str = "x") -> PodConstraints:
+    return PodConstraints(affinity=(term(key, app),))
+
+
+Tenant = tuple[PodConstraints, str]
+"""What a pod asks, and its label."""
+
+
+def tenants(world: World, asked: Sequence[Tenant], zones: str = "AAA") -> None:
+    """On each of some machines of four GPUs a pod with two, with what it asks and its label."""
+    for n, ((constraints, app), zone) in enumerate(zip(asked, zones, strict=True)):
+        world.machine(f"m{n}", "all", "four.large", zone=A if zone == "A" else B)
+        pods = pod_set("main", 1, 2, namespace="ns", labels=(("app", app),), constraints=constraints)
+        world.runs(gang(f"g{n}", pods), (f"m{n}", 1), flavor="all", admitted_at_s=NOW - 600)
+
+
+SPREAD = PodConstraints(spread=(TopologySpreadConstraint(HOST, 1, term(HOST).selector),))
+SPREAD_ZONES = PodConstraints(spread=(TopologySpreadConstraint(ZONE, 1, term(ZONE).selector),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "zones", "gone", "bought"),
+    [
+        pytest.param([(NOTHING, "x")] * 3, "AAA", 3, 1, id="nothing"),
+        pytest.param([(PORT, "x"), *[(NOTHING, "x")] * 2], "AAA", 3, 1, id="one port"),
+        pytest.param([(PORT, "x")] * 2 + [(NOTHING, "x")] * 2, "AAAA", 2, 0, id="two clash"),
+        pytest.param([(apart(), "x"), *[(NOTHING, "y")] * 2], "AAA", 3, 1, id="apart from its like"),
+        pytest.param([(apart(app="y"), "x"), *[(NOTHING, "y")] * 2], "AAA", 1, 0, id="apart from others"),
+        pytest.param([(near(), "x")] * 3, "AAA", 3, 1, id="near by zone"),
+        pytest.param([(near(HOST), "x"), *[(NOTHING, "y")] * 2], "AAA", 3, 1, id="alone on its host"),
+        pytest.param([(near(HOST), "z"), *[(NOTHING, "x")] * 2], "AAA", 0, 0, id="who follows others"),
+        pytest.param([(SPREAD, "x")] * 3, "AAA", 0, 0, id="spread over hosts"),
+        pytest.param([(SPREAD_ZONES, "x")] * 4, "AABB", 2, 0, id="spread over zones"),
+    ],
+)
+def test_pods_with_constraints_are_planned_for_by_what_these_reduce_to(
+    asked: Sequence[Tenant], zones: str, gone: int, bought: int
+) -> None:
+    """Machines that go, and that come; placement finds every place of the plan."""
+    world = world_of(FOUR, EIGHT, zones=(A, B))
+    tenants(world, asked, zones)
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    plan = suggestions(context, [world.claims[it] for it in sorted(world.claims)])
+    assert (sum(len(it.claims) for it in plan), sum(len(it.bought) for it in plan)) == (gone, bought)
+    for it in plan:
+        assert not isinstance(evaluate(context, it.claims, bought=it.bought), Blocked)
+
+
+def test_where_pods_have_moved_kube_scheduler_lets_them() -> None:
+    world = world_of(FOUR, EIGHT)
+    tenants(world, [(PORT, "z"), (apart(), "x"), (NOTHING, "y")])
+    world.settle_down()
+    assert bill(world) == pytest.approx(8.0)
+    assert against(world) == []
+    quiet(world)
+
+
+def against(world: World) -> list[str]:
+    """What the simulated scheduler has against where the pods stand; who is spread may have come first."""
+    gangs = sorted(world.gangs.values(), key=lambda it: (not it.pod_sets[0].constraints.spread, it.uid))
+    pins = [(it, pin) for it in gangs for pin in it.pins]
+    stands = [(it.pod_set(pin.pod_set), pin.node) for it, pin in pins for _ in range(pin.count)]
+    return refused({name: replace(node, taints=()) for name, node in world.nodes.items()}, stands)
+
+
+ASKED = [NOTHING, PORT, apart(), apart(app="y"), apart(ZONE), near(), near(HOST), SPREAD, SPREAD_ZONES]
+_tenants = st.lists(
+    st.tuples(st.sampled_from(ASKED), st.sampled_from("xy"), st.sampled_from("AB")), min_size=2, max_size=6
+)
+
+
+@settings(max_examples=40)
+@given(_tenants)
+def test_whoever_moves_may_stand_where_it_goes(asked: list[tuple[PodConstraints, str, str]]) -> None:
+    world = world_of(ONE, FOUR, EIGHT, zones=(A, B))
+    tenants(world, [(it, app) for it, app, _ in asked], "".join(zone for _, _, zone in asked))
+    assume(not against(world))
+    before = bill(world)
+    world.settle_down()
+    assert bill(world) <= before + 1e-9
+    assert {it.state for it in world.gangs.values()} == {GangState.ADMITTED}
+    assert against(world) == []
 
 
 @pytest.mark.parametrize(("ways", "planned"), [(0, {"alone"}), (1, {"alone", "a0", "a1"}), (2, None)])

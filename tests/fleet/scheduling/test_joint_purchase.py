@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fleet.scheduling import cycle
 from fleet.snapshot import Claim, Gang, InstanceOffer, InstanceType
 from model import labels
 from model.fleet import Fleet
+from model.kinds import RequirementTerm
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, offering, pod_set
 from tests.support.world import World
@@ -22,7 +24,8 @@ ONE = machine("one.large", gpus=1, gpu="l4", gpu_memory=22888, cpu=8, gib=32)
 EIGHT = machine("eight.large", gpus=8, gpu="l4", gpu_memory=22888, cpu=64, gib=256)
 OTHER = machine("other.large", gpus=4, gpu="a10g", gpu_memory=22888, cpu=32, gib=128)
 CPUS = machine("cpus.large", cpu=32, gib=128)
-PRICES = {"one.large": 1.2, "eight.large": 8.0, "other.large": 3.9, "cpus.large": 1.5}
+TWIN = machine("twin.large", gpus=8, gpu="l4", gpu_memory=22888, cpu=64, gib=256)
+PRICES = {"twin.large": 8.1, "one.large": 1.2, "eight.large": 8.0, "other.large": 3.9, "cpus.large": 1.5}
 
 
 def market(*types: InstanceType) -> Any:
@@ -30,7 +33,7 @@ def market(*types: InstanceType) -> Any:
 
 
 def fleet(purchases: str = "Optimal", **pool: Any) -> Fleet:
-    families = {"instanceFamilies": ["one", "eight", "other", "cpus"]}
+    families = {"instanceFamilies": ["one", "eight", "twin", "other", "cpus"]}
     quotas = {"all": {GPU: 1000, "cpu": 10_000_000}}
     builder = FleetBuilder().pool("all", **families, **pool).team(quotas=quotas).queue(flavors=["all"])
     return builder.policy(purchases=purchases).build()
@@ -65,6 +68,33 @@ def test_a_shared_machine_holds_no_more_than_enough_kinds_would() -> None:
     for number in range(8):
         world.waits(gang(f"g{number}", count=1, gpu=1))
     assert kinds(bought(world)[0]) == {"one.large": 8}
+
+
+def without(*types: InstanceType) -> dict[str, Any]:
+    """Pods that are not to stand on some types."""
+    values = tuple(it.name for it in types)
+    return {"required_affinity": ((RequirementTerm(key=labels.INSTANCE_TYPE, operator="NotIn", values=values),),)}
+
+
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [
+        pytest.param({}, {"eight.large": 1}, id="another type holds as many"),
+        pytest.param(without(TWIN), {"one.large": 8}, id="not one that the pods may use"),
+        pytest.param({"node_selector": {labels.ZONE: B}}, {"one.large": 8}, id="nor is it sold in their zone"),
+    ],
+)
+def test_the_kinds_that_min_values_count_are_those_the_pods_may_use(
+    asks: dict[str, Any], expected: dict[str, int]
+) -> None:
+    """Eight pods of a GPU; the large type has a twin, which is sold in one zone."""
+    term = {"key": labels.INSTANCE_TYPE, "operator": "Exists", "minValues": 2}
+    sold = market(ONE, EIGHT, TWIN)
+    sold = replace(sold, offers=tuple(it for it in sold.offers if it.instance_type != TWIN or it.zone == A))
+    world = World(fleet(requirements=[term]), catalog=sold)
+    for number in range(8):
+        world.waits(gang(f"g{number}", pod_set("main", 1, 1, **asks)))
+    assert kinds(bought(world)[0]) == expected
 
 
 def test_gangs_that_buy_in_one_pass_share_what_is_cheaper_together() -> None:
