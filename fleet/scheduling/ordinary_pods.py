@@ -129,7 +129,7 @@ class SpareRoom:
                 if isinstance(found, Refusal):
                     return left, found
                 left -= count
-                if found.purchases:
+                if buys:  # also what has room on machines of this pass, as the joint purchase may change those
                     uid = f"{buffer_uid(key)}/{self._beside()}/{len(self.names)}"
                     self.names[uid] = f"CapacityBuffer {key}"
                     self.backend.note_pods(uid, found, (of_pods(need, count),))
@@ -243,12 +243,12 @@ class OrdinaryPods:
         found, count = place_most(state, capacity, places.pods.uid, self._need(places, flavor, room))
         if isinstance(found, Refusal):
             return found
-        if not found.purchases:
-            places.found.append(found)
-        elif buys:
+        if buys:  # also what has room on machines of this pass, as the joint purchase may change those
             uid = f"{places.pods.uid}/{len(places.bought)}"
             self.backend.note_pods(uid, found, (self._need(places, flavor, count),))
             places.bought.append(uid)
+        elif not found.purchases:
+            places.found.append(found)
         else:
             state.undo(mark)
             capacity.give_back(found.purchases)
