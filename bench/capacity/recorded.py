@@ -5,13 +5,13 @@ problems of it are kept in `tests/data`. Pods there are pods of no gang: what Ka
 """
 
 import json
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.capacity.shared import SHARED
 from fleet.snapshot import Catalog, InstanceOffer, InstanceType, Pod, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -20,6 +20,7 @@ from model.labels import GPU_RESOURCE
 from model.loader import load
 from model.quantity import Resources
 
+SHARED = Path(os.environ.get("MUSTER_SHARED") or Path(__file__).resolve().parents[3] / "shared")
 FOLDER = SHARED / "data/karpenter_recorded"
 SETS = (
     "inference-1000", "mixes-100", "mixes-1000", "mixes-10000", "singles-1000", "singles-10000",

@@ -1,10 +1,11 @@
-"""What a pass of the agent pays for the recorded pods, beside what the real Karpenter paid: `python -m bench.capacity.saving`.
+"""What a pass of the agent pays for the recorded pods, beside what the real Karpenter paid.
 
-Each problem goes through `fleet.scheduling.cycle.decide`, as pods of no gang do on a cluster. Every answer is judged by
-the recorded facts alone (`faults`). Prints a JSON line for each set of problems and each price of a machine.
+`python -m bench.capacity.saving [SET...]` prints a JSON line for each set of problems and each price of a machine. Each
+problem goes through `fleet.scheduling.cycle.decide`, as pods of no gang do on a cluster. Every answer is judged by the
+recorded facts alone (`faults`).
 
 Karpenter is compared twice: as it comes, and for a user who has each GPU pod select the smallest number of GPUs that
-holds it. Beside every saving stand the nodes, because Karpenter buys fewer and larger ones where nobody tells it not to.
+holds it. Beside every saving stand the nodes: Karpenter buys fewer and larger ones where nobody tells it not to.
 """
 
 import argparse
@@ -124,7 +125,9 @@ def _machine_faults(known: RecordedSet, claim: Claim, pods: Iterable[tuple[Recor
         used.update({name: amount * count for name, amount in each.requests.items()} | {"pods": count})
         if known.tainted[kind.pool] and not each.tolerant:
             yield f"{claim.name}: {each.name} does not tolerate pool {kind.pool}"
-        yield from (f"{claim.name}: {each.name} does not want {kind.name}" for it in each.affinity if not _meets(kind, it))
+        yield from (
+            f"{claim.name}: {each.name} does not want {kind.name}" for it in each.affinity if not _meets(kind, it)
+        )
     for name, amount in sorted(used.items()):
         if amount > kind.allocatable.get(name, 0):
             yield f"{claim.name}: {amount} of {name} on {kind.name}"
