@@ -92,7 +92,7 @@ def test_what_a_machine_costs_beside_its_price_decides(pods: int, policy: dict[s
 
 
 def test_pods_with_room_beside_others_of_the_pass_are_bought_for_with_them() -> None:
-    """Three pods get the large machine, one gets the small one, and the least have room; the huge one holds them all."""
+    """Three pods get the large machine, one the small one, the least have room there; the huge one holds all."""
     sizes = ((16, 0.7), (32, 1.5), (42, 2.1))
     sold = [InstanceOffer(machine(f"k{cpu}.large", cpu=cpu), A, "on-demand", usd_h) for cpu, usd_h in sizes]
     pools = {"serves": ["Gangs", "Pods"], "instanceTypes": [it.instance_type.name for it in sold], "zones": [A]}
