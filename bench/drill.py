@@ -95,7 +95,7 @@ class LaunchDrill:
 
 def bought(drill: LaunchDrill, launches: Launches, now: Callable[[], float], pause: Callable[[float], None]) -> None:
     """Passes until every pod has a machine. Raises `RuntimeError` where that takes too many."""
-    while not drill.passes or drill.missing or not all(it.nominated for it in drill.verdicts.values()):
+    while not drill.passes or drill.missing or not all(it.claim in drill.claims for it in drill.verdicts.values()):
         if drill.passes == MOST_PASSES:
             raise RuntimeError(f"{len(drill.missing)} machines are missing after {MOST_PASSES} passes: {drill.reasons}")
         if drill.passes:
