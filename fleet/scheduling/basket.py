@@ -194,7 +194,10 @@ def _tally(
         bound_usd_h = lower_bound(plain, effort)
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= sum(untied.left.values()) else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not untied.left else 0.0
-    return PurchaseTally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
+    count = len(machines) or sum(planned.count for planned in planned_claims)
+    return PurchaseTally(
+        cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * catalog.supply.machine_usd_h
+    )
 
 
 def _shared_machines(

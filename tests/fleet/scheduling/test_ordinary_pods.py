@@ -123,6 +123,7 @@ def test_a_purchase_is_told_in_prices_whatever_machines_cost_beside() -> None:
         told.append(tally)
     cheap, few = told
     assert (cheap.cost_usd_h, few.cost_usd_h) == (84.0, 98.0)
+    assert (cheap.beside_usd_h, few.beside_usd_h) == (0.0, 3.0)
     assert cheap.karpenter_usd_h == few.karpenter_usd_h
     assert few.bound_usd_h <= 84.0 + 1e-9
 
