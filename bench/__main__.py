@@ -63,6 +63,11 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
         "one_tenant_10000_s": (AT_MOST, 2),
     },
     "decisions": {"turn_ms": (AT_MOST, 50)},
+    "drill": {
+        "roomy_s": (AT_MOST, 60),
+        **{f"{name}_lost": (AT_MOST, 0) for name in ("roomy", "full_subnets")},
+        **{f"{name}_calls_throttled": (AT_MOST, 0) for name in ("roomy", "full_subnets")},
+    },
     "openb": {"decision_us": (AT_MOST, 1_000)},
     "board": {"fill_4000_s": (AT_MOST, 0.3), "gang_512_ms": (AT_MOST, 20), "provide_512_ms": (AT_MOST, 20)},
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
