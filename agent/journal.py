@@ -132,6 +132,7 @@ def _purchase(tally: PurchaseTally) -> dict[str, Any]:
         "bound_usd_h": round(tally.bound_usd_h, 6),
         "one_kind_usd_h": round(tally.one_kind_usd_h, 6),
         "karpenter_usd_h": karpenter_usd_h,
+        "beside_usd_h": round(tally.beside_usd_h, 6),
     }
 
 

@@ -22,7 +22,7 @@ from providers.sim.ec2.limits import STRICTER
 MACHINES, GANG, SHAPES = 1000, 8, 20
 _REGION = "us-east-1"
 _IMAGE = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/nvidia/recommended/image_id"
-_TEMPLATE = NodeTemplate(amis=(AmiTerm(ssm_parameter=_IMAGE),))
+TEMPLATE = NodeTemplate(amis=(AmiTerm(ssm_parameter=_IMAGE),))
 _POOL = CapacityPool("spot", "p5.48xlarge", "us-east-1a")
 
 
@@ -33,7 +33,7 @@ def run() -> dict[str, float]:
     results = _measure("memory", memory)
     clock = VirtualClock(1_795_000_000.0)
     with FakeAws(RegionMarket.from_catalog(catalog), clock) as fake:
-        results |= _measure("ec2", _adapter(fake, clock))
+        results |= _measure("ec2", adapter(fake, clock))
     return results | _at_scale(catalog)
 
 
@@ -50,7 +50,7 @@ def _at_scale(catalog: Catalog) -> dict[str, float]:
     pools = [offer.pool_key for offer in offers][:: max(1, len(offers) // SHAPES)][:SHAPES]
     requests = [_request(f"shape-{n}", MACHINES // SHAPES, pool, f"pool-{n}") for n, pool in enumerate(pools)]
     with FakeAws(RegionMarket.from_catalog(catalog, buckets=STRICTER), clock) as fake:
-        cloud = _adapter(fake, clock)
+        cloud = adapter(fake, clock)
         cloud.catalog()
         with ThreadPoolExecutor(WORKERS) as pool:
             outcomes: list[LaunchOutcome] = []
@@ -79,10 +79,10 @@ def _measure(name: str, cloud: Cloud) -> dict[str, float]:
 def _request(token: str, count: int, pool: CapacityPool = _POOL, node_pool: str = "gpu") -> LaunchRequest:
     tags = {CLUSTER: "default", "muster.dev/launch-group": token, "muster.dev/node-claim": token, "Name": token}
     labels = {"muster.dev/node-pool": node_pool}
-    return LaunchRequest(token, count, pool, node_pool, labels, (), tags, template=_TEMPLATE)
+    return LaunchRequest(token, count, pool, node_pool, labels, (), tags, template=TEMPLATE)
 
 
-def _adapter(fake: FakeAws, clock: Clock) -> Cloud:
+def adapter(fake: FakeAws, clock: Clock) -> Cloud:
     """The agent's adapter; on a virtual clock its pauses move the time."""
     from providers.aws.clients import connect
     from providers.aws.ec2 import Ec2Cloud

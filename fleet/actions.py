@@ -180,6 +180,8 @@ class PurchaseTally:
     """With one kind of machine for each pod set of each gang."""
     karpenter_usd_h: float
     """In Karpenter's order; infinite where that finds no machines within the limits."""
+    beside_usd_h: float = 0.0
+    """What the machines cost beside their prices by the FleetPolicy: it steers the choice; no other figure has it."""
 
     @property
     def gap(self) -> float:

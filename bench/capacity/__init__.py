@@ -1,12 +1,12 @@
-"""What to buy: the greedy order and the purchase solver on published and on drawn pods.
+"""What to buy and what to give back: against what the real Karpenter paid, and on drawn pods.
 
 `python -m bench.capacity [GROUP...]` prints a line of JSON for each group of entries.
 """
 
 from importlib import import_module
 
-GROUPS = ("karpenter", "gpu_mix", "purchases", "repack", "consolidation", "passes")
-"""Modules here with `run() -> dict[str, float]` and the `SEEDS` they draw from; memory is measured first."""
+GROUPS = ("saving", "purchases", "repack", "consolidation", "passes")
+"""Modules here with `run() -> dict[str, float]` and the `SEEDS` they draw from."""
 
 
 def run() -> dict[str, float]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bench.capacity import gpu_mix
 from fleet.optimize.purchase import MachineKind, PodDemand, PurchaseProblem
 from fleet.snapshot import InstanceType
 from providers.aws.catalog import package_catalog
@@ -133,26 +132,6 @@ def varied(seed: int, pods: int, classes: int) -> PurchaseProblem:
         allowed = by_model[draw.choice(_ANY_MODEL[2 if gpus > 4 else 0 :])] if gpus else anywhere
         found.append(PodDemand(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), allowed, count))
     return PurchaseProblem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
-
-
-def unpinned(seed: int, pods: int) -> PurchaseProblem:
-    """The pods and pools of `gpu_mix`: no pod names a GPU model, and each may stand where its pool's taints let it."""
-    pools = gpu_mix.templates()
-    counted = Counter(
-        (tuple(sorted(pod.ask.requests.items())), bool(pod.ask.tolerations)) for pod in gpu_mix.pods(pods, seed)
-    )
-    resources = sorted({name for asked, _ in counted for name, _ in asked})  # cpu and memory first, as in the order
-    kinds = tuple(
-        MachineKind(it.name, min(offer.price_usd_h for offer in it.offerings), it.allocatable)
-        for pool in pools
-        for it in pool.machines
-    )
-    everywhere, plain = frozenset(it.name for it in kinds), frozenset(it.name for it in pools[0].machines)
-    classes = tuple(
-        PodDemand(f"class-{number:02}", {**dict(asked), "pods": 1}, everywhere if tolerant else plain, count)
-        for number, ((asked, tolerant), count) in enumerate(sorted(counted.items()))
-    )
-    return PurchaseProblem((*resources, "pods"), classes, kinds)
 
 
 def _split(count: int, weights: Sequence[float]) -> list[int]:

@@ -52,6 +52,8 @@ class ConsolidationMove:
     """Whether what is bought is for all of the gangs; else each plan's purchases are its gang's."""
     idle_usd_h: float = 0.0
     """What idle machines cost that would be given back, and stay because gangs move to them."""
+    machine_usd_h: float = 0.0
+    """What any machine costs beside its price, by the FleetPolicy."""
 
     @property
     def cost_usd_h(self) -> float:
@@ -60,9 +62,14 @@ class ConsolidationMove:
 
     @property
     def saving_usd_h(self) -> float:
-        """Returns what the machines that go cost, less what is bought, and what is idle and could go instead."""
+        """Returns what the machines that go cost, less what is bought, and what is idle and could go instead.
+
+        Several machines for one save what each costs beside its price, too.
+        """
         paid_usd_h = sum(claim.price_usd_h for claim in self.group.claims)
-        return paid_usd_h - sum(plan.cost_usd_h for plan in self.plans.values()) - self.idle_usd_h
+        fewer = len(self.group.claims) - sum(bought.count for bought in self.purchases)
+        beside_usd_h = fewer * self.machine_usd_h if self.purchases else 0.0
+        return paid_usd_h + beside_usd_h - self.cost_usd_h - self.idle_usd_h
 
     @property
     def purchases(self) -> Sequence[PlannedNodeClaims]:
@@ -92,7 +99,8 @@ def evaluate(
     plans = context.simulate(group, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
         return Blocked(Obstacle.NO_PLACE, f"its gangs would find no other place: {plans.message}")
-    found = ConsolidationMove(group, plans, bought is not None, _idle_usd_h(context, plans.values()))
+    beside_usd_h = context.fleet.policy.spec.usd_per_hour_per_machine
+    found = ConsolidationMove(group, plans, bought is not None, _idle_usd_h(context, plans.values()), beside_usd_h)
     return _declined(context, found, most_bought if bought is None else len(bought)) or found
 
 

@@ -210,7 +210,7 @@ class MultiNodeProblem:
         return StandingMachine(
             name=claim.name if claim else f"host {slot.name}",
             kind=kind,
-            price_usd_h=claim.price_usd_h if claim else 0.0,
+            price_usd_h=claim.price_usd_h + self.market.supply.machine_usd_h if claim else 0.0,
             free={resource: max(0, amount) for resource, amount in free.items()},
             pool=claim.node_pool if claim else "",
             domain=slot.labels.get(labels.ZONE, ""),

@@ -169,9 +169,9 @@ class PreferredOffers:
         return self._sold[pool.name, capacity_types]
 
     def affordable_usd_h(self, group: CandidateGroup) -> float:
-        """Returns what the replacement may cost: the price of the machines, less what pays for the work lost."""
+        """Returns what the replacement may cost: what the machines do, less what pays for the work lost."""
         lost_usd_h = lost_usd(group.gangs, self.context.snapshot) * 3600 / PAYBACK_S
-        return sum(claim.price_usd_h for claim in group.claims) - lost_usd_h
+        return sum(claim.price_usd_h + self.capacity.machine_usd_h for claim in group.claims) - lost_usd_h
 
     def worth(self, group: CandidateGroup, plans: Mapping[str, PlacementPlan]) -> bool:
         """Returns whether the gangs come to preferred machines, or stay on theirs, for less than is affordable."""

@@ -20,6 +20,8 @@ from model.pools import pool_hashes
 
 LAUNCH_GROUP_TAG = labels.LAUNCH_GROUP
 NODE_POOL_TAG = labels.NODE_POOL
+MOST_TOGETHER = 500
+"""Machines of one request where they need not come together: half of what a cloud may give an account at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def in_halves(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     """Returns claims of one purchase that need not come together, in launch groups of halves of what is left.
 
     A thousand machines of a kind are ten requests, and where the cloud has not got them all, what it has is found in a
-    few passes. Every group is of one lot.
+    few passes. No request is for more than `MOST_TOGETHER`. Every group is of one lot.
     """
     lots: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -84,7 +86,7 @@ def in_halves(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     for lot, members in sorted(lots.items()):
         begin = 0
         while begin < len(members):
-            part = members[begin : begin + -(-(len(members) - begin) // 2)]
+            part = members[begin : begin + min(MOST_TOGETHER, -(-(len(members) - begin) // 2))]
             group = f"{part[0].launch.group}-{lot}-{begin}"
             found += [replace(claim, launch=Launch(group, 0, len(part))) for claim in part]
             begin += len(part)

@@ -253,6 +253,7 @@ def _tally(tally: PurchaseTally | None) -> dict[str, float | None] | None:
         "bound_usd_per_hour": tally.bound_usd_h,
         "one_kind_usd_per_hour": tally.one_kind_usd_h,
         "karpenter_usd_per_hour": tally.karpenter_usd_h if isfinite(tally.karpenter_usd_h) else None,
+        "beside_usd_per_hour": tally.beside_usd_h,
     }
 
 

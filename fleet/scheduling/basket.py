@@ -16,6 +16,7 @@ together.
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final, NamedTuple
 
 from fleet.actions import PurchaseTally
@@ -29,6 +30,7 @@ from fleet.optimize.purchase import (
     PurchaseProblem,
     PurchaseSolution,
     in_karpenters_order,
+    lower_bound,
     solve,
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -135,7 +137,7 @@ def purchase_together(
     expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
     machines = tuple(_shared_machines(found, lines, catalog.offerings)) if better else ()
-    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims))
+    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort))
 
 
 def _purchase_problem(
@@ -200,22 +202,26 @@ def _tally(
     catalog: OfferingCatalog,
     machines: Sequence[SharedMachine],
     planned_claims: Sequence[PlannedNodeClaims],
+    effort: PurchaseEffort,
 ) -> PurchaseTally:
     """Returns what the purchase costs in prices as they will be billed, with a lower bound and the baseline.
 
-    The search went by expected costs, which are never less than prices.
+    The search went by expected costs: its bound and its baseline hold for prices only where those are the same.
     """
     known_usd_h = sum(planned.count * planned.offering.offer.price_usd_h for planned in planned_claims)
     cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
     bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
-    dearest = max((catalog.premium(kind) for kind in problem.kinds), default=0.0)
-    if dearest:
-        priced = (replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
-        plain = solve(replace(problem, kinds=tuple(priced)), GREEDY)
-        bound_usd_h = max(plain.bound_usd_h, bound_usd_h / (1.0 + dearest))
-        baseline_usd_h = plain.baseline_usd_h
+    listed = tuple(replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
+    if listed != problem.kinds:
+        plain = replace(problem, kinds=listed)
+        theirs = in_karpenters_order(plain)
+        bound_usd_h = lower_bound(plain, effort)
+        baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= sum(untied.left.values()) else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not untied.left else 0.0
-    return PurchaseTally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
+    count = len(machines) or sum(planned.count for planned in planned_claims)
+    return PurchaseTally(
+        cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * catalog.supply.machine_usd_h
+    )
 
 
 def _shared_machines(

@@ -153,10 +153,6 @@ class OfferingCatalog:
             self.offerings[name] = offering
         return name
 
-    def premium(self, kind: MachineKind) -> float:
-        """Returns the interruption premium of a kind: the expected extra cost as a part of its price."""
-        return self.supply.premiums.get(self.offerings[kind.name].offer.pool_key, 0.0)
-
     def resources(self, asked: Iterable[str], pools: Iterable[str]) -> tuple[str, ...]:
         """Returns the resources that pods ask for, in the order of Karpenter's queue, then those that limits count."""
         return (*sorted(set(asked), key=lambda name: (_FIRST.get(name, 2), name)), *self._limited_resources(pools))

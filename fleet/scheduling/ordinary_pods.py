@@ -130,7 +130,7 @@ class SpareRoom:
                 if isinstance(found, Refusal):
                     return left, found
                 left -= count
-                if found.purchases:
+                if buys:  # also what has room on machines of this pass, as the joint purchase may change those
                     uid = f"{buffer_uid(key)}/{self._beside()}/{len(self.names)}"
                     self.names[uid] = f"CapacityBuffer {key}"
                     self.backend.note_pods(uid, found, (of_pods(need, count),))
@@ -244,7 +244,7 @@ class OrdinaryPods:
         found, count = place_most(state, capacity, places.pods.uid, self._need(places, flavor, room))
         if isinstance(found, Refusal):
             return found
-        if buys:  # or they stand on what the joint purchase may exchange
+        if buys:  # also what has room on machines of this pass, as the joint purchase may change those
             uid = f"{places.pods.uid}/{len(places.bought)}"
             self.backend.note_pods(uid, found, (self._need(places, flavor, count),))
             places.bought.append(uid)

@@ -193,8 +193,8 @@ class FleetPolicySpec(Spec):
     """How the machines for what waits are chosen: by search with a bound on what could be saved, or by rules alone."""
     usd_per_hour_per_machine: Annotated[float, Strict(), Field(ge=0, le=1000, allow_inf_nan=False)] = 0.02
     """What a machine costs beside its price (root volume, public address, agents' licences), reckoned with where
-    machines are chosen: of equal prices fewer machines are bought. Neither bills nor limits count it. The default is
-    that of a volume of 100 GiB (gp3) and a public address."""
+    machines are chosen and replaced: of equal prices fewer machines are bought. Neither bills nor limits count it. The
+    default is that of a volume of 100 GiB (gp3, 0.011) and a public address (0.005), and a little for agents."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     """How the use of capacity is remembered where it orders a queue; unset = it is not."""
     allow_unknown: Annotated[

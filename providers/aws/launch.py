@@ -24,7 +24,7 @@ from providers.aws.instances import Instances
 from providers.aws.launch_template import GONE_CODES
 from providers.aws.resolve import Resolver
 from providers.aws.retry import Caller
-from providers.ports import CloudError, CloudUnreachable
+from providers.ports import CloudError, CloudThrottled, CloudUnreachable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -64,18 +64,21 @@ class Launcher:
     def _buy(self, request: LaunchRequest) -> LaunchOutcome:
         """Ask; once more if the refusal says nothing about capacity (no template, no image, too many calls).
 
+        A subnet without addresses is no shortage as long as another one of the zone has room: that is asked next.
+
         A token that made a fleet gets the same answer for ever, so a new question needs a new one: that of the next
         attempt. Attempts are counted from 1 in every process, so that one whose answer was lost is found again. A
         token that was refused before there was a fleet is not spent, and must not be passed over.
         """
-        for _ in range(_ASKS):
+        asks = _ASKS
+        while asks:
             attempt = self._attempts.get(request.token, 1)
             plan = self._resolver.plan(request)
             answer = self._ask(plan, attempt)
             codes = {entry.get("ErrorCode", "") for entry in errors_in(answer)}
-            if NO_ADDRESSES in codes:
-                self._resolver.exhausted(plan)
-            if instance_ids(answer) or not codes & (_STALE_CODES | THROTTLED_CODES):
+            elsewhere = NO_ADDRESSES in codes and self._resolver.elsewhere(plan)
+            asks -= not elsewhere
+            if instance_ids(answer) or not (elsewhere or codes & (_STALE_CODES | THROTTLED_CODES)):
                 break
             if "FleetId" in answer:
                 self._next_attempt(request.token, attempt)
@@ -100,6 +103,10 @@ class Launcher:
             unused -= len(instance_ids(answer))
         except CloudUnreachable:
             unused = 0  # perhaps they are running
+            raise
+        except CloudThrottled:
+            unused = 0  # the bucket has just been emptied
+            self._caller.refused(RateLimitGroup.LAUNCHED_INSTANCES)
             raise
         except CloudError as error:
             if code_of(error) not in _STALE_CODES:

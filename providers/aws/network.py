@@ -53,6 +53,10 @@ class Network:
                 each.free -= addresses
         return best
 
+    def free(self, terms: Sequence[SubnetTerm], zone: str) -> int:
+        """The most addresses that one subnet in `zone` has left."""
+        return max((each.free for term in terms for each in self._of_term(term) if each.zone == zone), default=0)
+
     def subnets(self, terms: Sequence[SubnetTerm]) -> dict[str, str]:
         """Id -> VPC of every subnet of these terms."""
         return {each.id: each.vpc for term in terms for each in self._of_term(term)}

@@ -72,9 +72,16 @@ class Resolver:
         self._templates.forget(plan.template)
         self._images.forget(plan.request.template.amis, plan.request.image_kind)
 
-    def exhausted(self, plan: FleetPlan) -> None:
-        """The subnet of `plan` has no addresses left."""
+    def elsewhere(self, plan: FleetPlan) -> bool:
+        """The subnet of `plan` is full: whether another one of the zone seems to have room, which is planned with next.
+
+        Every subnet that was full counts as full until subnets are read again, so that this ends.
+        """
+        request = plan.request
         self._network.exhausted(plan.subnet)
+        self._plans.pop(request.token, None)
+        subnets, _ = self._network_terms(request.template)
+        return self._network.free(subnets, request.pool.zone) >= request.count
 
     def resolved(self, birth: LaunchConfiguration) -> Resolved:
         """What the names of a template stand for now; what cannot be found out is said in the log and left out."""

@@ -59,6 +59,10 @@ class Caller:
         """Wait until what was changed has reached everybody."""
         self._sleep(seconds)
 
+    def refused(self, group: RateLimitGroup) -> None:
+        """The service refused something for its rate, perhaps for that of this group."""
+        self._buckets[group].drain()
+
     def unused(self, group: RateLimitGroup, weight: int) -> None:
         """Give back what `pace` waited for and was not used."""
         self._buckets[group].put_back(weight)

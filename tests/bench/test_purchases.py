@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.capacity import gpu_mix
-from bench.capacity.mixes import inference, mix, openb, unpinned, varied
+from bench.capacity.mixes import inference, mix, openb, varied
 from bench.capacity.purchases import gap, saving
-from bench.reference.karpenter import buy
 from fleet.optimize.purchase import GREEDY, PurchaseEffort, PurchaseProblem, solve
 from tests.support.purchases import faults
 from tests.support.shared import shared_path
@@ -33,14 +31,6 @@ def test_mixes_are_bought_for_right(made: Callable[[int, int], PurchaseProblem],
     assert faults(asked, quick) == faults(asked, full) == []
     assert full.cost_usd_h <= quick.cost_usd_h < quick.baseline_usd_h
     assert not full.left
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_baseline_costs_what_the_engine_of_that_order_says(seed: int) -> None:
-    """Two programmes that share no line: whole classes in arrays here, requirements and taints there."""
-    outcome = buy.solve(gpu_mix.pods(200, seed), gpu_mix.templates())
-    assert not outcome.unplaced
-    assert solve(unpinned(seed, 200), GREEDY).baseline_usd_h == pytest.approx(outcome.cost_usd_h)
 
 
 def test_very_many_classes_are_bought_for_right() -> None:

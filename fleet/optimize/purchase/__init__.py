@@ -12,7 +12,7 @@ from fleet.optimize.purchase.purchase_problem import (
     PurchaseSolution,
     SearchSteps,
 )
-from fleet.optimize.purchase.purchasing import in_karpenters_order, solve
+from fleet.optimize.purchase.purchasing import in_karpenters_order, lower_bound, solve
 
 __all__ = [
     "GREEDY",
@@ -28,5 +28,6 @@ __all__ = [
     "PurchaseSolution",
     "SearchSteps",
     "in_karpenters_order",
+    "lower_bound",
     "solve",
 ]

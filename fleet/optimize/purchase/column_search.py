@@ -93,6 +93,17 @@ def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
     return best
 
 
+def quick_bound(part: PackingInstance, effort: PurchaseEffort) -> LowerBound:
+    """Returns the best bound that needs no search, whether the solver works or not."""
+    bound = by_one_resource(part)
+    if not effort.solver or part.fits.sum() > effort.pattern_pairs:
+        return bound
+    try:
+        return max(bound, by_bulk(part, effort.iterations), key=lambda it: it.usd_h)
+    except SolverFailed:
+        return bound
+
+
 def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> PurchaseIncumbent:
     """Returns the best purchase within the effort, or one within `enough_usd_h` of its bound.
 

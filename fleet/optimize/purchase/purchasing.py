@@ -30,7 +30,7 @@ from fleet.optimize.presolve import (
     usage,
     useful,
 )
-from fleet.optimize.purchase.column_search import PurchaseIncumbent, greedy, improved
+from fleet.optimize.purchase.column_search import PurchaseIncumbent, greedy, improved, quick_bound
 from fleet.optimize.purchase.heuristics import provisioning_order
 from fleet.optimize.purchase.purchase_problem import (
     MachineBatch,
@@ -73,6 +73,15 @@ def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
         left=left,
         heuristics=(PurchaseHeuristic.BASELINE,) * len(parts),
     )
+
+
+def lower_bound(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> float:
+    """Returns USD an hour below which no purchase of all pods that fit somewhere costs; groups are not kept together.
+
+    Without a search: from each resource alone and, with a solver, from machines in bulk.
+    """
+    parts, _ = packing_instances(problem, {})
+    return sum(quick_bound(part, effort).usd_h for part in parts)
 
 
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:

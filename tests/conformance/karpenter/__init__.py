@@ -27,7 +27,7 @@ from tests.conformance.karpenter import (
     reservations,
     scores,
 )
-from tests.conformance.karpenter.agent import is_played, result
+from tests.conformance.karpenter.agent import UNPRICED, is_played, result
 from tests.conformance.karpenter.compare import same
 
 ADAPTERS: Mapping[str, Runner] = {
@@ -55,12 +55,13 @@ class _Karpenter:
                 yield result(case) if is_played(case) else run_case(case, ADAPTERS, same)
 
     def summary(self, results: Sequence[Result]) -> list[str]:
-        """A line a kind: rows, those that hold, those that say what the translation does not know."""
+        """A line a kind: rows, those that hold, those whose price nobody knows, those the translation does not know."""
         counts: dict[str, Counter[str]] = {}
         for it in results:
             mine = counts.setdefault(it.case["kind"] if it.case else "", Counter())
-            mine.update({"rows": 1, "hold": it.passed, "declined": "declined" in it.note.lower()})
-        columns = ("rows", "hold", "declined")
+            declined = "declined" in it.note.lower()
+            mine.update({"rows": 1, "hold": it.passed, "unpriced": it.note == UNPRICED, "declined": declined})
+        columns = ("rows", "hold", "unpriced", "declined")
         counts["all"] = sum(counts.values(), Counter())
         lines = (f"{kind:<22}" + "".join(f"{own[name]:>10}" for name in columns) for kind, own in counts.items())
         return [f"{'kind':<22}" + "".join(f"{name:>10}" for name in columns), *lines]

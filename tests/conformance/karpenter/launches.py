@@ -3,16 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from itertools import groupby
 from typing import Any
 
-from bench.reference.karpenter.buy import MachineType, ReferenceOffering
 from fleet.nodeclaims.launch_outcome import settle
 from fleet.snapshot import CapacityPool, Catalog, Claim, InstanceOffer, Launch, LaunchOutcome, Reservation, Snapshot
 from model import labels
 from model.kinds import CapacityType
-from model.requirements import Requirements
 from providers.aws.catalog import package_catalog
 from providers.aws.fleet_request import failure_of
 from tests.conformance.cases import Case
@@ -149,25 +146,6 @@ def every_offer(names: tuple[str, ...]) -> Catalog:
         if (name, capacity_type) in prices
     ]
     return Catalog(REGION, {name: whole.types[name] for name in names}, tuple(offers), NOW_S, "rows")
-
-
-@cache
-def market(names: tuple[str, ...] = SOLD) -> tuple[MachineType, ...]:
-    """The types with their facts and prices, spot cheaper than on-demand, in all zones."""
-    catalog = package_catalog(REGION).catalog
-    prices = {(offer.instance_type.name, offer.capacity_type): offer.price_usd_h for offer in catalog.offers}
-    out = []
-    for name in names:
-        found = catalog.types[name]
-        offers = [
-            ReferenceOffering(capacity_type, zone, prices[name, capacity_type])
-            for zone in ZONES
-            for capacity_type in ("on-demand", "spot")
-            if (name, capacity_type) in prices
-        ]
-        carried = Requirements.from_labels(found.labels)
-        out.append(MachineType(name, carried, found.capacity, found.allocatable, tuple(offers)))
-    return tuple(out)
 
 
 def short_pools(given: Given) -> Pools:

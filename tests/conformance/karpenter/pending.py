@@ -1,8 +1,7 @@
 """`provision` for the agent: pods that wait, pools and machine types; nothing stands."""
 
-from bench.reference.karpenter.buy import solve
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import catalogs
+from tests.conformance.karpenter import prices
 from tests.conformance.karpenter.manifests import Declined, only, pod_manifest
 from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
@@ -28,10 +27,19 @@ def play(case: Case) -> AgentWorld:
 
 
 def upstream(case: Case) -> UpstreamAnswer:
-    """The pods that run, what Karpenter's order pays for their machines, and whether a rule leaves pods without one."""
-    given = case["given"]
-    machines = catalogs.machines(types_of(given.get("instance_types", {"catalog": "default"}), case["folder"]))
-    pods = [catalogs.pod(number, each) for number, each in enumerate(given["pods"])]
-    claims = solve(pods, catalogs.templates(given.get("node_pools") or [{}], machines)).claims
-    placed = case["expect"].get("scheduled", sum(len(it.pods) for it in claims))
-    return UpstreamAnswer(placed, sum(it.price_usd_h for it in claims), placed < len(pods))
+    """The pods that run, what their machines cost by the row, and whether a rule leaves pods without one."""
+    pods, placed = case["given"]["pods"], case["expect"].get("scheduled", len(case["given"]["pods"]))
+    return UpstreamAnswer(placed, _cost_usd_h(case) if placed else 0.0, placed < len(pods))
+
+
+def _cost_usd_h(case: Case) -> float | None:
+    """What the row says a machine costs, or the least for the machines that it names or counts."""
+    given, expect = case["given"], case["expect"]
+    stated = expect.get("launch_price", expect.get("cheapest_fitting_price"))
+    if stated is not None:
+        return float(stated * expect.get("nodes", 1))
+    types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
+    pool = (given.get("node_pools") or [{}])[0]
+    if "launched" in expect:
+        return sum(prices.of_one([it for it in types if it["name"] == name], [], pool) for name in expect["launched"])
+    return prices.of_nodes(types, given["pods"], expect["nodes"], pool) if "nodes" in expect else None

@@ -22,7 +22,8 @@ class UpstreamAnswer:
 
     placed: int
     """Pods of the row that run."""
-    cost_usd_h: float
+    cost_usd_h: float | None
+    """None where the row says nothing by which it could be told."""
     none_allowed: bool = False
     """Whether more pods than these would break a rule of the row."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from model import labels
 from tests.conformance.cases import Case
-from tests.conformance.karpenter import topologies
+from tests.conformance.karpenter import prices
 from tests.conformance.karpenter.manifests import Given, Obj, listed, only, pod_manifest
 from tests.conformance.karpenter.rounds import UpstreamAnswer
 from tests.conformance.karpenter.worlds import AgentWorld, catalog_of, shortages_of, types_of
@@ -82,21 +82,28 @@ def _key(given: Given) -> str:
 
 
 def upstream(case: Case) -> UpstreamAnswer:
-    """Pods that run of those that waited, and what their machines cost (USD an hour)."""
-    answer, expect = topologies.run(case), case["expect"]
-    standing = sum(each.get("count", 1) for each in case["given"].get("existing_pods", ()))
-    placed = sum(answer["scheduled"])
-    if "pods_per_domain_unordered" in expect and not _deletes(case):
-        placed = sum(expect["pods_per_domain_unordered"]) - standing
-    return UpstreamAnswer(placed - (_deleted(case, answer) if _deletes(case) else 0), answer["cost_usd_h"], False)
+    """Pods that run of those that waited, and what machines for them cost by the row (USD an hour).
 
-
-def _deletes(case: Case) -> bool:
-    return any("delete_pods_not_in" in step for step in case["given"].get("steps", ()))
-
-
-def _deleted(case: Case, answer: Given) -> int:
-    return int(sum(answer["scheduled"]) - sum(case["expect"]["pods_per_domain_unordered"]))
+    Pods that were deleted leave machines of which a row does not say what they cost.
+    """
+    given, expect = case["given"], case["expect"]
+    types = types_of(given.get("instance_types", {"catalog": "default"}), case["folder"])
+    pool = (given.get("node_pools") or [{}])[0]
+    if "pods_per_domain_unordered" not in expect:
+        pods = [{}] * given["pods"] if isinstance(given["pods"], int) else given["pods"]
+        pods = [pod for pod, runs in zip(pods, expect.get("scheduled", [True] * len(pods)), strict=True) if runs]
+        asked = [{word: pod[word] for word in ("cpu_m", "arch") if word in pod} for pod in pods]
+        cost_usd_h = prices.of_nodes(types, asked, expect.get("nodes", len(pods)), pool)
+        return UpstreamAnswer(len(pods), cost_usd_h, "scheduled" in expect)
+    standing = [each.get("count", 1) for each in given.get("existing_pods", ())]
+    domains = Counter(expect["pods_per_domain_unordered"])
+    domains.subtract(standing)
+    placed = sum(expect["pods_per_domain_unordered"]) - sum(standing)
+    if any("delete_pods_not_in" in step for step in given.get("steps", ())) or min(domains.values()) < 0:
+        return UpstreamAnswer(placed, None)
+    asked_of_each = {"cpu_m": max(step.get("pod_cpu_m", 0) for step in given.get("steps", [given]))}
+    costs = (prices.of_some(types, asked_of_each, pods, {}) for pods in domains.elements())
+    return UpstreamAnswer(placed, sum(costs))
 
 
 def otherwise(case: Case, world: AgentWorld) -> str:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption import multi_node
 from fleet.disruption.context import DisruptionContext
-from fleet.disruption.evaluation import evaluate
+from fleet.disruption.evaluation import ConsolidationMove, evaluate
 from fleet.disruption.multi_node import suggestions
 from fleet.disruption.outcomes import Blocked
 from fleet.snapshot import GangState, InstanceOffer, InstanceType, Launch
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodHostPort, TopologySpreadConstraint
+from model.fleet import default_policy
 from model.labels import HOSTNAME as HOST
 from model.labels import ZONE
 from model.upstream.selectors import LabelSelectorRequirement
@@ -77,6 +78,25 @@ def test_several_machines_become_one_that_is_shared() -> None:
     assert bill(world) < before
     assert {it.state for it in world.gangs.values()} == {GangState.ADMITTED}
     quiet(world)
+
+
+@pytest.mark.parametrize("beside_usd_h", [0, 1.0])
+def test_of_equal_price_fewer_machines_come_where_each_costs_something_beside(beside_usd_h: float) -> None:
+    """Two machines with four GPUs each become one with eight that costs as much as both."""
+    world = world_of(FOUR, EIGHT)
+    policy = default_policy()
+    told = policy.model_copy(update={"spec": policy.spec.model_copy(update={"usd_per_hour_per_machine": beside_usd_h})})
+    world.fleet = replace(world.fleet, policy=told)
+    offers = [InstanceOffer(FOUR, A, "on-demand", 4.4), InstanceOffer(EIGHT, A, "on-demand", 8.8)]
+    world.catalog = catalog(offers)
+    for n in range(2):
+        world.machine(f"m{n}", "all", "four.large")
+        runs(world, f"g{n}", (f"m{n}", 1), gpu=4)
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    found = suggestions(context, [world.claims[it] for it in sorted(world.claims)])
+    assert len(found) == (1 if beside_usd_h else 0)
+    moves = [evaluate(context, it.claims, bought=it.bought) for it in found]
+    assert [it.saving_usd_h for it in moves if isinstance(it, ConsolidationMove)] == pytest.approx([1.0] * len(found))
 
 
 def test_a_machine_bought_for_several_is_kept_for_all_of_them() -> None:

@@ -9,10 +9,10 @@ from fleet.actions import Action, NominatePods, OpenClaims
 from fleet.fence import told_apart
 from fleet.scheduling.cycle import decide
 from fleet.scheduling.ordinary_pods import BELIEVED_S, NOT_BELIEVED_S
-from fleet.snapshot import Pod, PodSet, PodVerdict
+from fleet.snapshot import InstanceOffer, Pod, PodSet, PodVerdict
 from fleet.snapshot.constraints import UnsupportedConstraint
 from model import labels
-from tests.support.fleets import NOW, P5, P5S, A, FleetBuilder, amounts, gang, job_of, pod_set
+from tests.support.fleets import NOW, P5, P5S, A, FleetBuilder, amounts, catalog, gang, job_of, machine, pod_set
 from tests.support.world import World
 
 
@@ -89,6 +89,43 @@ def test_what_a_machine_costs_beside_its_price_decides(pods: int, policy: dict[s
     world = World(fleet.team().queue().build())
     world.pods = {pod.key: pod for pod in (waiting(f"p{n}") for n in range(pods))}
     assert bought(world) == machines
+
+
+def test_pods_with_room_beside_others_of_the_pass_are_bought_for_with_them() -> None:
+    """Three pods get the large machine, one the small one, the least have room there; the huge one holds all."""
+    sizes = ((16, 0.7), (32, 1.5), (42, 2.1))
+    sold = [InstanceOffer(machine(f"k{cpu}.large", cpu=cpu), A, "on-demand", usd_h) for cpu, usd_h in sizes]
+    pools = {"serves": ["Gangs", "Pods"], "instanceTypes": [it.instance_type.name for it in sold], "zones": [A]}
+    world = World(FleetBuilder().pool(**pools).team().queue().build(), catalog=catalog(sold))
+    asked = {"large": (3, "9", "9Gi"), "one": (1, "9", "8Gi"), "least": (3, "1", "1Gi")}
+    pods = [
+        waiting(f"{name}{number}", shape=replace(pod_set(), requests=amounts(cpu=cpu, memory=memory)))
+        for name, (count, cpu, memory) in asked.items()
+        for number in range(count)
+    ]
+    world.pods = {pod.key: pod for pod in pods}
+    actions = run(world)
+    [claim] = [claim for action in actions if isinstance(action, OpenClaims) for claim in action.claims]
+    [told] = [action for action in actions if isinstance(action, NominatePods)]
+    assert claim.capacity_pool.instance_type == "k42.large"
+    assert {found.claim for found in told.verdicts.values()} == {claim.name}
+    assert len(told.verdicts) == len(pods)
+
+
+def test_a_purchase_is_told_in_prices_whatever_machines_cost_beside() -> None:
+    told = []
+    for beside_usd_h in (0, 3):
+        pools = {"serves": ["Gangs", "Pods"], "instanceTypes": [P5.name, P5S.name], "zones": [A]}
+        fleet = FleetBuilder().policy(usdPerHourPerMachine=beside_usd_h).pool(**pools).team().queue().build()
+        world = World(fleet)
+        world.pods = {pod.key: pod for pod in (waiting(f"p{n}") for n in range(6))}
+        [tally] = [action.tally for action in run(world) if isinstance(action, OpenClaims) and action.tally is not None]
+        told.append(tally)
+    cheap, few = told
+    assert (cheap.cost_usd_h, few.cost_usd_h) == (84.0, 98.0)
+    assert (cheap.beside_usd_h, few.beside_usd_h) == (0.0, 3.0)
+    assert cheap.karpenter_usd_h == few.karpenter_usd_h
+    assert few.bound_usd_h <= 84.0 + 1e-9
 
 
 @pytest.mark.parametrize(

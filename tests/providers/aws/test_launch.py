@@ -5,7 +5,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.stub import ANY
 
-from fleet.snapshot import CapacityPool, LaunchError
+from fleet.snapshot import CapacityPool, LaunchError, Reach
 from model import labels
 from providers.aws import fleet_request
 from providers.aws.fleet_request import FleetPlan, client_token, failure_of, fleet_arguments, outcome
@@ -151,15 +151,27 @@ def test_the_emptiest_subnet_of_the_zone_is_used_and_launches_on_the_way_count(s
     assert subnets == ["subnet-a2", "subnet-a1", "subnet-a2"]
 
 
-def test_a_full_subnet_gives_way_to_another(stubbed, request_for):
+def test_a_full_subnet_gives_way_to_another_of_its_zone(stubbed, request_for):
     sent = capture(stubbed)
     stubbed.resolve()
     stubbed.ec2.add_response("create_fleet", refused("InsufficientFreeAddressesInSubnet"), SPOT)
     stubbed.ec2.add_response("create_fleet", bought("i-1", "i-2"), SPOT)
-    assert stubbed.cloud.launch(request_for(token="t-1")).failures[0].error is LaunchError.SHORTAGE
-    assert stubbed.cloud.launch(request_for(token="t-2")).instances
+    assert stubbed.cloud.launch(request_for(token="t-1")).instances == ("i-1", "i-2")
     subnets = [each["LaunchTemplateConfigs"][0]["Overrides"][0]["SubnetId"] for each in sent]
     assert subnets == ["subnet-a2", "subnet-a1"]
+    assert len({each["ClientToken"] for each in sent}) == 2
+
+
+@pytest.mark.parametrize("count", [11, 2])
+def test_where_no_subnet_of_the_zone_has_room_it_is_short(stubbed, request_for, count):
+    """The other one has ten addresses left, which is known to be too few, or turns out to be."""
+    sent = capture(stubbed)
+    stubbed.resolve()
+    for _ in range(1 if count > 10 else 2):
+        stubbed.ec2.add_response("create_fleet", refused("InsufficientFreeAddressesInSubnet"), SPOT)
+    [failure] = stubbed.cloud.launch(request_for(token="t-1", count=count)).failures
+    assert (failure.error, failure.reach) == (LaunchError.SHORTAGE, Reach.SUBNET)
+    assert len(sent) == (1 if count > 10 else 2)
 
 
 def test_a_token_is_asked_again_with_the_very_same_parameters(stubbed, request_for, clock):
@@ -434,12 +446,21 @@ def test_a_template_that_cannot_be_deleted_is_left_for_the_next_time(stubbed, cl
     stubbed.ec2.assert_no_pending_responses()
 
 
-def test_a_large_launch_waits_for_the_instance_bucket_or_says_throttled(stubbed, request_for):
+def test_machines_are_counted_once_a_launch_was_refused_for_the_rate(stubbed, request_for, clock):
+    """EC2 documents no limit for the machines of fleets: until it shows one, thousands come at once."""
     stubbed.resolve()
-    stubbed.ec2.add_response("create_fleet", bought(*(f"i-{number:04}" for number in range(1000))), SPOT)
-    assert len(stubbed.cloud.launch(request_for(count=1000)).instances) == 1000
-    got = stubbed.cloud.launch(request_for(count=500, token="t-2"))
-    assert [failure.error for failure in got.failures] == [LaunchError.THROTTLED]
+    for first in (0, 1000):
+        ids = (f"i-{first + number:04}" for number in range(1000))
+        stubbed.ec2.add_response("create_fleet", bought(*ids), SPOT)
+        assert len(stubbed.cloud.launch(request_for(count=1000, token=f"t-{first}")).instances) == 1000
+    for _ in range(4):
+        stubbed.ec2.add_client_error("create_fleet", "RequestLimitExceeded", http_status_code=503)
+    assert stubbed.cloud.launch(request_for(count=500, token="t-2")).failures[0].error is LaunchError.THROTTLED
+    waits = stubbed.cloud.launch(request_for(count=500, token="t-2"))  # nothing is asked: it would have to wait
+    assert [failure.error for failure in waits.failures] == [LaunchError.THROTTLED]
+    clock.advance(250.0)
+    stubbed.ec2.add_response("create_fleet", bought(*(f"i-{number:04}" for number in range(500))), SPOT)
+    assert len(stubbed.cloud.launch(request_for(count=500, token="t-2")).instances) == 500
 
 
 def test_every_code_of_the_table_is_judged():

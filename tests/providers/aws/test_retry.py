@@ -148,6 +148,18 @@ def test_more_than_the_bucket_holds_passes_when_it_is_full(clock):
     assert bucket.take(1, max_wait_s=16) == pytest.approx(16)
 
 
+def test_a_presumed_limit_counts_from_a_refusal_until_it_is_full_again(clock):
+    bucket = TokenBucket(BucketSize(burst=10, per_s=1), clock.monotonic, presumed=True)
+    assert [bucket.take(10, max_wait_s=0) for _ in range(3)] == [0, 0, 0]
+    bucket.drain()
+    with pytest.raises(CloudThrottled):
+        bucket.take(5, max_wait_s=4)
+    assert bucket.take(5, max_wait_s=5) == pytest.approx(5)
+    bucket.put_back(5)
+    clock.advance(10.0)
+    assert [bucket.take(10, max_wait_s=0) for _ in range(3)] == [0, 0, 0]
+
+
 def test_a_refused_wait_takes_nothing(clock):
     bucket = TokenBucket(BucketSize(burst=1, per_s=1), clock.monotonic)
     bucket.take(1, 0)

@@ -130,8 +130,8 @@ def test_calls_refused_together_come_again_apart() -> None:
 
 def test_a_call_that_would_wait_too_long_says_so_and_takes_no_token() -> None:
     caller = Caller(VirtualClock(NOW_S), sleep=Sleeper(), max_wait_s=1.0)
-    caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, 1000)
+    caller.pace(RateLimitGroup.TERMINATED_INSTANCES, 1000)
     with pytest.raises(CloudThrottled):
-        caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, 40)
-    caller.unused(RateLimitGroup.LAUNCHED_INSTANCES, 40)
-    caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, 40)
+        caller.pace(RateLimitGroup.TERMINATED_INSTANCES, 40)
+    caller.unused(RateLimitGroup.TERMINATED_INSTANCES, 40)
+    caller.pace(RateLimitGroup.TERMINATED_INSTANCES, 40)
