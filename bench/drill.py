@@ -108,6 +108,13 @@ def drill_of(problem: recorded.RecordedProblem, known: recorded.RecordedSet, cat
     return LaunchDrill(known.fleet(), recorded.snapshot(problem, catalog))
 
 
+def leave_addresses(fake: FakeAws, left: Mapping[str, int]) -> None:
+    """Take all but so many addresses of the cluster's subnet in each zone, as if others used them."""
+    for subnet in fake.site.subnets:
+        if subnet.availability_zone in left:
+            subnet._available_ip_addresses = left[subnet.availability_zone]
+
+
 def lost(fake: FakeAws, claims: Iterable[Claim]) -> int:
     """Machines that run and belong to no claim, or are claimed and do not run."""
     running = {vm.id for vm in fake.account.vms() if vm.alive}
@@ -129,8 +136,7 @@ def measured(known: recorded.RecordedSet, name: str, left: Mapping[str, int]) ->
     catalog, clock = known.catalog(), SystemClock()
     drill = drill_of(known.problems[0], known, catalog)
     with FakeAws(RegionMarket.from_catalog(catalog, buckets=EC2_BUCKETS), clock) as fake:
-        for zone, addresses in left.items():
-            fake.site.leave_addresses(zone, addresses)
+        leave_addresses(fake, left)
         cloud = adapter(fake, clock)
         with ThreadPoolExecutor(WORKERS) as pool:
             began_s = time.perf_counter()

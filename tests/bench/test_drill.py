@@ -29,8 +29,7 @@ def test_nothing_is_lost(left: dict[str, int], buckets: dict[str, Bucket]) -> No
     catalog, clock = known.catalog(), VirtualClock(drill.recorded.NOW_S)
     purchase = drill.drill_of(known.problems[0], known, catalog)
     with FakeAws(RegionMarket.from_catalog(catalog, buckets=buckets), clock) as fake:
-        for zone, addresses in left.items():
-            fake.site.leave_addresses(zone, addresses)
+        drill.leave_addresses(fake, left)
         cloud = adapter(fake, clock)
         drill.bought(purchase, lambda requests: list(map(cloud.launch, requests)), clock.now, clock.advance)
         assert drill.lost(fake, purchase.claims.values()) == 0

@@ -182,12 +182,6 @@ class Site:
             raise Ec2Error("MissingInput", f"No default subnet for availability zone: '{zone}'.")
         return subnet
 
-    def leave_addresses(self, zone: str, left: int) -> None:
-        """Take all but `left` addresses of the cluster's subnet in a zone, as if others used them."""
-        for subnet in self.subnets:
-            if subnet.availability_zone == zone:
-                subnet._available_ip_addresses = left  # noqa: SLF001 - moto has no other way to say it
-
     def addresses(self, subnet: Any) -> SubnetAddresses:
         """The addresses of a subnet."""
         return self._addresses.setdefault(subnet.id, SubnetAddresses(subnet))

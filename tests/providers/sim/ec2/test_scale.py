@@ -72,12 +72,16 @@ def test_a_thousand_machines_of_twenty_shapes_are_twenty_calls_and_none_is_refus
     assert (fake.account.calls["CreateFleet"], fake.account.throttled.total(), sleep.pauses) == (20, 0, [])
 
 
-def test_the_next_ones_wait_instead_of_being_refused(fake: FakeAws) -> None:
+def test_once_one_was_refused_the_next_ones_wait_instead(fake: FakeAws) -> None:
+    """Nobody says that the machines of fleets are counted; where they are, one launch finds out for all."""
     cloud = cloud_on(fake, Sleeper())
     launched(cloud, requests(20, 50))
-    (outcome,) = [cloud.launch(launch_request("more", 40))]
-    assert [failure.error for failure in outcome.failures] == [LaunchError.THROTTLED]
-    assert fake.account.throttled.total() == 0, "the adapter knows that it would have to wait, and says so"
+    refused = cloud.launch(launch_request("more", 40))
+    asked = fake.account.throttled.total()
+    waits = [cloud.launch(launch_request(f"more-{number}", 40)) for number in range(5)]
+    assert {failure.error for outcome in (refused, *waits) for failure in outcome.failures} == {LaunchError.THROTTLED}
+    assert asked > 0
+    assert fake.account.throttled.total() == asked, "the adapter knows that they would have to wait, and says so"
 
 
 def test_one_refused_call_is_asked_again_and_no_other(fake: FakeAws) -> None:
