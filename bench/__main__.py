@@ -74,6 +74,7 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
     "review": {"opened_to_comment_and_status_ms": (AT_MOST, 2_000)},
     "replay": {"cpu_14_days_s": (AT_MOST, 60)},
+    "simulation": {"history_cpu_s": (AT_MOST, 0.5)},
     "topology": {
         f"{fill}_{gang}_find_ms": (AT_MOST, 0.5) for fill in ("empty", "half", "full") for gang in ("64x8", "512x1")
     },

@@ -1,9 +1,13 @@
-"""How much faster than life the whole agent runs in virtual time: 200 machines, gangs that come, run and go."""
+"""How much faster than life the whole agent runs in virtual time: 200 machines, gangs that come, run and go.
+
+And what a drawn history costs, by profile: goal half a second of CPU, mean of the five profiles.
+"""
 
 import gc
 import logging
 import time
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import structlog
@@ -11,12 +15,15 @@ import yaml
 
 from agent.demo.jobs import job
 from agent.simulation import Simulation, Tempo
+from agent.simulation.play import play
+from agent.simulation.profiles import PROFILES, drawn_history
 from fleet.snapshot import Catalog
 from providers.aws.catalog import package_catalog
 from providers.sim.controllers.assembly import SimulationOptions
 from providers.sim.controllers.kubelet import KubeletOptions
 
 MACHINES, PODS_PER_GANG, KIND = 200, 4, "p5.48xlarge"
+SEEDS = range(900_001, 900_009)
 
 
 def _doc(kind: str, name: str, **spec: Any) -> dict[str, Any]:
@@ -95,13 +102,20 @@ def _steady(simulated_s: float) -> dict[str, float]:
     }
 
 
+def _histories() -> dict[str, float]:
+    """CPU seconds of a history; the first one, which reads the catalogue and compiles schemas, is not counted."""
+    play(drawn_history(SEEDS[0], "calm"))
+    costs = {name: fmean(play(drawn_history(seed, name)).cpu_s for seed in SEEDS) for name in sorted(PROFILES)}
+    return {"history_cpu_s": fmean(costs.values()), **{f"history_{name}_cpu_s": cost for name, cost in costs.items()}}
+
+
 def run() -> dict[str, float]:
-    """Simulated seconds and the brain's turns per wall second, in churn and at rest."""
+    """Simulated seconds and the brain's turns per wall second, in churn and at rest, and the cost of a history."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     threshold = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     try:
-        return {**_churn(1800.0), **_steady(3600.0)}
+        return {**_churn(1800.0), **_steady(3600.0), **_histories()}
     finally:
         gc.set_threshold(*threshold)
 
