@@ -1,9 +1,10 @@
 """The protocol of `bench.packing` through what production decides by: a board of slots, and `place_gang` for every pod.
 
 Production knows a node by counts: a share of one device cannot be asked for by size there. So pods that want one are
-left out, or every device is offered as so many replicas (`nvidia.com/gpu` under time-slicing) and a pod asks for as
-many as its share needs, rounded up. Which device of the node chosen they are of is up to the device plugin: here the
-fullest that has as many left. Where none has, the pod counts as failed, and holds nothing.
+left out; or a part of the nodes, as large as their part of what is asked for, offers every device as so many replicas
+(`nvidia.com/gpu.shared`), and they ask there for as many as their share needs, rounded up. Which device of the node
+they are of is up to the device plugin: here the fullest that has as many left. Where none has, the pod counts as
+failed, and holds nothing.
 
 Gangs of one pod come in passes of 100. Prices of a pass are by the pods that have come so far, placed or not, as they
 are by a snapshot's; nobody says beforehand what will come.
@@ -29,7 +30,7 @@ from model.fleet import Fleet
 from model.kinds import NodePool, RequirementTerm
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.node_pool import NodePoolSpec, ReplicaSharing, Sharing
-from model.labels import GPU_RESOURCE
+from model.labels import GPU_RESOURCE, SHARED_GPU_RESOURCE
 from model.quantity import CPU, Resources
 
 IN_A_PASS = 100
@@ -110,7 +111,8 @@ def _replicas(pod: Request, replicas: int) -> int:
 
 def fill(trace: Trace, rule: Rule, fragmented: Measure, seed: int, replicas: int = 1) -> PackingOutcome:
     """One run; `fragmented` as in `bench.packing.fill`. Every device is offered `replicas` times."""
-    slots = {node.name: _slot(node, replicas) for node in trace.nodes}
+    sharing = _shared_nodes(trace) if replicas > 1 else frozenset()
+    slots = {node.name: _slot(node, replicas, shared=node.name in sharing) for node in trace.nodes}
     devices = {node.name: [replicas] * len(node.devices) for node in trace.nodes}
     cluster, pods = _FixedCluster(_fleet(replicas), slots, {}, devices, replicas), arrivals(trace, seed)
     began_s = time.perf_counter()
@@ -130,23 +132,31 @@ def fill(trace: Trace, rule: Rule, fragmented: Measure, seed: int, replicas: int
 
 
 def _fleet(replicas: int) -> Fleet:
-    """The nodes are of a fixed pool that shares its GPUs, if they are shared."""
+    """Nodes that share their GPUs are of a fixed pool, the others of none."""
     if replicas == 1:
         return Fleet()
-    sharing = Sharing(time_slicing=ReplicaSharing(replicas=replicas))
+    sharing = Sharing(time_slicing=ReplicaSharing(replicas=replicas, rename_by_default=True))
     spec = NodePoolSpec(replicas=0, sharing=sharing)
     return Fleet(node_pools={POOL: NodePool(api_version=API_VERSION, metadata=Metadata(name=POOL), spec=spec)})
 
 
-def _slot(node: FreeNode, replicas: int) -> NodeSlot:
-    free = {
-        CPU: node.cpu_milli,
-        MEMORY: node.memory_mib * _MIB,
-        GPU_RESOURCE: len(node.devices) * replicas,
-        "pods": PODS_ON_A_NODE,
-    }
-    pool = POOL if replicas > 1 else ""
-    return NodeSlot(node.name, node.name, "", {MODEL: node.model}, (), free, pool)
+def _shared_nodes(trace: Trace) -> frozenset[str]:
+    """Nodes whose GPUs are shared: evenly among all, with the part of the GPUs that pods with shares ask for."""
+    wanted = sum(pod.total_gpu_milli for pod in trace.pods if pod.shared)
+    part = wanted / sum(pod.total_gpu_milli for pod in trace.pods)
+    chosen, seen, taken = set[str](), 0, 0
+    for node in trace.nodes:
+        seen += len(node.devices)
+        if taken + len(node.devices) <= part * seen:
+            taken += len(node.devices)
+            chosen.add(node.name)
+    return frozenset(chosen)
+
+
+def _slot(node: FreeNode, replicas: int, *, shared: bool) -> NodeSlot:
+    gpus = {SHARED_GPU_RESOURCE: len(node.devices) * replicas} if shared else {GPU_RESOURCE: len(node.devices)}
+    free = {CPU: node.cpu_milli, MEMORY: node.memory_mib * _MIB, "pods": PODS_ON_A_NODE, **gpus}
+    return NodeSlot(node.name, node.name, "", {MODEL: node.model}, (), free, POOL if shared else "")
 
 
 def _machines(cluster: _FixedCluster) -> Iterable[FreeNode]:
@@ -157,7 +167,9 @@ def _machines(cluster: _FixedCluster) -> Iterable[FreeNode]:
 
 def _gang(number: int, pod: Request, replicas: int) -> Gang:
     uid = f"pod-{number:06}"
-    gpus = {GPU_RESOURCE: pod.gpus * _replicas(pod, replicas)} if pod.gpus else {}
+    gpus = {GPU_RESOURCE: pod.gpus} if pod.gpus else {}
+    if pod.shared and replicas > 1:
+        gpus = {SHARED_GPU_RESOURCE: _replicas(pod, replicas)}
     requests = {CPU: pod.cpu_milli, MEMORY: pod.memory_mib * _MIB} | gpus
     allowed = ((RequirementTerm(key=MODEL, operator="In", values=pod.models),),) if pod.gpus and pod.models else ()
     pods = PodSet("main", 1, requests, required_affinity=allowed)
