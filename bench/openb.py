@@ -3,8 +3,10 @@
 Prints a line for each run and at last one for each list: `NAME allocated PCT fragmented PCT seconds S`, means of the
 runs with seeds 42, 43, ... and the seconds they took together on the clock. Every run is the same on every machine.
 
-`--engine production` places the pods by what the deciders use (`bench.production`), without those that share a GPU;
-`tightest` is the rule they had before.
+`--engine production` places the pods by what the deciders use (`bench.production`), without those that share a GPU or,
+with `--replicas N`, with those on a part of the nodes whose devices are offered N times; `tightest` is the rule they had before. `--whole` leaves out
+pods that share a GPU for the other engine as well, `--cpu-pods 2.5` repeats those without GPUs until there are so many
+times as many.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -82,22 +84,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=ENGINES, default=PACKER, help=f"default: {PACKER}")
     known = dict.fromkeys(policy for policies in ENGINES.values() for policy in policies)
     parser.add_argument("--policy", choices=known, default=OURS, help=f"default: {OURS}")
+    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="of each device, for --engine production")
+    parser.add_argument("--whole", action="store_true", help="without the pods that share a GPU")
+    parser.add_argument("--cpu-pods", type=float, default=1.0, metavar="X", help="times the pods without GPUs")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="default: all cores")
     chosen = parser.parse_args(arguments)
-    if min(chosen.seeds, chosen.workers) < 1:
-        parser.error("--seeds and --workers are at least 1")
+    if min(chosen.seeds, chosen.workers, chosen.replicas) < 1:
+        parser.error("--seeds, --workers and --replicas are at least 1")
     if chosen.policy not in ENGINES[chosen.engine]:
         parser.error(f"--engine {chosen.engine} has --policy {', '.join(ENGINES[chosen.engine])}")
     try:
         traces = [read(path) for path in chosen.pod_lists]
     except (NoTrace, OSError) as error:
         parser.error(str(error))
-    if chosen.engine == PRODUCTION:
+    if chosen.whole or (chosen.engine == PRODUCTION and chosen.replicas == 1):
         traces = [production.whole(trace) for trace in traces]
+    traces = [with_cpu_pods(trace, chosen.cpu_pods) for trace in traces]
     run_one = partial(ENGINES[chosen.engine][chosen.policy], chosen.policy)
+    if chosen.engine == PRODUCTION:
+        run_one = partial(run_one, replicas=chosen.replicas)
     closing = [_closing(trace, run_one, chosen.seeds, chosen.workers) for trace in traces]
     print("\n".join(closing))
     return 0
+
+
+def with_cpu_pods(trace: Trace, times: float) -> Trace:
+    """The trace with so many times as many pods without GPUs, which are repeated in their order."""
+    if times == 1:
+        return trace
+    plain = [pod for pod in trace.pods if not pod.gpus]
+    repeated = tuple(plain[n % len(plain)] for n in range(int(len(plain) * times)))
+    pods = (*(pod for pod in trace.pods if pod.gpus), *repeated)
+    return replace(trace, name=f"{trace.name}-cpu{100 * times:.0f}", pods=pods)
 
 
 def _closing(trace: Trace, run_one: "Run", seeds: int, workers: int) -> str:
@@ -136,8 +154,8 @@ def _packed(policy: str, trace: Trace, seed: int) -> PackingOutcome:
     return fill(trace, way.measure(trace), way.choice(seed), Fgd(trace.mix, models(trace.nodes)), seed)
 
 
-def _produced(policy: str, trace: Trace, seed: int) -> PackingOutcome:
-    return production.fill(trace, production.RULES[policy], Fgd(trace.mix, models(trace.nodes)), seed)
+def _produced(policy: str, trace: Trace, seed: int, replicas: int = 1) -> PackingOutcome:
+    return production.fill(trace, production.RULES[policy], Fgd(trace.mix, models(trace.nodes)), seed, replicas)
 
 
 Run = Callable[[Trace, int], PackingOutcome]

@@ -9,9 +9,11 @@ production".
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from fleet.mig.layouts import is_gpu_resource
@@ -33,6 +35,9 @@ HORIZON = 30
 """How many further requests a device is expected to see. Results hardly differ between 10 and 60."""
 MICRO, PER_MILLI = 1_000_000, 1_000
 """Worth is counted in whole millionths of a GPU, so that sums are exact; losses are told apart by thousandths."""
+OF_FITTING = 4
+"""What is free is worth to those who ask for one unit, in one part, what CPU and memory feed of it, and in the others
+what part of them could stand there at all: the last cores beside idle GPUs are worth more than those before them."""
 COMPUTE_SLICES = 7
 """Of a GPU that can be cut (NVIDIA MIG user guide); the few models with fewer are not told apart."""
 _SLICE = re.compile(re.escape(labels.MIG_RESOURCE_PREFIX) + r"(?:\d+c\.)?(\d+)g\.")
@@ -234,6 +239,30 @@ class _UnitValue(NamedTuple):
     worth: int
     cpu: int
     memory: int
+    asked_cpu: "_Asked"
+    """How much CPU the pods ask for that ask for one."""
+    asked_memory: "_Asked"
+
+
+class _Asked(NamedTuple):
+    """Amounts that pods ask for, sorted, and what part of the pods ask for no more than each (millionths)."""
+
+    amounts: tuple[int, ...]
+    parts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, asked: Iterable[tuple[int, int]]) -> "_Asked":
+        """Of (amount, pods)."""
+        pods: Counter[int] = Counter()
+        for amount, count in asked:
+            pods[amount] += count
+        amounts, total = tuple(sorted(pods)), pods.total()
+        return cls(amounts, tuple(MICRO * so_far // total for so_far in accumulate(pods[each] for each in amounts)))
+
+    def fitting(self, free: int) -> int:
+        """What part of the pods (millionths) could stand where so much is free."""
+        index = bisect_right(self.amounts, free)
+        return self.parts[index - 1] if index else 0
 
 
 class _BundleValue(NamedTuple):
@@ -268,7 +297,8 @@ class CapacityValue:
             chance = share / (share + 1 / horizon)
             worth = round(share * chance * amount * MICRO * part(resource))
             if amount == 1:
-                single.append(_UnitValue(resource, worth, round(chance * cpu / pods), round(chance * memory / pods)))
+                needs = round(chance * cpu / pods), round(chance * memory / pods)
+                single.append(_UnitValue(resource, worth, *needs, *_asked_beside(mix, resource)))
             else:
                 several.append(_BundleValue(resource, amount, worth, round(cpu / pods), round(memory / pods)))
         self._single, self._several = tuple(single), tuple(several)
@@ -276,13 +306,17 @@ class CapacityValue:
     def of(self, free: Resources) -> int:
         """Millionths of a GPU that those who come are expected to fill of what is free on a machine."""
         free_cpu, free_memory = max(0, free.get(CPU, 0)), max(0, free.get(MEMORY, 0))
-        worth = cpu = memory = 0
+        worth = fitting = cpu = memory = 0
         for one in self._single:
             if (count := free.get(one.resource, 0)) > 0:
                 worth += count * one.worth
+                fitting += (
+                    count * one.worth * min(one.asked_cpu.fitting(free_cpu), one.asked_memory.fitting(free_memory))
+                )
                 cpu += count * one.cpu
                 memory += count * one.memory
-        worth = min(_fed(worth, free_cpu, cpu), _fed(worth, free_memory, memory))
+        fed = min(_fed(worth, free_cpu, cpu), _fed(worth, free_memory, memory))
+        worth = (fed + (OF_FITTING - 1) * (fitting // MICRO)) // OF_FITTING
         for many in self._several:
             if (times := free.get(many.resource, 0) // many.amount) > 0:
                 times = min(times, _times(free_cpu, many.cpu, times), _times(free_memory, many.memory, times))
@@ -293,6 +327,14 @@ class CapacityValue:
         """What so many pods take away, in whole thousandths of a GPU; less than 0 where what is left is worth more."""
         left = {**free, **{name: free.get(name, 0) - count * each for name, each in requests.items()}}
         return (self.of(free) - self.of(left)) // PER_MILLI
+
+
+def _asked_beside(mix: Mapping[PodRequests, int], resource: str) -> tuple[_Asked, _Asked]:
+    """What CPU and memory the pods ask for that ask for one unit of the resource."""
+    alike = [(dict(requests), pods) for requests, pods in mix.items() if pods > 0]
+    ones = [(amounts, pods) for amounts, pods in alike if amounts.get(resource) == 1]
+    cpu, memory = (_Asked.of((amounts.get(name, 0), pods) for amounts, pods in ones) for name in (CPU, MEMORY))
+    return cpu, memory
 
 
 def _sums(mix: Mapping[PodRequests, int]) -> Mapping[tuple[str, int], Sequence[int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import production
-from bench.openb import POLICIES, main, synthetic
+from bench.openb import POLICIES, main, synthetic, with_cpu_pods
 from bench.packing import NoTrace, Trace, arrivals, read
 from bench.published import BestFit, Fgd, RepeatedFit, typical
 from bench.reference.fragmentation import Measure, Request
@@ -216,4 +216,30 @@ def test_the_real_trace(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_real_trace_through_what_the_deciders_use(capsys: pytest.CaptureFixture[str]) -> None:
     path = shared_path("traces/openb/openb_pod_list_default.csv")
     assert main([str(path), "--seeds", "1", "--engine", "production"]) == 0
-    assert "default-whole allocated 100.00" in capsys.readouterr().out.splitlines()[-1]
+    assert "default-whole allocated 99.95" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_pods_that_share_a_gpu_take_replicas_of_one_device() -> None:
+    """Shares of 460 and 500 thousandths are five of ten replicas each: four pods fill two devices."""
+    node = FreeNode("n", 64_000, 65_536, (1000, 1000), "a")
+    pods = tuple(Request(1_000, 1_024, 1, milli) for milli in (460, 460, 500))
+    trace = Trace("t", (node,), pods)
+    outcome = production.fill(trace, production.RULES["expected-fill"], Fgd(trace.mix, models(trace.nodes)), 42, 10)
+    assert outcome.placed == 4
+    assert 4 * 460 <= 20 * outcome.allocated_pct <= 4 * 500
+
+
+def test_replicas_of_two_devices_start_no_pod() -> None:
+    """Of two devices 600 thousandths each are taken: four and four replicas of ten are left, and no device has six."""
+    node = FreeNode("n", 64_000, 65_536, (1000, 1000), "a")
+    trace = Trace("t", (node,), (Request(1_000, 1_024, 1, 600),))
+    outcome = production.fill(trace, production.RULES["expected-fill"], Fgd(trace.mix, models(trace.nodes)), 42, 10)
+    assert outcome.pods > outcome.placed == 2
+
+
+def test_pods_without_gpus_are_repeated() -> None:
+    trace = synthetic(15)
+    plain = sum(not pod.gpus for pod in trace.pods)
+    more = with_cpu_pods(trace, 2.5)
+    assert (more.name, sum(not pod.gpus for pod in more.pods)) == ("synthetic-cpu250", plain * 5 // 2)
+    assert with_cpu_pods(trace, 1) is trace

@@ -1,4 +1,4 @@
-"""Worth in counts: by hand, and the same as the measure by devices wherever all devices are whole."""
+"""Worth in counts: by hand, and as the measure by devices wherever all devices are whole and nothing else is short."""
 
 from collections.abc import Mapping
 
@@ -38,10 +38,11 @@ _NAMES = {"gpu": GPU, "small": SMALL, "large": LARGE}
         ({pod(small=1): 1}, {GPU: 3, SMALL: 2}, 1_000_000),
         ({pod(small=1): 1, pod(large=1): 1}, {SMALL: 1, LARGE: 3}, 4 * 166_667),
         ({pod(small=1, gpu=1): 1}, {SMALL: 1, GPU: 1}, 1_000_000),
-        # What lacks CPU or memory is worth as much less as it lacks; the scarcer one counts.
+        # What lacks CPU or memory is worth less: a quarter by what they feed of the mean, the others by who fits.
         ({pod(4000, gpu=1): 1}, {GPU: 2, "cpu": 4000}, 1_000_000),
-        ({pod(4000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 250_000),
-        ({pod(4000, 4000, gpu=1): 1}, {GPU: 2, "cpu": 1000, MEMORY: 2000}, 250_000),
+        ({pod(4000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 250_000 // 4),
+        ({pod(1000, gpu=1): 1, pod(7000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 250_000 // 4 + 500_000 * 3 // 4),
+        ({pod(4000, 4000, gpu=1): 1}, {GPU: 2, "cpu": 1000, MEMORY: 2000}, 250_000 // 4),
         ({pod(4000, 4000, gpu=2): 1}, {GPU: 4, "cpu": 7999, MEMORY: 8000}, 1_000_000),
         ({pod(4000, 4000, gpu=2): 1}, {GPU: 4, "cpu": 8000, MEMORY: 3999}, 0),
         # Requests without GPUs say nothing, and less than nothing is nothing.
@@ -85,10 +86,10 @@ gpu_requests = st.builds(
 @given(
     st.dictionaries(gpu_requests, st.integers(1, 50), min_size=1, max_size=5),
     st.integers(0, 8),
-    st.integers(0, 90_000),
-    st.integers(0, 300_000),
+    st.integers(8 * 11_500, 200_000),
+    st.integers(8 * 40_000, 600_000),
 )
-def test_it_is_the_measure_by_devices_where_all_are_whole(
+def test_it_is_the_measure_by_devices_where_all_are_whole_and_fed(
     mix: dict[Request, int], gpus: int, cpu: int, memory: int
 ) -> None:
     measure = ExpectedFill(mix, ("",))

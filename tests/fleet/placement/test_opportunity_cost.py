@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state
-from fleet.placement.opportunity_cost import MEMORY, OpportunityCosts, RequestMix, request_mix
+from fleet.placement.opportunity_cost import MEMORY, CapacityValue, OpportunityCosts, RequestMix, request_mix
 from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan
 from fleet.snapshot import Gang, GangState, PodSet
@@ -23,6 +23,7 @@ from model import labels
 from model.fleet import Fleet
 from model.index import Index
 from model.kinds import RequirementTerm
+from model.quantity import CPU
 from tests.support.fleets import (
     G6,
     GPU,
@@ -97,6 +98,17 @@ def test_the_mix_is_the_same_whether_a_gang_waits_or_runs(state: GangState) -> N
 def test_a_gang_that_comes_changes_it() -> None:
     index, fleet = Index(), two_pools()
     assert request_mix(index, fleet, by_uid(gang())) != request_mix(index, fleet, by_uid(gang(), gang("other")))
+
+
+def test_the_last_cores_beside_idle_gpus_are_worth_more_than_those_before() -> None:
+    """Half of those who ask for a GPU need 2 cores, half 14: with 8 GPUs and ever fewer cores."""
+    mix = {((CPU, cores * 1000), (GPU, 1)): 1 for cores in (2, 14)}
+    value = CapacityValue(mix, 2)
+    worth = [value.of({CPU: cores * 1000, GPU: 8, MEMORY: 0}) for cores in (64, 32, 16, 8, 4, 2, 1)]
+    assert worth == sorted(worth, reverse=True)
+    a_core = [(more - less) / cores for more, less, cores in zip(worth, worth[1:], (32, 16, 8, 4, 2, 1), strict=False)]
+    assert a_core[-1] == max(a_core), "below 2 cores nobody fits"
+    assert a_core[0] == min(a_core)
 
 
 # -- the worth of machines --------------------------------------------------------------------------------------------
