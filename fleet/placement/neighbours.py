@@ -166,11 +166,11 @@ class Neighbours:
         return (kind for kind in self._mounting if place in self._where[kind])
 
     def repelling(self) -> Iterable[EqualPods]:
-        """Yields the classes of pods with required anti-affinity, wherever they stand or stood."""
+        """Yields the classes of pods with required anti-affinity that stand anywhere now."""
         if self._held is not None and not self._repel and not any(True for _ in self._beginning[True]()):
             return ()  # as nearly always: nothing has to be summed up for it
         self._begin(repelling=True)
-        return tuple(self._repelling)
+        return tuple(kind for kind in self._repelling if self._where[kind])
 
     def _begin(self, *, repelling: bool) -> None:
         """Looks through who stood there from the beginning; those who repel others are few and asked for first."""

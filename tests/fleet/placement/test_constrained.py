@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.placement.plan import PlacementPlan
+from fleet.placement.pod_filter import pod_filter
 from fleet.reasons import Refusal
 from fleet.snapshot import Pod, PodSet
 from fleet.snapshot.constraints import (
@@ -215,6 +216,22 @@ def test_a_machine_is_bought_in_the_zone_of_the_company() -> None:
 def test_what_stands_is_used_before_anything_is_bought() -> None:
     plan = rig(world(("m0", A))).plan(pods(apart(), count=2))
     assert (where(plan), bought(plan)) == ([("m0", 1), ("new", 1)], [(P5S.name, A, "on-demand", 1)])
+
+
+def test_an_attempt_that_was_undone_leaves_nothing_behind() -> None:
+    """A set that keeps away from kinds of machines made all others tell these apart ever after."""
+    made = rig(world(instanceTypes=[P5.name, P5S.name]))
+    first = pods(PodConstraints(anti_affinity=apart().anti_affinity, spread=spread().spread), count=2, name="first")
+    second = pods(apart(labels.INSTANCE_TYPE), count=1, name="second", label="y")
+    rules = pod_filter(made.board.neighbours, first)
+    mark = made.board.mark()
+    made.plan(first, second)
+    assert [it.namespace for it in made.board.neighbours.repelling()] == ["ns", "ns"]
+    made.board.undo(mark)
+    after = pod_filter(made.board.neighbours, first)
+    assert rules is not None
+    assert after is not None
+    assert after.keys == rules.keys
 
 
 # -- preferences ------------------------------------------------------------------------------------------------------
