@@ -181,7 +181,7 @@ class HttpSettings(_Section):
     host: str = "0.0.0.0"  # noqa: S104 - probes come from outside the pod
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     max_connections: Annotated[int, Field(ge=16, le=10_000)] = 256
-    """In all; of one address a sixteenth, so that one caller cannot keep the kubelet's probes out."""
+    """In all; of one address a quarter, so that one caller cannot keep the kubelet's probes out."""
 
 
 class WebhookSettings(_Section):

@@ -23,7 +23,7 @@ from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event, Tick
-from agent.journal import DecisionLog, Journal
+from agent.journal import DecisionLog, Journal, latest_lines
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from agent.metrics import Metrics
@@ -52,6 +52,9 @@ from agent.sources import (
 from agent.sync import Sync
 from agent.timetable import Timetable
 from agent.watch import Watcher
+from agent.web.pages import Pages
+from agent.web.seen import PageWatcher
+from agent.web.server import WebPages
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
@@ -111,13 +114,17 @@ class Agent:
         self._on_push: tuple[SourceThread, ...] = ()
         """Those that look again when somebody has pushed; none in a standby."""
         self.lost_lease = False
+        self._seen = PageWatcher()
+        self._pages = Pages(self._seen, self._clock.monotonic)
         self.status_pages = self._status_pages()
         self.webhook = self._webhook() if settings.webhook.listens else None
 
     def _status_pages(self) -> HttpListener:
         said = self._settings.http
-        limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 16)
-        return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused)
+        limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 4)
+        page = WebPages(self._pages)
+        refused = self.metrics.refused
+        return status_listener(self, said.host, said.port, limits=limits, refused=refused, page=page.answer)
 
     def _webhook(self) -> HttpListener:
         said = self._settings.webhook
@@ -245,7 +252,8 @@ class Agent:
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
         telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
-        watchers = [*telling, *term.files, books, publisher, questions, latest]
+        self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else ())
+        watchers = [*telling, *term.files, books, publisher, questions, latest, self._seen]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)

@@ -1,0 +1,146 @@
+"""Which address shows what, rendered in a thread of its own and kept for all viewers until something changes."""
+
+import gzip
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from agent.web.pace import Pace
+from agent.web.rendering import Assets, RenderedPage, RenderedPart, Renderer
+from agent.web.seen import PageWatcher, Scope, Seen
+from agent.web.view import Looking, PageView, View
+from agent.web.views_machines import machine, machines, market, money
+from agent.web.views_work import gang, gangs, journal, overview, plan, queue, queues
+
+_NAME: Final = r"([A-Za-z0-9][A-Za-z0-9._:-]{0,252})"
+ROUTES: Final[tuple[tuple[re.Pattern[str], View], ...]] = tuple(
+    (re.compile(pattern), view)
+    for pattern, view in (
+        (r"/", overview),
+        (r"/queues", queues),
+        (rf"/queues/{_NAME}", queue),
+        (r"/gangs", gangs),
+        (rf"/gangs/{_NAME}/{_NAME}", gang),
+        (r"/machines", machines),
+        (rf"/machines/{_NAME}", machine),
+        (r"/money", money),
+        (r"/market", market),
+        (r"/plan", plan),
+        (r"/journal", journal),
+    )
+)
+QUERY_WORDS: Final = frozenset({"by", "event", "page", "pool", "q", "queue", "state", "team"})
+KEPT_PAGES: Final = 128
+KEPT_BYTES: Final = 64 * 2**20
+"""The most that pages kept for other viewers take; the longest unread go first."""
+FRESH_S: Final = 1.0
+"""A picture is shown at least this long: nobody sees more than one a second."""
+
+
+class Busy(Exception):
+    """The page has taken its part of the process's time; `after_s` says when to come again."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(f"the page has used up its share of time; come again in {after_s:.0f} s")
+        self.after_s = after_s
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """A page, as a whole and in parts."""
+
+    page: RenderedPage
+    html: bytes
+    packed: bytes
+    """The same, compressed (gzip)."""
+
+    @property
+    def size(self) -> int:
+        """Returns what it takes in memory, about."""
+        return 2 * len(self.html) + len(self.packed)
+
+
+def root_of(path: str) -> str:
+    """Returns the way from a page to the first one, so that a proxy may put all of them below any address."""
+    return "../" * (path.count("/") - 1) or "./"
+
+
+class Pages:
+    """Makes pages of what the watcher keeps. `find` is called by one thread only; `current` by any."""
+
+    def __init__(self, watcher: PageWatcher, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.assets = Assets()
+        self.renderer = Renderer(self.assets)
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="page")
+        self._watcher = watcher
+        self._monotonic = monotonic
+        self._pace = Pace(monotonic)
+        self._seen = watcher.now()
+        self._next_s = 0.0
+        self._kept: OrderedDict[tuple[str, str, Scope, str], PageAnswer] = OrderedDict()
+        self._kept_bytes = 0
+
+    def current(self) -> Seen:
+        """Returns the picture that is shown at present: another at most once a second, later where it was costly."""
+        now_s = self._monotonic()
+        if now_s >= self._next_s:
+            self._seen = self._watcher.now()
+            self._next_s = now_s + max(FRESH_S, self._pace.wait_s())
+        return self._seen
+
+    def find(self, path: str, query: Mapping[str, str], scope: Scope, who: str = "") -> PageAnswer | None:
+        """Returns the page at an address; None where there is none. Errors: `Busy`."""
+        seen = self.current()
+        words = {name: query[name] for name in sorted(QUERY_WORDS & query.keys())}
+        key = (path, urlencode(words), scope, who)
+        held = self._kept.get(key)
+        if held is not None and held.page.version == seen.version:
+            self._kept.move_to_end(key)
+            return held
+        if (wait_s := self._pace.wait_s()) > 0:
+            if held is not None:
+                return held
+            raise Busy(wait_s)
+        began_s = time.thread_time()
+        try:
+            made = self._made(seen, path, words, scope, who)
+        finally:
+            self._pace.spend(time.thread_time() - began_s)
+        if made is not None:
+            self._keep(key, made)
+        return made
+
+    def _made(self, seen: Seen, path: str, query: Mapping[str, str], scope: Scope, who: str) -> PageAnswer | None:
+        found = next(((view, match) for pattern, view in ROUTES if (match := pattern.fullmatch(path))), None)
+        if found is None:
+            return None
+        view, match = found
+        root = root_of(path)
+        if seen.last is None:
+            html = self.renderer.notice("Nothing to show yet", [seen.state.standing[1]], root)
+            return _answer(RenderedPage("Nothing to show yet", seen.version, ()), html)
+        look = Looking(*seen.last, seen.state, seen.journal, scope, query, match.groups())
+        shown: PageView | None = view(look)
+        if shown is None:
+            return None
+        parts: tuple[RenderedPart, ...] = self.renderer.parts(shown, f"{path}?{urlencode(query)} {scope}", root)
+        page = RenderedPage(shown.title, seen.version, parts)
+        return _answer(page, self.renderer.document(page, root, path.split("/")[1], who=who))
+
+    def _keep(self, key: tuple[str, str, Scope, str], made: PageAnswer) -> None:
+        before = self._kept.pop(key, None)
+        self._kept_bytes += made.size - (before.size if before is not None else 0)
+        self._kept[key] = made
+        while len(self._kept) > KEPT_PAGES or self._kept_bytes > KEPT_BYTES:
+            _, gone = self._kept.popitem(last=False)
+            self._kept_bytes -= gone.size
+
+
+def _answer(page: RenderedPage, html: str) -> PageAnswer:
+    body = html.encode()
+    return PageAnswer(page, body, gzip.compress(body, 1, mtime=0))

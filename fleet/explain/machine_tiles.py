@@ -1,0 +1,127 @@
+"""The machines of a fleet at one glance: what each is, what it costs, and who uses which of its GPUs and slices."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fleet.mig.layouts import gpu_part, is_gpu_resource, layout_name
+from fleet.quota.queue_binding import payer_of
+from fleet.snapshot import Claim, Gang, Node, Snapshot
+from fleet.snapshot.lookups import claims_by_node, machines_held
+from model import labels
+from model.fleet import Fleet
+from model.index import Index, derived
+
+UNCLAIMED: Final = "Unclaimed"
+"""State of a node that no claim answers for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """GPUs, or slices of one profile, of one machine."""
+
+    resource: str
+    total: int
+    used: int
+    """Of gangs; what ordinary pods take is not among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTile:
+    """One machine: its claim, or a node that nobody claims."""
+
+    name: str
+    """Of the claim; of the node where there is none."""
+    node: str
+    pool: str
+    state: str
+    """Of the claim (`ClaimState`), `Leaving` where it is to go, or `Unclaimed`."""
+    why: str
+    """Why it is to go."""
+    instance_type: str
+    zone: str
+    capacity_type: str
+    layout: str
+    """Declared name of the MIG layout; empty = its GPUs are whole."""
+    usd_h: float
+    devices: tuple[DeviceUse, ...]
+    holders: tuple[Gang, ...]
+    teams: tuple[str, ...]
+    """Who pays for its holders, by name."""
+
+
+def machine_tiles(fleet: Fleet, snapshot: Snapshot) -> Sequence[MachineTile]:
+    """Returns all machines in order of pool and name, those that nobody claims last."""
+    held = machines_held(snapshot)
+    return _tiles(snapshot.index, fleet, snapshot.claims, snapshot.nodes, held, claims_by_node(snapshot))
+
+
+@derived(1)
+def _tiles(
+    _index: Index,
+    fleet: Fleet,
+    claims: Mapping[str, Claim],
+    nodes: Mapping[str, Node],
+    held: Mapping[str, Sequence[Gang]],
+    by_node: Mapping[str, Claim],
+) -> Sequence[MachineTile]:
+    ours = [_claimed(fleet, it, nodes.get(it.node), held.get(it.name, ())) for it in claims.values()]
+    others = [_unclaimed(fleet, it, held.get(it.name, ())) for it in nodes.values() if it.name not in by_node]
+    return (*sorted(ours, key=lambda it: (it.pool, it.name)), *sorted(others, key=lambda it: it.name))
+
+
+def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang]) -> MachineTile:
+    leaving = claim.disruption
+    offered = node.allocatable if node is not None and claim.ready_at_s else claim.resources
+    pool = claim.capacity_pool
+    return MachineTile(
+        claim.name,
+        claim.node,
+        claim.node_pool,
+        "Leaving" if leaving is not None and not claim.deleting else str(claim.state),
+        f"{leaving.reason}: {leaving.message}" if leaving is not None else "",
+        pool.instance_type,
+        pool.zone,
+        pool.capacity_type,
+        layout_name(claim.layout),
+        claim.charged_usd_h,
+        tuple(_devices(offered, gangs, claim.name, claim.node)),
+        tuple(gangs),
+        _payers(fleet, gangs),
+    )
+
+
+def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:
+    said = node.labels
+    return MachineTile(
+        node.name,
+        node.name,
+        said.get(labels.NODE_POOL, ""),
+        UNCLAIMED,
+        "",
+        said.get(labels.INSTANCE_TYPE, ""),
+        said.get(labels.ZONE, ""),
+        said.get(labels.CAPACITY_TYPE, ""),
+        "",
+        0.0,
+        tuple(_devices(node.allocatable, gangs, "", node.name)),
+        tuple(gangs),
+        _payers(fleet, gangs),
+    )
+
+
+def _devices(offered: Mapping[str, int], gangs: Sequence[Gang], claim: str, node: str) -> Iterator[DeviceUse]:
+    used: dict[str, int] = {}
+    for gang in gangs:
+        for pin in gang.pins:
+            if (pin.claim == claim) if claim else (pin.node == node):
+                for resource, amount in gang.pod_set(pin.pod_set).requests.items():
+                    if is_gpu_resource(resource):
+                        used[resource] = used.get(resource, 0) + amount * pin.count
+    for resource, total in gpu_part(offered).items():
+        yield DeviceUse(resource, total, min(total, used.get(resource, 0)))
+
+
+def _payers(fleet: Fleet, gangs: Sequence[Gang]) -> tuple[str, ...]:
+    found = {payer_of(fleet, gang.namespace, gang.queue) for gang in gangs}
+    return tuple(sorted(payer for payer in found if payer is not None))
