@@ -19,7 +19,7 @@ from providers.git.webhook import MAX_BODY_BYTES, WebhookEvent, WebhookRejected,
 
 log = structlog.get_logger(__name__)
 
-PAGES_LIMITS = ConnectionLimits(total=256)
+PAGES_LIMITS = ConnectionLimits(total=256, per_address=64)
 WebAnswer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Answers what is asked beside health and metrics."""
 WEBHOOK_LIMITS = ConnectionLimits(per_minute=60.0)

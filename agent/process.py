@@ -52,6 +52,7 @@ from agent.sources import (
 from agent.sync import Sync
 from agent.timetable import Timetable
 from agent.watch import Watcher
+from agent.web.access import gate_of
 from agent.web.pages import Pages
 from agent.web.seen import PageWatcher
 from agent.web.server import WebPages
@@ -122,9 +123,9 @@ class Agent:
     def _status_pages(self) -> HttpListener:
         said = self._settings.http
         limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 4)
-        page = WebPages(self._pages)
-        refused = self.metrics.refused
-        return status_listener(self, said.host, said.port, limits=limits, refused=refused, page=page.answer)
+        gate = gate_of(self._settings.web, self._transport, self._clock.monotonic)
+        page = WebPages(self._pages, gate).answer if gate is not None else None
+        return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused, page=page)
 
     def _webhook(self) -> HttpListener:
         said = self._settings.webhook

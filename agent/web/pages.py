@@ -11,11 +11,13 @@ from typing import Final
 from urllib.parse import urlencode
 
 from agent.web.pace import Pace
-from agent.web.rendering import Assets, RenderedPage, RenderedPart, Renderer
+from agent.web.rendering import Assets, RenderedPage, Renderer
 from agent.web.seen import PageWatcher, Scope, Seen
-from agent.web.view import Looking, PageView, View
+from agent.web.view import Looking, PageView, Part, View
 from agent.web.views_machines import machine, machines, market, money
 from agent.web.views_work import gang, gangs, journal, overview, plan, queue, queues
+from model.fleet import Fleet
+from model.index import Index, derived
 
 _NAME: Final = r"([A-Za-z0-9][A-Za-z0-9._:-]{0,252})"
 ROUTES: Final[tuple[tuple[re.Pattern[str], View], ...]] = tuple(
@@ -50,19 +52,19 @@ class Busy(Exception):
         self.after_s = after_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PageAnswer:
-    """A page, as a whole and in parts."""
+    """A page in parts, and as a whole where somebody has asked for that."""
 
     page: RenderedPage
-    html: bytes
-    packed: bytes
+    html: bytes = b""
+    packed: bytes = b""
     """The same, compressed (gzip)."""
 
     @property
     def size(self) -> int:
         """Returns what it takes in memory, about."""
-        return 2 * len(self.html) + len(self.packed)
+        return sum(len(part.html) for part in self.page.parts) + len(self.html) + len(self.packed)
 
 
 def root_of(path: str) -> str:
@@ -93,44 +95,59 @@ class Pages:
             self._next_s = now_s + max(FRESH_S, self._pace.wait_s())
         return self._seen
 
-    def find(self, path: str, query: Mapping[str, str], scope: Scope, who: str = "") -> PageAnswer | None:
-        """Returns the page at an address; None where there is none. Errors: `Busy`."""
+    def namespaces(self) -> frozenset[str]:
+        """Returns the namespaces of teams and local queues, which a viewer may see or not."""
+        last = self.current().last
+        return _namespaces(last.fleet.index, last.fleet) if last is not None else frozenset()
+
+    def find(
+        self, path: str, query: Mapping[str, str], scope: Scope, who: str = "", *, whole: bool = True
+    ) -> PageAnswer | None:
+        """Returns the page at an address; None where there is none. Errors: `Busy`.
+
+        Without `whole` only its parts, for a viewer who has the page already.
+        """
         seen = self.current()
         words = {name: query[name] for name in sorted(QUERY_WORDS & query.keys())}
         key = (path, urlencode(words), scope, who)
         held = self._kept.get(key)
-        if held is not None and held.page.version == seen.version:
+        fresh = held is not None and held.page.version == seen.version
+        if held is not None and fresh and (held.html or not whole):
             self._kept.move_to_end(key)
             return held
         if (wait_s := self._pace.wait_s()) > 0:
-            if held is not None:
+            if held is not None and (held.html or not whole):
                 return held
             raise Busy(wait_s)
         began_s = time.thread_time()
         try:
-            made = self._made(seen, path, words, scope, who)
+            made = held if held is not None and fresh else self._made(seen, path, words, scope)
+            if made is not None:
+                if whole:
+                    made = self._whole(made, path, who)
+                self._keep(key, made)
         finally:
             self._pace.spend(time.thread_time() - began_s)
-        if made is not None:
-            self._keep(key, made)
         return made
 
-    def _made(self, seen: Seen, path: str, query: Mapping[str, str], scope: Scope, who: str) -> PageAnswer | None:
+    def _made(self, seen: Seen, path: str, query: Mapping[str, str], scope: Scope) -> PageAnswer | None:
         found = next(((view, match) for pattern, view in ROUTES if (match := pattern.fullmatch(path))), None)
         if found is None:
             return None
         view, match = found
-        root = root_of(path)
         if seen.last is None:
-            html = self.renderer.notice("Nothing to show yet", [seen.state.standing[1]], root)
-            return _answer(RenderedPage("Nothing to show yet", seen.version, ()), html)
-        look = Looking(*seen.last, seen.state, seen.journal, scope, query, match.groups())
-        shown: PageView | None = view(look)
+            words = {"title": "Nothing to show yet", "paragraphs": [seen.state.standing[1]], "login": False}
+            shown: PageView | None = PageView("Nothing to show yet", [Part("notice", "notice.html", words)])
+        else:
+            shown = view(Looking(*seen.last, seen.state, seen.journal, scope, query, match.groups()))
         if shown is None:
             return None
-        parts: tuple[RenderedPart, ...] = self.renderer.parts(shown, f"{path}?{urlencode(query)} {scope}", root)
-        page = RenderedPage(shown.title, seen.version, parts)
-        return _answer(page, self.renderer.document(page, root, path.split("/")[1], who=who))
+        parts = self.renderer.parts(shown, f"{path}?{urlencode(query)} {scope}", root_of(path))
+        return PageAnswer(RenderedPage(shown.title, seen.version, parts))
+
+    def _whole(self, made: PageAnswer, path: str, who: str) -> PageAnswer:
+        html = self.renderer.document(made.page, root_of(path), path.split("/")[1], who=who).encode()
+        return PageAnswer(made.page, html, gzip.compress(html, 1, mtime=0))
 
     def _keep(self, key: tuple[str, str, Scope, str], made: PageAnswer) -> None:
         before = self._kept.pop(key, None)
@@ -141,6 +158,7 @@ class Pages:
             self._kept_bytes -= gone.size
 
 
-def _answer(page: RenderedPage, html: str) -> PageAnswer:
-    body = html.encode()
-    return PageAnswer(page, body, gzip.compress(body, 1, mtime=0))
+@derived()
+def _namespaces(_index: Index, fleet: Fleet) -> frozenset[str]:
+    local = (it.metadata.namespace for it in fleet.local_queues.values())
+    return frozenset(local).union(*(team.spec.namespaces for team in fleet.teams.values()))

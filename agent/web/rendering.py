@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from agent.web.view import PageView, Part
+from agent.web.views_machines import draw
 from agent.web.views_work import gpus_asked, short_resource
 from model.plain_text import age, plain
 from model.quantity import format_amount
@@ -100,7 +101,7 @@ def _templates() -> Environment:
         "short": short_resource,
         "stamp": stamp,
     }
-    made.globals |= {"when": _when, "amount": format_amount, "asks": gpus_asked, "navigation": NAVIGATION}
+    made.globals |= {"when": _when, "amount": format_amount, "asks": gpus_asked, "navigation": NAVIGATION, "draw": draw}
     return made
 
 

@@ -2,14 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
+from agent.web.access import Caller, DenialReason, Gate, NotAllowed, Viewer
 from agent.web.pages import Busy, PageAnswer, Pages, root_of
 from agent.web.rendering import ASSETS
-from agent.web.seen import Scope
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -32,23 +36,69 @@ _HAVE: Final = "X-Have"
 """Header with the hashes of the parts that a viewer has; only others are sent."""
 
 
+COOKIE: Final = "muster"
+COOKIE_S: Final = 12 * 3600
+"""A token that ends earlier is not known any more then."""
+_FORM_MOST: Final = 8 * 1024
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,3800}")
+_STATUS: Final[Mapping[DenialReason, int]] = {
+    DenialReason.UNKNOWN: 401,
+    DenialReason.FORBIDDEN: 403,
+    DenialReason.UNAVAILABLE: 503,
+    DenialReason.ADDRESS: 421,
+}
+
+
 class WebPages:
     """Answers everything that is asked beside health and metrics."""
 
-    def __init__(self, pages: Pages, scope: Callable[[web.BaseRequest], Scope] = lambda _request: Scope()) -> None:
+    def __init__(self, pages: Pages, gate: Gate) -> None:
         self._pages = pages
-        self._scope = scope
+        self._gate = gate
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="gate")
         self.viewers = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Returns the page, the part of it that has changed, or why there is none."""
+        if request.path == "/login" and request.method == "POST" and self._gate.logs_in:
+            return await self._login(request)
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405, text="only GET\n", headers={**HEADERS, "Allow": "GET"})
         if request.path.startswith("/static/"):
             return self._asset(request.path.removeprefix("/static/"))
-        if request.path == "/live":
-            return await self._live(request)
-        return await self._page(request, self._scope(request))
+        try:
+            viewer = await self._viewer(request)
+        except NotAllowed as denied:
+            return self._denied(request, denied)
+        return await (self._live(request) if request.path == "/live" else self._page(request, viewer))
+
+    async def _viewer(self, request: web.BaseRequest) -> Viewer:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
+        caller = Caller(request.remote or "", request.host, request.headers, token)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._asking, self._gate.admit, caller, self._pages.namespaces())
+
+    def _denied(self, request: web.BaseRequest, denied: NotAllowed) -> web.Response:
+        words = [f"{denied}."]
+        asks = self._gate.logs_in and denied.reason in {DenialReason.UNKNOWN, DenialReason.FORBIDDEN}
+        html = self._pages.renderer.notice("Not for everybody", words, root_of(request.path), login=asks)
+        headers = {**HEADERS, **({"WWW-Authenticate": "Bearer"} if denied.reason is DenialReason.UNKNOWN else {})}
+        return web.Response(status=_STATUS[denied.reason], text=html, content_type="text/html", headers=headers)
+
+    async def _login(self, request: web.BaseRequest) -> web.Response:
+        """Keeps a token in a cookie that no script reads and no other site sends; the next request is judged by it."""
+        origin = request.headers.get("Origin", "")
+        if urlsplit(origin).netloc != request.host:
+            return web.Response(status=403, text="the form comes from another site\n", headers=HEADERS)
+        body = await request.content.read(_FORM_MOST + 1)
+        sent = dict(parse_qsl(body.decode("ascii", "replace"), max_num_fields=4)) if len(body) <= _FORM_MOST else {}
+        token = sent.get("token", "").strip()
+        if not _TOKEN.fullmatch(token):
+            return web.Response(status=400, text="this is no token\n", headers=HEADERS)
+        secure = "; Secure" if origin.startswith("https://") else ""
+        kept = f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={COOKIE_S}{secure}"
+        return web.Response(status=303, headers={**HEADERS, "Location": "./", "Set-Cookie": kept})
 
     def _asset(self, name: str) -> web.Response:
         if name not in ASSETS:
@@ -57,11 +107,13 @@ class WebPages:
         headers = {**HEADERS, "Cache-Control": "public, max-age=86400", "Content-Type": f"{kind}; charset=utf-8"}
         return web.Response(body=body, headers=headers)
 
-    async def _page(self, request: web.BaseRequest, scope: Scope) -> web.Response:
+    async def _page(self, request: web.BaseRequest, viewer: Viewer) -> web.Response:
         loop = asyncio.get_running_loop()
-        find = self._pages.find
+        have = request.headers.get(_HAVE)
+        asked = request.path, dict(request.query), viewer.scope, viewer.name
+        find = partial(self._pages.find, *asked, whole=have is None)
         try:
-            found = await loop.run_in_executor(self._pages.executor, find, request.path, dict(request.query), scope)
+            found = await loop.run_in_executor(self._pages.executor, find)
         except Busy as busy:
             again = {**HEADERS, "Retry-After": f"{busy.after_s:.0f}"}
             return web.Response(status=503, text=f"{busy}\n", headers=again)
@@ -69,7 +121,7 @@ class WebPages:
             words = ["There is no such page, or nothing of this name any more."]
             html = self._pages.renderer.notice("Not here", words, root_of(request.path))
             return web.Response(status=404, text=html, content_type="text/html", headers=HEADERS)
-        if (have := request.headers.get(_HAVE)) is not None:
+        if have is not None:
             return _changed(found, frozenset(have.split(",")))
         packed = "gzip" in request.headers.get("Accept-Encoding", "")
         headers = {**HEADERS, "Content-Type": "text/html; charset=utf-8", "Vary": "Accept-Encoding"}

@@ -1,5 +1,6 @@
 """Pages about machines and money: the map of the fleet, one machine, prices and shortages, and what teams spend."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -64,7 +65,6 @@ def machines(look: Looking) -> PageView:
     ]
     shown = paged(found, look, TILES_MOST)
     drawn = len(shown.rows) <= CELLS_MOST
-    tiles = [_shown(tile, numbers, drawn=drawn) for tile in shown.rows]
     head = {
         "by": by,
         "rows": shown,
@@ -72,21 +72,19 @@ def machines(look: Looking) -> PageView:
         "pool": pool,
         "team": team,
         "state": state,
-        "legend": list(_legend(by, tiles, numbers)),
+        "legend": list(_legend(by, shown.rows, numbers)),
     }
     parts = [Part("head", "map_head.html", head)]
-    for title, group in _by_pool(shown.rows, tiles):
+    groups: dict[str, list[MachineTile]] = {}
+    for tile in shown.rows:
+        groups.setdefault(tile.pool or "of no pool", []).append(tile)
+    for title, group in groups.items():
         for at in range(0, len(group), BLOCK):
-            block = {"title": title if not at else "", "tiles": group[at : at + BLOCK], "count": len(group), "by": by}
-            parts.append(Part(f"m{len(parts)}", "map_block.html", block))
+            block = {"title": title if not at else "", "count": len(group), "by": by, "numbers": numbers}
+            parts.append(
+                Part(f"m{len(parts)}", "map_block.html", {**block, "drawn": drawn, "tiles": group[at : at + BLOCK]})
+            )
     return PageView("Machines", parts)
-
-
-def _by_pool(rows: Sequence[MachineTile], tiles: Sequence[ShownTile]) -> Iterator[tuple[str, list[ShownTile]]]:
-    groups: dict[str, list[ShownTile]] = {}
-    for row, tile in zip(rows, tiles, strict=True):
-        groups.setdefault(row.pool or "of no pool", []).append(tile)
-    yield from groups.items()
 
 
 def _team_numbers(look: Looking, tiles: Sequence[MachineTile]) -> Mapping[str, int]:
@@ -96,15 +94,21 @@ def _team_numbers(look: Looking, tiles: Sequence[MachineTile]) -> Mapping[str, i
     return {team: number % PALETTE for number, team in enumerate(team for team in seen if team in own)}
 
 
-def _shown(tile: MachineTile, numbers: Mapping[str, int], *, drawn: bool) -> ShownTile:
+def draw(tile: MachineTile, numbers: Mapping[str, int], drawn: bool) -> ShownTile:  # noqa: FBT001 - a template calls it
+    """Returns a machine as the map draws it; `drawn`: with its GPUs and slices one by one."""
     mine = [team if team in numbers else OTHERS for team in tile.teams]
     used = ", ".join(f"{it.used}/{it.total} {it.resource.removeprefix('nvidia.com/')}" for it in tile.devices)
     words = (tile.name, tile.instance_type, tile.zone, tile.state, used, ", ".join(sorted(set(mine))))
-    team = PALETTE if mine and mine[0] == OTHERS else numbers[mine[0]] if mine else -1
-    cost = sum(tile.usd_h >= step for step in COST_STEPS) - 1
-    return ShownTile(
-        tile.name, " · ".join(filter(None, words)), tile.state, team, cost, tuple(_cells(tile)) if drawn else ()
-    )
+    cells = tuple(_cells(tile)) if drawn else ()
+    return ShownTile(tile.name, " · ".join(filter(None, words)), tile.state, _team(tile, numbers), _cost(tile), cells)
+
+
+def _team(tile: MachineTile, numbers: Mapping[str, int]) -> int:
+    return numbers.get(tile.teams[0], PALETTE) if tile.teams else -1
+
+
+def _cost(tile: MachineTile) -> int:
+    return sum(tile.usd_h >= step for step in COST_STEPS) - 1
 
 
 def _cells(tile: MachineTile) -> Iterator[TileCell]:
@@ -115,22 +119,24 @@ def _cells(tile: MachineTile) -> Iterator[TileCell]:
             yield TileCell(size if size.isdigit() else "gpu", number < device.used)
 
 
-def _legend(by: str, tiles: Sequence[ShownTile], numbers: Mapping[str, int]) -> Iterator[Shade]:
+def _legend(by: str, tiles: Sequence[MachineTile], numbers: Mapping[str, int]) -> Iterator[Shade]:
     """Yields what the colours on the page stand for."""
     if by == "state":
-        for state in sorted({tile.state for tile in tiles}):
-            yield Shade(f"s-{state}", state, sum(tile.state == state for tile in tiles))
+        for state, count in sorted(Counter(tile.state for tile in tiles).items()):
+            yield Shade(f"s-{state}", state, count)
     elif by == "team":
-        for team, number in sorted(numbers.items()):
-            if any(tile.team == number for tile in tiles):
-                yield Shade(f"c{number}", team, sum(tile.team == number for tile in tiles))
-        for number, words in ((PALETTE, OTHERS), (-1, "nobody")):
-            if count := sum(tile.team == number for tile in tiles):
-                yield Shade(f"c{number}", words, count)
+        counts = Counter(_team(tile, numbers) for tile in tiles)
+        words: dict[int, list[str]] = {PALETTE: [OTHERS], -1: ["nobody"]}
+        for team, number in numbers.items():
+            words.setdefault(number, []).append(team)
+        for number in (*range(PALETTE + 1), -1):
+            if counts[number]:
+                yield Shade(f"c{number}", ", ".join(words[number]), counts[number])
     else:
+        costs = Counter(map(_cost, tiles))
         for number, step in enumerate(COST_STEPS):
-            if count := sum(tile.cost == number for tile in tiles):
-                yield Shade(f"k{number}", f"from {step:g} USD/h", count)
+            if costs[number]:
+                yield Shade(f"k{number}", f"from {step:g} USD/h", costs[number])
 
 
 def machine(look: Looking) -> PageView | None:

@@ -58,16 +58,36 @@ def machine_tiles(fleet: Fleet, snapshot: Snapshot) -> Sequence[MachineTile]:
 
 @derived(1)
 def _tiles(
-    _index: Index,
+    index: Index,
     fleet: Fleet,
     claims: Mapping[str, Claim],
     nodes: Mapping[str, Node],
     held: Mapping[str, Sequence[Gang]],
     by_node: Mapping[str, Claim],
 ) -> Sequence[MachineTile]:
-    ours = [_claimed(fleet, it, nodes.get(it.node), held.get(it.name, ())) for it in claims.values()]
+    """Makes the tiles; of machines of which nothing has changed the tile is the one it was."""
+    before = index.take(_tiles)
+    known = before.made if isinstance(before, _Made) and before.fleet is fleet else {}
+    found: dict[str, tuple[object, object, object, MachineTile]] = {}
+    for claim in claims.values():
+        node, gangs = nodes.get(claim.node), held.get(claim.name, ())
+        old = known.get(claim.name)
+        if old is not None and old[0] is claim and old[1] is node and old[2] is gangs:
+            found[claim.name] = old
+        else:
+            found[claim.name] = (claim, node, gangs, _claimed(fleet, claim, node, gangs))
+    index.hand_on(_tiles, _Made(fleet, found))
+    ours = sorted((it[-1] for it in found.values()), key=lambda it: (it.pool, it.name))
     others = [_unclaimed(fleet, it, held.get(it.name, ())) for it in nodes.values() if it.name not in by_node]
-    return (*sorted(ours, key=lambda it: (it.pool, it.name)), *sorted(others, key=lambda it: it.name))
+    return (*ours, *sorted(others, key=lambda it: it.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Tiles by claim, each with the claim, node and gangs that it was made of."""
+
+    fleet: Fleet
+    made: Mapping[str, tuple[object, object, object, MachineTile]]
 
 
 def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang]) -> MachineTile:

@@ -4,18 +4,22 @@ import gzip
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
 
 from agent.http import status_listener
 from agent.listener import HttpListener
 from agent.web import server
+from agent.web.access import Gate, KubeGate, OpenGate
 from agent.web.pages import Pages
 from agent.web.seen import PageWatcher
 from agent.web.server import WebPages
 from tests.agent.test_http import FakeStatus
 from tests.agent.web import stage
+from tests.agent.web.test_access import api
 
 WITHIN_S = 20.0
 
@@ -23,10 +27,10 @@ WITHIN_S = 20.0
 class Site:
     """The status server with a page."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate | None = None) -> None:
         self.world = stage.world()
         self.watcher: PageWatcher = stage.watching(self.world)
-        self.pages = WebPages(Pages(self.watcher))
+        self.pages = WebPages(Pages(self.watcher), gate or OpenGate())
         self.listener: HttpListener = status_listener(FakeStatus(), "127.0.0.1", 0, page=self.pages.answer)
         self.listener.start()
 
@@ -114,7 +118,7 @@ class Stream:
     def __init__(self, site: Site, known: str = "") -> None:
         self._socket = socket.create_connection(("127.0.0.1", site.listener.port), timeout=WITHIN_S)
         last = f"Last-Event-ID: {known}\r\n" if known else ""
-        self._socket.sendall(f"GET /live HTTP/1.1\r\nHost: x\r\n{last}\r\n".encode())
+        self._socket.sendall(f"GET /live HTTP/1.1\r\nHost: localhost\r\n{last}\r\n".encode())
         self._file = self._socket.makefile("rb")
         self.status = int(self._file.readline().split()[1])
 
@@ -159,3 +163,76 @@ def test_of_too_many_viewers_the_last_are_not_live(site: Site, monkeypatch: pyte
     assert [stream.status for stream in streams] == [200, 200, 204]
     for stream in streams:
         stream.close()
+
+
+# -- who may look -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded() -> Iterator[Site]:
+    made = Site(KubeGate(api(ann=["red"], bob=[""]), time.monotonic))
+    yield made
+    made.listener.stop()
+
+
+def test_without_a_token_the_page_says_how_to_get_one(guarded: Site) -> None:
+    status, headers, body = guarded.ask("/gangs")
+    assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert b"kubectl create token" in body
+    assert b'action="./login"' in body
+    assert b"red/" not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/live", "/machines", "/gangs/blue/job-blue-0", "/nothing"])
+def test_nothing_is_told_without_a_token(guarded: Site, path: str) -> None:
+    assert guarded.ask(path)[0] == 401
+    assert guarded.ask(path, Authorization="Bearer made-up")[0] == 401
+    assert guarded.ask(path, Authorization="Bearer token-of-eve")[0] == 403
+
+
+def test_each_sees_their_own(guarded: Site) -> None:
+    ann = guarded.ask("/gangs", Authorization="Bearer token-of-ann")[2]
+    bob = guarded.ask("/gangs", Cookie="muster=token-of-bob")[2]
+    assert b"red/red-0" in ann
+    assert b"blue" not in ann
+    assert b"blue/blue-0" in bob
+    assert b"ann" in ann
+    assert b">ann" not in bob
+
+
+def login(site: Site, token: str, **headers: str) -> tuple[int, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", site.listener.port, timeout=WITHIN_S)
+    here = {"Origin": f"http://127.0.0.1:{site.listener.port}", **headers}
+    connection.request("POST", "/login", urlencode({"token": token}), here)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders())
+
+
+def test_a_token_is_kept_where_no_script_reads_it(guarded: Site) -> None:
+    status, headers = login(guarded, "token-of-ann")
+    assert status == 303
+    assert {"HttpOnly", "SameSite=Strict"} <= set(headers["Set-Cookie"].split("; "))
+    kept = headers["Set-Cookie"].partition(";")[0]
+    assert guarded.ask("/", Cookie=kept)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("token", "origin", "status"),
+    [
+        ("token-of-ann", "https://evil.example", 403),
+        ("token-of-ann", "null", 403),
+        ("bad\r\nSet-Cookie: x=y", "", 400),
+        ("a; Path=/", "", 400),
+        ("", "", 400),
+        ("x" * 9000, "", 400),
+    ],
+)
+def test_a_bad_token_or_another_site_sets_no_cookie(guarded: Site, token: str, origin: str, status: int) -> None:
+    found, headers = login(guarded, token, **({"Origin": origin} if origin else {}))
+    assert (found, "Set-Cookie" in headers) == (status, False)
+
+
+def test_where_tokens_do_not_count_nobody_logs_in(site: Site) -> None:
+    assert login(site, "token-of-ann")[0] == 405
