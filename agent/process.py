@@ -52,10 +52,8 @@ from agent.sources import (
 from agent.sync import Sync
 from agent.timetable import Timetable
 from agent.watch import Watcher
-from agent.web.access import gate_of
-from agent.web.pages import Pages
 from agent.web.seen import PageWatcher
-from agent.web.server import WebPages
+from agent.web.server import page_answers
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
@@ -116,15 +114,13 @@ class Agent:
         """Those that look again when somebody has pushed; none in a standby."""
         self.lost_lease = False
         self._seen = PageWatcher()
-        self._pages = Pages(self._seen, self._clock.monotonic)
         self.status_pages = self._status_pages()
         self.webhook = self._webhook() if settings.webhook.listens else None
 
     def _status_pages(self) -> HttpListener:
         said = self._settings.http
         limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 4)
-        gate = gate_of(self._settings.web, self._transport, self._clock.monotonic)
-        page = WebPages(self._pages, gate).answer if gate is not None else None
+        page = page_answers(self._settings.web, self._seen, self._transport, self._clock.monotonic)
         return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused, page=page)
 
     def _webhook(self) -> HttpListener:

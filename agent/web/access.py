@@ -9,8 +9,8 @@ from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple, Protocol
 
 from agent.config import WebSettings
-from agent.web.pace import Pace
 from agent.web.seen import Scope
+from agent.web.time_share import TimeShare
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import WORKLOADS
 from providers.kube.reviews import KubeUser, may, user_of
@@ -54,7 +54,7 @@ class Viewer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class PageCaller:
     """What a request says of who asks."""
 
     peer: str
@@ -71,7 +71,7 @@ class Gate(Protocol):
     logs_in: bool
     """Whether a token helps."""
 
-    def admit(self, caller: Caller, namespaces: Collection[str]) -> Viewer:
+    def admit(self, caller: PageCaller, namespaces: Collection[str]) -> Viewer:
         """Returns who it is and which of the namespaces they see. Errors: `NotAllowed`."""
         ...
 
@@ -84,7 +84,7 @@ class OpenGate:
 
     logs_in = False
 
-    def admit(self, caller: Caller, namespaces: Collection[str]) -> Viewer:
+    def admit(self, caller: PageCaller, namespaces: Collection[str]) -> Viewer:
         """Returns a viewer of everything. Errors: `NotAllowed`."""
         name = caller.host.rpartition(":")[0] if caller.host.rpartition(":")[2].isdigit() else caller.host
         if name != "localhost" and not _is_address(name.strip("[]")):
@@ -108,7 +108,7 @@ class KubeGate:
     def __init__(self, api: KubeTransport, monotonic: Callable[[], float]) -> None:
         self._rights = _Rights(api, monotonic)
 
-    def admit(self, caller: Caller, namespaces: Collection[str]) -> Viewer:
+    def admit(self, caller: PageCaller, namespaces: Collection[str]) -> Viewer:
         """Returns whose token it is and what they see. Errors: `NotAllowed`."""
         if not caller.token:
             raise NotAllowed(DenialReason.UNKNOWN, "the page is for those whom the cluster knows: give a token")
@@ -132,7 +132,7 @@ class ProxyGate:
         self._networks = [ip_network(each) for each in addresses]
         self._user, self._groups = headers
 
-    def admit(self, caller: Caller, namespaces: Collection[str]) -> Viewer:
+    def admit(self, caller: PageCaller, namespaces: Collection[str]) -> Viewer:
         """Returns who it is by the proxy's word. Errors: `NotAllowed`."""
         if not any(ip_address(caller.peer) in network for network in self._networks):
             raise NotAllowed(DenialReason.ADDRESS, "the page is reached through its proxy only")
@@ -144,7 +144,7 @@ class ProxyGate:
         return self._rights.viewer(f"{name}\n{','.join(groups)}", lambda _api: user, namespaces)
 
 
-class _Kept(NamedTuple):
+class _KeptRights(NamedTuple):
     until_s: float
     namespaces: Collection[str]
     found: Viewer | NotAllowed
@@ -156,8 +156,8 @@ class _Rights:
     def __init__(self, api: KubeTransport, monotonic: Callable[[], float]) -> None:
         self._api = api
         self._monotonic = monotonic
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._pace = Pace(monotonic, _REVIEWS_S, _REVIEWS_AT_ONCE)
+        self._kept: OrderedDict[str, _KeptRights] = OrderedDict()
+        self._pace = TimeShare(monotonic, _REVIEWS_S, _REVIEWS_AT_ONCE)
 
     def viewer(
         self, known_by: str, find: Callable[[KubeTransport], KubeUser | None], namespaces: Collection[str]
@@ -174,7 +174,7 @@ class _Rights:
             raise held.found.with_traceback(None)  # it is raised again and again
         return held.found
 
-    def _asked(self, find: Callable[[KubeTransport], KubeUser | None], namespaces: Collection[str]) -> _Kept:
+    def _asked(self, find: Callable[[KubeTransport], KubeUser | None], namespaces: Collection[str]) -> _KeptRights:
         if self._pace.wait_s() > 0:
             raise NotAllowed(DenialReason.UNAVAILABLE, "too many ask at once; come again in a moment")
         self._pace.spend(1.0)
@@ -186,7 +186,7 @@ class _Rights:
         except KubeError as error:
             words = f"the API server was asked who you are, and says: {error}"
             raise NotAllowed(DenialReason.UNAVAILABLE, words) from error
-        return _Kept(self._monotonic() + KEPT_S, namespaces, found)
+        return _KeptRights(self._monotonic() + KEPT_S, namespaces, found)
 
     def _looked_up(self, user: KubeUser | None, namespaces: Collection[str]) -> Viewer:
         if user is None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from agent.web.pace import Pace
-from agent.web.rendering import Assets, RenderedPage, Renderer
-from agent.web.seen import PageWatcher, Scope, Seen
+from agent.web.rendering import Assets, PageRenderer, RenderedPage
+from agent.web.seen import PageNews, PageWatcher, Scope
+from agent.web.time_share import TimeShare
 from agent.web.view import Looking, PageView, Part, View
 from agent.web.views_machines import machine, machines, market, money
 from agent.web.views_work import gang, gangs, journal, overview, plan, queue, queues
@@ -77,17 +77,17 @@ class Pages:
 
     def __init__(self, watcher: PageWatcher, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.assets = Assets()
-        self.renderer = Renderer(self.assets)
+        self.renderer = PageRenderer(self.assets)
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="page")
         self._watcher = watcher
         self._monotonic = monotonic
-        self._pace = Pace(monotonic)
+        self._pace = TimeShare(monotonic)
         self._seen = watcher.now()
         self._next_s = 0.0
         self._kept: OrderedDict[tuple[str, str, Scope, str], PageAnswer] = OrderedDict()
         self._kept_bytes = 0
 
-    def current(self) -> Seen:
+    def current(self) -> PageNews:
         """Returns the picture that is shown at present: another at most once a second, later where it was costly."""
         now_s = self._monotonic()
         if now_s >= self._next_s:
@@ -130,7 +130,7 @@ class Pages:
             self._pace.spend(time.thread_time() - began_s)
         return made
 
-    def _made(self, seen: Seen, path: str, query: Mapping[str, str], scope: Scope) -> PageAnswer | None:
+    def _made(self, seen: PageNews, path: str, query: Mapping[str, str], scope: Scope) -> PageAnswer | None:
         found = next(((view, match) for pattern, view in ROUTES if (match := pattern.fullmatch(path))), None)
         if found is None:
             return None

@@ -105,7 +105,7 @@ def _templates() -> Environment:
     return made
 
 
-class Renderer:
+class PageRenderer:
     """Fills templates. Blocks of a large page that have not changed since the last time are not filled again."""
 
     def __init__(self, assets: Assets) -> None:

@@ -25,7 +25,7 @@ class JournalEntry(NamedTuple):
     said: Mapping[str, Any]
 
 
-class Seen(NamedTuple):
+class PageNews(NamedTuple):
     """What there is to show at one instant; values, of which nothing changes any more."""
 
     version: int
@@ -54,9 +54,9 @@ class PageWatcher(Watcher):
         self._lines.extend(JournalEntry(*each) for each in earlier)
         self._frozen = tuple(self._lines)
 
-    def now(self) -> Seen:
+    def now(self) -> PageNews:
         """Returns what there is to show; another version is another picture. For any thread."""
-        return Seen(self._version, self._state(), self._last, self._frozen)
+        return PageNews(self._version, self._state(), self._last, self._frozen)
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Remember what is about to be done."""

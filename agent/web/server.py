@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -11,9 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
-from agent.web.access import Caller, DenialReason, Gate, NotAllowed, Viewer
+from agent.config import WebSettings
+from agent.web.access import DenialReason, Gate, NotAllowed, PageCaller, Viewer, gate_of
 from agent.web.pages import Busy, PageAnswer, Pages, root_of
 from agent.web.rendering import ASSETS
+from agent.web.seen import PageWatcher
+from providers.kube.transport import KubeTransport
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -75,7 +78,7 @@ class WebPages:
     async def _viewer(self, request: web.BaseRequest) -> Viewer:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
-        caller = Caller(request.remote or "", request.host, request.headers, token)
+        caller = PageCaller(request.remote or "", request.host, request.headers, token)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._asking, self._gate.admit, caller, self._pages.namespaces())
 
@@ -162,3 +165,11 @@ def _changed(found: PageAnswer, have: frozenset[str]) -> web.Response:
         "parts": {part.id: [part.hash, part.html] for part in parts if part.hash not in have},
     }
     return web.Response(body=json.dumps(told).encode(), headers={**HEADERS, "Content-Type": "application/json"})
+
+
+def page_answers(
+    said: WebSettings, watcher: PageWatcher, api: KubeTransport, monotonic: Callable[[], float]
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None:
+    """Returns what answers for the page that the settings ask for; None = there is none."""
+    gate = gate_of(said, api, monotonic)
+    return WebPages(Pages(watcher, monotonic), gate).answer if gate is not None else None

@@ -68,7 +68,7 @@ def machines(look: Looking) -> PageView:
     head = {
         "by": by,
         "rows": shown,
-        "pools": sorted({tile.pool for tile in everything}),
+        "pools": sorted({tile.pool for tile in everything} - {""}),
         "pool": pool,
         "team": team,
         "state": state,

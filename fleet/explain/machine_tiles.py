@@ -1,10 +1,12 @@
 """The machines of a fleet at one glance: what each is, what it costs, and who uses which of its GPUs and slices."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Final
 
-from fleet.mig.layouts import gpu_part, is_gpu_resource, layout_name
+from fleet.mig.layouts import gpu_part, layout_name
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Claim, Gang, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, machines_held
@@ -56,6 +58,17 @@ def machine_tiles(fleet: Fleet, snapshot: Snapshot) -> Sequence[MachineTile]:
     return _tiles(snapshot.index, fleet, snapshot.claims, snapshot.nodes, held, claims_by_node(snapshot))
 
 
+_Facts = tuple[Claim, Node | None, Sequence[Gang]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Tiles by claim, each with the claim, node and gangs that it was made of."""
+
+    fleet: Fleet
+    made: Mapping[str, tuple[_Facts, MachineTile]]
+
+
 @derived(1)
 def _tiles(
     index: Index,
@@ -68,26 +81,21 @@ def _tiles(
     """Makes the tiles; of machines of which nothing has changed the tile is the one it was."""
     before = index.take(_tiles)
     known = before.made if isinstance(before, _Made) and before.fleet is fleet else {}
-    found: dict[str, tuple[object, object, object, MachineTile]] = {}
-    for claim in claims.values():
-        node, gangs = nodes.get(claim.node), held.get(claim.name, ())
-        old = known.get(claim.name)
-        if old is not None and old[0] is claim and old[1] is node and old[2] is gangs:
-            found[claim.name] = old
-        else:
-            found[claim.name] = (claim, node, gangs, _claimed(fleet, claim, node, gangs))
-    index.hand_on(_tiles, _Made(fleet, found))
-    ours = sorted((it[-1] for it in found.values()), key=lambda it: (it.pool, it.name))
-    others = [_unclaimed(fleet, it, held.get(it.name, ())) for it in nodes.values() if it.name not in by_node]
-    return (*ours, *sorted(others, key=lambda it: it.name))
+    made: dict[str, tuple[_Facts, MachineTile]] = {}
+    for name, claim in claims.items():
+        facts = claim, nodes.get(claim.node), held.get(name, ())
+        old = known.get(name)
+        made[name] = old if old is not None and all(map(is_, old[0], facts)) else (facts, _claimed(fleet, *facts))
+    index.hand_on(_tiles, _Made(fleet, made))
+    ours = sorted((tile for _, tile in made.values()), key=lambda it: (it.pool, it.name))
+    return (*ours, *_strangers(fleet, nodes, held, by_node))
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """Tiles by claim, each with the claim, node and gangs that it was made of."""
-
-    fleet: Fleet
-    made: Mapping[str, tuple[object, object, object, MachineTile]]
+def _strangers(
+    fleet: Fleet, nodes: Mapping[str, Node], held: Mapping[str, Sequence[Gang]], by_node: Mapping[str, Claim]
+) -> Iterator[MachineTile]:
+    for name in sorted(nodes.keys() - by_node.keys()):
+        yield _unclaimed(fleet, nodes[name], held.get(name, ()))
 
 
 def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang]) -> MachineTile:
@@ -131,15 +139,13 @@ def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:
 
 
 def _devices(offered: Mapping[str, int], gangs: Sequence[Gang], claim: str, node: str) -> Iterator[DeviceUse]:
-    used: dict[str, int] = {}
-    for gang in gangs:
-        for pin in gang.pins:
-            if (pin.claim == claim) if claim else (pin.node == node):
-                for resource, amount in gang.pod_set(pin.pod_set).requests.items():
-                    if is_gpu_resource(resource):
-                        used[resource] = used.get(resource, 0) + amount * pin.count
-    for resource, total in gpu_part(offered).items():
-        yield DeviceUse(resource, total, min(total, used.get(resource, 0)))
+    """Yields the GPUs and slices that a machine offers, with what the pods pinned there take of them."""
+    used: Counter[str] = Counter()
+    for gang, pin in ((gang, pin) for gang in gangs for pin in gang.pins):
+        if (pin.claim, claim or pin.node) == (claim, claim or node):
+            taken = gpu_part(gang.pod_set(pin.pod_set).requests)
+            used.update({resource: amount * pin.count for resource, amount in taken.items()})
+    return (DeviceUse(name, total, min(total, used[name])) for name, total in gpu_part(offered).items())
 
 
 def _payers(fleet: Fleet, gangs: Sequence[Gang]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The quota tree as people look at it: who has how much, uses, borrows and lends, who waits and who holds it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.placement.pod_quota import ordinary_usage
@@ -55,7 +55,7 @@ def _rows(
     _index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Mapping[str, Gang], others: QueueUsage
 ) -> Sequence[QuotaRow]:
     tree = tree_charged_with(fleet, specs, gangs.values(), others)
-    waiting, holders = _by_queue(fleet, gangs)
+    waiting, holders = _by_queue(fleet, _waiting(gangs.values())), _by_queue(fleet, _holding(gangs.values()))
     lent = _lent(tree)
     roots = [node for node in (*tree.cohorts.values(), *tree.queues.values()) if node.parent is None]
     found = []
@@ -76,21 +76,22 @@ def _down(node: QuotaNode, depth: int) -> Iterator[tuple[int, QuotaNode]]:
         yield from _down(child, depth + 1)
 
 
-def _by_queue(fleet: Fleet, gangs: Mapping[str, Gang]) -> tuple[dict[str, list[Gang]], dict[str, list[Gang]]]:
-    """Returns queue -> gangs that wait in it, and queue -> gangs that hold its quota."""
-    waiting: dict[str, list[Gang]] = {}
-    holders: dict[str, list[Gang]] = {}
-    for gang in gangs.values():
-        binding = binding_of(fleet, gang.namespace, gang.queue)
-        if binding is not None and gang.state is GangState.PENDING:
-            waiting.setdefault(binding.name, []).append(gang)
-        elif binding is not None and gang.holds_capacity:
-            holders.setdefault(binding.name, []).append(gang)
-    for found in waiting.values():
-        found.sort(key=lambda gang: (-gang.effective_priority, gang.created_at_s, gang.uid))
-    for found in holders.values():
-        found.sort(key=lambda gang: (gang.name, gang.uid))
-    return waiting, holders
+def _waiting(gangs: Iterable[Gang]) -> Sequence[Gang]:
+    pending = (gang for gang in gangs if gang.state is GangState.PENDING)
+    return sorted(pending, key=lambda it: (-it.effective_priority, it.created_at_s, it.uid))
+
+
+def _holding(gangs: Iterable[Gang]) -> Sequence[Gang]:
+    return sorted((gang for gang in gangs if gang.holds_capacity), key=lambda it: (it.name, it.uid))
+
+
+def _by_queue(fleet: Fleet, gangs: Iterable[Gang]) -> Mapping[str, Sequence[Gang]]:
+    """Returns queue -> those of the gangs that are in it, in the order given."""
+    found: dict[str, list[Gang]] = {}
+    for gang in gangs:
+        if (binding := binding_of(fleet, gang.namespace, gang.queue)) is not None:
+            found.setdefault(binding.name, []).append(gang)
+    return found
 
 
 def _shares(tree: QuotaTree, node: QuotaNode, lent: Mapping[tuple[int, Cell], int]) -> tuple[QuotaShare, ...]:

@@ -72,3 +72,21 @@ def watching(
     watcher.lead(lambda: said, journal)
     watcher.turned(made.fleet, made.snapshot())
     return watcher
+
+
+class HandClock:
+    """A clock that stands still until somebody moves it."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class EagerClock(HandClock):
+    """A clock that runs so fast that nobody waits for the page's share of time."""
+
+    def __call__(self) -> float:
+        self.now_s += 100.0
+        return self.now_s

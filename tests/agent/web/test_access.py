@@ -10,15 +10,16 @@ from pydantic import ValidationError
 
 from agent.config import Settings, WebSettings
 from agent.web import access
-from agent.web.access import Caller, DenialReason, Gate, KubeGate, NotAllowed, OpenGate, ProxyGate, gate_of
+from agent.web.access import DenialReason, Gate, KubeGate, NotAllowed, OpenGate, PageCaller, ProxyGate, gate_of
 from providers.kube.errors import Unreachable
 from providers.kube.resources import ResourcePath
 from providers.kube.reviews import KubeUser, may, user_of
+from tests.agent.web.stage import HandClock
 
 NAMESPACES = frozenset({"red", "blue"})
 
 
-class Reviewer:
+class FakeReviews:
     """An API server that knows tokens, and who may list Workloads where; `""` = everywhere."""
 
     def __init__(self, tokens: Mapping[str, str], lists: Mapping[str, Collection[str]]) -> None:
@@ -44,19 +45,12 @@ class Reviewer:
         return json.dumps({**body, "status": status}).encode()
 
 
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def caller(token: str = "", peer: str = "10.0.0.9", host: str = "muster:8080", **headers: str) -> Caller:
-    return Caller(peer, host, {name.replace("_", "-"): value for name, value in headers.items()}, token)
+def caller(token: str = "", peer: str = "10.0.0.9", host: str = "muster:8080", **headers: str) -> PageCaller:
+    return PageCaller(peer, host, {name.replace("_", "-"): value for name, value in headers.items()}, token)
 
 
 def api(**lists: Sequence[str]) -> Any:
-    return Reviewer({f"token-of-{name}": name for name in ("ann", "bob", "eve")}, lists)
+    return FakeReviews({f"token-of-{name}": name for name in ("ann", "bob", "eve")}, lists)
 
 
 # -- the API server is asked ------------------------------------------------------------------------------------------
@@ -71,7 +65,7 @@ def api(**lists: Sequence[str]) -> Any:
     ],
 )
 def test_a_viewer_sees_where_they_may_list(name: str, lists: dict[str, list[str]], sees: set[str] | None) -> None:
-    viewer = KubeGate(api(**lists), Clock()).admit(caller(f"token-of-{name}"), NAMESPACES)
+    viewer = KubeGate(api(**lists), HandClock()).admit(caller(f"token-of-{name}"), NAMESPACES)
     assert (viewer.name, viewer.scope.namespaces) == (name, sees)
 
 
@@ -84,7 +78,7 @@ def test_a_viewer_sees_where_they_may_list(name: str, lists: dict[str, list[str]
     ],
 )
 def test_who_is_not_known_or_may_see_nothing_stays_out(token: str, reason: DenialReason) -> None:
-    gate = KubeGate(api(ann=[""]), Clock())
+    gate = KubeGate(api(ann=[""]), HandClock())
     for _ in range(2):  # the second time from what is kept
         with pytest.raises(NotAllowed) as denied:
             gate.admit(caller(token), NAMESPACES)
@@ -92,7 +86,7 @@ def test_who_is_not_known_or_may_see_nothing_stays_out(token: str, reason: Denia
 
 
 def test_an_answer_holds_for_a_minute_and_no_longer() -> None:
-    clock, server = Clock(), api(ann=["red"])
+    clock, server = HandClock(), api(ann=["red"])
     gate = KubeGate(server, clock)
     for _ in range(5):
         gate.admit(caller("token-of-ann"), NAMESPACES)
@@ -104,14 +98,14 @@ def test_an_answer_holds_for_a_minute_and_no_longer() -> None:
 
 
 def test_a_namespace_that_a_team_gets_is_asked_about_at_once() -> None:
-    gate = KubeGate(api(ann=["red", "green"]), Clock())
+    gate = KubeGate(api(ann=["red", "green"]), HandClock())
     assert gate.admit(caller("token-of-ann"), NAMESPACES).scope.namespaces == {"red"}
     assert gate.admit(caller("token-of-ann"), NAMESPACES | {"green"}).scope.namespaces == {"red", "green"}
 
 
 def test_a_server_that_is_down_keeps_out_and_is_asked_again() -> None:
     server = api(ann=[""])
-    gate = KubeGate(server, Clock())
+    gate = KubeGate(server, HandClock())
     server.down = True
     with pytest.raises(NotAllowed) as denied:
         gate.admit(caller("token-of-ann"), NAMESPACES)
@@ -121,7 +115,7 @@ def test_a_server_that_is_down_keeps_out_and_is_asked_again() -> None:
 
 
 def test_made_up_tokens_do_not_busy_the_server() -> None:
-    clock, server = Clock(), api(ann=[""])
+    clock, server = HandClock(), api(ann=[""])
     gate, refused = KubeGate(server, clock), Counter[DenialReason]()
     for number in range(500):
         with pytest.raises(NotAllowed) as denied:
@@ -134,7 +128,7 @@ def test_made_up_tokens_do_not_busy_the_server() -> None:
 
 
 def test_what_is_kept_is_bounded_and_holds_no_token() -> None:
-    clock = Clock()
+    clock = HandClock()
     gate = KubeGate(api(), clock)
     for number in range(access.KEPT_MOST + 50):
         clock.now_s += 1
@@ -175,7 +169,7 @@ def test_the_reviews_say_what_kubernetes_wants_to_know() -> None:
 
 
 def proxied(server: Any) -> ProxyGate:
-    return ProxyGate(server, Clock(), ["10.0.0.0/24", "fd00::/64"], ("X-Forwarded-User", "X-Forwarded-Groups"))
+    return ProxyGate(server, HandClock(), ["10.0.0.0/24", "fd00::/64"], ("X-Forwarded-User", "X-Forwarded-Groups"))
 
 
 def test_a_proxy_is_believed_where_it_stands() -> None:
@@ -238,7 +232,7 @@ def test_the_open_page_has_no_name(host: str, answered: bool) -> None:
     ],
 )
 def test_settings_choose_the_gate(said: dict[str, Any], kind: type[Gate]) -> None:
-    assert isinstance(gate_of(WebSettings.model_validate(said), api(), Clock()), kind)
+    assert isinstance(gate_of(WebSettings.model_validate(said), api(), HandClock()), kind)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from agent.sync import SyncState
 from agent.web.pages import KEPT_PAGES, Busy, Pages
 from agent.web.seen import PageWatcher, Scope
 from tests.agent.web import stage
+from tests.agent.web.stage import EagerClock, HandClock
 
 HOST = "http://muster"
 ADDRESSES = (
@@ -20,7 +21,7 @@ ADDRESSES = (
 )  # fmt: skip
 
 
-class Reader(HTMLParser):
+class PageReader(HTMLParser):
     """What a page holds: links, tags, attributes, words."""
 
     def __init__(self, html: str) -> None:
@@ -40,18 +41,9 @@ class Reader(HTMLParser):
         self.words += data
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        self.now_s += 100.0  # nobody has to wait for the page's share of time
-        return self.now_s
-
-
 def shown(watcher: PageWatcher, address: str, scope: Scope | None = None) -> str | None:
     parts = urlsplit(address)
-    found = Pages(watcher, Clock()).find(parts.path, dict(parse_qsl(parts.query)), scope or Scope())
+    found = Pages(watcher, EagerClock()).find(parts.path, dict(parse_qsl(parts.query)), scope or Scope())
     return found.html.decode() if found else None
 
 
@@ -84,7 +76,7 @@ def watcher() -> PageWatcher:
 def test_a_page_tells(watcher: PageWatcher, address: str, words: tuple[str, ...]) -> None:
     html = shown(watcher, address)
     assert html is not None
-    told = Reader(html).words
+    told = PageReader(html).words
     assert [word for word in words if word not in told] == []
 
 
@@ -102,7 +94,7 @@ def crawled(watcher: PageWatcher) -> Iterator[tuple[str, str | None]]:
         address = waiting.pop()
         html = shown(watcher, address)
         yield address, html
-        for link in Reader(html).links if html else ():
+        for link in PageReader(html).links if html else ():
             target = urljoin(f"{HOST}{address}", link).removeprefix(HOST).partition("#")[0]
             if target not in seen:
                 seen.add(target)
@@ -127,7 +119,7 @@ def test_names_of_others_are_words_and_nothing_else(address: str) -> None:
     if html is None:
         assert address == "/machines/evil"
         return
-    page = Reader(html)
+    page = PageReader(html)
     assert [tag for tag, _ in page.tags if tag in {"img", "style", "iframe", "object", "base"}] == []
     assert [
         it for tag, it in page.tags if tag == "script" and not str(it.get("src")).startswith(("./static/", "../"))
@@ -141,7 +133,7 @@ def test_names_of_others_are_words_and_nothing_else(address: str) -> None:
 def test_the_hostile_words_are_shown(watcher: PageWatcher) -> None:
     html = shown(stage.watching(stage.hostile(stage.world())), "/gangs?state=Pending")
     assert html is not None
-    assert "<img src=x onerror=alert(1)>" in Reader(html).words
+    assert "<img src=x onerror=alert(1)>" in PageReader(html).words
     assert "\\u202e\\x1b[31m" in html
 
 
@@ -174,16 +166,8 @@ def test_the_teams_own_queue_is_reached_by_its_members_only(watcher: PageWatcher
 # -- once for all viewers ---------------------------------------------------------------------------------------------
 
 
-class Frozen:
-    def __init__(self) -> None:
-        self.now_s = 50.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def test_a_page_is_made_once_a_version() -> None:
-    watcher, clock = stage.watching(stage.world()), Frozen()
+    watcher, clock = stage.watching(stage.world()), HandClock(50.0)
     pages = Pages(watcher, clock)
     first = pages.find("/", {}, Scope())
     assert pages.find("/", {"utm": "x"}, Scope()) is first
@@ -200,7 +184,7 @@ def test_a_page_is_made_once_a_version() -> None:
 
 def test_only_parts_that_changed_have_another_hash() -> None:
     made = stage.world()
-    watcher, clock = stage.watching(made), Frozen()
+    watcher, clock = stage.watching(made), HandClock(50.0)
     pages = Pages(watcher, clock)
     before = pages.find("/machines", {}, Scope())
     made.claims["m0"] = made.claims["m0"].__class__(**{**fields_of(made.claims["m0"]), "deleting": True})
@@ -218,7 +202,7 @@ def fields_of(value: object) -> dict[str, object]:
 
 
 def test_the_pages_kept_are_bounded() -> None:
-    pages = Pages(stage.watching(stage.world()), Clock())
+    pages = Pages(stage.watching(stage.world()), EagerClock())
     for number in range(KEPT_PAGES + 20):
         pages.find("/gangs", {"q": f"no-{number}"}, Scope())
     assert len(pages._kept) <= KEPT_PAGES
@@ -226,7 +210,7 @@ def test_the_pages_kept_are_bounded() -> None:
 
 
 def test_whoever_asks_too_much_waits() -> None:
-    clock = Frozen()
+    clock = HandClock(50.0)
     pages = Pages(stage.watching(stage.world()), clock)
     kept = pages.find("/", {}, Scope())
     pages._pace.spend(5.0)

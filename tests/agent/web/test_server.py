@@ -24,7 +24,7 @@ from tests.agent.web.test_access import api
 WITHIN_S = 20.0
 
 
-class Site:
+class PageSite:
     """The status server with a page."""
 
     def __init__(self, gate: Gate | None = None) -> None:
@@ -48,8 +48,8 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
+def site() -> Iterator[PageSite]:
+    made = PageSite()
     yield made
     made.listener.stop()
 
@@ -68,13 +68,13 @@ def site() -> Iterator[Site]:
         ("/metrics", 200, "text/plain; version=0.0.4"),
     ],
 )
-def test_an_answer_and_its_kind(site: Site, path: str, status: int, kind: str) -> None:
+def test_an_answer_and_its_kind(site: PageSite, path: str, status: int, kind: str) -> None:
     found, headers, _ = site.ask(path)
     assert (found, headers["Content-Type"]) == (status, kind)
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/static/page.css", "/static/no"])
-def test_headers_let_nothing_in_from_elsewhere(site: Site, path: str) -> None:
+def test_headers_let_nothing_in_from_elsewhere(site: PageSite, path: str) -> None:
     _, headers, _ = site.ask(path)
     policy = dict(each.strip().partition(" ")[::2] for each in headers["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
@@ -84,23 +84,23 @@ def test_headers_let_nothing_in_from_elsewhere(site: Site, path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_it_is_only_read(site: Site, method: str) -> None:
+def test_it_is_only_read(site: PageSite, method: str) -> None:
     assert site.ask("/", method)[0] == 405
 
 
-def test_a_head_has_no_body(site: Site) -> None:
+def test_a_head_has_no_body(site: PageSite) -> None:
     status, headers, body = site.ask("/", "HEAD")
     assert (status, body) == (200, b"")
     assert int(headers["Content-Length"]) > 1000
 
 
-def test_it_is_sent_compressed_to_who_can_read_that(site: Site) -> None:
+def test_it_is_sent_compressed_to_who_can_read_that(site: PageSite) -> None:
     _, headers, body = site.ask("/", Accept_Encoding="gzip")
     assert headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(body) == site.ask("/")[2]
 
 
-def test_only_parts_that_a_viewer_has_not_are_sent(site: Site) -> None:
+def test_only_parts_that_a_viewer_has_not_are_sent(site: PageSite) -> None:
     _, _, body = site.ask("/machines", X_Have="")
     told = json.loads(body)
     assert told["order"] == list(told["parts"]) == ["head", "m1", "m2"]
@@ -112,10 +112,10 @@ def test_only_parts_that_a_viewer_has_not_are_sent(site: Site) -> None:
 # -- the stream -------------------------------------------------------------------------------------------------------
 
 
-class Stream:
+class LiveStream:
     """A viewer that listens; it leaves by closing the socket."""
 
-    def __init__(self, site: Site, known: str = "") -> None:
+    def __init__(self, site: PageSite, known: str = "") -> None:
         self._socket = socket.create_connection(("127.0.0.1", site.listener.port), timeout=WITHIN_S)
         last = f"Last-Event-ID: {known}\r\n" if known else ""
         self._socket.sendall(f"GET /live HTTP/1.1\r\nHost: localhost\r\n{last}\r\n".encode())
@@ -134,8 +134,8 @@ class Stream:
         self._socket.close()
 
 
-def test_a_viewer_is_told_of_another_picture(site: Site) -> None:
-    stream = Stream(site, known="1")
+def test_a_viewer_is_told_of_another_picture(site: PageSite) -> None:
+    stream = LiveStream(site, known="1")
     site.turn()
     assert stream.event() == "2"
     site.turn()
@@ -144,22 +144,22 @@ def test_a_viewer_is_told_of_another_picture(site: Site) -> None:
     stream.close()
 
 
-def test_whoever_comes_again_is_told_what_was_missed(site: Site) -> None:
-    stream = Stream(site, known="0")
+def test_whoever_comes_again_is_told_what_was_missed(site: PageSite) -> None:
+    stream = LiveStream(site, known="0")
     assert stream.event() == "1"
     stream.close()
 
 
-def test_a_stream_ends_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_by_itself(site: PageSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "STREAM_S", 0.3)
-    stream = Stream(site, known="1")
+    stream = LiveStream(site, known="1")
     assert stream.event() == ""
     stream.close()
 
 
-def test_of_too_many_viewers_the_last_are_not_live(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_viewers_the_last_are_not_live(site: PageSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "VIEWERS_MOST", 2)
-    streams = [Stream(site) for _ in range(3)]
+    streams = [LiveStream(site) for _ in range(3)]
     assert [stream.status for stream in streams] == [200, 200, 204]
     for stream in streams:
         stream.close()
@@ -169,13 +169,13 @@ def test_of_too_many_viewers_the_last_are_not_live(site: Site, monkeypatch: pyte
 
 
 @pytest.fixture
-def guarded() -> Iterator[Site]:
-    made = Site(KubeGate(api(ann=["red"], bob=[""]), time.monotonic))
+def guarded() -> Iterator[PageSite]:
+    made = PageSite(KubeGate(api(ann=["red"], bob=[""]), time.monotonic))
     yield made
     made.listener.stop()
 
 
-def test_without_a_token_the_page_says_how_to_get_one(guarded: Site) -> None:
+def test_without_a_token_the_page_says_how_to_get_one(guarded: PageSite) -> None:
     status, headers, body = guarded.ask("/gangs")
     assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
     assert b"kubectl create token" in body
@@ -184,13 +184,13 @@ def test_without_a_token_the_page_says_how_to_get_one(guarded: Site) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/live", "/machines", "/gangs/blue/job-blue-0", "/nothing"])
-def test_nothing_is_told_without_a_token(guarded: Site, path: str) -> None:
+def test_nothing_is_told_without_a_token(guarded: PageSite, path: str) -> None:
     assert guarded.ask(path)[0] == 401
     assert guarded.ask(path, Authorization="Bearer made-up")[0] == 401
     assert guarded.ask(path, Authorization="Bearer token-of-eve")[0] == 403
 
 
-def test_each_sees_their_own(guarded: Site) -> None:
+def test_each_sees_their_own(guarded: PageSite) -> None:
     ann = guarded.ask("/gangs", Authorization="Bearer token-of-ann")[2]
     bob = guarded.ask("/gangs", Cookie="muster=token-of-bob")[2]
     assert b"red/red-0" in ann
@@ -200,7 +200,7 @@ def test_each_sees_their_own(guarded: Site) -> None:
     assert b">ann" not in bob
 
 
-def login(site: Site, token: str, **headers: str) -> tuple[int, dict[str, str]]:
+def login(site: PageSite, token: str, **headers: str) -> tuple[int, dict[str, str]]:
     connection = http.client.HTTPConnection("127.0.0.1", site.listener.port, timeout=WITHIN_S)
     here = {"Origin": f"http://127.0.0.1:{site.listener.port}", **headers}
     connection.request("POST", "/login", urlencode({"token": token}), here)
@@ -210,7 +210,7 @@ def login(site: Site, token: str, **headers: str) -> tuple[int, dict[str, str]]:
     return answer.status, dict(answer.getheaders())
 
 
-def test_a_token_is_kept_where_no_script_reads_it(guarded: Site) -> None:
+def test_a_token_is_kept_where_no_script_reads_it(guarded: PageSite) -> None:
     status, headers = login(guarded, "token-of-ann")
     assert status == 303
     assert {"HttpOnly", "SameSite=Strict"} <= set(headers["Set-Cookie"].split("; "))
@@ -229,10 +229,10 @@ def test_a_token_is_kept_where_no_script_reads_it(guarded: Site) -> None:
         ("x" * 9000, "", 400),
     ],
 )
-def test_a_bad_token_or_another_site_sets_no_cookie(guarded: Site, token: str, origin: str, status: int) -> None:
+def test_a_bad_token_or_another_site_sets_no_cookie(guarded: PageSite, token: str, origin: str, status: int) -> None:
     found, headers = login(guarded, token, **({"Origin": origin} if origin else {}))
     assert (found, "Set-Cookie" in headers) == (status, False)
 
 
-def test_where_tokens_do_not_count_nobody_logs_in(site: Site) -> None:
+def test_where_tokens_do_not_count_nobody_logs_in(site: PageSite) -> None:
     assert login(site, "token-of-ann")[0] == 405

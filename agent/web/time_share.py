@@ -9,7 +9,7 @@ AT_ONCE_S: Final = 1.0
 """Seconds that may be saved up and taken at once, for whoever opens the page after a while."""
 
 
-class Pace:
+class TimeShare:
     """A token bucket of CPU seconds. Whoever has taken too much lets the others wait."""
 
     def __init__(self, monotonic: Callable[[], float], share: float = SHARE, at_once_s: float = AT_ONCE_S) -> None:
