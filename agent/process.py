@@ -109,6 +109,7 @@ class Agent:
         self._turned_at_s = self._clock.monotonic()
         self.metrics = Metrics()
         self.metrics.clock_offset.set_function(lambda: self._clock.now() - self._time_of_day.now())
+        transport.tell(self.metrics.asked_api)
         self._elector: Elector | None = None
         self._on_push: tuple[SourceThread, ...] = ()
         """Those that look again when somebody has pushed; none in a standby."""
@@ -203,7 +204,6 @@ class Agent:
         elected = threading.Event()
         identity = f"{socket.gethostname()}-{os.getpid()}-{self._rng.randrange(1 << 32):08x}"
         lease = KubeLease(self._transport, LEASE, self._settings.namespace)
-
         ended = threading.Event()
 
         def lost(reason: str) -> None:
@@ -249,6 +249,7 @@ class Agent:
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
         telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
+        self.metrics.lead(lambda: sync.state)
         self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else ())
         watchers = [*telling, *term.files, books, publisher, questions, latest, self._seen]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
@@ -446,5 +447,4 @@ class _Term:
             file.close()
 
 
-_WAKE: Any = object()
-"""Ends a wait of the brain."""
+_WAKE: Any = object()  # ends a wait of the brain

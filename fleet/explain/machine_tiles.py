@@ -141,7 +141,7 @@ def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:
 def _devices(offered: Mapping[str, int], gangs: Sequence[Gang], claim: str, node: str) -> Iterator[DeviceUse]:
     """Yields the GPUs and slices that a machine offers, with what the pods pinned there take of them."""
     used: Counter[str] = Counter()
-    for gang, pin in ((gang, pin) for gang in gangs for pin in gang.pins):
+    for gang, pin in [(holder, pin) for holder in gangs for pin in holder.pins]:
         if (pin.claim, claim or pin.node) == (claim, claim or node):
             taken = gpu_part(gang.pod_set(pin.pod_set).requests)
             used.update({resource: amount * pin.count for resource, amount in taken.items()})
