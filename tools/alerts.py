@@ -32,13 +32,14 @@ RECORDED: Final[Mapping[str, str]] = {
     "muster:team_gpus_borrowed:sum": 'sum by (team) (muster_team_quota_borrowed{resource="nvidia.com/gpu"})',
     "muster:usd_per_hour:sum": "sum(muster_usd_per_hour)",
     "muster:spot_share:ratio": (
-        'sum(muster_capacity_usd_per_hour{capacity_type="spot"}) / sum(muster_capacity_usd_per_hour)'
+        '(sum(muster_capacity_usd_per_hour{capacity_type="spot"}) or vector(0)) / sum(muster_capacity_usd_per_hour)'
     ),
     "muster:turn_seconds:p99_5m": (
         "histogram_quantile(0.99, sum by (le) (rate(muster_turn_duration_seconds_bucket[5m])))"
     ),
     "muster:api_errors:ratio_5m": (
-        'sum(rate(muster_api_requests_total{code=~"0|429|5.."}[5m])) / sum(rate(muster_api_requests_total[5m]))'
+        '(sum(rate(muster_api_requests_total{code=~"0|429|5.."}[5m])) or vector(0))'
+        " / sum(rate(muster_api_requests_total[5m]))"
     ),
 }
 """Name -> expression, for long ranges and for the alerts below."""

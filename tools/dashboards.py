@@ -130,8 +130,8 @@ BOARDS: Final = (
             _one("This month", "sum(muster_spent_usd_month)", "currencyUSD"),
             _one(
                 "Spot's share",
-                'sum(muster_capacity_usd_per_hour{capacity_type="spot"}) / sum(muster_capacity_usd_per_hour)'
-                " or vector(0)",
+                '(sum(muster_capacity_usd_per_hour{capacity_type="spot"}) or vector(0))'
+                " / sum(muster_capacity_usd_per_hour)",
                 "percentunit",
             ),
             _one(
