@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from agent.web.rendering import Assets, PageRenderer, RenderedPage
 from agent.web.seen import PageNews, PageWatcher, Scope
 from agent.web.time_share import TimeShare
-from agent.web.view import Looking, PageView, Part, View
+from agent.web.view import Looking, PageView, View, notice
 from agent.web.views_machines import machine, machines, market, money
 from agent.web.views_work import gang, gangs, journal, overview, plan, queue, queues
 from model.fleet import Fleet
@@ -42,6 +42,12 @@ KEPT_BYTES: Final = 64 * 2**20
 """The most that pages kept for other viewers take; the longest unread go first."""
 FRESH_S: Final = 1.0
 """A picture is shown at least this long: nobody sees more than one a second."""
+
+
+STANDBY: Final = (
+    "An agent shows what it decides on. One that has just started has not looked yet; one of several shows it "
+    "only while it leads, so with two of them ask the other pod."
+)
 
 
 class Busy(Exception):
@@ -136,8 +142,7 @@ class Pages:
             return None
         view, match = found
         if seen.last is None:
-            words = {"title": "Nothing to show yet", "paragraphs": [seen.state.standing[1]], "login": False}
-            shown: PageView | None = PageView("Nothing to show yet", [Part("notice", "notice.html", words)])
+            shown: PageView | None = notice("Nothing to show yet", [seen.state.standing[1], STANDBY])
         else:
             shown = view(Looking(*seen.last, seen.state, seen.journal, scope, query, match.groups()))
         if shown is None:

@@ -57,6 +57,12 @@ class PageView(NamedTuple):
     parts: Sequence[Part]
 
 
+def notice(title: str, paragraphs: Sequence[str]) -> PageView:
+    """Returns a page of a few sentences."""
+    values = {"title": title, "paragraphs": paragraphs, "login": False}
+    return PageView(title, [Part("notice", "notice.html", values)])
+
+
 View = Callable[[Looking], PageView | None]
 """Makes a page of what is looked at; None where there is no such thing, or the viewer may not know of it."""
 

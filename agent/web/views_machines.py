@@ -61,7 +61,9 @@ def machines(look: Looking) -> PageView:
     found = [
         tile
         for tile in everything
-        if (not pool or tile.pool == pool) and (not team or team in tile.teams) and (not state or tile.state == state)
+        if (not pool or tile.pool == pool)
+        and (team not in numbers or team in tile.teams)
+        and (not state or tile.state == state)
     ]
     shown = paged(found, look, TILES_MOST)
     drawn = len(shown.rows) <= CELLS_MOST
@@ -150,6 +152,7 @@ def machine(look: Looking) -> PageView | None:
     own = [gang for gang in tile.holders if look.scope.sees(gang)]
     values = {
         "tile": tile,
+        "why": tile.why if look.scope.whole else tile.why.partition(":")[0],
         "claim": claim,
         "view": found if look.scope.whole else None,
         "own": own,

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from agent.explanation import REMEDIES, gang_lines, way_through
 from agent.web.seen import JournalEntry
-from agent.web.view import Looking, PageView, Part, paged
+from agent.web.view import Looking, PageView, Part, notice, paged
 from fleet.cost.allocation import gang_usd_h
 from fleet.cost.lost_work import lost_work_usd
 from fleet.explain.machine_tiles import machine_tiles
@@ -310,10 +310,11 @@ def _words(said: Mapping[str, Any]) -> Iterator[str]:
         yield text if name in {"state", "reason", "message"} else f"{name.replace('_', ' ')} {text}"
 
 
-def plan(look: Looking) -> PageView | None:
+def plan(look: Looking) -> PageView:
     """What the last revision that was attempted does, or would do."""
     if not look.scope.whole:
-        return None
+        words = ["A plan names the work of all teams, so it is shown to those who may see all of it."]
+        return notice("Plan", words)
     found = look.state.plan
     told: PlanDocument | None = document(found) if found is not None else None
     values = {**_sync(look), "plan": found, "told": told, "summary": summary(found) if found is not None else ""}

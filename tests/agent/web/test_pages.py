@@ -146,7 +146,7 @@ RED = Scope(frozenset({"red"}))
 def test_a_viewer_of_one_team_learns_no_name_of_another(watcher: PageWatcher, address: str) -> None:
     html = shown(watcher, address, RED)
     if html is None:
-        assert address in {"/plan", "/gangs/blue/blue-1"}
+        assert address == "/gangs/blue/blue-1"
         return
     assert re.findall(r"blue|secret", html) == []
 
@@ -156,6 +156,13 @@ def test_a_viewer_of_one_team_sees_its_own(watcher: PageWatcher) -> None:
     assert "q-red" in (shown(watcher, "/queues", RED) or "")
     assert "others" in (shown(watcher, "/machines?by=team", RED) or "")
     assert "$294.00" in (shown(watcher, "/", RED) or "")
+
+
+def test_a_viewer_of_one_team_cannot_ask_where_another_runs(watcher: PageWatcher) -> None:
+    tiles = '<a class="t s-'
+    assert (shown(watcher, "/machines?team=red", RED) or "").count(tiles) == 3
+    assert (shown(watcher, "/machines?team=blue", RED) or "").count(tiles) == 0
+    assert (shown(watcher, "/machines?team=blue") or "").count(tiles) == 1
 
 
 def test_the_teams_own_queue_is_reached_by_its_members_only(watcher: PageWatcher) -> None:
