@@ -62,7 +62,7 @@ def machines(look: Looking) -> PageView:
         tile
         for tile in everything
         if (not pool or tile.pool == pool)
-        and (team not in numbers or team in tile.teams)
+        and (not team or (team in numbers and team in tile.teams))
         and (not state or tile.state == state)
     ]
     shown = paged(found, look, TILES_MOST)
