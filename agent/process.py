@@ -245,10 +245,10 @@ class Agent:
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
-        announcer = SyncAnnouncer(term.say, notifier.hear)
-        publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
+        publisher = Publisher(term.reports, sync, failures, source, self._clock, SyncAnnouncer(term.say, notifier.hear))
         latest = LatestWorld(lambda: sync.state, self._look_again)
-        telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
+        say = self._seen.hearing(term.say, self._clock.now)
+        telling = [self.metrics, DecisionLog(sync), Announcer(say), ConvergenceFollower(sync), notifier]
         self.metrics.lead(lambda: sync.state)
         self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else ())
         watchers = [*telling, *term.files, books, publisher, questions, latest, self._seen]

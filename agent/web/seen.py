@@ -11,11 +11,14 @@ from agent.mirror import Mirror
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from agent.watch import Watcher
-from fleet.actions import Action
+from fleet.actions import Action, Announce
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 from model.index import Index
+
+EVENTS_MOST: Final = 4_000
+"""Events that are kept to be shown."""
 
 
 class JournalEntry(NamedTuple):
@@ -23,6 +26,13 @@ class JournalEntry(NamedTuple):
 
     at_s: float
     said: Mapping[str, Any]
+
+
+class ToldEvent(NamedTuple):
+    """An event as it was written to the cluster, and when (epoch seconds)."""
+
+    at_s: float
+    event: Announce
 
 
 class PageNews(NamedTuple):
@@ -34,6 +44,8 @@ class PageNews(NamedTuple):
     """None before the first pass of all deciders, and in an agent that does not lead."""
     journal: tuple[JournalEntry, ...]
     """Oldest first."""
+    events: tuple[ToldEvent, ...]
+    """Of this process, oldest first."""
 
 
 class PageWatcher(Watcher):
@@ -43,6 +55,8 @@ class PageWatcher(Watcher):
         self._index = Index()
         self._lines: deque[JournalEntry] = deque(maxlen=JOURNAL_LINES_MOST)
         self._frozen: tuple[JournalEntry, ...] = ()
+        self._events: deque[ToldEvent] = deque(maxlen=EVENTS_MOST)
+        self._frozen_events: tuple[ToldEvent, ...] = ()
         self._stirred = False
         self._state: Callable[[], SyncState] = SyncState
         self._last: LastPass | None = None
@@ -56,7 +70,17 @@ class PageWatcher(Watcher):
 
     def now(self) -> PageNews:
         """Returns what there is to show; another version is another picture. For any thread."""
-        return PageNews(self._version, self._state(), self._last, self._frozen)
+        return PageNews(self._version, self._state(), self._last, self._frozen, self._frozen_events)
+
+    def hearing(self, say: Callable[[Announce], None], now: Callable[[], float]) -> Callable[[Announce], None]:
+        """Returns a way to tell events that the page hears of as well."""
+
+        def said(event: Announce) -> None:
+            self._events.append(ToldEvent(now(), event))
+            self._stirred = True
+            say(event)
+
+        return said
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Remember what is about to be done."""
@@ -74,7 +98,7 @@ class PageWatcher(Watcher):
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Swap what is shown. The views that pages derive are kept apart from those of the brain."""
         if self._stirred:
-            self._frozen, self._stirred = tuple(self._lines), False
+            self._frozen, self._frozen_events, self._stirred = tuple(self._lines), tuple(self._events), False
         self._last = LastPass(fleet, replace(snapshot, index=self._index))
         self._version += 1
 

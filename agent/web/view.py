@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from agent.sync import SyncState
-from agent.web.seen import JournalEntry, Scope
+from agent.web.seen import JournalEntry, Scope, ToldEvent
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 
@@ -25,6 +25,8 @@ class Looking:
     snapshot: Snapshot
     state: SyncState
     journal: Sequence[JournalEntry]
+    """Oldest first."""
+    events: Sequence[ToldEvent]
     """Oldest first."""
     scope: Scope
     query: Mapping[str, str]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from agent.explanation import REMEDIES, gang_lines, way_through
-from agent.web.seen import JournalEntry
+from agent.web.seen import JournalEntry, ToldEvent
 from agent.web.view import Looking, PageView, Part, notice, paged
 from fleet.cost.allocation import gang_usd_h
 from fleet.cost.lost_work import lost_work_usd
@@ -19,6 +19,7 @@ from fleet.snapshot.lookups import claims_by_pool
 SHOWN_FEW: Final = 12
 """Rows of a list on the overview; the rest is behind a link."""
 PODS_MOST: Final = 500
+EVENTS_SHOWN: Final = 100
 
 
 def gpus_asked(gang: Gang) -> str:
@@ -210,10 +211,18 @@ def gang(look: Looking) -> PageView | None:
         Part("head", "gang.html", head),
         Part("why", "gang_why.html", {"lines": why}),
         Part("timeline", "gang_timeline.html", {"rows": timeline(found, look.journal), "now_s": snapshot.now_s}),
+        Part("events", "gang_events.html", {"rows": events_of(found, look.events)}),
         Part("machines", "gang_machines.html", {"tiles": tiles}),
         Part("pods", "gang_pods.html", {"gang": found, "pods": pods[:PODS_MOST], "count": len(pods)}),
     ]
     return PageView(f"Gang {found.name}", parts)
+
+
+def events_of(gang: Gang, events: Iterable[ToldEvent]) -> Sequence[ToldEvent]:
+    """Returns the events about a gang's job or Workload, latest first."""
+    own = {(gang.job.kind, gang.job.name), ("Workload", gang.workload)}
+    about = (it for it in events if it.event.about.namespace == gang.namespace)
+    return [it for it in about if (it.event.about.kind, it.event.about.name) in own][: -EVENTS_SHOWN - 1 : -1]
 
 
 def _pods(snapshot: Snapshot, gang: Gang) -> Sequence[Pod]:

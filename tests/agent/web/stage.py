@@ -6,6 +6,7 @@ from typing import Any
 
 from agent.sync import SyncState
 from agent.web.seen import PageWatcher
+from fleet.actions import Announce
 from fleet.snapshot import NodeDisruption
 from model.fleet import Fleet
 from tests.support.fleets import GPU, NOW, FleetBuilder, capacity_pool, gang, plain_node
@@ -70,7 +71,12 @@ def watching(
     watcher = PageWatcher()
     said = state or SyncState(applied=REVISION, outcome="Applied", message=f"{REVISION} is in force", author="Ada")
     watcher.lead(lambda: said, journal)
+    heard: list[Announce] = []
+    say = watcher.hearing(heard.append, lambda: NOW - 100)
+    for each in made.gangs.values():
+        say(Announce(each.job, "Admitted", f"{each.job.name} may start"))
     watcher.turned(made.fleet, made.snapshot())
+    assert len(heard) == len(made.gangs), "who listened before goes on listening"
     return watcher
 
 

@@ -61,7 +61,10 @@ def watcher() -> PageWatcher:
         ("/queues/q-blue", ("blue/blue-1", "16 GPU", "blue/blue-0")),
         ("/gangs?state=Pending", ("1 found", "blue/blue-1")),
         ("/gangs?q=red-1", ("1 found", "red/red-1")),
-        ("/gangs/red/job-red-0", ("red/red-0", "Timeline", "admitted", "it fits", "m0", "98.00 an hour")),
+        (
+            "/gangs/red/job-red-0",
+            ("red/red-0", "Timeline", "admitted", "it fits", "m0", "98.00 an hour", "red-0 may start"),
+        ),
         ("/gangs/blue/job-blue-1", ("position: 1 of 1", "asks 16", "start together")),
         ("/machines", ("h100", "of no pool")),
         ("/machines/m2", ("Leaving", "Drifted: its pool declares another image", "8 of 8 used", "red/red-2")),
