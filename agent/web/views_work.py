@@ -219,10 +219,12 @@ def gang(look: Looking) -> PageView | None:
 
 
 def events_of(gang: Gang, events: Iterable[ToldEvent]) -> Sequence[ToldEvent]:
-    """Returns the events about a gang's job or Workload, latest first."""
+    """Returns the events about a gang's job or Workload, latest first; what is said of both is told once."""
     own = {(gang.job.kind, gang.job.name), ("Workload", gang.workload)}
     about = (it for it in events if it.event.about.namespace == gang.namespace)
-    return [it for it in about if (it.event.about.kind, it.event.about.name) in own][: -EVENTS_SHOWN - 1 : -1]
+    found = [it for it in about if (it.event.about.kind, it.event.about.name) in own]
+    once = {(round(it.at_s), it.event.reason, it.event.message): it for it in found}
+    return list(reversed(once.values()))[:EVENTS_SHOWN]
 
 
 def _pods(snapshot: Snapshot, gang: Gang) -> Sequence[Pod]:
