@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from agent.web.rendering import Assets, PageRenderer, RenderedPage
+from agent.web.rendering import Assets, PageRenderer, RenderedPage, compile_templates
 from agent.web.seen import PageNews, PageWatcher, Scope
 from agent.web.time_share import TimeShare
 from agent.web.view import Looking, PageView, View, notice
@@ -85,6 +85,7 @@ class Pages:
         self.assets = Assets()
         self.renderer = PageRenderer(self.assets)
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="page")
+        self.executor.submit(compile_templates)
         self._watcher = watcher
         self._monotonic = monotonic
         self._pace = TimeShare(monotonic)

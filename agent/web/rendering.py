@@ -105,6 +105,12 @@ def _templates() -> Environment:
     return made
 
 
+def compile_templates() -> None:
+    """Read all templates, so that the first who looks does not wait for it."""
+    for name in _templates().list_templates():
+        _templates().get_template(name)
+
+
 class PageRenderer:
     """Fills templates. Blocks of a large page that have not changed since the last time are not filled again."""
 
