@@ -13,6 +13,7 @@ from fleet.explain.machine_tiles import machine_tiles
 from fleet.explain.quota_tree import QuotaRow, quota_rows
 from fleet.mig.layouts import gpu_part
 from fleet.plan.sections import PlanDocument, document, summary
+from fleet.quota.queue_binding import binding_of
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 
@@ -198,8 +199,10 @@ def gang(look: Looking) -> PageView | None:
     if found.state is GangState.PENDING:
         why += way_through(look.fleet, snapshot, found)
     pods = _pods(snapshot, found)
+    binding = binding_of(look.fleet, found.namespace, found.queue)
     head = {
         "gang": found,
+        "bound": binding.name if binding is not None else "",
         "now_s": snapshot.now_s,
         "gpus": gpus_asked(found),
         "usd_h": gang_usd_h(found, snapshot),

@@ -12,6 +12,7 @@ from agent.web.pages import KEPT_PAGES, Busy, Pages
 from agent.web.seen import PageWatcher, Scope
 from tests.agent.web import stage
 from tests.agent.web.stage import EagerClock, HandClock
+from tests.support.fleets import gang
 
 HOST = "http://muster"
 ADDRESSES = (
@@ -108,6 +109,14 @@ def test_no_link_leads_nowhere(watcher: PageWatcher) -> None:
     found = dict(crawled(watcher))
     assert [address for address, html in found.items() if html is None] == []
     assert {"/gangs/red/job-red-0", "/machines/m0", "/queues/q-blue", "/money?team=red"} <= found.keys()
+
+
+def test_a_gang_of_no_declared_queue_has_no_link_to_it() -> None:
+    made = stage.world()
+    made.waits(gang("lost", queue="nowhere", namespace="red"))
+    html = shown(stage.watching(made), "/gangs/red/lost") or ""
+    assert "nowhere" in html
+    assert "queues/nowhere" not in html
 
 
 # -- safe to look at --------------------------------------------------------------------------------------------------
