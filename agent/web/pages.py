@@ -7,12 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 from urllib.parse import urlencode
 
 from agent.web.rendering import Assets, PageRenderer, RenderedPage, compile_templates
 from agent.web.seen import PageNews, PageWatcher, Scope
-from agent.web.time_share import TimeShare
+from agent.web.time_share import SHARE, TimeShare
 from agent.web.view import Looking, PageView, View, notice
 from agent.web.views_machines import machine, machines, market, money
 from agent.web.views_work import gang, gangs, journal, overview, plan, queue, queues
@@ -40,6 +41,7 @@ QUERY_WORDS: Final = frozenset({"by", "event", "page", "pool", "q", "queue", "st
 KEPT_PAGES: Final = 128
 KEPT_BYTES: Final = 64 * 2**20
 """The most that pages kept for other viewers take; the longest unread go first."""
+PATIENCE: Final = 1.5
 FRESH_S: Final = 1.0
 """A picture is shown at least this long: nobody sees more than one a second."""
 
@@ -88,18 +90,24 @@ class Pages:
         self.executor.submit(compile_templates)
         self._watcher = watcher
         self._monotonic = monotonic
-        self._pace = TimeShare(monotonic)
+        self._share = TimeShare(monotonic)
         self._seen = watcher.now()
-        self._next_s = 0.0
+        self._taken_at_s, self._saved_s, self._spent_s = -inf, 0.0, 0.0
+        """When the picture was taken, what could be spent at once then, and what has been spent on it (CPU seconds)."""
         self._kept: OrderedDict[tuple[str, str, Scope, str], PageAnswer] = OrderedDict()
         self._kept_bytes = 0
 
     def current(self) -> PageNews:
-        """Returns the picture that is shown at present: another at most once a second, later where it was costly."""
+        """Returns the picture that is shown at present: another at most once a second, later where it was costly.
+
+        It stays for half as long again as its cost takes to be saved up: whoever was told to come again has their turn
+        before others see the next one.
+        """
         now_s = self._monotonic()
-        if now_s >= self._next_s:
+        costly_s = PATIENCE * max(0.0, self._spent_s - self._saved_s) / SHARE
+        if now_s >= self._taken_at_s + max(FRESH_S, costly_s):
             self._seen = self._watcher.now()
-            self._next_s = now_s + max(FRESH_S, self._pace.wait_s())
+            self._taken_at_s, self._saved_s, self._spent_s = now_s, self._share.saved_s(), 0.0
         return self._seen
 
     def namespaces(self) -> frozenset[str]:
@@ -122,7 +130,7 @@ class Pages:
         if held is not None and fresh and (held.html or not whole):
             self._kept.move_to_end(key)
             return held
-        if (wait_s := self._pace.wait_s()) > 0:
+        if (wait_s := self._share.wait_s()) > 0:
             if held is not None and (held.html or not whole):
                 return held
             raise Busy(wait_s)
@@ -134,7 +142,9 @@ class Pages:
                     made = self._whole(made, path, who)
                 self._keep(key, made)
         finally:
-            self._pace.spend(time.thread_time() - began_s)
+            took_s = time.thread_time() - began_s
+            self._share.spend(took_s)
+            self._spent_s += took_s
         return made
 
     def _made(self, seen: PageNews, path: str, query: Mapping[str, str], scope: Scope) -> PageAnswer | None:

@@ -25,6 +25,10 @@ class TimeShare:
         """Returns how long to wait until something may be taken again; 0 = not at all."""
         return max(0.0, -self._left() / self._share)
 
+    def saved_s(self) -> float:
+        """Returns the seconds that may be taken at once now."""
+        return max(0.0, self._left())
+
     def _left(self) -> float:
         now_s = self._monotonic()
         self._saved_s = min(self._at_once_s, self._saved_s + (now_s - self._at_s) * self._share)

@@ -1,8 +1,10 @@
 """Every page of what was seen: what it tells, whom it tells it, that nothing bites, and that no link leads nowhere."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import count
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from agent.sync import SyncState
 from agent.web.pages import KEPT_PAGES, Busy, Pages
 from agent.web.seen import PageWatcher, Scope
+from agent.web.time_share import AT_ONCE_S, SHARE
 from tests.agent.web import stage
 from tests.agent.web.stage import EagerClock, HandClock
 from tests.support.fleets import gang
@@ -232,13 +235,36 @@ def test_whoever_asks_too_much_waits() -> None:
     clock = HandClock(50.0)
     pages = Pages(stage.watching(stage.world()), clock)
     kept = pages.find("/", {}, Scope())
-    pages._pace.spend(5.0)
+    pages._share.spend(5.0)
     with pytest.raises(Busy) as told:
         pages.find("/gangs", {}, Scope())
     assert told.value.after_s > 60
     assert pages.find("/", {}, Scope()) is kept
     clock.now_s += 200
     assert pages.find("/gangs", {}, Scope()) is not None
+
+
+def test_fifty_viewers_take_the_share_of_time_that_the_page_has_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new picture four times a second, and each of them wants another page of it, which takes a tenth of a second."""
+    cpu_s = count(0)
+    monkeypatch.setattr("agent.web.pages.time.thread_time", lambda: 0.1 * next(cpu_s))
+    made, clock, spent_s = stage.world(), HandClock(), 0.0
+    watcher = stage.watching(made)
+    pages, known = Pages(watcher, clock), dict.fromkeys(range(50), -1)
+    for _ in range(4 * LASTS_S):
+        clock.now_s += 0.25
+        watcher.turned(made.fleet, made.snapshot())
+        for viewer in [it for it, version in known.items() if version != pages.current().version]:
+            before = next(cpu_s)
+            with contextlib.suppress(Busy):
+                found = pages.find("/gangs", {"q": str(viewer)}, Scope(), whole=False)
+                known[viewer] = found.page.version if found else -1
+            spent_s += 0.1 * ((next(cpu_s) - before - 1) // 2)
+    assert 0.02 < spent_s / LASTS_S < SHARE + 2 * AT_ONCE_S / LASTS_S
+    assert min(known.values()) >= 0, "nobody is left without a page"
+
+
+LASTS_S = 200
 
 
 def test_before_the_first_pass_the_sync_says_why() -> None:
