@@ -64,6 +64,8 @@ schema: install
 	$(BIN)/python -m tools.field_tables docs/kinds
 	$(BIN)/python -m tools.crds deploy/crds
 	$(BIN)/python -m tools.roles deploy
+	$(BIN)/python -m tools.dashboards deploy
+	$(BIN)/python -m tools.alerts deploy
 
 # Needs uv; the lock carries hashes, no index address, and the extras that pip asks for by name where it checks hashes.
 lock:

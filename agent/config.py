@@ -2,6 +2,7 @@
 
 import os
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -175,13 +176,43 @@ class CloudSettings(_Section):
     """How often types, zones and prices are read again."""
 
 
+def _network(text: str) -> str:
+    ip_network(text)  # a ValueError says what is wrong
+    return text
+
+
 class HttpSettings(_Section):
-    """Health, readiness and metrics. They tell what teams spend: keep this port inside the cluster."""
+    """Health, readiness and metrics, and the page. They tell what teams spend: keep this port inside the cluster."""
 
     host: str = "0.0.0.0"  # noqa: S104 - probes come from outside the pod
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     max_connections: Annotated[int, Field(ge=16, le=10_000)] = 256
-    """In all; of one address a sixteenth, so that one caller cannot keep the kubelet's probes out."""
+    """In all; of one address a quarter, so that one caller cannot keep the kubelet's probes out."""
+
+
+class ProxySettings(_Section):
+    """A proxy that knows who asks (by OIDC, say) and tells the page in headers."""
+
+    addresses: Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Field(min_length=1)]
+    """Networks (CIDR) that it asks from; nobody else is believed, or answered."""
+    user_header: str = "X-Forwarded-User"
+    groups_header: str = "X-Forwarded-Groups"
+    """Names with commas between them, as RBAC knows the groups."""
+
+
+class WebSettings(_Section):
+    """The page at `/` of the port of `http`: who may look, and at whose work."""
+
+    access: Literal["TokenReview", "TrustedProxy", "Anonymous", "Off"] = "TokenReview"
+    """TokenReview: whoever the cluster knows by a bearer token sees the namespaces whose Workloads they may list.
+    TrustedProxy: the same, by the word of a proxy. Anonymous: everybody sees everything. Off: there is no page."""
+    proxy: ProxySettings | None = None
+
+    @model_validator(mode="after")
+    def _proxy_where_it_counts(self) -> Self:
+        if (self.proxy is not None) != (self.access == "TrustedProxy"):
+            raise ValueError("access: TrustedProxy and proxy go together")
+        return self
 
 
 class WebhookSettings(_Section):
@@ -313,6 +344,7 @@ class Settings(_Section):
     """Where machines are bought; the section of that name is its own."""
     aws: CloudSettings = CloudSettings()
     http: HttpSettings = HttpSettings()
+    web: WebSettings = WebSettings()
     webhook: WebhookSettings = WebhookSettings()
     notifications: NotificationSettings = NotificationSettings()
     review: ReviewSettings | None = None

@@ -4,7 +4,7 @@ They are apart because metrics tell what teams spend, and the webhook is what a 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import structlog
@@ -19,7 +19,9 @@ from providers.git.webhook import MAX_BODY_BYTES, WebhookEvent, WebhookRejected,
 
 log = structlog.get_logger(__name__)
 
-PAGES_LIMITS = ConnectionLimits(total=256)
+PAGES_LIMITS = ConnectionLimits(total=256, per_address=64)
+WebAnswer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+"""Answers what is asked beside health and metrics."""
 WEBHOOK_LIMITS = ConnectionLimits(per_minute=60.0)
 
 
@@ -46,19 +48,20 @@ def status_listener(
     *,
     limits: ConnectionLimits = PAGES_LIMITS,
     refused: Refused = lambda _server, _why: None,
+    page: WebAnswer | None = None,
 ) -> HttpListener:
-    """Serves `/healthz`, `/readyz` and `/metrics`."""
+    """Serves `/healthz`, `/readyz` and `/metrics`, and at all other addresses the page, where there is one."""
     pages: dict[str, Callable[[], web.Response]] = {
         "/healthz": lambda: _verdict(status.healthy()),
         "/readyz": lambda: _verdict(status.ready()),
         "/metrics": lambda: _metrics(status),
     }
 
-    async def answer(request: web.BaseRequest) -> web.Response:
-        page = pages.get(request.path)
-        if page is None:
-            return web.Response(status=404, text="not here\n")
-        return page() if request.method in {"GET", "HEAD"} else _only("GET")
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        found = pages.get(request.path)
+        if found is None:
+            return await page(request) if page is not None else web.Response(status=404, text="not here\n")
+        return found() if request.method in {"GET", "HEAD"} else _only("GET")
 
     return HttpListener("status", host, port, answer, limits=limits, refused=refused)
 

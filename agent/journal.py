@@ -51,26 +51,57 @@ class Journal(Watcher):
 
     def ended(self, event: Done | Failed, now_s: float) -> None:
         """What launches and returns came to."""
-        if isinstance(event, Done) and isinstance(event.action, LaunchMachines) and event.outcome is not None:
-            request, outcome = event.action.request, event.outcome
-            self._write(
-                now_s,
-                {
-                    "event": "launched",
-                    "pool": request.node_pool,
-                    "capacity": str(request.pool),
-                    "asked": request.count,
-                    "instances": list(outcome.instances),
-                    "failures": [failure.code for failure in outcome.failures],
-                },
-            )
-        elif isinstance(event, Done) and isinstance(event.action, TerminateMachines):
-            ids, reason = list(event.action.instance_ids), event.action.reason
-            self._write(now_s, {"event": "returned", "instances": ids, "reason": reason})
+        for entry in outcome_entries(event):
+            self._write(now_s, entry)
 
     def _write(self, now_s: float, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps({"at_s": round(now_s, 3), **entry}) + "\n")
         self._file.flush()
+
+
+def outcome_entries(event: Done | Failed) -> list[dict[str, Any]]:
+    """The lines that the end of an action is worth: what a launch brought, which machines were given back."""
+    if not isinstance(event, Done):
+        return []
+    action, outcome = event.action, event.outcome
+    if isinstance(action, LaunchMachines) and outcome is not None:
+        request = action.request
+        return [
+            {
+                "event": "launched",
+                "pool": request.node_pool,
+                "capacity": str(request.pool),
+                "asked": request.count,
+                "instances": list(outcome.instances),
+                "failures": [failure.code for failure in outcome.failures],
+            }
+        ]
+    if isinstance(action, TerminateMachines):
+        return [{"event": "returned", "instances": list(action.instance_ids), "reason": action.reason}]
+    return []
+
+
+JOURNAL_LINES_MOST = 2_000
+_TAIL_BYTES = 512 * 1024
+
+
+def latest_lines(path: Path) -> list[tuple[float, dict[str, Any]]]:
+    """When and what, of the last lines of a journal's file, oldest first: to be shown. Broken lines are left out."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).splitlines()[-JOURNAL_LINES_MOST:]
+    except OSError:
+        return []
+    return [line for line in map(_line, lines) if line is not None]
+
+
+def _line(raw: bytes) -> tuple[float, dict[str, Any]] | None:
+    try:
+        said = json.loads(raw)
+        return float(said.pop("at_s")), said
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 class DecisionLog(Watcher):

@@ -14,7 +14,7 @@ from agent.logs import LogSampler
 
 log = structlog.get_logger(__name__)
 
-Answer = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _BACKLOG = 128
 _LINGER_S = 2.0
@@ -150,8 +150,10 @@ class HttpListener:
             accepted.close()
             connection.end(ConnectionRefusal.TLS)
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         answer = await self._answer(request)
+        if answer.prepared:  # a stream, which has been sent
+            return answer
         answer.force_close()
         answer.headers["Server"] = "muster"  # not which versions of what serve it
         return answer

@@ -1,24 +1,23 @@
 """Prometheus metrics: a registry of our own, and never a label per pod, job or machine."""
 
-from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
+from agent.standing import standing, sync_standing
+from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
-from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
-from fleet.nodeclaims.garbage_collection import orphaned
-from fleet.placement.pod_quota import ordinary_usage
-from fleet.quota.admission_fair_sharing import usage_order_values
-from fleet.quota.build_tree import charged_tree
+from fleet.actions import Action, LaunchMachines, SaveClaim, SaveGang, TerminateMachines
+from fleet.cost.lost_work import lost_device_s
 from fleet.snapshot import GangState, Snapshot
-from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
+from model.index import Index
 
 
 class Metrics(Watcher):
@@ -27,7 +26,6 @@ class Metrics(Watcher):
     def __init__(self) -> None:
         self._once_done = OnceDone()
         self.registry = CollectorRegistry()
-        self._shown_at_s = 0.0
         self._standing = LatestPicture()
         self.registry.register(self._standing)
         r = self.registry
@@ -67,6 +65,19 @@ class Metrics(Watcher):
             ["sink", "outcome"],
             registry=r,
         )
+        self.lost_s = Counter(
+            "muster_lost_device_seconds_total",
+            "Seconds of GPUs, or of gangs without, whose work since the last checkpoint was lost with an eviction",
+            ["queue", "reason"],
+            registry=r,
+        )
+        self.launch_s = Histogram(
+            "muster_launch_duration_seconds",
+            "Seconds from the decision to buy a machine until it is ready",
+            ["node_pool"],
+            buckets=(30, 60, 120, 180, 300, 600, 1200, 3600),
+            registry=r,
+        )
         self.evictions = Counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"], registry=r)
         self.bought = Counter("muster_machines_bought_total", "Machines bought", ["node_pool"], registry=r)
         self.unhealthy = Counter("muster_instance_unhealthy_total", "Failed checks of EC2", ["category"], registry=r)
@@ -79,9 +90,21 @@ class Metrics(Watcher):
         self.clock_offset = Gauge(
             "muster_clock_offset_seconds", "The API server's time, the agent's, less its machine's", registry=r
         )
-        self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
 
     def _count_from_outside(self, r: CollectorRegistry) -> None:
+        self._api_requests = Counter(
+            "muster_api_requests_total",
+            "Requests to the API server, by method and status",
+            ["method", "code"],
+            registry=r,
+        )
+        self._api_s = Histogram(
+            "muster_api_request_duration_seconds",
+            "Seconds until the API server began to answer",
+            ["method"],
+            buckets=(0.005, 0.025, 0.1, 0.5, 1, 5, 30),
+            registry=r,
+        )
         self._refused = Counter(
             "muster_http_refused_total",
             "Connections that were refused or cut off, and requests that are no HTTP, by server and reason",
@@ -112,7 +135,9 @@ class Metrics(Watcher):
         self._deliveries.labels(sender or "unknown", str(status)).inc()
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
-        """Look whether a gang is admitted or evicted by what is about to be written."""
+        """Look whether a gang is admitted or evicted, or a machine ready, by what is about to be written."""
+        if isinstance(action, SaveClaim):
+            self._saving(action, mirror)
         if not isinstance(action, SaveGang):
             return
         gang = action.gang
@@ -124,7 +149,20 @@ class Metrics(Watcher):
         starts = gang.state is GangState.EVICTING and state is not GangState.EVICTING
         if starts or gang.evictions > (before.evictions if before else 0):  # who waits for machines leaves at once
             reason = gang.eviction.reason if gang.eviction else gang.reason
-            self._once_done.keep(action, lambda: self.evictions.labels(gang.queue, reason).inc())
+            lost_s = lost_device_s(before, now_s) if before is not None else 0.0
+
+            def count() -> None:
+                self.evictions.labels(gang.queue, reason).inc()
+                self.lost_s.labels(gang.queue, reason).inc(lost_s)
+
+            self._once_done.keep(action, count)
+
+    def _saving(self, action: SaveClaim, mirror: Mirror) -> None:
+        claim = action.claim
+        before = mirror.claims.current.get(claim.name)
+        if claim.ready_at_s and before is not None and not before.ready_at_s and not claim.adopts:
+            took_s = max(0.0, claim.ready_at_s - claim.created_at_s)
+            self._once_done.keep(action, lambda: self.launch_s.labels(claim.node_pool).observe(took_s))
 
     def ended(self, event: Done | Failed, now_s: float) -> None:
         """Count actions, admissions and evictions, and what launches brought."""
@@ -145,65 +183,39 @@ class Metrics(Watcher):
         self.failures.labels(found.decider, found.kind).inc()
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Show how the fleet stands, at most once a second."""
-        if snapshot.now_s - self._shown_at_s >= 1.0:
-            self._shown_at_s = snapshot.now_s
-            self._standing.show(standing(fleet, snapshot))
+        """Show how the fleet stands."""
+        self._standing.show(fleet, snapshot)
+
+    def lead(self, state: Callable[[], SyncState]) -> None:
+        """Show how a brain's sync stands from now on."""
+        self._standing.state = state
+
+    def asked_api(self, method: str, code: int, took_s: float) -> None:
+        """Count a request to the API server; code 0 = there was no answer."""
+        self._api_requests.labels(method, str(code)).inc()
+        self._api_s.labels(method).observe(took_s)
 
 
 class LatestPicture(Collector):
-    """Shows what was shown last, whole: a scrape that runs meanwhile sees the old picture or the new one."""
+    """How the fleet stood when it was shown last, worked out when somebody scrapes and not by the brain's thread.
+
+    A scrape that runs meanwhile sees the old picture or the new one, whole.
+    """
 
     def __init__(self) -> None:
-        self._families: tuple[Metric, ...] = ()
+        self._index = Index()
+        self._shown: tuple[Fleet, Snapshot] | None = None
+        self.state: Callable[[], SyncState] = SyncState
 
-    def show(self, families: Iterable[Metric]) -> None:
-        """Take another picture in place of the last one."""
-        self._families = tuple(families)
+    def show(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Take another picture in place of the last one; its views are kept apart from those of the brain."""
+        self._shown = fleet, replace(snapshot, index=self._index)
 
     def collect(self) -> Iterable[Metric]:
         """The picture, for whoever scrapes."""
-        return self._families
+        shown = self._shown
+        return (*sync_standing(self.state()), *(standing(*shown) if shown is not None else ()))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before the first picture."""
         return ()
-
-
-def standing(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
-    """How queues, pools and teams stand at one instant."""
-    tree = charged_tree(fleet, snapshot, snapshot.gangs.values(), ordinary_usage(fleet, snapshot))
-    pools = claims_by_pool(snapshot)
-    states = Counts((gang.queue, gang.state) for gang in snapshot.gangs.values())
-    yield _gauge("muster_gangs", "Gangs by queue and state", ("queue", "state"), states.items())
-    used = (
-        ((name, *tree.cells[cell]), amount)
-        for name, queue in tree.queues.items()
-        for cell, amount in enumerate(queue.usage)
-        if amount
-    )
-    yield _gauge("muster_quota_used", "Quota used, in canonical amounts", ("queue", "flavor", "resource"), used)
-    machines = Counts((pool, claim.state) for pool, claims in pools.items() for claim in claims)
-    yield _gauge("muster_machines", "Machines by pool and state", ("node_pool", "state"), machines.items())
-    bills = (
-        ((pool,), sum(claim.charged_usd_h for claim in claims if claim.launched_at_s)) for pool, claims in pools.items()
-    )
-    yield _gauge("muster_usd_per_hour", "USD an hour that the machines of a pool are charged at", ("node_pool",), bills)
-    use = ((queue.split("/", 1), value) for queue, value in usage_order_values(fleet, snapshot).items())
-    words = "Recent use of a local queue, decayed and weighted: the least goes first"
-    yield _gauge("muster_local_queue_usage", words, ("namespace", "queue"), use)
-    spent = (((team,), usd) for team, usd in snapshot.spent_usd.items())
-    yield _gauge("muster_spent_usd_month", "USD spent this calendar month (UTC) by team", ("team",), spent)
-    words = "Machines of this cluster without a claim; many at once are left alone"
-    yield GaugeMetricFamily("muster_orphaned_machines", words, len(orphaned(snapshot)))
-    age_s = max(0.0, snapshot.now_s - snapshot.catalog.priced_at_s)
-    yield GaugeMetricFamily("muster_prices_age_seconds", "Age of the oldest price in use, in seconds", age_s)
-
-
-def _gauge(
-    name: str, words: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, words, labels=labels)
-    for values, value in samples:
-        family.add_metric(list(values), value)
-    return family

@@ -23,7 +23,7 @@ from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event, Tick
-from agent.journal import DecisionLog, Journal
+from agent.journal import DecisionLog, Journal, latest_lines
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from agent.metrics import Metrics
@@ -52,6 +52,8 @@ from agent.sources import (
 from agent.sync import Sync
 from agent.timetable import Timetable
 from agent.watch import Watcher
+from agent.web.seen import PageWatcher
+from agent.web.server import page_answers
 from agent.workers import Workers
 from fleet.actions import Announce
 from fleet.snapshot import Notice
@@ -107,17 +109,20 @@ class Agent:
         self._turned_at_s = self._clock.monotonic()
         self.metrics = Metrics()
         self.metrics.clock_offset.set_function(lambda: self._clock.now() - self._time_of_day.now())
+        transport.tell(self.metrics.asked_api)
         self._elector: Elector | None = None
         self._on_push: tuple[SourceThread, ...] = ()
         """Those that look again when somebody has pushed; none in a standby."""
         self.lost_lease = False
+        self._seen = PageWatcher()
         self.status_pages = self._status_pages()
         self.webhook = self._webhook() if settings.webhook.listens else None
 
     def _status_pages(self) -> HttpListener:
         said = self._settings.http
-        limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 16)
-        return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused)
+        limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 4)
+        page = page_answers(self._settings.web, self._seen, self._transport, self._clock.monotonic)
+        return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused, page=page)
 
     def _webhook(self) -> HttpListener:
         said = self._settings.webhook
@@ -199,7 +204,6 @@ class Agent:
         elected = threading.Event()
         identity = f"{socket.gethostname()}-{os.getpid()}-{self._rng.randrange(1 << 32):08x}"
         lease = KubeLease(self._transport, LEASE, self._settings.namespace)
-
         ended = threading.Event()
 
         def lost(reason: str) -> None:
@@ -241,11 +245,13 @@ class Agent:
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
-        announcer = SyncAnnouncer(term.say, notifier.hear)
-        publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
+        publisher = Publisher(term.reports, sync, failures, source, self._clock, SyncAnnouncer(term.say, notifier.hear))
         latest = LatestWorld(lambda: sync.state, self._look_again)
-        telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
-        watchers = [*telling, *term.files, books, publisher, questions, latest]
+        say = self._seen.hearing(term.say, self._clock.now)
+        telling = [self.metrics, DecisionLog(sync), Announcer(say), ConvergenceFollower(sync), notifier]
+        self.metrics.lead(lambda: sync.state)
+        self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else ())
+        watchers = [*telling, *term.files, books, publisher, questions, latest, self._seen]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
@@ -443,5 +449,4 @@ class _Term:
             file.close()
 
 
-_WAKE: Any = object()
-"""Ends a wait of the brain."""
+_WAKE: Any = object()  # ends a wait of the brain

@@ -79,6 +79,13 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
         f"{fill}_{gang}_find_ms": (AT_MOST, 0.5) for fill in ("empty", "half", "full") for gang in ("64x8", "512x1")
     },
     "validate": {"load_300_ms": (AT_MOST, 150)},
+    "web": {
+        "overview_first_byte_ms": (AT_MOST, 1_000),
+        "machines_first_byte_ms": (AT_MOST, 1_000),
+        "machines_update_cpu_ms": (AT_MOST, 100),
+        "gangs_update_ms": (AT_MOST, 100),
+        "turn_ratio": (AT_MOST, 1.1),
+    },
 }
 Result = dict[str, Any]
 

@@ -34,6 +34,7 @@ from providers.kube.objects.paths import (
     WORKLOADS,
 )
 from providers.kube.resources import LEASES, PODS, ResourcePath
+from providers.kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 
 WATCH = ("list", "watch")
 _WHY: Mapping[ResourcePath, str] = {
@@ -100,6 +101,10 @@ def _written() -> Mapping[ResourcePath, tuple[str, ...]]:
 
 
 _ONE_OF_A_NAME = (RoleRule(RESOURCE_QUOTAS, ("patch", "delete"), names=(HARD_FENCE,)),)
+_REVIEWS = (
+    RoleRule(TOKEN_REVIEWS, ("create",), why="Who looks at the page, and at whose work they may look."),
+    RoleRule(ACCESS_REVIEWS, ("create",)),
+)
 _SUBRESOURCES = (
     RoleRule(PODS, ("create",), "eviction", why="Evictions heed PodDisruptionBudgets, deletions do not."),
     RoleRule(JOBS, ("patch",), "status", why="Only to clear startTime, without which a template cannot change."),
@@ -117,7 +122,7 @@ def agent_rules() -> tuple[RoleRule, ...]:
     writes, ones = _written(), dict.fromkeys(_read_one_by_one(), ("get",))
     verbs = {it: (*ones.get(it, ()), *reads.get(it, ()), *writes.get(it, ())) for it in {**reads, **writes}}
     rules = (RoleRule(it, granted, why=_WHY.get(it, "")) for it, granted in verbs.items())
-    return (*rules, *_ONE_OF_A_NAME, *_SUBRESOURCES)
+    return (*rules, *_ONE_OF_A_NAME, *_SUBRESOURCES, *_REVIEWS)
 
 
 def own_namespace_rules() -> tuple[RoleRule, ...]:

@@ -64,6 +64,7 @@ class AgentProcess:
                 "pollIntervalS": 1.0,
             },
             "http": {"host": "127.0.0.1", "port": self.port},
+            "web": {"access": "Anonymous"},
             "webhook": {
                 "host": "127.0.0.1",
                 "port": self.webhook_port,

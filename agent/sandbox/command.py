@@ -27,6 +27,7 @@ A world on this machine. It ends with Ctrl-C; nothing of it is real but git, kub
   cd {clone}            # the fleet repository; change it, commit, git push
   muster plan {clone} --world --kubeconfig {kubeconfig}
 
+The page:       {agent}/   # queues, gangs, machines, money, and why
 Pull requests:  {forge}   # push a branch, and it is one; the agent answers there
 
 Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the label muster.dev/queue.

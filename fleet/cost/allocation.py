@@ -7,6 +7,7 @@ of a team. Amounts are integers of micro-USD and add up to the bill exactly.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from fleet.mig.layouts import is_gpu_resource
 from fleet.snapshot import CapacityPool, Claim, Gang, Instance, InstanceOffer, Snapshot
@@ -135,3 +136,18 @@ def share_of(claim: Claim, gang: Gang) -> float:
             requests = gang.pod_set(pin.pod_set).requests
             taken += pin.count * sum(requests.get(name, 0) for name in measured)
     return min(1.0, taken / whole) if whole else 0.0
+
+
+def gang_usd_h(gang: Gang, snapshot: Snapshot) -> float:
+    """Returns what the machines of a gang cost it an hour (USD), by its share of each."""
+    if not gang.holds_capacity:
+        return 0.0
+    claims = (snapshot.claims.get(name) for name in sorted({pin.claim for pin in gang.pins}))
+    return sum(claim.charged_usd_h * share_of(claim, gang) for claim in claims if claim is not None)
+
+
+def month_forecast_usd(spent_usd: float, usd_h: float, now_s: float) -> float:
+    """Returns what a calendar month (UTC) comes to (USD) if the rate stays as it is now until its end."""
+    now = datetime.fromtimestamp(now_s, UTC)
+    following = datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
+    return spent_usd + usd_h * (following - now).total_seconds() / 3600

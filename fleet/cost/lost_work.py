@@ -54,6 +54,13 @@ def lost_since_s(gang: Gang, now_s: float) -> float:
     return gang.admitted_at_s
 
 
+def lost_device_s(gang: Gang, now_s: float) -> float:
+    """Returns the device seconds that an interruption now wastes, all since the start for who says nothing."""
+    if not gang.admitted_at_s or gang.ordinary:
+        return 0.0
+    return max(0.0, now_s - lost_since_s(gang, now_s)) * devices(gang)
+
+
 def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
     """Returns the cost (USD) of the machine time that an interruption now would waste; ordinary pods lose nothing.
 

@@ -1,5 +1,6 @@
 """The API server's verbs: dicts (or bytes) in, bytes out. No retries here (see `retry`), a time-out on every call."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -32,10 +33,15 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCH: Final = "application/json-patch+json"
 
 
+RequestTold = Callable[[str, int, float], None]
+"""Hears of a request: method, status (0 = no answer), seconds until the answer began."""
+
+
 class KubeTransport:
     """Requests over one `Connection`; thread-safe. Every method raises the `KubeError` subclasses."""
 
     _server_clock: ServerClock | None = None
+    _hears: Sequence[RequestTold] = ()
 
     def __init__(self, connection: Connection, *, user_agent: str = "muster") -> None:
         self._connection = connection
@@ -45,7 +51,12 @@ class KubeTransport:
         """Returns a transport with connections of its own: it never waits behind, nor inherits, those of this one."""
         apart = KubeTransport(self._connection.apart(), user_agent=self._user_agent)
         apart._server_clock = self._server_clock
+        apart._hears = self._hears
         return apart
+
+    def tell(self, told: RequestTold) -> None:
+        """Have every request told from now on."""
+        self._hears = (told,)
 
     def clock(self, machine: Clock) -> SteadyClock:
         """Returns a clock that tells the server's time of day, steadily, from what its answers say from now on.
@@ -54,6 +65,10 @@ class KubeTransport:
         """
         self._server_clock = ServerClock(machine)
         return self._server_clock.steady()
+
+    def _told(self, method: str, code: int, began_s: float) -> None:
+        for hears in self._hears:
+            hears(method, code, time.perf_counter() - began_s)
 
     def close(self) -> None:
         """Close the idle connections; requests and watches under way go on."""
@@ -260,6 +275,7 @@ class KubeTransport:
         if body is not None:
             headers["Content-Type"] = content_type
         asked_s = self._server_clock.monotonic() if self._server_clock else 0.0
+        began_s = time.perf_counter()
         try:
             response = self._connection.pool.request(
                 method,
@@ -272,9 +288,12 @@ class KubeTransport:
                 preload_content=False,
             )
         except (NewConnectionError, ConnectTimeoutError) as error:
+            self._told(method, 0, began_s)
             raise Unreachable(f"{method} {path}: {error}", maybe_applied=False) from error
         except HTTPError as error:
+            self._told(method, 0, began_s)
             raise Unreachable(f"{method} {path}: {error}") from error
+        self._told(method, response.status, began_s)
         if self._server_clock:
             self._server_clock.told(response.headers.get("Date", ""), asked_s)
         if response.status < HTTPStatus.MULTIPLE_CHOICES:

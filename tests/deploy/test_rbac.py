@@ -15,6 +15,7 @@ from providers.kube.objects import HARD_FENCE
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.paths import ALL
 from providers.kube.resources import LEASES
+from providers.kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from providers.sim.apiserver.routes import Route, parse_route
 from providers.sim.direct import DirectTransport
 from tests.agent.scenes import P4DE, B, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
@@ -23,6 +24,7 @@ from tools import roles
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
+REVIEWS = (ACCESS_REVIEWS, TOKEN_REVIEWS)
 _WATCHED = {"list", "watch"}
 _READ = _WATCHED | {"get"}
 _OWN = _READ | {"create", "patch", "delete"}
@@ -43,6 +45,8 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     **{("storage.k8s.io", plural): _WATCHED for plural in ("storageclasses", "csinodes")},
     ("apps", "daemonsets"): _WATCHED,
     ("batch", "jobs/status"): {"patch"},
+    ("authentication.k8s.io", "tokenreviews"): {"create"},
+    ("authorization.k8s.io", "subjectaccessreviews"): {"create"},
     **{
         (kind.path.group, kind.path.plural): _WATCHED | ({"get", "patch"} if kind.hold is Hold.SWITCH else set())
         for kind in KINDS
@@ -218,6 +222,8 @@ def authorizer(monkeypatch: pytest.MonkeyPatch) -> Authorizer:
 
 
 UNUSED: dict[tuple[str, str, str], str] = {
+    ("authentication.k8s.io", "tokenreviews", "create"): "somebody looks at the page",
+    ("authorization.k8s.io", "subjectaccessreviews", "create"): "the same",
     ("", "pods", "get"): "pods of groups without an operator are taken in one by one",
     ("", "pods", "delete"): "the same pods are stopped so, and others past the deadline of a drain",
     ("", "pods/eviction", "create"): "pods of nobody leave a machine that is drained so",
@@ -278,13 +284,13 @@ def test_an_agent_with_these_roles_is_refused_nothing(authorizer: Authorizer) ->
 
 
 def test_the_table_covers_every_path_of_the_code_and_nothing_else() -> None:
-    touched = {(path.group, path.plural) for path in (*ALL, LEASES)}
+    touched = {(path.group, path.plural) for path in (*ALL, LEASES, *REVIEWS)}
     allowed = {(group, resource.partition("/")[0]) for group, resource in (CLUSTER | OWN_NAMESPACE | MIG_NAMESPACE)}
     assert allowed == touched
 
 
 def test_namespaced_grants_are_on_namespaced_resources() -> None:
-    namespaced = {(path.group, path.plural) for path in (*ALL, LEASES) if path.namespaced}
+    namespaced = {(path.group, path.plural) for path in (*ALL, LEASES, *REVIEWS) if path.namespaced}
     assert set(OWN_NAMESPACE) | set(MIG_NAMESPACE) <= namespaced
 
 

@@ -99,6 +99,9 @@ def test_a_sandbox_from_start_to_end(sandbox: Sandbox) -> None:
     sandbox.until(lambda: "Running" in sandbox.muster("get", "workloads"), "the job runs")
     assert len(sandbox.muster("get", "claims").splitlines()) == 3
     assert "state:    Admitted" in sandbox.muster("explain", "workload", "hello")
+    page = re.search(r"The page: +(http://\S+/)", sandbox.said.read_text())
+    assert page, "the address that the sandbox tells"
+    sandbox.until(lambda: "research/hello" in words(f"{page[1]}gangs"), "the page shows the job")
     _a_push_is_followed(sandbox, custom)
     _a_pull_request_is_reviewed_and_merged(sandbox, custom)
     _the_end_leaves_nothing(sandbox)

@@ -1,0 +1,238 @@
+"""Pages about machines and money: the map of the fleet, one machine, prices and shortages, and what teams spend."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from agent.web.view import Looking, PageView, Part, paged
+from fleet.cost.allocation import IDLE, MICRO, allocate, gang_usd_h, month_forecast_usd
+from fleet.explain.machine_tiles import MachineTile, machine_tiles
+from fleet.explain.node import MachineView, node_view
+from fleet.quota.queue_binding import payer_of
+from fleet.snapshot import Gang, InstanceOffer
+
+BLOCK: Final = 100
+"""Tiles that are sent together: of a large fleet only the blocks that have changed."""
+CELLS_MOST: Final = 1_500
+"""Machines of one page up to which GPUs are drawn one by one."""
+TILES_MOST: Final = 12_000
+COLOURS: Final = ("state", "team", "cost")
+PALETTE: Final = 12
+COST_STEPS: Final = (0.0, 1.0, 3.0, 10.0, 30.0, 60.0, 100.0)
+"""USD an hour from which a machine has the next shade."""
+OTHERS: Final = "others"
+
+
+class TileCell(NamedTuple):
+    """One GPU or slice of a tile."""
+
+    size: str
+    """`gpu`, or how many sevenths of one."""
+    used: bool
+
+
+class ShownTile(NamedTuple):
+    """A tile as the map draws it; classes colour it."""
+
+    name: str
+    words: str
+    state: str
+    team: int
+    """Number of the colour; -1 = nobody uses it."""
+    cost: int
+    cells: tuple[TileCell, ...]
+
+
+class Shade(NamedTuple):
+    """A line of the legend: a class and what it stands for."""
+
+    css: str
+    words: str
+    tiles: int
+
+
+def machines(look: Looking) -> PageView:
+    """Every machine as a tile, by pool, coloured by state, team or cost; `pool` shows one pool alone."""
+    by = look.asked("by") if look.asked("by") in COLOURS else COLOURS[0]
+    pool, team, state = look.asked("pool"), look.asked("team"), look.asked("state")
+    everything = machine_tiles(look.fleet, look.snapshot)
+    numbers = _team_numbers(look, everything)
+    found = [
+        tile
+        for tile in everything
+        if (not pool or tile.pool == pool)
+        and (not team or (team in numbers and team in tile.teams))
+        and (not state or tile.state == state)
+    ]
+    shown = paged(found, look, TILES_MOST)
+    drawn = len(shown.rows) <= CELLS_MOST
+    head = {
+        "by": by,
+        "rows": shown,
+        "pools": sorted({tile.pool for tile in everything} - {""}),
+        "pool": pool,
+        "team": team,
+        "state": state,
+        "legend": list(_legend(by, shown.rows, numbers)),
+    }
+    parts = [Part("head", "map_head.html", head)]
+    groups: dict[str, list[MachineTile]] = {}
+    for tile in shown.rows:
+        groups.setdefault(tile.pool or "of no pool", []).append(tile)
+    for title, group in groups.items():
+        for at in range(0, len(group), BLOCK):
+            block = {"title": title if not at else "", "count": len(group), "by": by, "numbers": numbers}
+            parts.append(
+                Part(f"m{len(parts)}", "map_block.html", {**block, "drawn": drawn, "tiles": group[at : at + BLOCK]})
+            )
+    return PageView("Machines", parts)
+
+
+def _team_numbers(look: Looking, tiles: Sequence[MachineTile]) -> Mapping[str, int]:
+    """Returns team -> number of its colour, by name; teams that the viewer may not know of share one."""
+    seen = sorted({team for tile in tiles for team in tile.teams})
+    own = look.scope.teams(look.fleet) if not look.scope.whole else frozenset(seen)
+    return {team: number % PALETTE for number, team in enumerate(team for team in seen if team in own)}
+
+
+def draw(tile: MachineTile, numbers: Mapping[str, int], drawn: bool) -> ShownTile:  # noqa: FBT001 - a template calls it
+    """Returns a machine as the map draws it; `drawn`: with its GPUs and slices one by one."""
+    mine = [team if team in numbers else OTHERS for team in tile.teams]
+    used = ", ".join(f"{it.used}/{it.total} {it.resource.removeprefix('nvidia.com/')}" for it in tile.devices)
+    words = (tile.name, tile.instance_type, tile.zone, tile.state, used, ", ".join(sorted(set(mine))))
+    cells = tuple(_cells(tile)) if drawn else ()
+    return ShownTile(tile.name, " · ".join(filter(None, words)), tile.state, _team(tile, numbers), _cost(tile), cells)
+
+
+def _team(tile: MachineTile, numbers: Mapping[str, int]) -> int:
+    return numbers.get(tile.teams[0], PALETTE) if tile.teams else -1
+
+
+def _cost(tile: MachineTile) -> int:
+    return sum(tile.usd_h >= step for step in COST_STEPS) - 1
+
+
+def _cells(tile: MachineTile) -> Iterator[TileCell]:
+    for device in tile.devices:
+        profile = device.resource.rpartition("mig-")[2] if "mig-" in device.resource else ""
+        size = profile.partition("g.")[0] if profile else "gpu"
+        for number in range(min(device.total, 64)):
+            yield TileCell(size if size.isdigit() else "gpu", number < device.used)
+
+
+def _legend(by: str, tiles: Sequence[MachineTile], numbers: Mapping[str, int]) -> Iterator[Shade]:
+    """Yields what the colours on the page stand for."""
+    if by == "state":
+        for state, count in sorted(Counter(tile.state for tile in tiles).items()):
+            yield Shade(f"s-{state}", state, count)
+    elif by == "team":
+        counts = Counter(_team(tile, numbers) for tile in tiles)
+        words: dict[int, list[str]] = {PALETTE: [OTHERS], -1: ["nobody"]}
+        for team, number in numbers.items():
+            words.setdefault(number, []).append(team)
+        for number in (*range(PALETTE + 1), -1):
+            if counts[number]:
+                yield Shade(f"c{number}", ", ".join(words[number]), counts[number])
+    else:
+        costs = Counter(map(_cost, tiles))
+        for number, step in enumerate(COST_STEPS):
+            if costs[number]:
+                yield Shade(f"k{number}", f"from {step:g} USD/h", costs[number])
+
+
+def machine(look: Looking) -> PageView | None:
+    """One machine: what it is, why it was bought, what stands on it."""
+    [name] = look.names
+    tile = next((it for it in machine_tiles(look.fleet, look.snapshot) if name in {it.name, it.node}), None)
+    if tile is None:
+        return None
+    claim = look.snapshot.claims.get(tile.name)
+    found: MachineView | None = node_view(look.snapshot, claim) if claim is not None else None
+    own = [gang for gang in tile.holders if look.scope.sees(gang)]
+    values = {
+        "tile": tile,
+        "why": tile.why if look.scope.whole else tile.why.partition(":")[0],
+        "claim": claim,
+        "view": found if look.scope.whole else None,
+        "own": own,
+        "hidden": len(tile.holders) - len(own),
+        "now_s": look.snapshot.now_s,
+    }
+    return PageView(f"Machine {tile.name}", [Part("machine", "machine.html", values)])
+
+
+# -- the market -------------------------------------------------------------------------------------------------------
+
+
+def market(look: Looking) -> PageView:
+    """What machines cost now, and what cannot be had."""
+    snapshot, word = look.snapshot, look.asked("q")
+    short = sorted((pool, until_s) for pool, until_s in snapshot.shortages.items() if until_s > snapshot.now_s)
+    offers = [
+        it for it in snapshot.catalog.offers if word in it.instance_type.name or word in it.instance_type.gpu_name
+    ]
+    rows = paged(sorted(offers, key=_offer_order), look)
+    reserved = [it for _, it in sorted(snapshot.reservations.items())]
+    values = {
+        "rows": rows,
+        "word": word,
+        "now_s": snapshot.now_s,
+        "priced_at_s": snapshot.catalog.priced_at_s,
+        "short": dict(short),
+    }
+    parts = [
+        Part("short", "shortages.html", {"short": short, "reserved": reserved, "now_s": snapshot.now_s}),
+        Part("offers", "offers.html", values),
+    ]
+    return PageView("Prices and shortages", parts)
+
+
+def _offer_order(offer: InstanceOffer) -> tuple[object, ...]:
+    kind = offer.instance_type
+    return (not kind.gpu_count, kind.name, offer.capacity_type, offer.zone)
+
+
+# -- money ------------------------------------------------------------------------------------------------------------
+
+
+class TeamMoney(NamedTuple):
+    """What a payer has spent this month, spends an hour, and would have spent at the end (USD)."""
+
+    team: str
+    spent_usd: float
+    usd_h: float
+    forecast_usd: float
+    budget_usd: float | None
+
+
+def money(look: Looking) -> PageView:
+    """The month by team, with a forecast; `team` lists what its gangs cost."""
+    rows = _money(look)
+    chosen = look.asked("team")
+    values: dict[str, Any] = {"rows": rows, "team": chosen, "now_s": look.snapshot.now_s, "idle": IDLE}
+    parts = [Part("teams", "money.html", values)]
+    if chosen:
+        costs = sorted(_gang_costs(look, chosen), key=lambda each: (-each[1], each[0].name, each[0].uid))
+        parts.append(Part("gangs", "money_gangs.html", {**values, "rows": paged(costs, look)}))
+    return PageView("Money", parts)
+
+
+def _money(look: Looking) -> list[TeamMoney]:
+    snapshot, fleet = look.snapshot, look.fleet
+    a_second = allocate(partial(payer_of, fleet), snapshot, 1.0).by_team
+    teams = {*snapshot.spent_usd, *a_second, *(name for name, team in fleet.teams.items() if team.spec.budget)}
+    own = look.scope.teams(fleet)
+    found = []
+    for team in sorted(it for it in teams if look.scope.whole or it in own):
+        spent, usd_h = snapshot.spent_usd.get(team, 0.0), a_second.get(team, 0) * 3600 / MICRO
+        declared = fleet.teams.get(team)
+        budget = declared.spec.budget.usd_per_month if declared is not None and declared.spec.budget else None
+        found.append(TeamMoney(team, spent, usd_h, month_forecast_usd(spent, usd_h, snapshot.now_s), budget))
+    return found
+
+
+def _gang_costs(look: Looking, team: str) -> Iterator[tuple[Gang, float]]:
+    for gang in look.gangs:
+        if gang.holds_capacity and payer_of(look.fleet, gang.namespace, gang.queue) == team:
+            yield gang, gang_usd_h(gang, look.snapshot)
