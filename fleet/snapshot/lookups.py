@@ -6,7 +6,7 @@ from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapsho
 from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
-from model.index import Index, TableChanges, derived, followed
+from model.index import Index, TableChanges, derived, followed, followed_each
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
@@ -27,6 +27,26 @@ def _claims_by_node(before: tuple[dict[str, Claim], int], changes: TableChanges[
     if len(before[0]) != before[1] or len(found) != naming:
         found = {it.node: it for it in changes.now.values() if it.node}
     return found, naming
+
+
+def node_names(snapshot: Snapshot) -> Mapping[str, bool]:
+    """Returns the names of all nodes: the same object as long as none comes or goes."""
+    return _node_names(snapshot.index, snapshot.nodes)
+
+
+@followed_each()
+def _node_names(_node: Node) -> bool:
+    return True
+
+
+def claim_names(snapshot: Snapshot) -> Mapping[str, bool]:
+    """Returns the names of all claims: the same object as long as none comes or goes."""
+    return _claim_names(snapshot.index, snapshot.claims)
+
+
+@followed_each()
+def _claim_names(_claim: Claim) -> bool:
+    return True
 
 
 def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
@@ -153,10 +173,10 @@ def ordinary_tenants(snapshot: Snapshot) -> Mapping[str, tuple[Gang, tuple[Pod, 
     return _ordinary_tenants(snapshot.index, snapshot.ordinary_pods, owners)
 
 
-@derived(1, steady=True)
-def _owners(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, str]:
-    """Returns node -> name of its claim; another mapping only where one is added or goes."""
-    return {node: claim.name for node, claim in claims.items()}
+@followed_each()
+def _owners(claim: Claim) -> str:
+    """Returns the name of a node's claim; another mapping only where one is added or goes."""
+    return claim.name
 
 
 @derived(1)
