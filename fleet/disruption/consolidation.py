@@ -32,7 +32,7 @@ from fleet.disruption.pending import keep_in_mind, proposed, validated
 from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.replacement import coming, complete, replacement, unready
 from fleet.disruption.simulation import ROUND_S, turn_of
-from fleet.fence import concerning
+from fleet.fence import claims_set_aside, concerning
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders, machines_held
@@ -110,7 +110,10 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
     """Returns the machines that may be consolidated: their gangs stay, and are cheaper to move than to leave there."""
     fleet, snapshot, index = context.fleet, context.snapshot, context.snapshot.index
     # Ordinary pods, which are many, lose nothing: what is lost is asked of gangs alone.
-    known = _stays(index, snapshot.claims, context.held, machines_held(snapshot), fleet.node_pools)
+    claims, aside = snapshot.claims, claims_set_aside(snapshot)
+    if aside:
+        claims = {name: claim for name, claim in claims.items() if name not in aside}
+    known = _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)
     stays = _in_order(index, known, context.candidates())
     now_s, objecting, successors = snapshot.now_s, context.objecting, context.successors
     lost: dict[str, float] = {}
@@ -148,10 +151,19 @@ def _stays(
     pool = pools.get(claim.node_pool)
     if not gangs or pool is None or _unasked(pool) is not None:
         return None
+    with concerning(claim_subject(claim.name)):
+        return _Stay(
+            _settles_s(pool, claim, gangs), ConsolidationCandidate(claim, gangs, claim.price_usd_h), working or ()
+        )
+
+
+def _settles_s(pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> float:
+    """Returns when neither `quiet` nor `minimum_stay` blocks the machine any more (epoch seconds)."""
     settles_s = max([gang.admitted_at_s for gang in gangs]) + pool.spec.disruption.consolidate_after
-    if (policy := pool.spec.disruption.return_to_preferred) is not None and preferred_to(pool, claim):
-        settles_s = max(settles_s, claim.ready_at_s + policy.after)
-    return _Stay(settles_s, ConsolidationCandidate(claim, gangs, claim.price_usd_h), working or ())
+    policy = pool.spec.disruption.return_to_preferred
+    if policy is None or not preferred_to(pool, claim):
+        return settles_s
+    return max(settles_s, claim.ready_at_s + policy.after)
 
 
 @derived(2)
