@@ -5,7 +5,7 @@ Machines are behind one protocol, so that the engine runs with them and without.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Protocol
@@ -84,6 +84,12 @@ class PlacementBackend(Protocol):
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `find` would find a place as things stand; cheaper, as it need not be the best one."""
 
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        """Returns what is equal for workloads that find a place, or none, together; None where nobody is known to be.
+
+        What came in between has to be told apart, unless it has only taken room.
+        """
+
     def put(self, holder: AdmittedWorkload) -> None:
         """Lets the pods of a holder stand where `holder.place` says."""
 
@@ -112,6 +118,10 @@ class NoPlacement:
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns True."""
         return True
+
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        """Returns None: nobody is refused a place."""
+        return None
 
     def put(self, holder: AdmittedWorkload) -> None:
         """Does nothing."""
@@ -146,6 +156,8 @@ class QuotaLedger:
     """uid -> holder that was told to leave and still holds its quota and place."""
     leaving_gone: bool = False
     """Whether leaving holders count as gone in the present what-if; see `count_leaving`."""
+    given_back: int = 0
+    """How often something was given back for good, or for more than a what-if: until then there was only less room."""
     kept: Counter[tuple[str, Cell]] = field(default_factory=Counter)
     """(name of the node with the quota, cell) -> what non-preemptible workloads use of it."""
     _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
@@ -171,6 +183,7 @@ class QuotaLedger:
 
     def remove(self, uid: str) -> AdmittedWorkload:
         """Gives back all that a workload holds, and returns its holder; KeyError when it holds nothing."""
+        self.given_back += 1
         holder = self.holders.pop(uid)
         del self._of_queue[holder.queue.name][uid]
         if self.leaving.pop(uid, None) is None:
@@ -244,6 +257,7 @@ class QuotaLedger:
 
     def move(self, holder: AdmittedWorkload, place: object) -> None:
         """Moves the pods of a holder to another place."""
+        self.given_back += 1
         self.placement.lift(holder)
         holder.place = place
         self.placement.put(holder)
