@@ -205,6 +205,9 @@ class BuyableCapacity:
     known_candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, repr=False)
     """What was found before for pods that ask the same, of the same offerings at the same expected prices."""
 
+    best_purchases: dict[Hashable, "BestPurchase"] = field(default_factory=dict, repr=False)
+    """What gangs that are alike and have room nowhere buy, where nothing stood in the way in any zone."""
+
     def expected_usd_h(self, offer: InstanceOffer) -> float:
         """What an offer is ordered by: its price, what its interruptions waste, and what any machine costs beside."""
         return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0)) + self.machine_usd_h
@@ -220,6 +223,24 @@ class BuyableCapacity:
             found = known[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
         return found
 
+    def most_of(self, offering: Offering, wanted: int, obstacles: "PurchaseObstacles", *, may_split: bool) -> int:
+        """How many of the machines that are wanted may be of this offering: all, or what a reservation has left.
+
+        0 and an obstacle where a limit forbids it, or, unless the purchase `may_split`, where fewer are left.
+        """
+        headroom = self.headroom[offering.pool.name]
+        left = headroom.reserved_left(offering)
+        if zone := headroom.bound_to(offering):
+            obstacles.bound.add(f"{offering.pool.spec.placement.group} in {zone}")
+            return 0
+        if headroom.allowed(offering) < (wanted if left is None else min(wanted, left)):
+            obstacles.over_limit.add(offering.pool.name)
+            return 0
+        if left is None or left >= wanted:
+            return wanted
+        obstacles.used_up.add(str(offering.offer.pool_key))
+        return max(0, left) if may_split else 0
+
     def spend(self, purchases: Iterable[PlannedNodeClaims]) -> None:
         """Takes purchases from what the limits and reservations of their pools still allow."""
         for bought in purchases:
@@ -229,6 +250,17 @@ class BuyableCapacity:
         """Undoes `spend`."""
         for bought in purchases:
             self.headroom[bought.offering.pool.name].spend(bought.offering, -bought.count)
+
+
+@dataclass(frozen=True, slots=True)
+class BestPurchase:
+    """A `BestPurchase` is what was found to be bought for a gang after all zones were looked at.
+
+    Limits only make others worse from then on, so it is the best as long as it can be had itself.
+    """
+
+    zone: str
+    purchases: tuple[PlannedNodeClaims, ...]
 
 
 @dataclass(slots=True)

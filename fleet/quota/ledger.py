@@ -156,6 +156,7 @@ class QuotaLedger:
     """uid -> holder that was told to leave and still holds its quota and place."""
     leaving_gone: bool = False
     """Whether leaving holders count as gone in the present what-if; see `count_leaving`."""
+    _who_leaves: tuple[AdmittedWorkload, ...] | None = None
     given_back: int = 0
     """How often something was given back for good, or for more than a what-if: until then there was only less room."""
     kept: Counter[tuple[str, Cell]] = field(default_factory=Counter)
@@ -174,7 +175,7 @@ class QuotaLedger:
         self.holders[uid] = holder
         self._of_queue.setdefault(queue, {})[uid] = holder
         if holder.leaving:
-            self.leaving[uid] = holder
+            self.leaving[uid], self._who_leaves = holder, None
         elif queue in self._staying:
             insort(self._staying[queue], holder, key=eviction_order)
         self._charge(holder)
@@ -188,6 +189,7 @@ class QuotaLedger:
         del self._of_queue[holder.queue.name][uid]
         if self.leaving.pop(uid, None) is None:
             self._stays_no_more(holder)
+        self._who_leaves = None
         if not holder.out:
             self.lift(holder)
         return holder
@@ -195,7 +197,7 @@ class QuotaLedger:
     def evict(self, holder: AdmittedWorkload) -> None:
         """Notes that the holder is told to leave."""
         holder.leaving = True
-        self.leaving[holder.workload.uid] = holder
+        self.leaving[holder.workload.uid], self._who_leaves = holder, None
         self._stays_no_more(holder)
         if self.leaving_gone and not holder.out:
             self.lift(holder)
@@ -216,6 +218,12 @@ class QuotaLedger:
         move = self.lift if gone else self.put_back
         for holder in self.leaving.values():
             move(holder)
+
+    def who_leaves(self) -> tuple[AdmittedWorkload, ...]:
+        """Returns the leaving holders: the same object until somebody else is told to leave, or has left."""
+        if self._who_leaves is None:
+            self._who_leaves = tuple(self.leaving.values())
+        return self._who_leaves
 
     @property
     def leave_later(self) -> bool:

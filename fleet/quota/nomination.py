@@ -249,7 +249,7 @@ class Nominator:
         if self.fits_already(entry, self.held):
             entry.fits_beside, entry.leaving_gone, entry.gone = True, False, ()
         else:
-            entry.wait_for(self.ledger.leaving.values())
+            entry.wait_for(self.ledger.who_leaves())
 
     def fits_already(self, entry: CycleEntry, held: Sequence[HeldCapacity]) -> bool:
         """Returns whether an entry has quota, not counting what is `held` for others, and a place beside theirs."""
