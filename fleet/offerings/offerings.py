@@ -54,6 +54,11 @@ class Offering:
     """When the machine stops taking new work because its capacity block ends (epoch seconds); inf = never."""
     flexible_room: Resources | None = None
     """What of `allocatable` enough other kinds of the pool hold, too, for its `minValues`; None = all of it."""
+    preference: "Preference" = field(init=False, repr=False, compare=False)
+    """What decides between equal prices; every search for a class of pods asks it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "preference", preference(self.offer))
 
     @property
     def key(self) -> OfferingKey:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import asked_values, most_on_one, shared_room
-from fleet.offerings.offerings import Offering, Offerings, Preference, preference
-from fleet.placement.cluster_state import planned_slot
+from fleet.offerings.offerings import Offering, Offerings, Preference
+from fleet.placement.cluster_state import room_in
 from fleet.placement.free_capacity import SlotCost, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.reasons import Reason, Refusal
@@ -91,11 +91,10 @@ class CandidateOfferings:
             too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
             lasting = [offering for offering in able if offering.closes_s > need.until_s]
             seen += len(lasting)
-            candidates = (_candidate(need, offering, expected_usd_h) for offering in lasting)
-            found.append((pool, tuple(it for it in candidates if it.fits)))
+            found.append((pool, tuple(it for it in _candidates(need, pool, lasting, expected_usd_h) if it.fits)))
             if lasting and asked_values(pool):
                 everywhere = (it for it in _able(need, pool, "", offerings) if it.closes_s > need.until_s)
-                choice[pool.name] = [_candidate(need, offering, expected_usd_h) for offering in everywhere]
+                choice[pool.name] = list(_candidates(need, pool, everywhere, expected_usd_h))
         not_serving = frozenset(it.name for it in need.pools if not serves(it, need))
         return cls(tuple(found), seen, frozenset(too_short), not_serving, choice)
 
@@ -161,22 +160,23 @@ def serves(pool: NodePool, need: Need) -> bool:
 
 def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
     for offering in offerings.of(pool):
-        if zone in {"", offering.offer.zone} and admits(
+        if (not zone or zone == offering.offer.zone) and admits(
             need.pod_set, need.tolerations, offering.labels, offering.taints
         ):
             yield offering
 
 
-def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[InstanceOffer], float]) -> CandidateOffering:
-    offer = offering.offer
-    return CandidateOffering(
-        offering,
-        planned_slot(offering, "probe").room_for(need.pod_set.requests),
-        capacity_rank(offering.pool, offer.capacity_type),
-        need.rank(offering.pool),
-        expected_usd_h(offer),
-        preference(offer),
-    )
+def _candidates(
+    need: Need, pool: NodePool, lasting: Iterable[Offering], expected_usd_h: Callable[[InstanceOffer], float]
+) -> Iterator[CandidateOffering]:
+    """Yields what might be bought for the pods, with how many of them each holds: perhaps none."""
+    requests, pool_rank, ranks = need.pod_set.requests, need.rank(pool), dict[str, int]()
+    for offering in lasting:
+        offer, fits = offering.offer, room_in(offering.allocatable, requests)
+        if offer.capacity_type not in ranks:
+            ranks[offer.capacity_type] = capacity_rank(pool, offer.capacity_type)
+        rank = ranks[offer.capacity_type]
+        yield CandidateOffering(offering, fits, rank, pool_rank, expected_usd_h(offer), offering.preference)
 
 
 @derived(1)
@@ -210,7 +210,8 @@ class BuyableCapacity:
 
     def expected_usd_h(self, offer: InstanceOffer) -> float:
         """What an offer is ordered by: its price, what its interruptions waste, and what any machine costs beside."""
-        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0)) + self.machine_usd_h
+        premium = self.premiums.get(offer.pool_key, 0.0) if self.premiums else 0.0
+        return offer.price_usd_h * (1.0 + premium) + self.machine_usd_h
 
     def candidates(self, need: Need, zone: str) -> CandidateOfferings:
         """What could be bought for pods of a need in a zone."""
