@@ -12,9 +12,11 @@ from typing import NamedTuple
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import asked_values, most_on_one, shared_room
 from fleet.offerings.offerings import Offering, Offerings, Preference
-from fleet.placement.cluster_state import room_in
-from fleet.placement.free_capacity import SlotCost, no_cost
+from fleet.placement.cluster_state import ClusterState, room_in
+from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
+from fleet.placement.pod_filter import pod_filter
+from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
 from fleet.snapshot.affinity import admits
@@ -205,8 +207,8 @@ class BuyableCapacity:
     known_candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, repr=False)
     """What was found before for pods that ask the same, of the same offerings at the same expected prices."""
 
-    best_purchases: dict[Hashable, "BestPurchase"] = field(default_factory=dict, repr=False)
-    """What gangs that are alike and have room nowhere buy, where nothing stood in the way in any zone."""
+    best_purchases: dict[Hashable, tuple[str, tuple[PlannedNodeClaims, ...]]] = field(default_factory=dict, repr=False)
+    """Zone and purchases of gangs that are alike and have room nowhere, where nothing stood in the way in any zone."""
 
     def expected_usd_h(self, offer: InstanceOffer) -> float:
         """What an offer is ordered by: its price, what its interruptions waste, and what any machine costs beside."""
@@ -253,15 +255,21 @@ class BuyableCapacity:
             self.headroom[bought.offering.pool.name].spend(bought.offering, -bought.count)
 
 
-@dataclass(frozen=True, slots=True)
-class BestPurchase:
-    """A `BestPurchase` is what was found to be bought for a gang after all zones were looked at.
+def bought_alike(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need], *, zone_bound: bool
+) -> Hashable | None:
+    """What is equal for gangs that have room on no machine and would buy the same, unless limits forbid it by then.
 
-    Limits only make others worse from then on, so it is the best as long as it can be had itself.
+    None for those of several pod sets, for those that ask anything of other pods or domains, and where one has room.
     """
-
-    zone: str
-    purchases: tuple[PlannedNodeClaims, ...]
+    if len(needs) != 1 or zone_bound or capacity.recuts or not capacity.may_buy:
+        return None
+    [need], pods = needs, needs[0].pod_set
+    neighbours = state.neighbours
+    if pods.required_topology or pod_filter(neighbours, pods) or pod_score(neighbours, pods):
+        return None
+    free = free_capacity(state, need.kind, pods.requests, need.accepts, capacity.priced)
+    return None if free.among(gang).room else (need.asks, need.charged, pods.count)
 
 
 @dataclass(slots=True)

@@ -8,17 +8,17 @@ zone, and prefer (capacity type by the pool's order, weight of the pool, expecte
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.mig.layouts import gpu_part
 from fleet.placement.buyable_capacity import (
     DIGITS,
-    BestPurchase,
     BuyableCapacity,
     CandidateOffering,
     CandidateOfferings,
     PurchaseObstacles,
+    bought_alike,
 )
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.constrained import ConstrainedPods
@@ -93,12 +93,12 @@ def _place_within_zones(
     def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
         return _ZoneAttempt(state, capacity, gang, zone, zone_bound, capacity.may_buy and bool(zone), may_split)
 
-    alike = _bought_alike(state, capacity, gang, ordered, zone_bound=zone_bound)
+    alike = bought_alike(state, capacity, gang, ordered, zone_bound=zone_bound)
     if (known := capacity.best_purchases.get(alike)) is not None:
-        tried = attempt(known.zone)
+        tried = attempt(known[0])
         outcome = tried.run(ordered)
-        if isinstance(outcome, PlacementPlan) and outcome.purchases == known.purchases and not tried.obstructed:
-            return outcome
+        if isinstance(outcome, PlacementPlan) and outcome.purchases == known[1] and not tried.obstructed:
+            return outcome  # limits only make other zones worse
         tried.undo()
     liking = any(pod_score(state.neighbours, need.pod_set) is not None for need in ordered)
 
@@ -128,25 +128,8 @@ def _place_within_zones(
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
     outcome = attempt(best[1], may_split=best[2]).run(ordered)
     if not obstructed and isinstance(outcome, PlacementPlan):
-        capacity.best_purchases[alike] = BestPurchase(best[1], outcome.purchases)
+        capacity.best_purchases[alike] = best[1], outcome.purchases
     return outcome
-
-
-def _bought_alike(
-    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need], *, zone_bound: bool
-) -> Hashable | None:
-    """What is equal for gangs that have room on no machine and would buy the same, unless limits forbid it by then.
-
-    None for those of several pod sets, for those that ask anything of other pods or domains, and where one has room.
-    """
-    if len(needs) != 1 or zone_bound or capacity.recuts or not capacity.may_buy:
-        return None
-    [need], pods = needs, needs[0].pod_set
-    neighbours = state.neighbours
-    if pods.required_topology or pod_filter(neighbours, pods) or pod_score(neighbours, pods):
-        return None
-    free = free_capacity(state, need.kind, pods.requests, need.accepts, capacity.priced)
-    return None if free.among(gang).room else (need.asks, need.charged, pods.count)
 
 
 def _hardest_first(need: Need) -> tuple[object, ...]:

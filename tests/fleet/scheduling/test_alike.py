@@ -23,7 +23,7 @@ from tests.support.world import World
 def _by_itself(patched: pytest.MonkeyPatch) -> None:
     """Let every gang be asked about by itself."""
     patched.setattr(ClusterBackend, "alike", lambda *_given: None)
-    patched.setattr(place, "_bought_alike", lambda *_given, **_named: None)
+    patched.setattr(place, "bought_alike", lambda *_given, **_named: None)
 
 
 @pytest.mark.slow
