@@ -102,7 +102,7 @@ def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[s
     return view
 
 
-@derived(8)
+@derived(16)
 def _differing(_index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
     return differing(before, now)
 
