@@ -127,7 +127,12 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
             if not working:
                 found.append(candidate)
                 continue
-            affordable_usd_h = claim.price_usd_h - _lost(context, working, lost) * 3600 / PAYBACK_S
+            lost_usd = 0.0
+            for gang in working:
+                if (known_usd := lost.get(gang.uid)) is None:
+                    known_usd = lost[gang.uid] = lost_work_usd(gang, snapshot)
+                lost_usd += known_usd
+            affordable_usd_h = claim.price_usd_h - lost_usd * 3600 / PAYBACK_S
             if affordable_usd_h > -EPSILON_USD_H:
                 found.append(candidate._replace(affordable_usd_h=affordable_usd_h))
     return found
@@ -202,15 +207,6 @@ def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
     """Tells why it is not worth it to do without the machine."""
     found = evaluate(context, [claim])
     return found if isinstance(found, Blocked) else None
-
-
-def _lost(context: DisruptionContext, gangs: Sequence[Gang], known: dict[str, float]) -> float:
-    lost = 0.0
-    for gang in gangs:
-        if gang.uid not in known:
-            known[gang.uid] = lost_work_usd(gang, context.snapshot)
-        lost += known[gang.uid]
-    return lost
 
 
 # -- looking for something to propose ---------------------------------------------------------------------------------
