@@ -40,7 +40,7 @@ from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
 from fleet.snapshot.works import works
-from model.index import Index, derived
+from model.index import Index, derived, derived_each
 from providers.kube.objects import KINDS
 from providers.kube.objects.jobs import JobKind
 from providers.kube.objects.paths import STATEFUL_SETS
@@ -329,6 +329,11 @@ def _named(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:
 
 
 @derived(1, steady=True)
-def _joined(_index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
-    """The gangs by the uid of their jobs."""
-    return {gang.uid: gang.joined(jobs.get(gang.uid)) for gang in gangs.values()}
+def _joined(index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
+    """The gangs by the uid of their jobs. One of which nothing has changed is the object that it was before."""
+    return {gang.uid: _with_job(index, jobs.get(gang.uid), gangs, key) for key, gang in gangs.items()}
+
+
+@derived_each
+def _with_job(job: Job | None, gang: Gang) -> Gang:
+    return gang.joined(job)

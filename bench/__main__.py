@@ -61,8 +61,16 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
         "1000_different_bought_s": (AT_MOST, 1),
         "reclaim_8000_spread_s": (AT_MOST, 1),
         "one_tenant_10000_s": (AT_MOST, 2),
+        "3200_leave_4000_wait_s": (AT_MOST, 2),
     },
-    "decisions": {"turn_ms": (AT_MOST, 50)},
+    "decisions": {
+        "turn_ms": (AT_MOST, 50),
+        "turn_node_changed_ms": (AT_MOST, 25),
+        "turn_claim_changed_ms": (AT_MOST, 25),
+        "turn_gang_changed_ms": (AT_MOST, 25),
+        "turn_pod_added_ms": (AT_MOST, 30),
+        "20_waiting_ms": (AT_MOST, 80),
+    },
     "drill": {
         "roomy_s": (AT_MOST, 60),
         **{f"{name}_lost": (AT_MOST, 0) for name in ("roomy", "full_subnets")},

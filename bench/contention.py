@@ -116,6 +116,15 @@ def one_tenant_s() -> float:
     return _pass(farm.fleet(crowd=2_000, other=2_000), 500, [*jobs, farm.gang("other", "other")], {})
 
 
+def many_leave_s() -> float:
+    """400 machines, 3,200 evicted gangs that have not left them yet, and 4,000 that wait for them in another queue."""
+    machines, told_s = 400, farm.NOW_S - 5
+    running = farm.singles("b", machines)
+    leaving = [gang.moved(GangState.EVICTING, "Reclaimed", "makes room", told_s) for gang in running]
+    waiting = _waiting(4_000, [(1, 1)], ["a"])
+    return _pass(farm.fleet(a=machines * GPUS, b=0), machines, [*leaving, *waiting], {GangState.PENDING: 4_000})
+
+
 def _waiting(count: int, shapes: Iterable[tuple[int, int]], queues: list[str]) -> Iterable[Gang]:
     """Gangs of all shapes in turn, as many in each queue."""
     shapes = list(shapes)
@@ -150,4 +159,5 @@ CASES = {
     "1000_different_bought_s": thousand_different_s,
     "reclaim_8000_spread_s": reclaim_s,
     "one_tenant_10000_s": one_tenant_s,
+    "3200_leave_4000_wait_s": many_leave_s,
 }

@@ -158,12 +158,20 @@ def _told(world: DecisionWorld, watcher: Any) -> None:
     watcher.turned(world.sync.fleet, _snapshot(world))
 
 
+def _add_pod(world: DecisionWorld, number: int) -> None:
+    """One more pod of a Deployment runs."""
+    pod = next(pod for pod in world.pods if not pod.workload and pod.namespace == "serving")
+    more = replace(pod, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
+    world.brain.hear(Observed("pods", Changes((Delta(DeltaKind.ADDED, more.key, more),), "0")))
+
+
 _CHANGED: dict[str, Callable[[DecisionWorld, int], None]] = {
     "turn_node_changed": lambda world, number: _touch(world.mirror.nodes, "created_at_s", number),
     "turn_claim_changed": lambda world, number: _touch(world.mirror.claims, "price_usd_h", number),
     "turn_gang_changed": lambda world, number: _touch(world.mirror.gangs, "evictions", number),
+    "turn_pod_added": _add_pod,
 }
-"""One object of the kind is another before each turn: what was kept about all of them is worked out anew."""
+"""One object of the kind is another, or came, before each turn."""
 
 
 def _touch(table: MirrorTable[Any], name: str, number: int) -> None:

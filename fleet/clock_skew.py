@@ -13,7 +13,7 @@ from fleet.actions import SaveClaim, SaveGang, claim_subject, gang_subject
 from fleet.fence import Decided, each
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 
 TOLERANCE_S: Final = 30.0
 """Clocks of well-kept machines are closer than this to each other."""
@@ -25,7 +25,7 @@ _stamps_of_claim, _stamps_of_gang = attrgetter(*_OF_CLAIMS), attrgetter(*_OF_GAN
 def decide(_fleet: Fleet, snapshot: Snapshot) -> Iterable[Decided]:
     """Returns a write for each claim and gang that says it has seen what is still to come."""
     late_s = snapshot.now_s + TOLERANCE_S
-    if _latest_s(snapshot.index, snapshot.claims) > late_s:
+    if _latest_s(snapshot.index, _stamps_s(snapshot.index, snapshot.claims)) > late_s:
         yield from each(snapshot, _ahead(snapshot, snapshot.claims.values(), late_s), _save_claim(snapshot.now_s))
     if _latest_gang_s(snapshot.index, snapshot.gangs) > late_s:
         yield from each(snapshot, _gangs_ahead(snapshot, late_s), _save_gang(snapshot.now_s))
@@ -71,13 +71,18 @@ def _clamped(it: Claim | Gang, names: Iterable[str], now_s: float) -> dict[str, 
 
 
 @derived()
-def _latest_s(_index: Index, claims: Mapping[str, Claim]) -> float:
-    return max(map(_claim_s, claims.values()), default=0.0)
+def _latest_s(_index: Index, stamps_s: Mapping[str, float]) -> float:
+    return max(stamps_s.values(), default=0.0)
 
 
 @derived()
 def _latest_gang_s(_index: Index, gangs: Mapping[str, Gang]) -> float:
     return max(map(_gang_s, gangs.values()), default=0.0)
+
+
+@followed_each()
+def _stamps_s(claim: Claim) -> float:
+    return _claim_s(claim)
 
 
 def _claim_s(claim: Claim) -> float:

@@ -7,7 +7,7 @@ The values are kept alive with the view, so that an identity is never taken over
 is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
@@ -119,7 +119,7 @@ def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[s
     return view
 
 
-@derived(8)
+@derived(16)
 def _differing(_index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
     return differing(before, now)
 
@@ -182,3 +182,54 @@ def followed(
         return view
 
     return decorate
+
+
+def followed_each(tables: int = 1) -> Callable[[Callable[..., R | None]], Callable[..., Mapping[str, R]]]:
+    """Makes of a pure function of what `tables` have under one key a view: key -> what it returns, without None.
+
+    The view takes the index, the tables, and the context, which is compared by identity; the function gets the values
+    in the same order, None where another than the first table has none. Keys are those of the first table, sorted.
+    Only keys under which some table has another object are looked at anew; where all of them come to the same as
+    before, the result is that very mapping, so that views of it stay good in turn.
+    """
+
+    def decorate(function: Callable[..., R | None]) -> Callable[..., Mapping[str, R]]:
+        @wraps(function)
+        def view(index: Index, /, *values: Any) -> Mapping[str, R]:
+            kept: dict[Any, Any] = index.kept(view)
+            held: tuple[tuple[Any, ...], dict[str, R]] | None = kept.get(0)
+            now, context = values[:tables], values[tables:]
+            if held is not None and all(one is other for one, other in zip(held[0][tables:], context, strict=True)):
+                pairs = zip(held[0], now, strict=False)
+                changed = {key for old, new in pairs for key in _differing(index, old, new)}
+                found = _brought_up_to_date(held[1], {key: _at(function, key, now, context) for key in changed})
+            else:
+                found = dict(_present({key: _at(function, key, now, context) for key in sorted(now[0])}))
+            kept[0] = values, found
+            return found
+
+        return view
+
+    return decorate
+
+
+def _at(function: Callable[..., R | None], key: str, tables: Sequence[Any], context: Sequence[object]) -> R | None:
+    if key not in tables[0]:
+        return None
+    return function(*[table.get(key) for table in tables], *context)
+
+
+def _present(found: Mapping[str, R | None]) -> Iterator[tuple[str, R]]:
+    return ((key, value) for key, value in found.items() if value is not None)
+
+
+def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -> dict[str, R]:
+    """Returns what was found with these changes, in order of the keys; `before` itself where nothing is another."""
+    news = {key: value for key, value in changed.items() if before.get(key) != value}
+    if not news:
+        return before
+    found = {**before, **dict(_present(news))}
+    for key, value in news.items():
+        if value is None:
+            found.pop(key, None)
+    return found if news.keys() <= before.keys() else dict(sorted(found.items()))

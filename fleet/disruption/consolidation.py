@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 from fleet.actions import claim_subject
 from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.budgets import allowed
-from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.context import Candidate, DisruptionContext
 from fleet.disruption.eligibility import (
     CONSOLIDATES,
     keeps,
     minimum_stay,
     out_of_budget,
+    preferred_to,
     quiet,
     spared,
     undeclared,
@@ -31,11 +32,11 @@ from fleet.disruption.pending import keep_in_mind, proposed, validated
 from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.replacement import coming, complete, replacement, unready
 from fleet.disruption.simulation import ROUND_S, turn_of
-from fleet.fence import concerning
+from fleet.fence import claims_set_aside, concerning
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders, machines_held
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.kinds import NodePool
 from model.plain_text import counted
 
@@ -109,21 +110,72 @@ class Consolidation:
 
 def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
     """Returns the machines that may be consolidated: their gangs stay, and are cheaper to move than to leave there."""
-    asking = {name for name, pool in context.fleet.node_pools.items() if _unasked(pool) is None}
+    fleet, snapshot, index = context.fleet, context.snapshot, context.snapshot.index
+    # Ordinary pods, which are many, lose nothing: what is lost is asked of gangs alone.
+    claims, aside = snapshot.claims, claims_set_aside(snapshot)
+    if aside:
+        claims = {name: claim for name, claim in claims.items() if name not in aside}
+    known = _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)
+    stays = _in_order(index, known, context.candidates())
+    now_s, objecting, successors = snapshot.now_s, context.objecting, context.successors
     lost: dict[str, float] = {}
-    working = machines_held(context.snapshot)  # without ordinary pods, which are many and lose nothing
+    found: list[ConsolidationCandidate] = []
+    candidate: ConsolidationCandidate
+    with concerning(lambda: claim_subject(candidate.claim.name)):
+        for settles_s, candidate, working in stays:
+            claim = candidate.claim
+            if now_s < settles_s or claim.name in successors or (claim.node in objecting and spared(context, claim)):
+                continue
+            if not working:
+                found.append(candidate)
+                continue
+            lost_usd = 0.0
+            for gang in working:
+                if (known_usd := lost.get(gang.uid)) is None:
+                    known_usd = lost[gang.uid] = lost_work_usd(gang, snapshot)
+                lost_usd += known_usd
+            affordable_usd_h = claim.price_usd_h - lost_usd * 3600 / PAYBACK_S
+            if affordable_usd_h > -EPSILON_USD_H:
+                found.append(candidate._replace(affordable_usd_h=affordable_usd_h))
+    return found
 
-    def look(pool: NodePool | None, claim: Claim) -> ConsolidationCandidate | None:
-        gangs = context.gangs_on(claim)
-        if not gangs or pool is None or pool.name not in asking or claim.name in context.successors:
-            return None
-        if _unsettled(context, pool, claim, gangs) or spared(context, claim):
-            return None
-        lost_usd = _lost(context, working.get(claim.name, ()), lost)
-        affordable_usd_h = claim.price_usd_h - lost_usd * 3600 / PAYBACK_S
-        return ConsolidationCandidate(claim, gangs, affordable_usd_h) if affordable_usd_h > -EPSILON_USD_H else None
 
-    return found_at(context.candidates(), look)
+class _Stay(NamedTuple):
+    """A `_Stay` is what is on a machine that consolidation may be asked to do without."""
+
+    settles_s: float
+    """When those on it, and the machine, will have been there for long enough (epoch seconds)."""
+    candidate: ConsolidationCandidate
+    """What may be paid is its price, from which what `working` loses has to be taken."""
+    working: Sequence[Gang]
+
+
+@followed_each(3)
+def _stays(
+    claim: Claim, gangs: Sequence[Gang] | None, working: Sequence[Gang] | None, pools: Mapping[str, NodePool]
+) -> _Stay | None:
+    """Returns what stays on a machine; None where nothing does, or its pool does not ask for consolidation."""
+    pool = pools.get(claim.node_pool)
+    if not gangs or pool is None or _unasked(pool) is not None:
+        return None
+    with concerning(claim_subject(claim.name)):
+        return _Stay(
+            _settles_s(pool, claim, gangs), ConsolidationCandidate(claim, gangs, claim.price_usd_h), working or ()
+        )
+
+
+def _settles_s(pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> float:
+    """Returns when neither `quiet` nor `minimum_stay` blocks the machine any more (epoch seconds)."""
+    settles_s = max([gang.admitted_at_s for gang in gangs]) + pool.spec.disruption.consolidate_after
+    policy = pool.spec.disruption.return_to_preferred
+    if policy is None or not preferred_to(pool, claim):
+        return settles_s
+    return max(settles_s, claim.ready_at_s + policy.after)
+
+
+@derived(2)
+def _in_order(_index: Index, stays: Mapping[str, _Stay], candidates: Sequence[Candidate]) -> Sequence[_Stay]:
+    return [stay for _, claim in candidates if (stay := stays.get(claim.name)) is not None]
 
 
 def _unasked(pool: NodePool) -> Blocked | None:
@@ -157,15 +209,6 @@ def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
     """Tells why it is not worth it to do without the machine."""
     found = evaluate(context, [claim])
     return found if isinstance(found, Blocked) else None
-
-
-def _lost(context: DisruptionContext, gangs: Sequence[Gang], known: dict[str, float]) -> float:
-    lost = 0.0
-    for gang in gangs:
-        if gang.uid not in known:
-            known[gang.uid] = lost_work_usd(gang, context.snapshot)
-        lost += known[gang.uid]
-    return lost
 
 
 # -- looking for something to propose ---------------------------------------------------------------------------------

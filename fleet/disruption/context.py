@@ -22,10 +22,12 @@ from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Outlook, Po
 from fleet.snapshot.lookups import awaited, claims_by_pool, holders, tenants
 from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.kinds import NodePool
 
 T = TypeVar("T")
+Candidate = tuple[NodePool | None, Claim]
+"""A machine that may go, and its pool; None when that was removed."""
 
 
 @dataclass(slots=True)
@@ -53,24 +55,26 @@ class DisruptionContext:
     withdrawn: list[Withdrawal] = field(default_factory=list)
     hosts: set[str] = field(init=False)
     """Claims on which places have been promised."""
-    objecting: frozenset[str] = field(init=False)
+    objecting: Mapping[str, bool] = field(init=False)
     """Nodes that may have something against being disrupted, or a pod of a DaemonSet on them: hardly any."""
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Pool -> ready machines, and how many of them count as disrupted already."""
-    _able: list[tuple[NodePool | None, Claim]] = field(init=False)
+    _able: Sequence[Candidate] = field(init=False)
     """The candidates when nothing has been taken yet."""
     _simulation: SchedulingSimulation | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.hosts = {it.slot.claim for _, plan in self.promised for it in plan.assignments}
         seen = self.snapshot
-        self.objecting = _objecting(seen.index, seen.nodes, seen.daemon_pods, seen.pod_budgets)
-        pools, aside = self.fleet.node_pools, busy(self.snapshot) | claims_set_aside(self.snapshot)
-        self._able = [
-            (pools.get(claim.node_pool), claim)
-            for claim in _undisturbed(self.snapshot.index, self.snapshot.claims)
-            if not (aside and claim.name in aside) and not (claim.replaces and self.awaits_move(claim))
-        ]
+        guarded = _guarded(seen.index, seen.pod_budgets)
+        self.objecting = _objecting(seen.index, seen.nodes, seen.daemon_pods, guarded)
+        index, aside = seen.index, busy(seen) | claims_set_aside(seen)
+        undisturbed = _undisturbed(index, seen.claims)
+        self._able = _candidates(index, claims_by_pool(seen), undisturbed, self.fleet.node_pools)
+        replacing = [name for name in _replacing(index, seen.claims) if name in undisturbed]
+        aside |= {name for name in replacing if self.awaits_move(seen.claims[name])}
+        if not aside.isdisjoint(undisturbed):
+            self._able = [it for it in self._able if it[1].name not in aside]
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
@@ -82,11 +86,27 @@ class DisruptionContext:
 
     # -- machines and what runs on them --
 
-    def candidates(self) -> Sequence[tuple[NodePool | None, Claim]]:
+    def candidates(self) -> Sequence[Candidate]:
         """Returns ready machines that nothing else is happening to, with their pool (None when it was removed)."""
-        if not self.taken:
-            return self._able
-        return [(pool, claim) for pool, claim in self._able if claim.name not in self.taken]
+        return self._left(self._able)
+
+    def idle(self) -> Sequence[Candidate]:
+        """Returns the candidates on which nothing has run for a while, as their claims say."""
+        return self._left(_idle(self.snapshot.index, self._able))
+
+    def advised(self) -> Sequence[Candidate]:
+        """Returns the candidates that the cloud advises to leave."""
+        return self._left(_advised(self.snapshot.index, self._able))
+
+    def older_than(self, age_s: Callable[[NodePool], float]) -> Sequence[Candidate]:
+        """Returns the candidates of pools of which one has been there for longer than the pool's `age_s` (seconds)."""
+        now_s, pools = self.snapshot.now_s, self.fleet.node_pools
+        oldest = _oldest_s(self.snapshot.index, self._able)
+        found = {name for name, launched_at_s in oldest.items() if now_s >= launched_at_s + age_s(pools[name])}
+        return [it for it in self.candidates() if it[1].node_pool in found] if found else ()
+
+    def _left(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        return [it for it in found if it[1].name not in self.taken] if self.taken else found
 
     def awaits_move(self, claim: Claim) -> bool:
         """Returns whether a gang that a replacement is for has not moved in yet, and is still waited for."""
@@ -225,9 +245,7 @@ def _with_buffers(
     return {**held, **{name: (*held.get(name, ()), *gangs) for name, gangs in spare.items()}} if spare else held
 
 
-def found_at(
-    candidates: Iterable[tuple[NodePool | None, Claim]], look: Callable[[NodePool | None, Claim], T | None]
-) -> list[T]:
+def found_at(candidates: Iterable[Candidate], look: Callable[[NodePool | None, Claim], T | None]) -> list[T]:
     """Returns what `look` finds at each of the candidates; what it raises is about the one it looked at."""
     found: list[T] = []
     subject = ""
@@ -247,14 +265,47 @@ def busy(snapshot: Snapshot) -> frozenset[str]:
     return claims_among(snapshot.busy)
 
 
+@followed_each()
+def _undisturbed(claim: Claim) -> bool | None:
+    """Returns True for a ready machine that is not leaving nor being cut anew."""
+    able = claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
+    return True if able else None
+
+
+@followed_each()
+def _replacing(claim: Claim) -> bool | None:
+    return True if claim.replaces else None
+
+
 @derived()
-def _undisturbed(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
-    """Returns ready machines that are not leaving nor being cut anew, by pool and name."""
-    return [
-        claim
-        for claim in sorted(claims.values(), key=lambda claim: (claim.node_pool, claim.name))
-        if claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
-    ]
+def _candidates(
+    _index: Index,
+    members: Mapping[str, Sequence[Claim]],
+    undisturbed: Mapping[str, bool],
+    pools: Mapping[str, NodePool],
+) -> Sequence[Candidate]:
+    """Returns the undisturbed machines by pool and name."""
+    return [(pools.get(pool), it) for pool, claims in members.items() for it in claims if it.name in undisturbed]
+
+
+@derived()
+def _idle(_index: Index, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    return [it for it in candidates if it[1].emptied_at_s]
+
+
+@derived()
+def _advised(_index: Index, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    return [it for it in candidates if it[1].advised_at_s]
+
+
+@derived()
+def _oldest_s(_index: Index, candidates: Sequence[Candidate]) -> Mapping[str, float]:
+    """Returns for each pool that is declared when the oldest of these machines was launched (epoch seconds)."""
+    found: dict[str, list[float]] = {}
+    for pool, claim in candidates:
+        if pool is not None:
+            found.setdefault(claim.node_pool, []).append(claim.launched_at_s)
+    return {name: min(launched) for name, launched in found.items()}
 
 
 @derived()
@@ -276,25 +327,26 @@ def _replaced(
     return {name: held.get(name, ()) for name in alive}
 
 
-@derived()
-def _objecting(
-    _index: Index, nodes: Mapping[str, Node], daemons: Mapping[str, Sequence[Pod]], budgets: Mapping[str, PodBudget]
-) -> frozenset[str]:
-    guarded = {budget.namespace for budget in budgets.values()}
-    return frozenset(
-        [
-            name
-            for name, node in nodes.items()
-            if node.do_not_disrupt
-            or any(pod.do_not_disrupt or pod.namespace in guarded for pod in daemons.get(name, ()))
-        ]
-    )
+@followed_each(2)
+def _objecting(node: Node, daemons: Sequence[Pod] | None, guarded: frozenset[str]) -> bool | None:
+    """Returns True for a node that is not to be disrupted, or of which a pod of a DaemonSet may have to stay."""
+    if node.do_not_disrupt:
+        return True
+    objects = any(pod.do_not_disrupt or pod.namespace in guarded for pod in daemons or ())
+    return True if objects else None
+
+
+@derived(steady=True)
+def _guarded(_index: Index, budgets: Mapping[str, PodBudget]) -> frozenset[str]:
+    """Returns the namespaces with PodDisruptionBudgets."""
+    return frozenset(budget.namespace for budget in budgets.values())
 
 
 @derived()
 def _successors(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
     found: dict[str, list[Claim]] = {}
     for claim in claims.values():
-        for name in claim.replaces:
-            found.setdefault(name, []).append(claim)
+        if claim.replaces:
+            for name in claim.replaces:
+                found.setdefault(name, []).append(claim)
     return found

@@ -22,16 +22,14 @@ class Emptiness:
         """Returns one command a machine."""
 
         def look(pool: NodePool | None, claim: Claim) -> Command | None:
-            if not claim.emptied_at_s or pool is None or not context.is_empty(claim):
-                return None  # as of most machines of a large fleet: here no sentence is made for them
-            if self._kept(context, pool, claim):
+            if pool is None or not context.is_empty(claim) or self._kept(context, pool, claim):
                 return None
             if not context.may_take([claim], self.reason):
                 return None
             idle_s = context.snapshot.now_s - claim.emptied_at_s
             return Command((claim,), self.reason, f"nothing has run on it for {idle_s:.0f} s")
 
-        return found_at(context.candidates(), look)
+        return found_at(context.idle(), look)
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
         """Returns why a machine is not given back as idle."""

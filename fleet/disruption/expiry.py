@@ -43,7 +43,7 @@ class Expiry:
             age_h, most_h = (now_s - claim.launched_at_s) / 3600, pool.spec.template.expire_after / 3600
             return claim.name, (self.reason, f"it is {age_h:.1f} h old, the pool allows {most_h:.1f} h")
 
-        return dict(found_at(context.candidates(), look))
+        return dict(found_at(context.older_than(lambda pool: pool.spec.template.expire_after), look))
 
 
 def expires_at_s(snapshot: Snapshot, pool: NodePool, claim: Claim) -> float:

@@ -60,11 +60,9 @@ class Rebalance:
         """Returns the machines that should be left."""
 
         def look(pool: NodePool | None, claim: Claim) -> Claim | None:
-            if not claim.advised_at_s or pool is None or self._kept(context, pool, claim):
-                return None
-            return claim
+            return None if pool is None or self._kept(context, pool, claim) else claim
 
-        return found_at(context.candidates(), look)
+        return found_at(context.advised(), look)
 
     def _due(self, context: DisruptionContext, advised: Collection[Claim]) -> dict[str, tuple[Reason, str]]:
         """Returns those that have work on them."""

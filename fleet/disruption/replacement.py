@@ -118,9 +118,9 @@ def _all_idle(context: DisruptionContext, bought: Sequence[Claim]) -> bool:
 def _purchases(_index: Index, claims: Mapping[str, Claim]) -> Sequence[tuple[Claim, ...]]:
     """Returns the machines that were bought to replace others, by launch group."""
     groups: dict[str, list[Claim]] = {}
-    for _, claim in sorted(claims.items()):
-        if claim.replaces:
-            groups.setdefault(claim.launch.group, []).append(claim)
+    replacing = [claim for claim in claims.values() if claim.replaces]
+    for claim in sorted(replacing, key=lambda claim: claim.name):
+        groups.setdefault(claim.launch.group, []).append(claim)
     return [tuple(group) for group in groups.values()]
 
 

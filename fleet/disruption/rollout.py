@@ -14,7 +14,7 @@ from fleet.snapshot import LAYOUTS, Claim, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_configs
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.mig.layouts import mig_parted_config
 
 REPUBLISHED_AFTER_S: Final = 300.0
@@ -64,8 +64,14 @@ def _files(_index: Index, fleet: Fleet) -> _GpuOperatorFiles:
     return _GpuOperatorFiles(text, sharing, frozenset((*config["mig-configs"], *sharing)))
 
 
+@followed_each()
+def _layouts(claim: Claim) -> str | None:
+    return claim.layout or None
+
+
 def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
-    cut = ((claim_subject(name), claim) for name, claim in snapshot.claims.items() if claim.layout)
+    claims = snapshot.claims
+    cut = ((claim_subject(name), claims[name]) for name in _layouts(snapshot.index, claims))
     looked = list(each(snapshot, cut, lambda claim: _if_stale(fleet, claim)))
     stale = {it.name for it in looked if isinstance(it, Claim)}
     failed = [it for it in looked if isinstance(it, DecisionFailed)]

@@ -12,7 +12,7 @@ from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures, scaled_down
 from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
-from fleet.gangs.lost_machines import awaits_recut, lost_claim, lost_node
+from fleet.gangs.lost_machines import at_risk, awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.taken_places import kept, reclaimed
@@ -37,6 +37,8 @@ class _GangStep(NamedTuple):
     snapshot: Snapshot
     gang: Gang
     job: Job
+    at_risk: Collection[str]
+    """uids of the gangs that may have lost a machine."""
 
 
 def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = None) -> list[Decided]:
@@ -48,9 +50,10 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = 
     jobs = ((uid, snapshot.jobs[uid]) for uid in uids if uid in snapshot.jobs and uid not in snapshot.gangs)
     gangs = ((uid, snapshot.gangs[uid]) for uid in uids if uid in snapshot.gangs)
     grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
+    risky = at_risk(snapshot)
     return [
         *each(snapshot, _free(snapshot, jobs), lambda job: _open(fleet, snapshot, job)),
-        *each(snapshot, _free(snapshot, gangs), lambda gang: _step(fleet, snapshot, gang)),
+        *each(snapshot, _free(snapshot, gangs), lambda gang: _step(fleet, snapshot, gang, risky)),
         *each(snapshot, grouped, lambda uid: trimmed(snapshot, uid)),
     ]
 
@@ -86,7 +89,7 @@ def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
     )
 
 
-def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
+def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, risky: Collection[str]) -> list[Action]:
     job = snapshot.jobs.get(gang.uid)
     if job is None or job.deleting:
         return [] if _has_active_pods(snapshot, gang) else [CloseGang(gang)]
@@ -95,7 +98,7 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
     if job.result:
         finished = _finished(gang, f"the job has {job.result.lower()}", snapshot.now_s)
         return [] if _has_active_pods(snapshot, gang) else [SaveGang(finished)]
-    return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job)))
+    return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job, risky)))
 
 
 def _finished(gang: Gang, message: str, now_s: float) -> Gang:
@@ -287,9 +290,10 @@ def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
         return Reason.QUEUE_DRAINED, stopped
     if told := verdict(case.fleet, case.gang) or _outdated(case):
         return told
-    return not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job) or must_go(
-        case.fleet, case.snapshot, case.gang, case.job
-    )
+    late = not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job)
+    if late or (case.gang.pods_ready and case.gang.uid not in case.at_risk):
+        return late  # its places are there, and its pods have had them
+    return must_go(case.fleet, case.snapshot, case.gang, case.job)
 
 
 def _outdated(case: _GangStep) -> tuple[Reason, str] | None:

@@ -5,7 +5,7 @@ are replaced at once, but a pod leaves it only when its gang has all of its othe
 what the pod needs to end well. Where no machine would be ready by then there is nothing to wait for.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median_high
 from typing import Final, NamedTuple
 
@@ -15,10 +15,10 @@ from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS, is_ephemeral, tolerates
-from fleet.snapshot.lookups import claims_by_node
+from fleet.snapshot.lookups import claim_names, claims_by_node, node_names
 from fleet.snapshot.seats import pods_of, seats_of
 from model.fleet import Fleet
-from model.index import TableChanges, followed
+from model.index import Index, TableChanges, derived, followed, followed_each
 from model.kinds import NodeTemplate, Taint
 
 NODE_FAILURE_AFTER_S: Final = 60.0
@@ -37,6 +37,76 @@ class LostPlace(NamedTuple):
     message: str
     at_s: float
     """Since when, as far as that is known (epoch seconds)."""
+
+
+def at_risk(snapshot: Snapshot) -> Collection[str]:
+    """Returns the uids of the gangs with a pin whose machine is unwell, tainted, leaving, gone or still to come.
+
+    Of a gang that is none of them no machine is lost.
+    """
+    index = snapshot.index
+    pinned, unsafe = _pinned(index, snapshot.gangs), _unsafe(index, snapshot.nodes)
+    return _at_risk(index, pinned, unsafe, leaving_claims(snapshot), node_names(snapshot), claim_names(snapshot))
+
+
+def leaving_claims(snapshot: Snapshot) -> Mapping[str, str]:
+    """Returns claim -> node of the machines that leave."""
+    return _leaving_claims(snapshot.index, snapshot.claims)
+
+
+@followed_each()
+def _leaving_claims(claim: Claim) -> str | None:
+    return claim.node if claim.disruption is not None or claim.deleting else None
+
+
+@followed_each()
+def _unsafe(node: Node) -> bool | None:
+    return True if not node.ready or node.unschedulable or node.taints else None
+
+
+class _Pinned(NamedTuple):
+    """`_Pinned` are the uids of the gangs that are pinned somewhere, by node (empty: none yet) and by claim."""
+
+    by_node: dict[str, frozenset[str]]
+    by_claim: dict[str, frozenset[str]]
+
+
+@followed(lambda: _Pinned({}, {}))
+def _pinned(before: _Pinned, changes: TableChanges[Gang]) -> _Pinned:
+    found = _Pinned(dict(before.by_node), dict(before.by_claim))
+    for uid, gang in changes.gone():
+        for table, name in _where(found, gang):
+            table[name] = table[name] - {uid}
+            if not table[name]:
+                del table[name]
+    for uid, gang in changes.came():
+        for table, name in _where(found, gang):
+            table[name] = table.get(name, frozenset()) | {uid}
+    return found
+
+
+def _where(pinned: _Pinned, gang: Gang) -> Iterator[tuple[dict[str, frozenset[str]], str]]:
+    """Yields each place where a gang that holds capacity is to be found."""
+    pins = gang.pins if gang.holds_capacity else ()
+    yield from ((pinned.by_node, name) for name in {pin.node for pin in pins})
+    yield from ((pinned.by_claim, name) for name in {pin.claim for pin in pins if pin.claim})
+
+
+@derived(2)
+def _at_risk(
+    _index: Index,
+    pinned: _Pinned,
+    unsafe: Mapping[str, bool],
+    leaving: Mapping[str, str],
+    nodes: Mapping[str, bool],
+    claims: Mapping[str, bool],
+) -> frozenset[str]:
+    by_node, by_claim = pinned
+    bad_nodes = (by_node.keys() - nodes.keys()) | unsafe.keys() | set(leaving.values())
+    bad_claims = (by_claim.keys() - claims.keys()) | leaving.keys()
+    found = [by_node[name] for name in bad_nodes if name in by_node]
+    found += [by_claim[name] for name in bad_claims if name in by_claim]
+    return frozenset().union(*found)
 
 
 def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:

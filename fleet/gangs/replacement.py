@@ -7,7 +7,7 @@ like everything else: what is missing follows from the pins and the machines as 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,9 +18,11 @@ from fleet.gangs.lost_machines import (
     POLITE_S,
     UNPLANNED,
     LostPlace,
+    at_risk,
     awaits_recut,
     in_time,
     leaves_since_s,
+    leaving_claims,
     lost_place,
 )
 from fleet.gangs.taken_places import has_been_ready
@@ -29,14 +31,13 @@ from fleet.placement.inventory import usable
 from fleet.placement.plan import PlacementPlan
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Job, Node, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.elastic_parts import core_of, together
 from fleet.snapshot.lookups import holders
 from fleet.snapshot.seats import active_pods, place_of, pods_of, seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
 
 _SHOWN: Final = 4
 """Names in a sentence."""
@@ -139,7 +140,7 @@ def pods_to_replace(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, PodsToRepl
     Gangs with an action under way have none, nor has one whose pods could not be let onto another machine.
     """
     found = {}
-    for gang in _unsettled(snapshot.index, holders(snapshot), snapshot.nodes, snapshot.claims):
+    for gang in _unsettled(snapshot):
         subject = gang_subject(gang.uid)
         if subject in snapshot.busy or subject in snapshot.set_aside or subject in snapshot.refused:
             continue
@@ -159,32 +160,28 @@ def _to_replace(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> PodsToReplace |
     return _vacancy(snapshot, gang, lost) if _as_a_whole(fleet, snapshot, gang, job, lost) is None else None
 
 
-@derived(2)
-def _unsettled(
-    _index: Index, gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]
-) -> Sequence[Gang]:
+def _unsettled(snapshot: Snapshot) -> Sequence[Gang]:
     """Returns the admitted gangs that have a pin whose machine is unwell, leaving, still to come, or repels them.
 
     So have those that lack pods which were ready: others may have taken their places.
     """
-    sick = {name for name, node in nodes.items() if not node.ready or node.unschedulable}
-    well = nodes.keys() - sick
-    leaving = {claim.node for claim in claims.values() if claim.disruption is not None or claim.deleting}
+    risky, leaving = at_risk(snapshot), frozenset(leaving_claims(snapshot).values())
     return [
         gang
-        for gang in gangs
+        for gang in holders(snapshot)
         if gang.state is GangState.ADMITTED
         and (
             gang.not_ready_since_s
-            or any(
-                pin.node not in well
-                or pin.node in leaving
-                or (pin.claim and pin.claim not in claims)
-                or _repels(nodes[pin.node], gang, pin)
-                for pin in gang.pins
-            )
+            or (gang.uid in risky and any(_is_unsettled(snapshot, gang, pin, leaving) for pin in gang.pins))
         )
     ]
+
+
+def _is_unsettled(snapshot: Snapshot, gang: Gang, pin: Pin, leaving: Collection[str]) -> bool:
+    node = snapshot.nodes.get(pin.node)
+    if node is None or not node.ready or node.unschedulable or pin.node in leaving:
+        return True
+    return bool(pin.claim and pin.claim not in snapshot.claims) or _repels(node, gang, pin)
 
 
 def _repels(node: Node, gang: Gang, pin: Pin) -> bool:

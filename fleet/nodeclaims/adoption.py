@@ -60,9 +60,16 @@ def asking(snapshot: Snapshot) -> Sequence[Instance]:
 
 @derived()
 def _asking(index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> Sequence[Instance]:
+    here = _with_the_tag(index, instances)
+    if not here:
+        return ()
     owned = claimed_instances(index, claims)
-    here = (found for _, found in sorted(instances.items()) if asks(found) and not found.gone)
     return [found for found in here if found.id not in owned]
+
+
+@derived()
+def _with_the_tag(_index: Index, instances: Mapping[str, Instance]) -> Sequence[Instance]:
+    return [found for _, found in sorted(instances.items()) if asks(found) and not found.gone]
 
 
 @derived()
@@ -107,7 +114,8 @@ def _untagged(snapshot: Snapshot) -> dict[str, Refusal]:
 
 @derived()
 def _adopting(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
-    return [claim for _, claim in sorted(claims.items()) if claim.adopts and not claim.registered_at_s]
+    adopting = [claim for claim in claims.values() if claim.adopts and not claim.registered_at_s]
+    return sorted(adopting, key=lambda claim: claim.name)
 
 
 # -- gangs that stood there before -----------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from fleet.fence import Decided, each
 from fleet.nodeclaims.adoption import claimed_instances
 from fleet.nodeclaims.adoption_checks import asks
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Instance, Node, Snapshot
-from fleet.snapshot.lookups import unclaimed
+from fleet.snapshot import Instance, Node, Snapshot
+from fleet.snapshot.lookups import claim_names, unclaimed
 from model import labels
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 
 ORPHAN_AGE_S = 30.0
 """An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
@@ -52,15 +52,19 @@ def orphaned(snapshot: Snapshot) -> list[Instance]:
 
 def _unclaimed_nodes(snapshot: Snapshot) -> Sequence[tuple[str, Node]]:
     """Returns the nodes, by name, whose claims are no more."""
-    return _seen_unclaimed(snapshot.index, snapshot.nodes, snapshot.claims)
+    index, nodes = snapshot.index, snapshot.nodes
+    return [(name, nodes[name]) for name in _without_claim(index, _claim_of(index, nodes), claim_names(snapshot))]
+
+
+@followed_each()
+def _claim_of(node: Node) -> str | None:
+    """Returns the claim that a node says it is of."""
+    return node.labels.get(labels.NODE_CLAIM) or None
 
 
 @derived()
-def _seen_unclaimed(
-    _index: Index, nodes: Mapping[str, Node], claims: Mapping[str, Claim]
-) -> Sequence[tuple[str, Node]]:
-    named = ((name, node, node.labels.get(labels.NODE_CLAIM)) for name, node in sorted(nodes.items()))
-    return [(name, node) for name, node, claim in named if claim and claim not in claims]
+def _without_claim(_index: Index, named: Mapping[str, str], claims: Mapping[str, bool]) -> Sequence[str]:
+    return [node for node, claim in named.items() if claim not in claims]
 
 
 def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:

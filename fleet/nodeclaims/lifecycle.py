@@ -5,6 +5,7 @@ Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/n
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
@@ -19,11 +20,11 @@ from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, GangState, Instance, Node, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
-from fleet.snapshot.lookups import awaited, machines_held, node_of
+from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.kinds import REPAIRS, NodePool
 
 INTENT_TIMEOUT_S = 30.0
@@ -51,18 +52,15 @@ def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
     What can be said of one table is worked out when that changes: one node that changes is looked at with the others,
     but not with ten thousand claims and their instances.
     """
-    index, ordinary = snapshot.index, snapshot.ordinary_pods
-    well = _well(index, snapshot.nodes, _watched(fleet.index, fleet.node_pools))
-    held, standing = machines_held(snapshot), _standing(index, snapshot.instances)
-    spare = buffer_tenants(fleet, snapshot)
-    return [
-        claim
-        for name, claim, ready, emptied, instance in _by_name(index, snapshot.claims)
-        if not ready
-        or claim.node not in well
-        or instance not in standing
-        or emptied is (name in held or claim.node in ordinary or name in spare)
-    ]
+    index, claims = snapshot.index, _claims_at_rest(snapshot.index, snapshot.claims)
+    unwell = _unwell(index, snapshot.nodes, _watched(fleet.index, fleet.node_pools))
+    names = {
+        *_stirring(index, claims),
+        *_on_unwell(index, claims, node_names(snapshot), unwell),
+        *_without_instance(index, claims, _standing(index, snapshot.instances)),
+        *_misjudged(index, claims, machines_held(snapshot), snapshot.ordinary_pods, buffer_tenants(fleet, snapshot)),
+    }
+    return [snapshot.claims[name] for name in sorted(names)]
 
 
 @derived()
@@ -72,41 +70,68 @@ def _watched(_index: Index, pools: Mapping[str, NodePool]) -> frozenset[tuple[st
     return frozenset((one.condition, status) for one in policies for status in one.statuses if one.condition != READY)
 
 
+class _AtRest(NamedTuple):
+    """What has to be so for a claim that is ready to stay as it is."""
+
+    ready: bool
+    """Whether it is, and nothing of its own says that it will be otherwise."""
+    node: str
+    instance: tuple[str, bool]
+    """Id, and whether it has to be in a reservation."""
+    emptied: bool
+    """Whether the machine is known to be empty."""
+
+
+@followed_each()
+def _claims_at_rest(claim: Claim) -> _AtRest:
+    ready = claim.disruption is None and claim.node_ready and claim.state is ClaimState.READY
+    instance = claim.instance_id, claim.capacity_pool.capacity_type == RESERVED
+    return _AtRest(ready and claim.recut_at_s <= claim.ready_at_s, claim.node, instance, bool(claim.emptied_at_s))
+
+
 @derived()
-def _by_name(_index: Index, claims: Mapping[str, Claim]) -> Sequence[tuple[str, Claim, bool, bool, tuple[str, bool]]]:
-    """Returns name, claim, whether it is ready and stays so, whether it is known to be empty, and its instance's id.
-
-    With the id stands whether the instance has to be in a reservation.
-    """
-    return [
-        (
-            name,
-            claim,
-            claim.disruption is None
-            and claim.node_ready
-            and claim.state is ClaimState.READY
-            and claim.recut_at_s <= claim.ready_at_s,
-            bool(claim.emptied_at_s),
-            (claim.instance_id, claim.capacity_pool.capacity_type == RESERVED),
-        )
-        for name, claim in sorted(claims.items())
-    ]
+def _stirring(_index: Index, claims: Mapping[str, _AtRest]) -> Sequence[str]:
+    return [name for name, it in claims.items() if not it.ready]
 
 
-@derived(2)
-def _well(_index: Index, nodes: Mapping[str, Node], watched: frozenset[tuple[str, str]]) -> frozenset[str]:
-    """Returns the nodes with which nothing is to be done."""
-    return frozenset(
-        [
-            name
-            for name, node in nodes.items()
-            if node.ready
-            and not node.deleting
-            and node.has_finalizer
-            and not (node.taints and any(taint.key in _PASSING for taint in node.taints))
-            and not any((condition, found.status) in watched for condition, found in node.conditions.items())
-        ]
+@derived()
+def _on_unwell(
+    _index: Index, claims: Mapping[str, _AtRest], nodes: Mapping[str, bool], unwell: Mapping[str, bool]
+) -> Sequence[str]:
+    """Returns the claims whose node is not there, or is one with which something is to be done."""
+    return [name for name, it in claims.items() if it.node in unwell or it.node not in nodes]
+
+
+@derived()
+def _without_instance(
+    _index: Index, claims: Mapping[str, _AtRest], standing: frozenset[tuple[str, bool]]
+) -> Sequence[str]:
+    return [name for name, it in claims.items() if it.instance not in standing]
+
+
+@derived()
+def _misjudged(
+    _index: Index,
+    claims: Mapping[str, _AtRest],
+    held: Mapping[str, object],
+    ordinary: Mapping[str, object],
+    spare: Mapping[str, object],
+) -> Sequence[str]:
+    """Returns the claims that are said to be empty and are not, or the other way round."""
+    return [name for name, it in claims.items() if it.emptied is (name in held or it.node in ordinary or name in spare)]
+
+
+@followed_each()
+def _unwell(node: Node, watched: frozenset[tuple[str, str]]) -> bool | None:
+    """Returns True for a node with which something is to be done."""
+    well = (
+        node.ready
+        and not node.deleting
+        and node.has_finalizer
+        and not (node.taints and any(taint.key in _PASSING for taint in node.taints))
+        and not any((condition, found.status) in watched for condition, found in node.conditions.items())
     )
+    return None if well else True
 
 
 @derived()

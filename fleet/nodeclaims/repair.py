@@ -12,7 +12,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, NodeCondition, NodeDisruption, RegistrationOutcome, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import Index, derived, followed_each
 from model.kinds import REPAIRS, Repair
 from model.pools import pool_hashes
 
@@ -122,7 +122,8 @@ def registrations(before: Registrations, fleet: Fleet, snapshot: Snapshot) -> Re
 
     A pool with another template begins anew.
     """
-    hashes, told = pool_hashes(fleet.index, fleet.node_pools), _told(snapshot.index, snapshot.claims)
+    index = snapshot.index
+    hashes, told = pool_hashes(fleet.index, fleet.node_pools), _told(index, _outcomes(index, snapshot.claims))
     found: dict[str, Sequence[RegistrationOutcome]] = {}
     for pool in sorted(hashes.keys() & (before.keys() | told.keys())):
         known = {*before.get(pool, ()), *told.get(pool, ())}
@@ -131,19 +132,28 @@ def registrations(before: Registrations, fleet: Fleet, snapshot: Snapshot) -> Re
     return before if found == before else found
 
 
+@followed_each()
+def _outcomes(claim: Claim) -> tuple[str, RegistrationOutcome] | None:
+    """Returns the pool of a claim and how its launch ended; None while that is open."""
+    why = claim.disruption
+    if claim.registered_at_s:
+        outcome = RegistrationOutcome(claim.registered_at_s, claim.name, claim.pool_hash, registered=True)
+    elif why is not None and why.reason in _FAILED:
+        outcome = RegistrationOutcome(why.at_s, claim.name, claim.pool_hash, registered=False)
+    else:
+        return None
+    return claim.node_pool, outcome
+
+
 @derived(1)
-def _told(_index: Index, claims: Mapping[str, Claim]) -> Registrations:
-    """Returns how those launches ended of which claims tell still."""
+def _told(_index: Index, outcomes: Mapping[str, tuple[str, RegistrationOutcome]]) -> Registrations:
+    """Returns how the last launches of each template ended of which claims tell still: more of them never count."""
+    by_template: dict[tuple[str, str], list[RegistrationOutcome]] = {}
+    for pool, outcome in outcomes.values():
+        by_template.setdefault((pool, outcome.pool_hash), []).append(outcome)
     found: dict[str, list[RegistrationOutcome]] = {}
-    for claim in claims.values():
-        why = claim.disruption
-        if claim.registered_at_s:
-            outcome = RegistrationOutcome(claim.registered_at_s, claim.name, claim.pool_hash, registered=True)
-        elif why is not None and why.reason in _FAILED:
-            outcome = RegistrationOutcome(why.at_s, claim.name, claim.pool_hash, registered=False)
-        else:
-            continue
-        found.setdefault(claim.node_pool, []).append(outcome)
+    for (pool, _), told in by_template.items():
+        found.setdefault(pool, []).extend(sorted(told)[-REMEMBERED:])
     return found
 
 

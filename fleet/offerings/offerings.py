@@ -57,6 +57,11 @@ class Offering:
     """What of `allocatable` enough other kinds of the pool hold, too, for its `minValues`; None = all of it."""
     fabric_on_request: bool = False
     """Whether it has its network fabric for pods that ask for that; the pool buys the same machine without."""
+    preference: "Preference" = field(init=False, repr=False, compare=False)
+    """What decides between equal prices; every search for a class of pods asks it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "preference", preference(self.offer))
 
     @property
     def key(self) -> OfferingKey:

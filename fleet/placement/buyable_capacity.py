@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import asked_values, most_on_one, shared_room
-from fleet.offerings.offerings import Offering, Offerings, Preference, preference
-from fleet.placement.cluster_state import planned_slot
-from fleet.placement.free_capacity import SlotCost, no_cost
+from fleet.offerings.offerings import Offering, Offerings, Preference
+from fleet.placement.cluster_state import ClusterState, room_in
+from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
+from fleet.placement.pod_filter import pod_filter
+from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
 from fleet.snapshot.affinity import admits
@@ -91,11 +93,10 @@ class CandidateOfferings:
             too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
             lasting = [offering for offering in able if offering.closes_s > need.until_s]
             seen += len(lasting)
-            candidates = (_candidate(need, offering, expected_usd_h) for offering in lasting)
-            found.append((pool, tuple(it for it in candidates if it.fits)))
+            found.append((pool, tuple(it for it in _candidates(need, pool, lasting, expected_usd_h) if it.fits)))
             if lasting and asked_values(pool):
                 everywhere = (it for it in _able(need, pool, "", offerings) if it.closes_s > need.until_s)
-                choice[pool.name] = [_candidate(need, offering, expected_usd_h) for offering in everywhere]
+                choice[pool.name] = list(_candidates(need, pool, everywhere, expected_usd_h))
         not_serving = frozenset(it.name for it in need.pools if not serves(it, need))
         return cls(tuple(found), seen, frozenset(too_short), not_serving, choice)
 
@@ -161,22 +162,23 @@ def serves(pool: NodePool, need: Need) -> bool:
 
 def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
     for offering in offerings.of(pool):
-        if zone in {"", offering.offer.zone} and admits(
+        if (not zone or zone == offering.offer.zone) and admits(
             need.pod_set, need.tolerations, offering.labels, offering.taints
         ):
             yield offering
 
 
-def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[InstanceOffer], float]) -> CandidateOffering:
-    offer = offering.offer
-    return CandidateOffering(
-        offering,
-        planned_slot(offering, "probe").room_for(need.pod_set.requests),
-        capacity_rank(offering.pool, offer.capacity_type),
-        need.rank(offering.pool),
-        expected_usd_h(offer),
-        preference(offer),
-    )
+def _candidates(
+    need: Need, pool: NodePool, lasting: Iterable[Offering], expected_usd_h: Callable[[InstanceOffer], float]
+) -> Iterator[CandidateOffering]:
+    """Yields what might be bought for the pods, with how many of them each holds: perhaps none."""
+    requests, pool_rank, ranks = need.pod_set.requests, need.rank(pool), dict[str, int]()
+    for offering in lasting:
+        offer, fits = offering.offer, room_in(offering.allocatable, requests)
+        if offer.capacity_type not in ranks:
+            ranks[offer.capacity_type] = capacity_rank(pool, offer.capacity_type)
+        rank = ranks[offer.capacity_type]
+        yield CandidateOffering(offering, fits, rank, pool_rank, expected_usd_h(offer), offering.preference)
 
 
 @derived(1)
@@ -205,9 +207,13 @@ class BuyableCapacity:
     known_candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, repr=False)
     """What was found before for pods that ask the same, of the same offerings at the same expected prices."""
 
+    best_purchases: dict[Hashable, tuple[str, tuple[PlannedNodeClaims, ...]]] = field(default_factory=dict, repr=False)
+    """Zone and purchases of gangs that are alike and have room nowhere, where nothing stood in the way in any zone."""
+
     def expected_usd_h(self, offer: InstanceOffer) -> float:
         """What an offer is ordered by: its price, what its interruptions waste, and what any machine costs beside."""
-        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0)) + self.machine_usd_h
+        premium = self.premiums.get(offer.pool_key, 0.0) if self.premiums else 0.0
+        return offer.price_usd_h * (1.0 + premium) + self.machine_usd_h
 
     def candidates(self, need: Need, zone: str) -> CandidateOfferings:
         """What could be bought for pods of a need in a zone."""
@@ -220,6 +226,24 @@ class BuyableCapacity:
             found = known[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
         return found
 
+    def most_of(self, offering: Offering, wanted: int, obstacles: "PurchaseObstacles", *, may_split: bool) -> int:
+        """How many of the machines that are wanted may be of this offering: all, or what a reservation has left.
+
+        0 and an obstacle where a limit forbids it, or, unless the purchase `may_split`, where fewer are left.
+        """
+        headroom = self.headroom[offering.pool.name]
+        left = headroom.reserved_left(offering)
+        if zone := headroom.bound_to(offering):
+            obstacles.bound.add(f"{offering.pool.spec.placement.group} in {zone}")
+            return 0
+        if headroom.allowed(offering) < (wanted if left is None else min(wanted, left)):
+            obstacles.over_limit.add(offering.pool.name)
+            return 0
+        if left is None or left >= wanted:
+            return wanted
+        obstacles.used_up.add(str(offering.offer.pool_key))
+        return max(0, left) if may_split else 0
+
     def spend(self, purchases: Iterable[PlannedNodeClaims]) -> None:
         """Takes purchases from what the limits and reservations of their pools still allow."""
         for bought in purchases:
@@ -229,6 +253,23 @@ class BuyableCapacity:
         """Undoes `spend`."""
         for bought in purchases:
             self.headroom[bought.offering.pool.name].spend(bought.offering, -bought.count)
+
+
+def bought_alike(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need], *, zone_bound: bool
+) -> Hashable | None:
+    """What is equal for gangs that have room on no machine and would buy the same, unless limits forbid it by then.
+
+    None for those of several pod sets, for those that ask anything of other pods or domains, and where one has room.
+    """
+    if len(needs) != 1 or zone_bound or capacity.recuts or not capacity.may_buy:
+        return None
+    [need], pods = needs, needs[0].pod_set
+    neighbours = state.neighbours
+    if pods.required_topology or pod_filter(neighbours, pods) or pod_score(neighbours, pods):
+        return None
+    free = free_capacity(state, need.kind, pods.requests, need.accepts, capacity.priced)
+    return None if free.among(gang).room else (need.asks, need.charged, pods.count)
 
 
 @dataclass(slots=True)

@@ -58,14 +58,18 @@ class NodeSlot:
 
     def room_for(self, requests: Resources) -> int:
         """How many pods with these requests still fit."""
-        free = self.free
-        room = free.get(PODS, 0)
-        for resource, amount in requests.items():
-            if room <= 0:
-                return 0
-            if amount and (fits := free.get(resource, 0) // amount) < room:
-                room = fits
-        return max(0, room)
+        return room_in(self.free, requests)
+
+
+def room_in(free: Resources, requests: Resources) -> int:
+    """How many pods with these requests fit into what is free."""
+    room = free.get(PODS, 0)
+    for resource, amount in requests.items():
+        if room <= 0:
+            return 0
+        if amount and (fits := free.get(resource, 0) // amount) < room:
+            room = fits
+    return max(0, room)
 
 
 def planned_slot(offering: Offering, name: str, *only_for: str, room: Resources | None = None) -> NodeSlot:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.mig.layouts import gpu_part
-from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import (
     DIGITS,
     BuyableCapacity,
     CandidateOffering,
     CandidateOfferings,
     PurchaseObstacles,
+    bought_alike,
 )
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.constrained import ConstrainedPods
@@ -94,15 +94,29 @@ def _place_within_zones(
     def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
         return _ZoneAttempt(state, capacity, gang, zone, zone_bound, capacity.may_buy and bool(zone), may_split)
 
+    alike = bought_alike(state, capacity, gang, ordered, zone_bound=zone_bound)
+    if (known := capacity.best_purchases.get(alike)) is not None:
+        tried = attempt(known[0])
+        outcome = tried.run(ordered)
+        if isinstance(outcome, PlacementPlan) and outcome.purchases == known[1] and not tried.obstructed:
+            return outcome  # limits only make other zones worse
+        tried.undo()
+    liking = any(pod_score(state.neighbours, need.pod_set) is not None for need in ordered)
+
+    def settles(outcome: PlacementPlan) -> bool:
+        """Nothing is better than what is there, and nothing else is tried if none is bought."""
+        return outcome.ready or not capacity.may_buy or not (liking or outcome.purchases or outcome.recuts)
+
     best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
+    obstructed = alike is None
     for zone in _zones_to_try(state, capacity, ordered, zone_bound=zone_bound):
         tried = attempt(zone)
         outcome = tried.run(ordered)
-        first_choice = best is None and not zone_bound
-        if first_choice and isinstance(outcome, PlacementPlan) and (outcome.ready or not capacity.may_buy):
-            return outcome  # nothing is better than what stands idle, and nothing else is tried if none is bought
+        if best is None and not zone_bound and isinstance(outcome, PlacementPlan) and settles(outcome):
+            return outcome
         tried.undo()
+        obstructed |= tried.obstructed
         if isinstance(outcome, Refusal) and tried.has_split:
             tried = attempt(zone, may_split=False)
             outcome = tried.run(ordered)
@@ -113,7 +127,10 @@ def _place_within_zones(
             best = (tried.rank(), zone, tried.may_split)
     if best is None:
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
-    return attempt(best[1], may_split=best[2]).run(ordered)
+    outcome = attempt(best[1], may_split=best[2]).run(ordered)
+    if not obstructed and isinstance(outcome, PlacementPlan):
+        capacity.best_purchases[alike] = best[1], outcome.purchases
+    return outcome
 
 
 def _hardest_first(need: Need) -> tuple[object, ...]:
@@ -164,6 +181,8 @@ class _ZoneAttempt:
     """Whether the rest of a reservation may be bought for some of the pods, and other machines for the others."""
     has_split: bool = False
     """Whether that has happened."""
+    obstructed: bool = False
+    """Whether limits have left less to choose from, or reservations more: it may be another choice next time."""
     assignments: list[NodeAssignment] = field(default_factory=list)
     recuts: list[Recut] = field(default_factory=list)
     purchases: list[PlannedNodeClaims] = field(default_factory=list)
@@ -399,6 +418,7 @@ class _ZoneAttempt:
         found = [self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.reserved]
         plain = (self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.open)
         ranked = [it for it in (*found, next((it for it in plain if it is not None), None)) if it is not None]
+        self.obstructed |= bool(ranking.reserved or obstacles.over_limit or obstacles.bound)
         if not ranked:
             return obstacles.refusal()
         rank, chosen, candidate = min(ranked, key=lambda it: it[0])
@@ -423,7 +443,8 @@ class _ZoneAttempt:
     ) -> tuple[tuple[object, ...], PlannedNodeClaims, CandidateOffering] | None:
         """The purchase that can be made of a candidate now, with its rank; else None, and the obstacle is noted."""
         offering = candidate.offering
-        count = self._most_of(offering, -(-missing // candidate.fits), whole=whole, obstacles=obstacles)
+        wanted = -(-missing // candidate.fits)
+        count = self.capacity.most_of(offering, wanted, obstacles, may_split=self.may_split and not whole)
         if not count:
             return None
         if (until := self.capacity.shortages.get(offering.offer.pool_key)) is not None:
@@ -431,18 +452,3 @@ class _ZoneAttempt:
             return None
         left = self.capacity.headroom[offering.pool.name].reserved_left(offering) or 0
         return candidate.rank(missing, count, left), PlannedNodeClaims(offering, count), candidate
-
-    def _most_of(self, offering: Offering, wanted: int, *, whole: bool, obstacles: PurchaseObstacles) -> int:
-        """How many of the machines that are wanted may be of this offering: all, or what a reservation has left."""
-        headroom = self.capacity.headroom[offering.pool.name]
-        left = headroom.reserved_left(offering)
-        if zone := headroom.bound_to(offering):
-            obstacles.bound.add(f"{offering.pool.spec.placement.group} in {zone}")
-            return 0
-        if headroom.allowed(offering) < (wanted if left is None else min(wanted, left)):
-            obstacles.over_limit.add(offering.pool.name)
-            return 0
-        if left is None or left >= wanted:
-            return wanted
-        obstacles.used_up.add(str(offering.offer.pool_key))
-        return max(0, left) if self.may_split and not whole else 0

@@ -159,7 +159,8 @@ class AdmissionCycle:
         """Nominates an entry again because some of its victims go for another entry, as if all victims were gone."""
         self._renominate(entry)
         if entry.mode is PreemptionMode.FIT:
-            entry.wait_for([*self._taken(entry), *(self.ledger.leaving.values() if entry.leaving_gone else ())])
+            leaving = self.ledger.who_leaves() if entry.leaving_gone else ()
+            entry.wait_for(tuple(dict.fromkeys((*self._taken(entry), *leaving))))
         how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
         self.result.recomputed[entry.queue.name] = how
 
@@ -203,7 +204,8 @@ class AdmissionCycle:
         """
         self.ledger.count_leaving(gone=entry.leaving_gone)
         gone = []
-        for holder in (*more, *entry.gone):
+        out_already = entry.leaving_gone and entry.gone is self.ledger.who_leaves()  # as of most who wait for many
+        for holder in (*more, *(() if out_already else entry.gone)):
             if not holder.out:
                 self.ledger.lift(holder)
                 gone.append(holder)

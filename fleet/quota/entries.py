@@ -4,7 +4,7 @@ Kueue's classical and fair-sharing iterators (`pkg/scheduler`; reference 2.6), a
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -85,9 +85,9 @@ class CycleEntry:
     second_pass: SecondPassWorkload | None = None
     """Set for a workload that holds quota already and asks only for a place."""
 
-    def wait_for(self, leaving: Iterable[AdmittedWorkload]) -> None:
+    def wait_for(self, leaving: tuple[AdmittedWorkload, ...]) -> None:
         """Notes that the entry fits once these holders and the victims of others are gone."""
-        self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
+        self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving))) if self.gone else leaving
 
     @property
     def mode(self) -> PreemptionMode:

@@ -5,7 +5,7 @@ Machines are behind one protocol, so that the engine runs with them and without.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Protocol
@@ -84,6 +84,12 @@ class PlacementBackend(Protocol):
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `find` would find a place as things stand; cheaper, as it need not be the best one."""
 
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        """Returns what is equal for workloads that find a place, or none, together; None where nobody is known to be.
+
+        What came in between has to be told apart, unless it has only taken room.
+        """
+
     def put(self, holder: AdmittedWorkload) -> None:
         """Lets the pods of a holder stand where `holder.place` says."""
 
@@ -112,6 +118,10 @@ class NoPlacement:
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns True."""
         return True
+
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        """Returns None: nobody is refused a place."""
+        return None
 
     def put(self, holder: AdmittedWorkload) -> None:
         """Does nothing."""
@@ -146,6 +156,9 @@ class QuotaLedger:
     """uid -> holder that was told to leave and still holds its quota and place."""
     leaving_gone: bool = False
     """Whether leaving holders count as gone in the present what-if; see `count_leaving`."""
+    _who_leaves: tuple[AdmittedWorkload, ...] | None = None
+    given_back: int = 0
+    """How often something was given back for good, or for more than a what-if: until then there was only less room."""
     kept: Counter[tuple[str, Cell]] = field(default_factory=Counter)
     """(name of the node with the quota, cell) -> what non-preemptible workloads use of it."""
     _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
@@ -162,7 +175,7 @@ class QuotaLedger:
         self.holders[uid] = holder
         self._of_queue.setdefault(queue, {})[uid] = holder
         if holder.leaving:
-            self.leaving[uid] = holder
+            self.leaving[uid], self._who_leaves = holder, None
         elif queue in self._staying:
             insort(self._staying[queue], holder, key=eviction_order)
         self._charge(holder)
@@ -171,10 +184,12 @@ class QuotaLedger:
 
     def remove(self, uid: str) -> AdmittedWorkload:
         """Gives back all that a workload holds, and returns its holder; KeyError when it holds nothing."""
+        self.given_back += 1
         holder = self.holders.pop(uid)
         del self._of_queue[holder.queue.name][uid]
         if self.leaving.pop(uid, None) is None:
             self._stays_no_more(holder)
+        self._who_leaves = None
         if not holder.out:
             self.lift(holder)
         return holder
@@ -182,7 +197,7 @@ class QuotaLedger:
     def evict(self, holder: AdmittedWorkload) -> None:
         """Notes that the holder is told to leave."""
         holder.leaving = True
-        self.leaving[holder.workload.uid] = holder
+        self.leaving[holder.workload.uid], self._who_leaves = holder, None
         self._stays_no_more(holder)
         if self.leaving_gone and not holder.out:
             self.lift(holder)
@@ -203,6 +218,12 @@ class QuotaLedger:
         move = self.lift if gone else self.put_back
         for holder in self.leaving.values():
             move(holder)
+
+    def who_leaves(self) -> tuple[AdmittedWorkload, ...]:
+        """Returns the leaving holders: the same object until somebody else is told to leave, or has left."""
+        if self._who_leaves is None:
+            self._who_leaves = tuple(self.leaving.values())
+        return self._who_leaves
 
     @property
     def leave_later(self) -> bool:
@@ -244,6 +265,7 @@ class QuotaLedger:
 
     def move(self, holder: AdmittedWorkload, place: object) -> None:
         """Moves the pods of a holder to another place."""
+        self.given_back += 1
         self.placement.lift(holder)
         holder.place = place
         self.placement.put(holder)

@@ -6,7 +6,7 @@ they say they will. Until then others may use what is reserved if they say they 
 scheduling system"; Slurm's and Volcano's `sla-waiting-time` reserve without an end).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -48,6 +48,7 @@ class HeldCapacity:
 
     def give(self, ledger: QuotaLedger) -> None:
         """Undoes `take`."""
+        ledger.given_back += 1
         if self.place is not None:
             ledger.placement.release(self.workload, self.place)
         release(self.node, self.usage)
@@ -94,6 +95,8 @@ class Nominator:
     """Finds who could stand elsewhere, so that a workload finds a place; None = nobody is moved."""
     _last: dict[str, _LastAssignment] = field(default_factory=dict)
     """uid -> where the search for flavors resumes."""
+    _refused_beside: dict[Hashable, int] = field(default_factory=dict)
+    """What is alike for those who were refused a place beside holders that leave -> `given_back` of the ledger then."""
     _changes: dict[str, int] = field(default_factory=dict)
     """Root -> how often anything changed below it."""
     _cycle: int = 0
@@ -206,15 +209,38 @@ class Nominator:
         """
         if entry.leaving_gone is not (entry.mode is PreemptionMode.FIT):
             return
-        self.ledger.count_leaving(gone=not entry.leaving_gone)
         if not entry.leaving_gone:
+            self.ledger.count_leaving(gone=True)
             entry.assignment, entry.victims = search.best(entry.workload)
             entry.leaving_gone = True
-        elif search.fits_now(entry.workload, resume):  # else it fits beside them at most with what is held for others
+        elif self._may_fit_beside(entry.workload, search, resume):  # else at most with what is held for others
             assignment, victims = search.best(entry.workload, resume)
             if assignment.mode is PreemptionMode.FIT:
                 entry.assignment, entry.victims, entry.leaving_gone = assignment, victims, False
         self._beside_leaving(entry)
+
+    def _may_fit_beside(
+        self, workload: Workload, search: AssignmentSearch, resume: Sequence[Mapping[str, int]] | None
+    ) -> bool:
+        """Returns whether a workload may fit while all leaving holders are there, in whose view the ledger is then."""
+        alike = self.ledger.placement.alike(workload, ()) if resume is None else None
+        if self._is_refused(alike):
+            return False
+        self.ledger.count_leaving(gone=False)
+        return search.fits_now(workload, resume) or self._refuses(alike)
+
+    def _is_refused(self, alike: Hashable | None) -> bool:
+        """Returns whether one that is alike was refused beside those who leave, and nothing was given back since.
+
+        For each of thousands who wait for thousands who leave, those would have to be put back and lifted again.
+        """
+        return alike is not None and self._refused_beside.get(alike) == self.ledger.given_back
+
+    def _refuses(self, alike: Hashable | None) -> bool:
+        """Notes a refusal for all that are alike; returns False."""
+        if alike is not None:
+            self._refused_beside[alike] = self.ledger.given_back
+        return False
 
     def _beside_leaving(self, entry: CycleEntry) -> None:
         """Lets an entry that fits once all leaving holders have left wait for them, unless it fits beside them."""
@@ -223,14 +249,17 @@ class Nominator:
         if self.fits_already(entry, self.held):
             entry.fits_beside, entry.leaving_gone, entry.gone = True, False, ()
         else:
-            entry.wait_for(self.ledger.leaving.values())
+            entry.wait_for(self.ledger.who_leaves())
 
     def fits_already(self, entry: CycleEntry, held: Sequence[HeldCapacity]) -> bool:
         """Returns whether an entry has quota, not counting what is `held` for others, and a place beside theirs."""
+        alike = self.ledger.placement.alike(entry.workload, entry.assignment.given)
+        if self._is_refused(alike):
+            return False
         self.ledger.count_leaving(gone=False)
         place = self.ledger.placement.find(entry.workload, entry.assignment.given)
         if isinstance(place, PlacementRefusal):
-            return False
+            return self._refuses(alike)
         for waiting in held:
             release(waiting.node, waiting.usage)
         enough = fits(entry.node, entry.assignment.usage)

@@ -77,6 +77,8 @@ class ClusterBackend:
     """(queue, shape, assignment) -> why there is no place even on empty machines; None = there is one."""
     _slot_of_claim: dict[str, NodeSlot] = field(default_factory=dict)
     """Name of a claim -> its slot, where this pass has changed it."""
+    _owners: frozenset[str] | None = None
+    """uids of those for whom machines are kept; worked out when it is asked for."""
     _last_plan: "_LastPlan | None" = None
     """The last plan found that does not change a MIG layout."""
     _held: dict[str, list[_Taken]] = field(default_factory=dict)
@@ -105,6 +107,14 @@ class ClusterBackend:
         """Returns whether there is a plan for all pods of a workload."""
         enough = None if workload.uid in self.lost_pods else self.planner.has_room(self.state, workload, given)
         return not isinstance(self.find(workload, given), PlacementRefusal) if enough is None else enough
+
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        """Returns queue, shape and assignment, and how often machines were shared; None for whom a machine is kept."""
+        if self._owners is None:
+            self._owners = frozenset().union(*(slot.only_for for slot in self.state.slots.values()))
+        if workload.uid in self.lost_pods or workload.uid in self._owners:
+            return None
+        return workload.queue, workload.shape, shape_of(given), self.state.version[1]
 
     def _find_replacement(
         self, workload: Workload, given: Sequence[PodSetAssignment]

@@ -9,7 +9,7 @@ from math import inf
 
 from fleet.quota.entries import CycleEntry, EntryOutcome
 from fleet.quota.ledger import AdmittedWorkload
-from fleet.quota.preemption import why_kept
+from fleet.quota.preemption import Victim, why_kept
 from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
 from fleet.quota.workload import FlavorRefusal, PreemptionMode, Workload
@@ -31,6 +31,8 @@ class Explainer:
     snapshot: Snapshot
     scheduler: AdmissionScheduler
     _answers: dict[int, tuple[CycleEntry, Refusal]] = field(default_factory=dict)
+    _waits: dict[int, tuple[tuple[AdmittedWorkload, ...], Refusal]] = field(default_factory=dict)
+    """id of those who leave -> they, and the refusal of all who wait for them alone."""
     _alike: dict[Cell, list[list[AdmittedWorkload]]] = field(default_factory=dict)
     """Cell -> who holds it and is not leaving, alike in all that decides whether they may be evicted but their age."""
     _ending: dict[Cell, list[AdmittedWorkload]] = field(default_factory=dict)
@@ -50,12 +52,14 @@ class Explainer:
         return self._answers[id(entry)][1]
 
     def _found(self, entry: CycleEntry) -> Refusal:
-        if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
-            return waiting_for(
-                [holder.workload.name for holder in entry.gone] if entry.deferred else [],
-                [victim.holder.workload.name for victim in entry.victims],
-            )
-        return self._from_problems(entry)
+        if entry.outcome is not EntryOutcome.PENDING_PREEMPTION:
+            return self._from_problems(entry)
+        gone = entry.gone if entry.deferred else ()
+        if entry.victims:
+            return _waiting_for(gone, entry.victims)
+        if id(gone) not in self._waits:  # thousands may wait for the same
+            self._waits[id(gone)] = gone, _waiting_for(gone, ())
+        return self._waits[id(gone)][1]
 
     def behind(self, head: Workload) -> Refusal:
         """Returns the refusal of a gang that waits behind the head of its StrictFIFO queue."""
@@ -172,6 +176,10 @@ def _borrowers(owner: QuotaNode, cell: Cell) -> list[tuple[str, int]]:
         if node is not owner and node.parent is not None and not node.through_team and node.unused(cell) < 0:
             found.append((node.name, -node.unused(cell)))
     return sorted(found, key=lambda entry: (-entry[1], entry[0]))[:3]
+
+
+def _waiting_for(gone: Iterable[AdmittedWorkload], victims: Iterable[Victim]) -> Refusal:
+    return waiting_for([holder.workload.name for holder in gone], [victim.holder.workload.name for victim in victims])
 
 
 def waiting_for(leaving: Iterable[str], chosen: Iterable[str]) -> Refusal:

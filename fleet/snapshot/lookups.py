@@ -6,7 +6,7 @@ from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapsho
 from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
-from model.index import Index, TableChanges, derived, followed
+from model.index import Index, TableChanges, derived, followed, followed_each
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
@@ -27,6 +27,26 @@ def _claims_by_node(before: tuple[dict[str, Claim], int], changes: TableChanges[
     if len(before[0]) != before[1] or len(found) != naming:
         found = {it.node: it for it in changes.now.values() if it.node}
     return found, naming
+
+
+def node_names(snapshot: Snapshot) -> Mapping[str, bool]:
+    """Returns the names of all nodes: the same object as long as none comes or goes."""
+    return _node_names(snapshot.index, snapshot.nodes)
+
+
+@followed_each()
+def _node_names(_node: Node) -> bool:
+    return True
+
+
+def claim_names(snapshot: Snapshot) -> Mapping[str, bool]:
+    """Returns the names of all claims: the same object as long as none comes or goes."""
+    return _claim_names(snapshot.index, snapshot.claims)
+
+
+@followed_each()
+def _claim_names(_claim: Claim) -> bool:
+    return True
 
 
 def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
@@ -149,48 +169,56 @@ def _awaited(_index: Index, waiting: Mapping[str, Pod], verdicts: Mapping[str, P
 
 def ordinary_tenants(snapshot: Snapshot) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
     """Returns uid -> the ordinary pods of a node that are alike, as a gang that is in no queue, and the pods."""
+    return _ordinary_tenants(snapshot.index, _ordinary_by_node(snapshot))
+
+
+def _ordinary_by_node(snapshot: Snapshot) -> Mapping[str, Sequence[tuple[Gang, tuple[Pod, ...]]]]:
     owners = _owners(snapshot.index, claims_by_node(snapshot))
-    return _ordinary_tenants(snapshot.index, snapshot.ordinary_pods, owners)
+    return tenants_of_nodes(snapshot.index, snapshot.ordinary_pods, owners)
 
 
-@derived(1, steady=True)
-def _owners(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, str]:
-    """Returns node -> name of its claim; another mapping only where one is added or goes."""
-    return {node: claim.name for node, claim in claims.items()}
+@followed_each()
+def _owners(claim: Claim) -> str:
+    """Returns the name of a node's claim; another mapping only where one is added or goes."""
+    return claim.name
 
 
 @derived(1)
 def _ordinary_tenants(
-    index: Index, pods: Mapping[str, tuple[Pod, ...]], owners: Mapping[str, str]
+    _index: Index, by_node: Mapping[str, Sequence[tuple[Gang, tuple[Pod, ...]]]]
 ) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
-    return tenants_of_nodes(index, pods, owners)
+    return {gang.uid: (gang, members) for found in by_node.values() for gang, members in found}
 
 
 def tenants(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
     """Returns claim -> all whom it concerns that its machine goes: gangs, and ordinary pods as gangs in no queue."""
-    return _tenants(snapshot.index, machines_held(snapshot), ordinary_tenants(snapshot))
+    return _tenants(
+        snapshot.index, machines_held(snapshot), _ordinary_by_claim(snapshot.index, _ordinary_by_node(snapshot))
+    )
 
 
 @derived(1)
 def _tenants(
-    index: Index, held: Mapping[str, Sequence[Gang]], ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
+    _index: Index, held: Mapping[str, Sequence[Gang]], on_machine: Mapping[str, tuple[Gang, ...]]
 ) -> Mapping[str, Sequence[Gang]]:
-    if not ordinary:
+    if not on_machine:
         return held
-    on_machine = _ordinary_by_claim(index, ordinary)
     both = on_machine.keys() & held.keys()
     return {**held, **on_machine, **{name: (*held[name], *on_machine[name]) for name in both}}
 
 
-@derived(1)
+@followed(dict[str, tuple[Gang, ...]])
 def _ordinary_by_claim(
-    _index: Index, ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
-) -> Mapping[str, tuple[Gang, ...]]:
-    found: dict[str, tuple[Gang, ...]] = {}
-    for gang, _ in ordinary.values():
-        [pin] = gang.pins
-        if pin.claim:
-            found[pin.claim] = (*found.get(pin.claim, ()), gang)
+    before: dict[str, tuple[Gang, ...]], changes: TableChanges[Sequence[tuple[Gang, tuple[Pod, ...]]]]
+) -> dict[str, tuple[Gang, ...]]:
+    """Returns claim -> the ordinary pods on its node; a claim has one."""
+    found = dict(before)
+    for _, tenants_there in changes.gone():
+        for gang, _ in tenants_there:
+            found.pop(gang.pins[0].claim, None)
+    for _, tenants_there in changes.came():
+        if tenants_there and (claim := tenants_there[0][0].pins[0].claim):
+            found[claim] = tuple(gang for gang, _ in tenants_there)
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, TopologySpreadConstraint
 from fleet.snapshot.gangs import POD, Gang, GangState, Job, JobRef, Pin, PodSet
 from fleet.snapshot.nodes import Pod
-from model.index import Index, derived, derived_each
+from model.index import Index, derived, followed_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ def pod_classes(_index: Index, pods: Sequence[Pod], others: Sequence[PodAffinity
     ]
 
 
-@derived_each
-def _tenants_of(claim: str, pods: Sequence[Pod]) -> Sequence[tuple[Gang, tuple[Pod, ...]]]:
+@followed_each(2)
+def _tenants_of(pods: Sequence[Pod], claim: str | None) -> Sequence[tuple[Gang, tuple[Pod, ...]]]:
     """Returns the ordinary pods of one node in classes, each as a gang that runs there and is in no queue."""
     classes: dict[object, list[Pod]] = {}
     for pod in pods:
         if pod.shape is not None and not pod.deleting:
             classes.setdefault((pod.priority, pod.deletion_cost, _asks(pod.shape, None)), []).append(pod)
-    return [(_as_gang(claim, tuple(members)), tuple(members)) for members in classes.values()]
+    return [(_as_gang(claim or "", tuple(members)), tuple(members)) for members in classes.values()]
 
 
 def _as_gang(claim: str, pods: tuple[Pod, ...]) -> Gang:
@@ -135,13 +135,12 @@ def _as_gang(claim: str, pods: tuple[Pod, ...]) -> Gang:
 
 def tenants_of_nodes(
     index: Index, pods: Mapping[str, Sequence[Pod]], claims: Mapping[str, str]
-) -> Mapping[str, tuple[Gang, tuple[Pod, ...]]]:
-    """Returns uid -> ordinary pods as gangs that are in no queue, with the pods: who moves work moves both alike.
+) -> Mapping[str, Sequence[tuple[Gang, tuple[Pod, ...]]]]:
+    """Returns node -> its ordinary pods as gangs that are in no queue, with the pods: who moves work moves both alike.
 
     `pods` are by node; `claims` says whose machine a node is. Equal pods on a node are one, as they leave together.
     """
-    each = (_tenants_of(index, claims.get(node, ""), pods, node) for node in sorted(pods))
-    return {gang.uid: (gang, members) for found in each for gang, members in found}
+    return _tenants_of(index, pods, claims)
 
 
 def _selecting(asked: PodConstraints) -> Iterator[PodAffinityTerm | TopologySpreadConstraint]:

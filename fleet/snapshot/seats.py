@@ -7,6 +7,7 @@ from dataclasses import replace
 from fleet.snapshot import Claim, Gang, GangState, Pin, Pod, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model import labels
+from model.index import derived_each
 
 
 def pods_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
@@ -16,7 +17,13 @@ def pods_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
 
 def active_pods(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
     """Returns the pods of a gang that have not ended."""
-    return tuple(pod for pod in pods_of(snapshot, gang) if pod.active)
+    key, known = f"{gang.namespace}/{gang.workload}", snapshot.gang_pods
+    return _active(snapshot.index, None, known, key) if key in known else ()
+
+
+@derived_each
+def _active(_context: None, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if pod.active)
 
 
 def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:

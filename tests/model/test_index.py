@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.index import Index, TableChanges, derived, derived_each, differing, followed
+from model.index import Index, TableChanges, derived, derived_each, differing, followed, followed_each
 
 
 def test_the_same_values_are_asked_once() -> None:
@@ -183,6 +183,40 @@ def test_what_follows_a_table_is_what_would_be_found_anew(history: list[dict[str
         assert keys_of(index, table) is found
         shown.append((found, dict(found)))
     assert all(found == as_it_was for found, as_it_was in shown)  # nobody changes what was handed out
+
+
+@given(st.lists(st.tuples(tables, tables, st.sampled_from("xy")), min_size=1, max_size=6))
+def test_what_follows_the_keys_of_tables_is_what_would_be_found_anew(
+    history: list[tuple[dict[str, int], dict[str, int], str]],
+) -> None:
+    @followed_each(2)
+    def pairs(one: int, other: int | None, context: str) -> tuple[int, int | None, str] | None:
+        return None if one == other else (one, other, context)
+
+    index, shown = Index(), []
+    for one, other, context in history:
+        found = pairs(index, one, other, context)
+        asked = {key: (one[key], other.get(key), context) for key in sorted(one) if one[key] != other.get(key)}
+        assert list(found.items()) == list(asked.items())
+        assert pairs(index, one, other, context) is found
+        shown.append((found, dict(found)))
+    assert all(found == as_it_was for found, as_it_was in shown)  # nobody changes what was handed out
+
+
+def test_only_keys_that_changed_are_looked_at_and_what_comes_to_the_same_is_the_same_object() -> None:
+    index, asked = Index(), []
+
+    @followed_each()
+    def is_odd(value: int) -> bool | None:
+        asked.append(value)
+        return value % 2 == 1 or None
+
+    table = {"a": 1, "b": 2, "c": 3}
+    before = is_odd(index, table)
+    asked.clear()
+    assert is_odd(index, table | {"b": 4}) is before
+    assert is_odd(index, table | {"b": 5}) == {"a": True, "b": True, "c": True}
+    assert asked == [4, 5]
 
 
 @given(tables, tables)

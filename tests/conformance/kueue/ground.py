@@ -1,6 +1,6 @@
 """The nodes of a case as the quota engine's ground: pods of flavors with a topology get places on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -145,6 +145,9 @@ class Nodes:
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Whether there are places."""
         return not isinstance(self.find(workload, given), PlacementRefusal)
+
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        return None
 
     def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)

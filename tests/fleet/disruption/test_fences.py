@@ -90,7 +90,7 @@ CASES: list[tuple[str, Callable[[], World], Any, str]] = [
     ("drift, fixed", lambda: machines(gpu=1, **DRIFTED, replicas=3, capacityTypes=["on-demand"]), drift, "keeps"),
     ("rebalance", lambda: advised(machines({**QUIET, "onRebalance": "Replace"}, gpu=1)), rebalance, "spared"),
     ("expiry", lambda: machines(QUIET, template={"expireAfter": "1h"}), expiry, "expires_at_s"),
-    ("consolidation", lambda: machines(gpu=1), consolidation, "_unsettled"),
+    ("consolidation", lambda: machines(gpu=1), consolidation, "_settles_s"),
     ("consolidation, tried", lambda: machines(gpu=1), consolidation, "keeps"),
 ]
 

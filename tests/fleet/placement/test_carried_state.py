@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed
 from fleet.gangs.lifecycle import decide as gangs_decide
 from fleet.nodeclaims.drift import drifted_claims
@@ -118,6 +119,22 @@ def test_passes_that_hand_on_decide_as_those_that_do_not(world: World, data: st.
         if handed_on is not None:
             assert _shown(world, seen, handed_on) == _shown(world, alone, CarriedState.empty(world.fleet, alone))
             index.hand_on((CarriedState, ""), handed_on)
+        before = seen
+        for _ in range(data.draw(st.integers(1, 4))):
+            data.draw(st.sampled_from(STEPS))(world, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(worlds(), st.data())
+def test_deciders_that_follow_what_changes_decide_as_if_they_were_asked_first(
+    world: World, data: st.DataObject
+) -> None:
+    index, before = Index(), world.snapshot()
+    for _ in range(data.draw(st.integers(2, 6))):
+        seen = _keeping(before, replace(world.snapshot(), index=index))
+        for decide in DECIDERS.values():
+            assert list(decide(world.fleet, seen)) == list(decide(world.fleet, replace(seen, index=Index())))
         before = seen
         for _ in range(data.draw(st.integers(1, 4))):
             data.draw(st.sampled_from(STEPS))(world, data)

@@ -1,6 +1,6 @@
 """Holders that keep their quota and ask for a place, heads that keep the place they were nominated with, stand-ins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -49,6 +49,9 @@ class NamedRooms:
 
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         return not isinstance(self.find(workload, given), PlacementRefusal)
+
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
+        return None
 
     def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)

@@ -6,12 +6,24 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.gangs.lost_machines import boot_s
+from fleet.gangs.lost_machines import at_risk, boot_s
 from fleet.nodeclaims.drift import drifts
+from fleet.nodeclaims.garbage_collection import collect
+from fleet.nodeclaims.repair import registrations
 from fleet.placement.opportunity_cost import request_mix
 from fleet.quota.build_tree import usages
-from fleet.snapshot import Claim, Gang, GangState, Snapshot
-from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held, unclaimed
+from fleet.snapshot import Claim, Gang, GangState, Node, Pod, PodSet, Snapshot
+from fleet.snapshot.lookups import (
+    claim_names,
+    claims_by_node,
+    claims_by_pool,
+    machines_held,
+    node_names,
+    ordinary_tenants,
+    tenants,
+    unclaimed,
+)
+from model import labels
 from model.index import Index
 from tests.support.fleets import NOW, P5, gang, small_fleet
 from tests.support.world import World
@@ -19,12 +31,28 @@ from tests.support.world import World
 FLEET = small_fleet()
 claims = st.fixed_dictionaries(
     {
-        "node": st.sampled_from(("", "n0", "n1")),
+        "node": st.sampled_from(("", "n0", "n1", "node-m0")),
         "instance_id": st.sampled_from(("", "i-m0", "i-m1", "i-m2")),
         "node_pool": st.sampled_from(("h100", "h100", "gone")),
         "pool_hash": st.sampled_from(("v1-one", "v1-other")),
         "ready_at_s": st.sampled_from((0.0, NOW - 100, NOW - 50)),
     }
+)
+nodes = st.fixed_dictionaries(
+    {"ready": st.booleans(), "unschedulable": st.booleans(), "has_finalizer": st.booleans()},
+    optional={"labels": st.sampled_from(({}, {labels.NODE_CLAIM: "gone"}))},
+)
+ordinary = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.integers(1, 2).map(
+            lambda count, name=name: tuple(
+                Pod(f"{name}-{n}", "x", f"p{n}", name, "Running", {"cpu": 1}, shape=PodSet("main", 1, {"cpu": n}))
+                for n in range(count)
+            )
+        )
+        for name in ("node-m0", "node-m1", "n0", "n1")
+    },
 )
 states = st.sampled_from((GangState.PENDING, GangState.ADMITTED, GangState.FINISHED, None))
 
@@ -37,7 +65,8 @@ def test_they_say_what_they_would_if_they_were_asked_first(data: st.DataObject) 
         world.machine(name)
     for number in range(3):
         world.runs(gang(f"g{number}", count=2), ("m0", 1), (f"m{number}", 1), pods=False)
-    tables: dict[str, Any] = {"claims": dict(world.claims), "gangs": dict(world.gangs)}
+    tables: dict[str, Any] = {"claims": dict(world.claims), "gangs": dict(world.gangs), "nodes": dict(world.nodes)}
+    tables["ordinary_pods"] = {}
     seen = world.snapshot()
     for _ in range(data.draw(st.integers(1, 5))):
         tables = {name: dict(table) for name, table in tables.items()}
@@ -46,11 +75,15 @@ def test_they_say_what_they_would_if_they_were_asked_first(data: st.DataObject) 
         for uid in data.draw(st.sets(st.sampled_from(sorted(world.gangs)))):
             state = data.draw(states)
             _change(tables["gangs"], uid, world.gangs[uid], None if state is None else {"state": state})
+        for name in data.draw(st.sets(st.sampled_from(sorted(world.nodes)))):
+            _change(tables["nodes"], name, world.nodes[name], data.draw(st.none() | nodes))
+            tables["ordinary_pods"][name] = data.draw(ordinary).get(name, ())
+        tables["ordinary_pods"] = {name: pods for name, pods in tables["ordinary_pods"].items() if pods}
         now = replace(seen, **tables)
         assert _looked_up(now) == _looked_up(replace(now, index=Index()))
 
 
-def _change(table: dict[str, Any], key: str, value: Claim | Gang, change: dict[str, Any] | None) -> None:
+def _change(table: dict[str, Any], key: str, value: Claim | Gang | Node, change: dict[str, Any] | None) -> None:
     if change is None:
         table.pop(key, None)
     else:
@@ -63,6 +96,12 @@ def _looked_up(seen: Snapshot) -> list[object]:
         {pool: list(members) for pool, members in claims_by_pool(seen).items()},
         list(claims_by_pool(seen)),
         {name: [it.uid for it in gangs] for name, gangs in machines_held(seen).items()},
+        {name: list(gangs) for name, gangs in tenants(seen).items()},
+        list(ordinary_tenants(seen).items()),
+        at_risk(seen),
+        [list(found) for found in (node_names(seen), claim_names(seen))],
+        list(collect(seen)),
+        registrations({}, FLEET, seen),
         [it.id for it in unclaimed(seen)],
         boot_s(seen, "h100", P5.name),
         usages(FLEET, seen),

@@ -1,0 +1,98 @@
+"""What is asked once for all gangs that are alike is what each would be told, however many they are."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.actions import OpenClaims, SaveGang
+from fleet.fence import Decided
+from fleet.placement import place
+from fleet.quota.ledger import QuotaLedger
+from fleet.scheduling import cycle
+from fleet.scheduling.placement_backend import ClusterBackend
+from fleet.snapshot import GangState
+from tests.fleet.scheduling.test_cycle_properties import gangs, worlds
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from tests.support.world import World
+
+
+def _by_itself(patched: pytest.MonkeyPatch) -> None:
+    """Let every gang be asked about by itself."""
+    patched.setattr(ClusterBackend, "alike", lambda *_given: None)
+    patched.setattr(place, "bought_alike", lambda *_given, **_named: None)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.data())
+def test_alike_gangs_are_told_what_each_would_be(world: World, data: st.DataObject) -> None:
+    """Some of those who run leave, and twins of who waits wait as well."""
+    running = sorted(uid for uid, it in world.gangs.items() if it.state is GangState.ADMITTED)
+    for uid in data.draw(st.sets(st.sampled_from(running))) if running else ():
+        going = world.gangs[uid].moved(GangState.EVICTING, "Reclaimed", "makes room", NOW - 5)
+        world.gangs[uid] = going
+    shapes = [data.draw(gangs(100 + number, 1)) for number in range(data.draw(st.integers(1, 2)))]
+    for number in range(data.draw(st.integers(2, 6))):
+        twin, name = data.draw(st.sampled_from(shapes)), f"twin-{number}"
+        world.waits(replace(twin, uid=f"uid-{name}", workload=name, job=replace(twin.job, name=name)))
+    together = cycle.decide(world.fleet, world.snapshot())
+    with pytest.MonkeyPatch.context() as patched:
+        _by_itself(patched)
+        assert cycle.decide(world.fleet, world.snapshot()) == together
+
+
+def _one_pool(limit: int) -> World:
+    fleet = FleetBuilder().pool("h100", limits={"nodes": limit}).team(quotas={"h100": {GPU: 800}}).queue()
+    return World(fleet.build())
+
+
+def _bought(decided: Iterable[Decided]) -> list[tuple[str, str]]:
+    opened = (it for it in decided if isinstance(it, OpenClaims))
+    return [(claim.capacity_pool.instance_type, claim.capacity_pool.zone) for it in opened for claim in it.claims]
+
+
+@pytest.mark.parametrize("limit", [2, 5, 50])
+def test_a_limit_that_is_reached_meanwhile_is_seen(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    world = _one_pool(limit)
+    world.waits(*[gang(f"g{number}", count=1, gpu=8) for number in range(8)])
+    together = cycle.decide(world.fleet, world.snapshot())
+    _by_itself(monkeypatch)
+    assert cycle.decide(world.fleet, world.snapshot()) == together
+    assert len(_bought(together)) == min(limit, 8)
+
+
+def _who_leave_and_wait(count: int) -> World:
+    """So many machines, eight gangs that leave on each, and as many that wait for them."""
+    world = _one_pool(0)
+    for machine in range(count):
+        world.machine(f"m{machine}")
+        for number in range(8):
+            name = f"r{machine}-{number}"
+            going = world.runs(gang(name, count=1, gpu=1), (f"m{machine}", 1), pods=False)
+            world.gangs[going.uid] = going.moved(GangState.EVICTING, "Reclaimed", "makes room", NOW - 5)
+    world.waits(*[gang(f"w{number}", count=1, gpu=1) for number in range(8 * count)])
+    return world
+
+
+def test_who_leave_are_lifted_a_few_times_however_many_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lifted: list[str] = []
+    lift = QuotaLedger.lift
+
+    def counted(self: QuotaLedger, holder: Any) -> None:
+        lifted.append(holder.workload.uid)
+        lift(self, holder)
+
+    monkeypatch.setattr(QuotaLedger, "lift", counted)
+    found = {}
+    for count in (2, 8):
+        lifted.clear()
+        world = _who_leave_and_wait(count)
+        saved = [it.gang for it in cycle.decide(world.fleet, world.snapshot()) if isinstance(it, SaveGang)]
+        assert {it.state for it in saved} == {GangState.PENDING}
+        assert len(saved) == 8 * count
+        found[count] = len(lifted) / (8 * count)
+    assert found[8] == found[2] <= 4
