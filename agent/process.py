@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
@@ -22,35 +21,25 @@ from agent.config import LEASE, Settings
 from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
-from agent.inbox import Event, Tick
+from agent.inbox import Event
 from agent.journal import DecisionLog, Journal, latest_lines
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
+from agent.listening import ListenedTo, Listening
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.notify import Notifier
 from agent.outbox import Outbox
 from agent.planning import PlannerThread
 from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore
-from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
+from agent.reconcile_requests import leave_request
 from agent.record import Record
-from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
+from agent.resolutions import ResolutionQuestions
 from agent.review.opening import AgentSide, ReviewPorts, reviewer_of
 from agent.review.reviewer import Reviewer
 from agent.review.world import LatestWorld
-from agent.sources import (
-    RESERVATIONS_EVERY_S,
-    SourceThread,
-    catalog_listener,
-    git_listener,
-    health_listener,
-    instances_listener,
-    notices_listener,
-    reflectors,
-    reservations_listener,
-)
+from agent.sources import SourceThread
 from agent.sync import Sync
-from agent.timetable import Timetable
 from agent.watch import Watcher
 from agent.web.seen import PageWatcher
 from agent.web.server import page_answers
@@ -255,16 +244,12 @@ class Agent:
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
-        sources, watching, timetable = self._listen(in_force, questions, sync.state.handled_request, reviewer)
+        listening = self._listening(in_force, questions, sync.state.handled_request, reviewer)
         try:
             self._think(brain, books, publisher)
         finally:
-            timetable.stop()
             self._stopping.set()
-            for reflector in watching:
-                reflector.stop(1.0)
-            for thread in sources:
-                thread.poke()
+            listening.stop()
             if reviewer is not None:
                 reviewer.close()
             term.end(books.accounts)
@@ -336,50 +321,16 @@ class Agent:
         side = AgentSide(lambda: latest.now, lambda: sync.state, self._clock, count, put, self._leading, look)
         return reviewer_of(self._settings, self._review, side) if self._review is not None else None
 
-    def _listen(
+    def _listening(
         self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None
-    ) -> tuple[list[SourceThread], list[Any], Timetable]:
-        settings, put, timetable = self._settings, self._inbox.put, Timetable()
-        source = partial(SourceThread, stop=self._stopping, count=self._count_source, timetable=timetable)
-        requests = OpenRequests(put)
-        git = source("git", requests.answering(git_listener(self._source, put, in_force)))
-        reviewing = [source("review", reviewer.look)] if reviewer is not None else []
-        self._on_push = (git, *reviewing)
-        listing = instances_listener(self._cloud, put, self._clock, settings.of_cloud.poll_interval_s)
-        reservations = reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S)
-        resolutions = resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked)
-        sources = [
-            *self._on_push,
-            source("instances", listing),
-            source("reservations", reservations),
-            source("resolutions", resolutions),
-            source("catalog", catalog_listener(self._cloud, put, settings.of_cloud.refresh_interval_s)),
-        ]
-        if self._notices is not None:
-            sources.append(source("notices", notices_listener(self._notices, put)))
-        if self._health is not None and settings.of_cloud.instance_health != "Off":
-            act = settings.of_cloud.instance_health == "Act"
-            listen = health_listener(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
-            sources.append(source("health", listen))
-        watching = reflectors(self._transport, put, self._clock, self._rng, self._count_source)
-
-        def requested(value: str) -> None:
-            requests.ask(value)
-            self._look_again()
-
-        rng = random.Random(self._rng.random())
-        asked = RequestListener(requested, put, handled)
-        watching.append(request_reflector(self._transport, settings.cluster, asked, self._clock, rng))
-        for thread in sources:
-            thread.start()
-        for reflector in watching:
-            reflector.start()
-        timetable.every("tick", 1.0, partial(put, Tick()))
-        timetable.start()
-        return sources, watching, timetable
-
-    def _count_source(self, source: str, kind: str) -> None:
-        self.metrics.source_failures.labels(source, kind).inc()
+    ) -> Listening:
+        world = ListenedTo(self._source, self._transport, self._cloud, self._notices, self._health, self._clock)
+        hearing = Listening(self._settings, world, self._inbox.put, self.metrics, self._stopping, self._look_again)
+        self._on_push = hearing.listen(
+            in_force, questions.asked, handled, reviewer.look if reviewer else None, self._rng
+        )
+        hearing.start()
+        return hearing
 
     def _think(self, brain: Brain, books: Bookkeeper, publisher: Publisher) -> None:
         """Takes events from the inbox, folds them into the mirror and decides, until stopped."""
