@@ -8,16 +8,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from math import inf, isfinite
 from typing import Any, get_args
 
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
+from fleet.cost.uses import CostTerms, MachineUse, uses
 from fleet.nodeclaims.repair import Registrations, registrations
 from fleet.offerings.interruption_rate import learned
 from fleet.quota.admission_fair_sharing import GangAdmission, LocalQueueUsage, UsageSample, next_sample
+from fleet.quota.build_tree import borrowing
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
@@ -27,6 +28,23 @@ SAVED_EVERY_S = 60.0
 """After a crash the time since then is charged by the world as found."""
 LONGEST_GAP_S = 3600.0
 """A silence (the agent was down) is charged by the world as found; a longer one is not: who knows what ran."""
+BORROWED_EVERY_S = 30.0
+"""How often it is found out anew which gangs stand on borrowed quota."""
+
+
+@dataclass(slots=True)
+class UsedMachines:
+    """Knows which machine is used by whom and at what price, for all who count money, in the same words."""
+
+    terms: CostTerms = field(default_factory=lambda: CostTerms(payer_of))
+    _borrowing: frozenset[str] = frozenset()
+    _asked_at_s: float = -inf
+
+    def now(self, fleet: Fleet, snapshot: Snapshot) -> Mapping[str, MachineUse]:
+        """Instance id -> use; the same object as long as nothing has changed."""
+        if not 0 <= snapshot.now_s - self._asked_at_s < BORROWED_EVERY_S:
+            self._asked_at_s, self._borrowing = snapshot.now_s, borrowing(fleet, snapshot)
+        return uses(fleet, snapshot, self.terms, self._borrowing)
 
 
 @dataclass(slots=True)
@@ -45,6 +63,7 @@ class Accounts:
     """Capacity pool -> what is remembered of its interruptions; another mapping whenever it changes."""
     registrations: Registrations = field(default_factory=dict)
     """Pool -> how its last launches ended. It is not saved: the machines that stand tell most of it."""
+    used: UsedMachines = field(default_factory=UsedMachines)
     _until_s: float = 0.0
 
     def remember(self, fleet: Fleet, snapshot: Snapshot) -> None:
@@ -69,7 +88,8 @@ class Accounts:
         if elapsed_s is None:
             elapsed_s = now - self._until_s if self._until_s else 0.0
         if 0 < elapsed_s <= LONGEST_GAP_S:
-            self.bill = self.bill.plus(allocate(partial(payer_of, fleet), snapshot, elapsed_s))
+            used = self.used.now(fleet, snapshot)
+            self.bill = self.bill.plus(allocate(snapshot.index, used, now, elapsed_s))
         self._until_s = now
 
     @property

@@ -52,9 +52,19 @@ def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
 
 
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
-    """Returns who pays for work of this queue, a team or a ClusterQueue; None where it is not declared."""
+    """Returns who pays for work of this queue, a team or a ClusterQueue; None where it is not declared.
+
+    For work that names no queue, ordinary pods, the team pays that has the namespace.
+    """
+    if not queue:
+        return _teams_by_namespace(fleet.index, fleet).get(namespace)
     binding = binding_of(fleet, namespace, queue)
     return binding.payer if binding is not None else None
+
+
+@derived()
+def _teams_by_namespace(_index: Index, fleet: Fleet) -> Mapping[str, str]:
+    return {namespace: name for name, team in sorted(fleet.teams.items()) for namespace in team.spec.namespaces}
 
 
 def known_queues(fleet: Fleet, namespace: str) -> list[str]:

@@ -1,0 +1,179 @@
+"""The meter remembers what was seen of every machine since the last hour that was cut, and cuts hours that are over."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fleet.cost.lost_work import lost_since_s
+from fleet.cost.records import HOUR_S, LedgerRecord, LostWork, MachineSpan, Segment, cut_hour, silent_segments
+from fleet.cost.uses import Holding, MachineUse
+from fleet.snapshot import Gang, GangState, Instance
+from model.index import differing
+
+SETTLED_S: Final = 300.0
+"""An hour is cut so long after its end: by then the cloud has told of all that ended within it."""
+SILENCE_S: Final = 120.0
+"""A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
+MOST_SEGMENTS: Final = 240
+CROWDED_S: Final = 30.0
+"""Of a machine with so many changes in an hour, two within this time count as one."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """A `Meter` is looked through time and again; it hands out the records of hours that are over, each once.
+
+    What it holds is all that is needed to go on after a crash (`agent.ledger` keeps it).
+    """
+
+    cluster: str
+    spans: dict[str, MachineSpan] = field(default_factory=dict)
+    until_s: float = 0.0
+    """When it looked last (epoch seconds); 0 = never."""
+    cut_until_s: float = 0.0
+    """The end of the last hour that was cut (epoch seconds)."""
+    _seen: Mapping[str, MachineUse] = field(default_factory=dict)
+    _gangs: Mapping[str, Gang] = field(default_factory=dict)
+
+    def look(
+        self,
+        now_s: float,
+        used: Mapping[str, MachineUse],
+        instances: Mapping[str, Instance],
+        gangs: Mapping[str, Gang],
+    ) -> None:
+        """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
+
+        `used` are the machines that bill, `instances` what the cloud says of them and of those that have ended.
+        """
+        if now_s < self.until_s:
+            return
+        silent = self.until_s and now_s - self.until_s > SILENCE_S
+        if not self.cut_until_s:
+            self.cut_until_s = now_s // HOUR_S * HOUR_S
+        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
+            self._machine(key, used.get(key), instances, now_s, silent=bool(silent))
+        self._note_losses(gangs, now_s)
+        self._seen, self._gangs, self.until_s = used, gangs, now_s
+
+    def _machine(
+        self, key: str, use: MachineUse | None, instances: Mapping[str, Instance], now_s: float, *, silent: bool
+    ) -> None:
+        span = self.spans.get(key)
+        if use is None:
+            if span is not None and span.ended_s is None:
+                self.spans[key] = self._ended(span, instances.get(key), now_s, silent=silent)
+            return
+        if span is None:
+            begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
+            self.spans[key] = MachineSpan(_first(use, begin_s, now_s))
+            return
+        segments = self._from_launch(span.segments, use)
+        if silent:
+            segments += tuple(silent_segments(segments[-1].use, use, self.until_s, now_s))
+        if segments[-1].use != use:
+            crowded = len(segments) >= MOST_SEGMENTS and now_s - segments[-1].begin_s < CROWDED_S
+            segments = (*segments[:-1], segments[-1]._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
+        self.spans[key] = replace(span, segments=segments, ended_s=None)
+
+    def _from_launch(self, segments: tuple[Segment, ...], use: MachineUse) -> tuple[Segment, ...]:
+        """Returns the segments from when the cloud says it was launched: the agent hears of that a little later."""
+        first = segments[0]
+        if use.launched_s < first.begin_s and first.begin_s > self.cut_until_s:
+            return (first._replace(begin_s=max(self.cut_until_s, use.launched_s)), *segments[1:])
+        return segments
+
+    def _ended(self, span: MachineSpan, instance: Instance | None, now_s: float, *, silent: bool) -> MachineSpan:
+        """Returns the span closed: when the cloud says, else now, or when it was last seen before a silence."""
+        told_s = instance.ended_at_s if instance is not None else 0.0
+        last = self.until_s if silent else now_s
+        ended_s = told_s or last
+        segments = span.segments
+        if silent and ended_s > self.until_s:
+            segments += tuple(silent_segments(segments[-1].use, None, self.until_s, now_s))
+        return replace(span, segments=segments, ended_s=ended_s)
+
+    def _note_losses(self, gangs: Mapping[str, Gang], now_s: float) -> None:
+        """Gangs that were running and are stopped lose what they did since the last checkpoint, where they stood."""
+        if not self._gangs:
+            return
+        changed = ((self._gangs.get(uid), gangs.get(uid)) for uid in differing(self._gangs, gangs))
+        stopped = {it.uid: it for it, now in changed if it is not None and _stopped(it, now)}
+        if not stopped:
+            return
+        for key, use in sorted(self._seen.items()):
+            for holding in use.holdings:
+                if holding.subject in stopped and key in self.spans:
+                    self._lost(key, holding, lost_since_s(stopped[holding.subject], now_s), now_s)
+
+    def _lost(self, key: str, holding: Holding, since_s: float, now_s: float) -> None:
+        span = self.spans[key]
+        at_s = now_s if span.ended_s is None else min(now_s, span.ended_s)
+        if at_s > since_s:
+            self.spans[key] = replace(span, lost=(*span.lost, LostWork(at_s, since_s, holding)))
+
+    def due(self, now_s: float) -> float | None:
+        """Returns the begin of the first hour that is over, settled and not cut; None where none is."""
+        over = self.until_s and self.cut_until_s + HOUR_S + SETTLED_S <= min(now_s, self.until_s)
+        return self.cut_until_s if over else None
+
+    def done(self, hour_s: float) -> None:
+        """Forget what is only needed for an hour that was due, and is in the ledger now."""
+        self.cut_until_s = hour_s + HOUR_S
+        self._forget_before(self.cut_until_s)
+
+    def _forget_before(self, at_s: float) -> None:
+        kept = {}
+        for key, span in self.spans.items():
+            if span.ended_s is not None and span.ended_s <= at_s:
+                continue
+            first = max((n for n, it in enumerate(span.segments) if it.begin_s <= at_s), default=0)
+            lost = tuple(it for it in span.lost if it.at_s >= at_s)
+            kept[key] = replace(span, segments=span.segments[first:], lost=lost)
+        self.spans = kept
+
+    def state(self) -> "MeterState":
+        """Returns all that is needed to go on: who changes nothing may read it in another thread."""
+        return MeterState(self.cluster, dict(self.spans), self.until_s, self.cut_until_s)
+
+    def restore(self, state: "MeterState") -> None:
+        """Go on from there."""
+        self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
+
+
+@dataclass(frozen=True, slots=True)
+class MeterState:
+    """A `MeterState` is what a meter holds at one instant."""
+
+    cluster: str
+    spans: Mapping[str, MachineSpan]
+    until_s: float
+    cut_until_s: float
+
+    def records(self, hour_s: float) -> Sequence[LedgerRecord]:
+        """Returns the records of an hour that is over."""
+        return [it for _, span in sorted(self.spans.items()) for it in cut_hour(self.cluster, span, hour_s)]
+
+    def so_far(self) -> Sequence[LedgerRecord]:
+        """Returns the records of what is not cut yet, up to the last look: for reports of the running month."""
+        found: list[LedgerRecord] = []
+        hour_s = self.cut_until_s
+        while hour_s < self.until_s:
+            for _, span in sorted(self.spans.items()):
+                ended_s = self.until_s if span.ended_s is None else span.ended_s
+                found += cut_hour(self.cluster, replace(span, ended_s=ended_s), hour_s)
+            hour_s += HOUR_S
+        return found
+
+
+def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]:
+    """Returns the segments of a machine that is seen for the first time: nobody looked since its launch."""
+    if now_s - begin_s <= SILENCE_S:
+        return (Segment(begin_s, use),)
+    return (*silent_segments(use, use, begin_s, now_s), Segment(now_s, use))
+
+
+def _stopped(before: Gang, now: Gang | None) -> bool:
+    """Returns whether a gang that ran is stopped before its end; one that is gone altogether was deleted."""
+    ran = before.state is GangState.ADMITTED
+    return ran and now is not None and now.state in {GangState.EVICTING, GangState.PENDING}
