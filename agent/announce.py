@@ -145,12 +145,13 @@ _OVER: Mapping[str, str] = {
     "DecisionFailed": "Recovered",
     "WriteRefused": "Recovered",
     "ReviewFailed": "Recovered",
+    "LedgerFailed": "Recovered",
     "RolloutPaused": "RolloutResumed",
     "OutsideQuota": "Recovered",
 }
 """Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
 _BAD_CONDITIONS = frozenset(
-    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "RolloutPaused", "OutsideQuota"}
+    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "LedgerFailed", "RolloutPaused", "OutsideQuota"}
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from agent.accounts import Accounts, Bookkeeper
+from agent.accounts import Accounts, Bookkeeper, UsedMachines
 from agent.announce import Announcer, SyncAnnouncer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
@@ -24,6 +24,7 @@ from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event, Tick
 from agent.journal import DecisionLog, Journal
+from agent.ledger import ledger_keepers, terms_of
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from agent.metrics import Metrics
@@ -245,7 +246,8 @@ class Agent:
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
         telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]
-        watchers = [*telling, *term.files, books, publisher, questions, latest]
+        keepers = ledger_keepers(said, books.accounts.used, failures, self._leading)
+        watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
@@ -262,6 +264,8 @@ class Agent:
             if reviewer is not None:
                 reviewer.close()
             term.end(books.accounts)
+            for keeper in keepers:
+                keeper.close()
 
     def _adopted(self, revision: str, fleet: Fleet) -> None:
         """Tell the source what is in force, and how often that wants it looked at."""
@@ -311,7 +315,7 @@ class Agent:
         )
 
     def _books(self, reports: ReportWriter) -> Bookkeeper:
-        accounts = Accounts()
+        accounts = Accounts(used=UsedMachines(terms_of(self._settings.ledger)))
         try:
             if kept := reports.read_books():
                 accounts.restore(kept)

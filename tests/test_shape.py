@@ -224,6 +224,7 @@ CAUGHT = {
     "agent/brain.py:Brain._decided": FENCE,
     "agent/brain.py:Brain._settle_launch": FENCE,
     "agent/brain.py:Brain._tell": FENCE,
+    "agent/ledger.py:LedgerKeeper._run": "condition LedgerFailed of the FleetSync, the stack in the log",
     "agent/planning.py:PlanJob.__call__": "FleetSync is Stalled with the reason PlanningFailed",
     "agent/review/reviewer.py:Reviewer._fenced": "muster_pull_request_reviews_total{outcome=<error>}, a pause, the log",
     "agent/sources.py:SourceThread._run": "muster_source_failures_total{kind=crash} and the stack in the log",
