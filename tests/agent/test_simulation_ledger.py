@@ -108,7 +108,7 @@ def test_a_machine_that_dies_while_nobody_looks_bills_until_then(settings: Ledge
 
 def test_two_agents_over_the_months_turn_write_one_ledger(settings: LedgerSettings) -> None:
     """Two agents share the ledger; the leader is killed now and then; a month ends on the way."""
-    fleet = files(pool(), pool("spot", zones=[A], capacityTypes=["spot"]), team(), queue())
+    fleet = files(pool(zones=[A], capacityTypes=["spot"]), team(), queue())
     scene = Scene(None, ledger=settings, tempo=SLOW, agents=2)
     turn_s = months_before(scene.sim.now_s, -1)
     scene.sim.clock.advance_to(turn_s - 2.5 * HOUR_S)
