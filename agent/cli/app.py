@@ -8,9 +8,14 @@ import typer
 
 from agent.cli import exits
 from agent.cli.options import (
+    AgentSettings,
     Context,
+    CostCluster,
+    CostFormat,
+    CostMonth,
     FleetCluster,
     Kubeconfig,
+    LedgerFile,
     Output,
     PlanFormat,
     ProblemFormat,
@@ -180,6 +185,24 @@ def offers(
 
     ask = GpuRequest(gpu, count, pool, zone, capacity_type)
     raise typer.Exit(show_offers(OffersRequest(ask, fleet, world, kubeconfig, context, region, most), output.value))
+
+
+@app.command()
+def cost(
+    month: CostMonth = "",
+    by: Annotated[
+        str, typer.Option("--by", help="team, pool, queue, namespace, gang, user, day, type, zone, ... with commas.")
+    ] = "team",
+    config: AgentSettings = Path("muster.yaml"),
+    ledger: LedgerFile = None,
+    cluster: CostCluster = "",
+    output: Annotated[CostFormat, typer.Option("--output", "-o", help="Output format.")] = CostFormat.TABLE,
+) -> None:
+    """What a month cost, who had it and what nobody used, from the ledger; with a forecast to the month's end."""
+    from agent.cli.cost import CostRequest, show_costs
+    from providers.clock import SystemClock
+
+    raise typer.Exit(show_costs(CostRequest(month, by, config, ledger, cluster), output.value, SystemClock()))
 
 
 @app.command()

@@ -73,6 +73,7 @@ class AgentProcess:
             "leaderElection": False,
             "installCrds": True,
             "journal": str(self.journal),
+            "ledger": {"path": str(self.folder / "ledger.db")},
         }
 
     @property

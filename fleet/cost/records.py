@@ -61,6 +61,8 @@ class LedgerRecord:
     """Seconds of its work that were lost here in this hour, since the last checkpoint or the start."""
     lost_micro_usd: int
     """What its part of the machine had cost in these seconds; paid already, and not part of the cost."""
+    usd_h: float
+    """What the whole machine cost an hour, on average."""
     price_source: str
     priced_at_s: float
 
@@ -114,9 +116,11 @@ class _Cut:
 
     sums: dict[tuple[str, str, bool], _Sum] = field(default_factory=dict)
     usd_s: float = 0.0
+    lasted_s: float = 0.0
 
     def add(self, use: MachineUse, seconds: float) -> None:
         self.usd_s += use.usd_h * seconds
+        self.lasted_s += seconds
         scale = max(1.0, sum(it.share for it in use.holdings))
         taken = 0.0
         for holding in use.holdings:
@@ -157,7 +161,8 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float) -> Sequence[LedgerR
             it.lost_usd += (lost.at_s - lost.since_s) * lost.holding.share * use.usd_h / 3600
     keys = sorted(cut.sums)
     costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
-    return [_record(cluster, hour_s, cut.sums[key], cost) for key, cost in zip(keys, costs, strict=True)]
+    usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0
+    return [_record(cluster, hour_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
 
 
 def _with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:
@@ -165,7 +170,7 @@ def _with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:
         yield segment, segments[n + 1].begin_s if n + 1 < len(segments) else inf
 
 
-def _record(cluster: str, hour_s: float, summed: _Sum, cost: int) -> LedgerRecord:
+def _record(cluster: str, hour_s: float, summed: _Sum, cost: int, usd_h: float) -> LedgerRecord:
     holding, use, where = summed.holding, summed.use, summed.use.where
     return LedgerRecord(
         cluster,
@@ -190,6 +195,7 @@ def _record(cluster: str, hour_s: float, summed: _Sum, cost: int) -> LedgerRecor
         cost,
         round(summed.lost_s, 3),
         round(summed.lost_usd * MICRO),
+        usd_h,
         use.priced.source,
         use.priced.at_s,
     )

@@ -25,8 +25,8 @@ MIGRATIONS: Final[Sequence[Sequence[str]]] = (
             queue TEXT NOT NULL, user TEXT NOT NULL, node_pool TEXT NOT NULL, instance_type TEXT NOT NULL,
             zone TEXT NOT NULL, capacity_type TEXT NOT NULL, reservation TEXT NOT NULL, gpu TEXT NOT NULL,
             devices TEXT NOT NULL, held_s REAL NOT NULL, gpu_s REAL NOT NULL, cost_micro_usd INTEGER NOT NULL,
-            lost_s REAL NOT NULL, lost_micro_usd INTEGER NOT NULL, price_source TEXT NOT NULL,
-            priced_at_s REAL NOT NULL, PRIMARY KEY ({_KEY})) WITHOUT ROWID""",
+            lost_s REAL NOT NULL, lost_micro_usd INTEGER NOT NULL, usd_h REAL NOT NULL,
+            price_source TEXT NOT NULL, priced_at_s REAL NOT NULL, PRIMARY KEY ({_KEY})) WITHOUT ROWID""",
         "CREATE TABLE open_hours (cluster TEXT PRIMARY KEY, until_s REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID",
     ),
 )

@@ -36,6 +36,7 @@ def record(machine: str = "i-0", hour: int = 0, subject: str = IDLE, **more: Any
         "cost_micro_usd": 55_040_000,
         "lost_s": 0.0,
         "lost_micro_usd": 0,
+        "usd_h": 55.04,
         "price_source": "Pricing API",
         "priced_at_s": H0 - 60,
     }
