@@ -55,15 +55,19 @@ def allocate(index: Index, used: Mapping[str, MachineUse], now_s: float, seconds
     for (usd_h, shares), count in _grouped(index, used).items():
         for team, amount in _machine(usd_h, shares, seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
-    for use in used.values():
-        if now_s - seconds < use.launched_s <= now_s:  # its part of this time begins with its launch
-            shares = _shares(use)
-            for team, amount in _machine(use.usd_h, shares, seconds).items():
-                by_team[team] -= amount
-            for team, amount in _machine(use.usd_h, shares, now_s - use.launched_s).items():
-                by_team[team] = by_team.get(team, 0) + amount
+    for use in (it for it in used.values() if now_s - seconds < it.launched_s <= now_s):
+        _from_launch(by_team, use, now_s - use.launched_s, seconds)
     by_team = {team: amount for team, amount in by_team.items() if amount}
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
+
+
+def _from_launch(by_team: dict[str, int], use: MachineUse, lasted_s: float, seconds: float) -> None:
+    """Corrects the bill for a machine whose part of this time begins with its launch."""
+    shares = _shares(use)
+    for team, amount in _machine(use.usd_h, shares, seconds).items():
+        by_team[team] -= amount
+    for team, amount in _machine(use.usd_h, shares, lasted_s).items():
+        by_team[team] = by_team.get(team, 0) + amount
 
 
 @derived(1)

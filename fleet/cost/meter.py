@@ -71,10 +71,7 @@ class Meter:
         segments = self._from_launch(span.segments, use)
         if silent:
             segments += tuple(silent_segments(segments[-1].use, use, self.until_s, now_s))
-        if segments[-1].use != use:
-            crowded = len(segments) >= MOST_SEGMENTS and now_s - segments[-1].begin_s < CROWDED_S
-            segments = (*segments[:-1], segments[-1]._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
-        self.spans[key] = replace(span, segments=segments, ended_s=None)
+        self.spans[key] = replace(span, segments=_with_use(segments, use, now_s), ended_s=None)
 
     def _from_launch(self, segments: tuple[Segment, ...], use: MachineUse) -> tuple[Segment, ...]:
         """Returns the segments from when the cloud says it was launched: the agent hears of that a little later."""
@@ -164,6 +161,15 @@ class MeterState:
                 found += cut_hour(self.cluster, replace(span, ended_s=ended_s), hour_s)
             hour_s += HOUR_S
         return found
+
+
+def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> tuple[Segment, ...]:
+    """Returns the segments with what a machine is used for from now on."""
+    last = segments[-1]
+    if last.use == use:
+        return segments
+    crowded = len(segments) >= MOST_SEGMENTS and now_s - last.begin_s < CROWDED_S
+    return (*segments[:-1], last._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
 
 
 def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]:

@@ -136,6 +136,11 @@ class _Cut:
         it.gpu_s += share * use.gpus * seconds
         it.weight += share * use.usd_h * seconds
 
+    def lose(self, lost: LostWork, use: MachineUse) -> None:
+        it, seconds = self.of(lost.holding, use), lost.at_s - lost.since_s
+        it.lost_s += seconds
+        it.lost_usd += seconds * lost.holding.share * use.usd_h / 3600
+
     def of(self, holding: Holding, use: MachineUse) -> _Sum:
         key = holding.subject, holding.team, holding.borrowed
         return self.sums.setdefault(key, _Sum(holding, use))
@@ -154,11 +159,8 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float) -> Sequence[LedgerR
         if last_s > first_s:
             cut.add(use, last_s - first_s)
     for lost in span.lost:
-        if hour_s <= lost.at_s < hour_s + HOUR_S and span.segments:
-            use = span.segments[-1].use
-            it = cut.of(lost.holding, use)
-            it.lost_s += lost.at_s - lost.since_s
-            it.lost_usd += (lost.at_s - lost.since_s) * lost.holding.share * use.usd_h / 3600
+        if hour_s <= lost.at_s < hour_s + HOUR_S:
+            cut.lose(lost, span.segments[-1].use)
     keys = sorted(cut.sums)
     costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
     usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0

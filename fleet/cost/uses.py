@@ -7,7 +7,18 @@ from typing import Final, NamedTuple
 
 from fleet.cost.weights import MachineWeights, machine_weights
 from fleet.mig.layouts import gpu_part
-from fleet.snapshot import CapacityPool, Catalog, Claim, Gang, Instance, InstanceOffer, Pod, PriceSource, Snapshot
+from fleet.snapshot import (
+    CapacityPool,
+    Catalog,
+    Claim,
+    Gang,
+    Instance,
+    InstanceOffer,
+    InstanceType,
+    Pod,
+    PriceSource,
+    Snapshot,
+)
 from fleet.snapshot.lookups import ordinary_tenants, tenants, unclaimed
 from model import labels
 from model.fleet import Fleet
@@ -178,21 +189,17 @@ class _Maker(NamedTuple):
         weights = machine_weights(claim.resources, kind, self.layouts.get(claim.layout))
         usd_h, priced = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
         launched_s = instance.launched_at_s if instance is not None and not claim.adopts else claim.launched_at_s
-        holdings: dict[tuple[str, bool], Holding] = {}
-        for holding in (self._holding(claim, gang, weights) for gang in gangs):
-            key = holding.subject, holding.borrowed
-            holdings[key] = _both(holdings[key], holding) if key in holdings else holding
+        holdings = _merged([self._holding(claim, gang, weights) for gang in gangs])
         ready = claim.ready_at_s and claim.node_ready
         return MachineUse(
             claim.instance_id or claim.name,
             claim.node_pool,
             claim.capacity_pool,
-            kind.gpu_name if kind is not None else "",
-            kind.gpu_count if kind is not None else 0,
+            *_gpus(kind),
             usd_h,
             priced,
             launched_s,
-            tuple(holdings[key] for key in sorted(holdings)),
+            holdings,
             IDLE if ready else NOT_READY,
         )
 
@@ -201,8 +208,7 @@ class _Maker(NamedTuple):
         offer = self.offers.get(where)
         kind = self.context.catalog.types.get(instance.instance_type)
         usd_h, priced = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
-        gpu, gpus = (kind.gpu_name, kind.gpu_count) if kind is not None else ("", 0)
-        return MachineUse(instance.id, "", where, gpu, gpus, usd_h, priced, instance.launched_at_s, rest=UNCLAIMED)
+        return MachineUse(instance.id, "", where, *_gpus(kind), usd_h, priced, instance.launched_at_s, rest=UNCLAIMED)
 
     def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
         """Returns what a machine costs (USD an hour), and where that comes from."""
@@ -250,8 +256,22 @@ class _Maker(NamedTuple):
         return f"{gang.namespace}/{owner}", owner
 
 
+def _gpus(kind: InstanceType | None) -> tuple[str, int]:
+    """Returns model and number of the GPUs of a type; none where it is not known."""
+    return (kind.gpu_name, kind.gpu_count) if kind is not None else ("", 0)
+
+
 def _devices(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+
+
+def _merged(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
+    """Returns the holdings in order, those of one subject as one."""
+    found: dict[tuple[str, bool], Holding] = {}
+    for holding in holdings:
+        key = holding.subject, holding.borrowed
+        found[key] = _both(found[key], holding) if key in found else holding
+    return tuple(found[key] for key in sorted(found))
 
 
 def _both(one: Holding, other: Holding) -> Holding:

@@ -85,7 +85,7 @@ def test_what_is_lost_stands_beside_the_cost() -> None:
 # -- the meter --------------------------------------------------------------------------------------------------------
 
 
-class Watch:
+class MeterWatch:
     """A meter with the cloud it looks at."""
 
     def __init__(self, *uses: MachineUse, at_s: float = 0.0) -> None:
@@ -120,7 +120,7 @@ class Watch:
 
 
 def test_an_hour_is_cut_once_when_it_is_over_and_settled() -> None:
-    it = Watch(use(held("g", 1.0)))
+    it = MeterWatch(use(held("g", 1.0)))
     it.until(HOUR_S + SETTLED_S - 1, use(held("g", 1.0)), from_s=0)
     assert it.records == []
     it.until(2 * HOUR_S, use(held("g", 1.0)), from_s=HOUR_S + SETTLED_S)
@@ -128,7 +128,7 @@ def test_an_hour_is_cut_once_when_it_is_over_and_settled() -> None:
 
 
 def test_an_end_that_is_heard_of_late_counts_when_it_was() -> None:
-    it = Watch(use())
+    it = MeterWatch(use())
     it.until(HOUR_S - 10, use(), from_s=0)
     it.ended(HOUR_S - 100)
     it.until(HOUR_S + 400, from_s=HOUR_S - 10)
@@ -138,7 +138,7 @@ def test_an_end_that_is_heard_of_late_counts_when_it_was() -> None:
 
 
 def test_a_launch_counts_from_the_clouds_word_which_comes_later() -> None:
-    it = Watch()
+    it = MeterWatch()
     it.look(100, use(launched_s=H0 + 100))
     it.look(130, use(launched_s=H0 + 97))
     it.until(HOUR_S + 400, use(launched_s=H0 + 97), from_s=130)
@@ -147,7 +147,7 @@ def test_a_launch_counts_from_the_clouds_word_which_comes_later() -> None:
 
 def test_a_silence_is_told_of_who_is_there_afterwards_and_of_nobody_else() -> None:
     """Down from 10:10 to 10:40: g held it all the while, h since it was admitted, and of f nobody knows how long."""
-    it = Watch(use(held("f"), held("g")))
+    it = MeterWatch(use(held("f"), held("g")))
     it.until(600, use(held("f"), held("g")), from_s=0)
     it.crash()
     after = use(held("g"), held("h", since_s=H0 + 1800))
@@ -157,7 +157,7 @@ def test_a_silence_is_told_of_who_is_there_afterwards_and_of_nobody_else() -> No
 
 
 def test_a_short_silence_is_none() -> None:
-    it = Watch(use(held("f")))
+    it = MeterWatch(use(held("f")))
     it.look(SILENCE_S - 1, use(held("f")))
     it.crash()
     it.look(2 * SILENCE_S - 2, use())
@@ -166,7 +166,7 @@ def test_a_short_silence_is_none() -> None:
 
 
 def test_machines_that_come_and_go_in_a_silence_bill_by_the_clouds_times() -> None:
-    it = Watch(use())
+    it = MeterWatch(use())
     it.look(60, use())
     it.ended(1200)
     it.look(3000, use(machine="i-1", launched_s=H0 + 600))
@@ -176,7 +176,7 @@ def test_machines_that_come_and_go_in_a_silence_bill_by_the_clouds_times() -> No
 
 
 def test_whose_end_nobody_tells_bills_until_it_was_seen_last() -> None:
-    it = Watch(use())
+    it = MeterWatch(use())
     it.look(60, use())
     it.look(3000)
     it.until(HOUR_S + 400, from_s=3000)
@@ -184,7 +184,7 @@ def test_whose_end_nobody_tells_bills_until_it_was_seen_last() -> None:
 
 
 def test_days_of_silence_are_hours_like_others() -> None:
-    it = Watch(use(held("g", 1.0)))
+    it = MeterWatch(use(held("g", 1.0)))
     it.look(60, use(held("g", 1.0)))
     it.crash()
     it.look(50 * HOUR_S + 400, use(held("g", 1.0)))
@@ -197,7 +197,7 @@ def test_two_agents_and_a_crash_make_the_same_keys() -> None:
     """Each has heard of a change at another time; whichever hour comes first stands (`Ledger.append`)."""
     found = []
     for late_s in (0, 7):
-        it = Watch(use(held("g")))
+        it = MeterWatch(use(held("g")))
         it.until(1800 + late_s, use(held("g")), from_s=0)
         it.crash()
         it.until(HOUR_S + 400, use(held("h")), from_s=1800 + late_s)
@@ -207,7 +207,7 @@ def test_two_agents_and_a_crash_make_the_same_keys() -> None:
 
 
 def test_stopped_gangs_lose_their_work_since_the_last_checkpoint() -> None:
-    it = Watch(use(held("uid-g", 1.0)))
+    it = MeterWatch(use(held("uid-g", 1.0)))
     running = gang("g", state=GangState.ADMITTED, admitted_at_s=H0, last_checkpoint_s=H0 + 1000)
     it.gangs["uid-g"] = running
     it.look(60, use(held("uid-g", 1.0)))
@@ -220,7 +220,7 @@ def test_stopped_gangs_lose_their_work_since_the_last_checkpoint() -> None:
 
 
 def test_work_that_ends_by_itself_loses_nothing() -> None:
-    it = Watch(use(held("uid-g", 1.0)))
+    it = MeterWatch(use(held("uid-g", 1.0)))
     it.gangs["uid-g"] = gang("g", state=GangState.ADMITTED, admitted_at_s=H0)
     it.look(60, use(held("uid-g", 1.0)))
     it.gangs["uid-g"] = replace(it.gangs["uid-g"], state=GangState.FINISHED)
@@ -230,7 +230,7 @@ def test_work_that_ends_by_itself_loses_nothing() -> None:
 
 
 def test_the_running_hour_can_be_told_before_it_is_over() -> None:
-    it = Watch(use(held("g")))
+    it = MeterWatch(use(held("g")))
     it.until(HOUR_S + 200, use(held("g")), from_s=0)
     so_far = it.meter.state().so_far()
     assert sum(each.cost_micro_usd for each in so_far) == 38_000_000
@@ -239,7 +239,7 @@ def test_the_running_hour_can_be_told_before_it_is_over() -> None:
 
 
 def test_a_machine_that_changes_all_the_time_is_remembered_in_bounds() -> None:
-    it = Watch(use())
+    it = MeterWatch(use())
     for n in range(1, 1000):
         it.look(n * 3.0, use(held(f"g{n % 2}", 0.5)))
     it.until(HOUR_S + 200, use(), from_s=3000)
@@ -249,7 +249,7 @@ def test_a_machine_that_changes_all_the_time_is_remembered_in_bounds() -> None:
 
 
 def test_a_clock_that_goes_back_changes_nothing_until_it_is_past() -> None:
-    it = Watch(use(held("g", 1.0)))
+    it = MeterWatch(use(held("g", 1.0)))
     it.look(100, use(held("g", 1.0)))
     it.look(40, use())
     it.until(HOUR_S + 400, use(held("g", 1.0)), from_s=100)
@@ -260,7 +260,7 @@ def test_a_clock_that_goes_back_changes_nothing_until_it_is_past() -> None:
 @given(st.data())
 def test_the_records_of_all_hours_are_the_bill(data: st.DataObject) -> None:
     """Whatever is seen and missed: each machine costs its price from launch to end, to the micro-USD an hour."""
-    it, at_s, machines = Watch(), 0.0, {}
+    it, at_s, machines = MeterWatch(), 0.0, {}
     ends: dict[str, float] = {}
     for n in range(data.draw(st.integers(1, 25))):
         at_s += data.draw(st.sampled_from([1.0, 5.0, 60.0, 119.0, 500.0, 4000.0]))
