@@ -313,19 +313,37 @@ class RateSettings(_Section):
         return self
 
 
+class S3Settings(_Section):
+    """Where in S3 a ledger is. Credentials come from AWS's usual chain."""
+
+    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+    prefix: Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9!_.*'()/=-]*$")] = ""
+    region: str = ""
+    """Of the bucket; empty = as the credentials' configuration says."""
+    endpoint_url: str = ""
+
+
 class LedgerSettings(_Section):
     """Where records of costs are kept."""
 
-    path: Path
+    path: Path | None = None
     """A file of SQLite, on a volume that outlives the pod."""
+    s3: S3Settings | None = None
+    """Or objects in S3, for clusters whose pods come and go, and for two agents (needs `muster[ledger-s3]`)."""
     most_mib: Annotated[int, Field(ge=16, le=1_000_000)] = 10_240
-    """The most that the file takes. A full one is told of, and takes no more until it may be larger."""
+    """The most that a file takes. A full one is told of, and takes no more until it may be larger."""
     keep_months: Annotated[int, Field(ge=1, le=120)] = 25
     """Whole calendar months that records are kept beside the running one."""
     user_label: Annotated[str, Field(min_length=1, max_length=317)] = USER
     """Label of pods whose value is their user."""
     rates: Annotated[tuple[RateSettings, ...], Field(max_length=1000)] = ()
     """The first that fits counts."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.path is None) == (self.s3 is None):
+            raise ValueError("one of path and s3 says where the ledger is")
+        return self
 
 
 class MigSettings(_Section):

@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -195,9 +196,14 @@ def ledger_keepers(
 
 def open_ledger(settings: LedgerSettings, *, read_only: bool = False) -> Ledger:
     """The ledger that the settings name; raises `LedgerError`."""
+    if settings.s3 is not None:
+        from providers.store.parquet import s3_ledger
+
+        place = settings.s3
+        return s3_ledger(place.bucket, place.prefix, place.region, place.endpoint_url)
     from providers.store.sqlite import SqliteLedger
 
-    return SqliteLedger(settings.path, settings.most_mib, read_only=read_only)
+    return SqliteLedger(settings.path or Path(), settings.most_mib, read_only=read_only)
 
 
 def months_before(at_s: float, months: int) -> float:

@@ -128,7 +128,8 @@ class Ledger(Protocol):
         """Add records, and return how many are new.
 
         The records of one hour of a machine go in together, or not at all where that hour is there: who repeats a call,
-        and who comes second, adds nothing. All of a call is there afterwards, or nothing of it.
+        and who comes second, adds nothing. All that a call brings for one hour of a cluster is there afterwards, or
+        nothing of it.
         """
         ...
 

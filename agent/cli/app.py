@@ -194,7 +194,7 @@ def cost(
         str, typer.Option("--by", help="team, pool, queue, namespace, gang, user, day, type, zone, ... with commas.")
     ] = "team",
     config: AgentSettings = Path("muster.yaml"),
-    ledger: LedgerFile = None,
+    ledger: LedgerFile = "",
     cluster: CostCluster = "",
     output: Annotated[CostFormat, typer.Option("--output", "-o", help="Output format.")] = CostFormat.TABLE,
 ) -> None:

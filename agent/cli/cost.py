@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from pydantic import ValidationError
 
 from agent.cli import exits
-from agent.config import InvalidConfiguration, LedgerSettings, Settings, load_settings
+from agent.config import InvalidConfiguration, LedgerSettings, S3Settings, Settings, load_settings
 from agent.ledger import open_ledger
 from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
 from fleet.cost.meter import MeterState
@@ -41,8 +42,8 @@ class CostRequest:
     """Dimensions, with commas."""
     config: Path
     """The agent's settings, which name the ledger."""
-    ledger: Path | None
-    """The ledger's file, in place of what the settings say."""
+    ledger: str
+    """The ledger's file, or `s3://BUCKET/PREFIX`, in place of what the settings say; empty = as they say."""
     cluster: str
     """Empty = all clusters that the ledger knows."""
 
@@ -50,7 +51,7 @@ class CostRequest:
 def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
     """Print them; the exit code."""
     try:
-        settings = None if ask.ledger is not None else load_settings(ask.config)
+        settings = None if ask.ledger else load_settings(ask.config)
         found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
         by = dimensions(ask.by)
     except (InvalidConfiguration, UnknownMonth, UnknownDimension) as error:
@@ -93,10 +94,16 @@ def month_of(text: str, clock: Clock) -> Month:
     return Month.named(text) if text else Month.of(clock.now())
 
 
-def ledger_of(settings: Settings | None, path: Path | None) -> LedgerSettings:
-    """Where the ledger is; raises `InvalidConfiguration` where the settings name none."""
-    if path is not None:
-        return LedgerSettings(path=path)
+def ledger_of(settings: Settings | None, place: str) -> LedgerSettings:
+    """Where the ledger is; raises `InvalidConfiguration` where nothing names one."""
+    if place.startswith("s3://"):
+        bucket, _, prefix = place.removeprefix("s3://").partition("/")
+        try:
+            return LedgerSettings(s3=S3Settings(bucket=bucket, prefix=prefix))
+        except ValidationError as error:
+            raise InvalidConfiguration(f"--ledger {place} names no place in S3: write s3://BUCKET/PREFIX") from error
+    if place:
+        return LedgerSettings(path=Path(place))
     if settings is None or settings.ledger is None:
         raise InvalidConfiguration("the settings name no ledger: give them a section `ledger`, or the file by --ledger")
     return settings.ledger

@@ -69,7 +69,7 @@ AgentSettings = Annotated[
     Path, typer.Option("--config", "-c", help="The agent's settings, which say where its ledger is.")
 ]
 LedgerFile = Annotated[
-    Path | None, typer.Option("--ledger", help="The ledger's file, in place of what the settings say.")
+    str, typer.Option("--ledger", help="Its file, or s3://BUCKET/PREFIX, in place of what the settings say.")
 ]
 CostMonth = Annotated[str, typer.Option("--month", help="Such as 2026-10 (UTC); default: the running one.")]
 CostCluster = Annotated[str, typer.Option("--cluster", help="Only this cluster of the ledger; default: all.")]
