@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from agent.accounts import Accounts, Bookkeeper, UsedMachines
-from agent.announce import Announcer, SyncAnnouncer
+from agent.announce import Announcer, SyncAnnouncer, budget_teller
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import LEASE, Settings
@@ -243,6 +243,7 @@ class Agent:
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
         announcer = SyncAnnouncer(term.say, notifier.hear)
+        books.tell = budget_teller(term.say, notifier.hear_budget)
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
         telling = [self.metrics, DecisionLog(sync), Announcer(term.say), ConvergenceFollower(sync), notifier]

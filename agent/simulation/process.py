@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
 from agent.accounts import Accounts, Bookkeeper, UsedMachines
-from agent.announce import Announcer, SyncAnnouncer
+from agent.announce import Announcer, SyncAnnouncer, budget_teller
 from agent.brain import Brain
 from agent.config import LedgerSettings
 from agent.failures import Failures
@@ -250,6 +250,7 @@ class Process:
         def say(announce: Announce) -> None:
             self.writer.submit(_quietly, actuator, announce)
 
+        books.tell = budget_teller(say)
         publisher = Publisher(reports, sync, failures, SOURCE, of_day, SyncAnnouncer(say))
 
         questions = ResolutionQuestions()

@@ -171,3 +171,25 @@ def test_months_are_of_the_calendar(at: str, months: int, begin: str) -> None:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
     assert months_before(instant(at) + 5000, months) == instant(begin)
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def test_queues_tell_of_a_budget_at_each_level_once_also_over_a_crash() -> None:
+    """A machine for 55 USD an hour: half of the budget is gone after half an hour."""
+    budget = {"usdPerMonth": 55.0}
+    scene = Scene(files(pool(), team(budget=budget), queue()), tempo=SLOW)
+    scene.runs(gpu_job("g"))
+    for _ in range(4):
+        scene.sim.advance(1200)
+        scene.sim.crash()
+        scene.sim.advance(20)
+        scene.sim.restart()
+    told = [it for it in scene.sim.objects("Event") if it["involvedObject"]["kind"] == "Queue"]
+    budgets = [(it["reason"], it["type"], it["count"]) for it in told if it["reason"].startswith("Budget")]
+    assert sorted(budgets) == [
+        ("BudgetNearlySpent", "Normal", 1),
+        ("BudgetNearlySpent", "Warning", 1),
+        ("BudgetSpent", "Warning", 1),
+    ]
