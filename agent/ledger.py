@@ -76,7 +76,8 @@ class LedgerKeeper(Watcher):
             return
         if not 0 <= now_s - self._looked_at_s < LOOKED_EVERY_S:
             self._looked_at_s = now_s
-            self._meter.look(now_s, self._used.now(fleet, snapshot), snapshot.instances, snapshot.gangs)
+            used, team_of = self._used.now(fleet, snapshot), partial(self._used.terms.payer, fleet)
+            self._meter.look(now_s, used, snapshot.instances, snapshot.gangs, team_of)
         hour_s = self._meter.due(now_s)
         if hour_s is not None:
             self._ask(partial(self._append, self._meter.state(), hour_s))
@@ -124,6 +125,7 @@ class LedgerKeeper(Watcher):
     def _append(self, state: MeterState, hour_s: float) -> _Outcome:
         ledger = self._held()
         added = ledger.append(state.records(hour_s))
+        ledger.append_starts(state.started(hour_s))
         log.info("hour_written", hour=_instant(hour_s), records=added)
         if hour_s % (24 * HOUR_S) == 0:
             ledger.forget_before(months_before(hour_s, self._keep_months))

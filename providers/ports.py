@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from fleet.cost.records import LedgerRecord
+from fleet.cost.records import LedgerRecord, StartRecord
 from fleet.snapshot import (
     Catalog,
     Instance,
@@ -133,6 +133,14 @@ class Ledger(Protocol):
         """
         ...
 
+    def append_starts(self, starts: Sequence[StartRecord]) -> None:
+        """Add starts of gangs; those that are there stay as they are."""
+        ...
+
+    def read_starts(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[StartRecord]:
+        """Yield the starts of gangs that came to run in that time, in order of cluster and time."""
+        ...
+
     def read(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
         """Yield the records of hours that begin in that time (epoch seconds), in order of key; empty = all clusters."""
         ...
@@ -150,7 +158,7 @@ class Ledger(Protocol):
         ...
 
     def forget_before(self, at_s: float) -> None:
-        """Forget records of hours that began earlier."""
+        """Forget records of hours that began earlier, and earlier starts."""
         ...
 
     def close(self) -> None:

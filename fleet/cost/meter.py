@@ -1,11 +1,20 @@
 """The meter remembers what was seen of every machine since the last hour that was cut, and cuts hours that are over."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fleet.cost.lost_work import lost_since_s
-from fleet.cost.records import HOUR_S, LedgerRecord, LostWork, MachineSpan, Segment, cut_hour, silent_segments
+from fleet.cost.records import (
+    HOUR_S,
+    LedgerRecord,
+    LostWork,
+    MachineSpan,
+    Segment,
+    StartRecord,
+    cut_hour,
+    silent_segments,
+)
 from fleet.cost.uses import Holding, MachineUse
 from fleet.snapshot import Gang, GangState, Instance
 from model.index import differing
@@ -32,6 +41,10 @@ class Meter:
     """When it looked last (epoch seconds); 0 = never."""
     cut_until_s: float = 0.0
     """The end of the last hour that was cut (epoch seconds)."""
+    running: dict[str, float] = field(default_factory=dict)
+    """uid of each gang that runs -> when it was admitted."""
+    starts: tuple[StartRecord, ...] = ()
+    """Of hours that are not cut yet."""
     _seen: Mapping[str, MachineUse] = field(default_factory=dict)
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
 
@@ -41,6 +54,7 @@ class Meter:
         used: Mapping[str, MachineUse],
         instances: Mapping[str, Instance],
         gangs: Mapping[str, Gang],
+        team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
     ) -> None:
         """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
 
@@ -54,6 +68,7 @@ class Meter:
         for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
             self._machine(key, used.get(key), instances, now_s, silent=bool(silent))
         self._note_losses(gangs, now_s)
+        self._note_starts(gangs, now_s, team_of)
         self._seen, self._gangs, self.until_s = used, gangs, now_s
 
     def _machine(
@@ -103,6 +118,19 @@ class Meter:
                 if holding.subject in stopped and key in self.spans:
                     self._lost(key, holding, lost_since_s(stopped[holding.subject], now_s), now_s)
 
+    def _note_starts(self, gangs: Mapping[str, Gang], now_s: float, team_of: Callable[[str, str], str | None]) -> None:
+        """Gangs whose pods have all become ready have started; those that ran before the first look are not told of."""
+        came = []
+        for uid in differing(self._gangs, gangs) if self._gangs else sorted({*self.running, *gangs}):
+            gang = gangs.get(uid)
+            if gang is None or gang.state is not GangState.ADMITTED:
+                self.running.pop(uid, None)
+            elif gang.pods_ready and self.running.get(uid) != gang.admitted_at_s:
+                self.running[uid] = gang.admitted_at_s
+                came.append(_start(self.cluster, gang, now_s, team_of(gang.namespace, gang.queue) or ""))
+        if self.until_s:
+            self.starts += tuple(came)
+
     def _lost(self, key: str, holding: Holding, since_s: float, now_s: float) -> None:
         span = self.spans[key]
         at_s = now_s if span.ended_s is None else min(now_s, span.ended_s)
@@ -117,6 +145,7 @@ class Meter:
     def done(self, hour_s: float) -> None:
         """Forget what is only needed for an hour that was due, and is in the ledger now."""
         self.cut_until_s = hour_s + HOUR_S
+        self.starts = tuple(it for it in self.starts if it.running_s >= self.cut_until_s)
         self._forget_before(self.cut_until_s)
 
     def _forget_before(self, at_s: float) -> None:
@@ -131,11 +160,14 @@ class Meter:
 
     def state(self) -> "MeterState":
         """Returns all that is needed to go on: who changes nothing may read it in another thread."""
-        return MeterState(self.cluster, dict(self.spans), self.until_s, self.cut_until_s)
+        return MeterState(
+            self.cluster, dict(self.spans), self.until_s, self.cut_until_s, dict(self.running), self.starts
+        )
 
     def restore(self, state: "MeterState") -> None:
         """Go on from there."""
         self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
+        self.running, self.starts = dict(state.running), state.starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +178,12 @@ class MeterState:
     spans: Mapping[str, MachineSpan]
     until_s: float
     cut_until_s: float
+    running: Mapping[str, float] = field(default_factory=dict)
+    starts: tuple[StartRecord, ...] = ()
+
+    def started(self, hour_s: float) -> Sequence[StartRecord]:
+        """Returns the starts of an hour that is over."""
+        return [it for it in self.starts if it.running_s < hour_s + HOUR_S]
 
     def records(self, hour_s: float) -> Sequence[LedgerRecord]:
         """Returns the records of an hour that is over."""
@@ -177,6 +215,22 @@ def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]
     if now_s - begin_s <= SILENCE_S:
         return (Segment(begin_s, use),)
     return (*silent_segments(use, use, begin_s, now_s), Segment(now_s, use))
+
+
+def _start(cluster: str, gang: Gang, now_s: float, team: str) -> StartRecord:
+    return StartRecord(
+        cluster,
+        gang.uid,
+        gang.admitted_at_s,
+        max(now_s, gang.admitted_at_s),
+        gang.created_at_s,
+        gang.quota_reserved_at_s,
+        gang.job.name,
+        gang.namespace,
+        gang.queue,
+        team,
+        again=gang.ran_before_s > 0,
+    )
 
 
 def _stopped(before: Gang, now: Gang | None) -> bool:

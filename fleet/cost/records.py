@@ -13,6 +13,8 @@ from fleet.cost.allocation import MICRO, split
 from fleet.cost.uses import UNOBSERVED, Holding, MachineUse
 
 HOUR_S: Final = 3600.0
+ENDED: Final = "Ended"
+"""Why a machine ended that was not being given back."""
 
 
 class RecordKey(NamedTuple):
@@ -65,11 +67,46 @@ class LedgerRecord:
     """What the whole machine cost an hour, on average."""
     price_source: str
     priced_at_s: float
+    ended: str = ""
+    """Why the machine ended in this hour; empty = it did not."""
 
     @property
     def key(self) -> RecordKey:
         """Returns what no other record has."""
         return RecordKey(self.cluster, self.machine, self.hour_s, self.subject, self.team, self.borrowed)
+
+
+class StartKey(NamedTuple):
+    """A `StartKey` is what no two starts share."""
+
+    cluster: str
+    uid: str
+    admitted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """A `StartRecord` is how a gang came to run: when it came, got quota, was admitted, and had all its pods ready."""
+
+    cluster: str
+    uid: str
+    admitted_s: float
+    running_s: float
+    """When all of its pods were seen ready (epoch seconds, as all times)."""
+    submitted_s: float
+    reserved_s: float
+    """When quota was reserved for it for the last time."""
+    name: str
+    namespace: str
+    queue: str
+    team: str
+    again: bool
+    """Whether it had run before: then it waited for something else than its turn."""
+
+    @property
+    def key(self) -> StartKey:
+        """Returns what no other start has."""
+        return StartKey(self.cluster, self.uid, self.admitted_s)
 
 
 class Segment(NamedTuple):
@@ -164,7 +201,10 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float) -> Sequence[LedgerR
     keys = sorted(cut.sums)
     costs = split(round(cut.usd_s * MICRO / 3600), [cut.sums[key].weight for key in keys])
     usd_h = round(cut.usd_s / cut.lasted_s, 6) if cut.lasted_s else 0.0
-    return [_record(cluster, hour_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
+    found = [_record(cluster, hour_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
+    if span.ended_s is None or not hour_s < span.ended_s <= hour_s + HOUR_S:
+        return found
+    return [replace(record, ended=span.segments[-1].use.leaving or ENDED) for record in found]
 
 
 def _with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:

@@ -1,10 +1,11 @@
 """The ledger in S3: an object of Parquet for every cluster's hour, where pods come and go, and for many readers.
 
     <prefix>/records/cluster=<name>/day=<2026-10-01>/hour=<13>.parquet
+    <prefix>/starts/cluster=<name>/day=<2026-10-01>/hour=<13>.parquet
     <prefix>/open/cluster=<name>.json
 
 Objects are written once (`If-None-Match`), so that of two agents one writes an hour. What it did not see of that hour,
-the other adds in an object beside it, whose name ends with a hash of the machines in it. No object is ever changed but
+the other adds in an object beside it, whose name ends with a hash of what is in it. No object is ever changed but
 that with the open hours, which is changed only by who has read it as it is (`If-Match`).
 """
 
@@ -12,14 +13,14 @@ import hashlib
 import io
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
 
-from fleet.cost.records import LedgerRecord, by_machine_hour
+from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from providers.ports import LedgerError, OpenHours
 
 OBJECT_MOST: Final = 256 * 2**20
@@ -30,7 +31,32 @@ _TAKEN: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
 _IN_PATH: Final = "cluster"
 """The column that stands in the path and not in the objects, as engines that read partitions want it."""
-_COLUMNS: Final = tuple(field.name for field in fields(LedgerRecord) if field.name != _IN_PATH)
+T = TypeVar("T", LedgerRecord, StartRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table(Generic[T]):
+    """What is kept alike: records below one folder."""
+
+    root: str
+    kind: type[T]
+    hour_of: Callable[[T], float]
+    unit: Callable[[T], str]
+    """What goes into an hour once, all or nothing."""
+    order: Callable[[T], Any]
+
+    @property
+    def columns(self) -> list[str]:
+        """Returns the names of the columns that stand in its objects."""
+        return [field.name for field in fields(self.kind) if field.name != _IN_PATH]
+
+    def of_cluster(self, cluster: str) -> str:
+        """Returns the folder of a cluster."""
+        return f"{self.root}cluster={quote(cluster, safe='')}/"
+
+    def path(self, cluster: str, hour_s: float) -> str:
+        """Returns how the names of an hour's objects begin."""
+        return f"{self.of_cluster(cluster)}day={_day(hour_s)}/hour={datetime.fromtimestamp(hour_s, UTC):%H}"
 
 
 class S3Ledger:
@@ -38,35 +64,54 @@ class S3Ledger:
 
     def __init__(self, client: Any, bucket: str, prefix: str = "") -> None:
         self._s3, self._bucket = client, bucket
-        self._records, self._open = (f"{prefix.strip('/')}/{it}/".lstrip("/") for it in ("records", "open"))
+        root = f"{prefix.strip('/')}/".lstrip("/")
+        self._open = f"{root}open/"
+        self._records: _Table[LedgerRecord] = _Table(
+            f"{root}records/", LedgerRecord, lambda it: it.hour_s, lambda it: it.machine, lambda it: it.key
+        )
+        self._starts: _Table[StartRecord] = _Table(
+            f"{root}starts/",
+            StartRecord,
+            lambda it: it.running_s // HOUR_S * HOUR_S,
+            lambda it: f"{it.uid} {it.admitted_s}",
+            lambda it: (it.cluster, it.running_s, it.uid),
+        )
 
     def append(self, records: Sequence[LedgerRecord]) -> int:
         """Add the machines' hours that are not there yet, an object for each cluster's hour; returns how many records.
 
         Hours before one that fails stay written.
         """
-        hours: dict[tuple[str, float], list[LedgerRecord]] = {}
-        for record in records:
-            hours.setdefault((record.cluster, record.hour_s), []).append(record)
-        return sum(self._append(cluster, hour_s, hours[cluster, hour_s]) for cluster, hour_s in sorted(hours))
+        return self._append(self._records, records)
 
-    def _append(self, cluster: str, hour_s: float, records: Sequence[LedgerRecord]) -> int:
-        path = self._path(cluster, hour_s)
-        if self._written(f"{path}.parquet", records):
-            return len(records)
+    def append_starts(self, starts: Sequence[StartRecord]) -> None:
+        """Add starts of gangs; those that are there stay as they are."""
+        self._append(self._starts, starts)
+
+    def _append(self, table: _Table[T], rows: Sequence[T]) -> int:
+        hours: dict[tuple[str, float], list[T]] = {}
+        for row in rows:
+            hours.setdefault((row.cluster, table.hour_of(row)), []).append(row)
+        return sum(self._add_hour(table, *hour, hours[hour]) for hour in sorted(hours))
+
+    def _add_hour(self, table: _Table[T], cluster: str, hour_s: float, rows: Sequence[T]) -> int:
+        path = table.path(cluster, hour_s)
+        if self._written(table, f"{path}.parquet", rows):
+            return len(rows)
         for _ in range(ATTEMPTS):
-            there = {it.machine for key in self._keys(path) for it in self._read(key)}
-            left = [it for it in records if it.machine not in there]
+            there = {table.unit(it) for key in self._keys(path) for it in self._read(table, key)}
+            left = [it for it in rows if table.unit(it) not in there]
             if not left:
                 return 0
-            names = "\n".join(sorted({it.machine for it in left}))
-            if self._written(f"{path}-{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", left):
+            names = "\n".join(sorted({table.unit(it) for it in left}))
+            digest = hashlib.sha256(names.encode()).hexdigest()[:16]
+            if self._written(table, f"{path}-{digest}.parquet", left):
                 return len(left)
         raise LedgerError(f"others keep writing s3://{self._bucket}/{path}")
 
-    def _written(self, key: str, records: Sequence[LedgerRecord]) -> bool:
+    def _written(self, table: _Table[T], key: str, rows: Sequence[T]) -> bool:
         """Whether this call has made the object; not where there is one."""
-        return self._put(key, _encoded(records), {"IfNoneMatch": "*"})
+        return self._put(key, _encoded(table, rows), {"IfNoneMatch": "*"})
 
     def _put(self, key: str, body: bytes, condition: dict[str, str]) -> bool:
         try:
@@ -83,17 +128,30 @@ class S3Ledger:
 
         Should two objects of an hour have the same machine, the first counts.
         """
-        for name in [cluster] if cluster else self._clusters(self._records):
-            for hour_s, keys in self._hours(name, begin_s, end_s):
-                found: list[LedgerRecord] = []
-                for key in keys:
-                    known = {it.machine for it in found}
-                    found += [it for it in self._read(key) if it.machine not in known]
-                yield from sorted((it for it in found if it.hour_s == hour_s), key=lambda it: it.key)
+        yield from self._rows(self._records, begin_s, end_s, cluster)
 
-    def _hours(self, cluster: str, begin_s: float, end_s: float) -> Iterator[tuple[float, Sequence[str]]]:
+    def read_starts(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[StartRecord]:
+        """Yield the starts of gangs that came to run in that time; of two of one start the earlier."""
+        seen = set()
+        for it in self._rows(self._starts, begin_s // HOUR_S * HOUR_S, end_s, cluster):
+            if begin_s <= it.running_s < end_s and it.key not in seen:
+                seen.add(it.key)
+                yield it
+
+    def _rows(self, table: _Table[T], begin_s: float, end_s: float, cluster: str) -> Iterator[T]:
+        for name in [cluster] if cluster else self._clusters(table.root):
+            for hour_s, keys in self._hours(table, name, begin_s, end_s):
+                found: list[T] = []
+                for key in keys:
+                    known = {table.unit(it) for it in found}
+                    found += [it for it in self._read(table, key) if table.unit(it) not in known]
+                yield from sorted((it for it in found if table.hour_of(it) == hour_s), key=table.order)
+
+    def _hours(
+        self, table: _Table[T], cluster: str, begin_s: float, end_s: float
+    ) -> Iterator[tuple[float, Sequence[str]]]:
         """Yields the hours that begin in that time, in order, each with its objects in order of name."""
-        root = f"{self._records}cluster={quote(cluster, safe='')}/"
+        root = table.of_cluster(cluster)
         hours: dict[float, list[str]] = {}
         last = f"{root}day={_day(end_s)}~"
         for key in self._keys(root, after=f"{root}day={_day(begin_s)}"):
@@ -105,15 +163,15 @@ class S3Ledger:
         for hour_s in sorted(hours):
             yield hour_s, sorted(hours[hour_s], key=lambda key: key.removesuffix(".parquet"))
 
-    def _read(self, key: str) -> Sequence[LedgerRecord]:
+    def _read(self, table: _Table[T], key: str) -> Sequence[T]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         body, _ = self._get(key)
         cluster = unquote(key.rpartition("/cluster=")[2].partition("/")[0])
         try:
-            rows = pq.read_table(io.BytesIO(body), columns=list(_COLUMNS)).to_pylist()
-            return [LedgerRecord(cluster=cluster, **row) for row in rows]
+            rows = pq.read_table(io.BytesIO(body), columns=table.columns).to_pylist()
+            return [table.kind(cluster=cluster, **row) for row in rows]
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise LedgerError(f"s3://{self._bucket}/{key} is no part of a ledger: {error}", transient=False) from error
 
@@ -149,7 +207,7 @@ class S3Ledger:
 
     def clusters(self) -> Sequence[str]:
         """The names of all clusters that have written here."""
-        return sorted({*self._clusters(self._records), *self._clusters(self._open)})
+        return sorted({*self._clusters(self._records.root), *self._clusters(self._open)})
 
     def _clusters(self, root: str) -> Sequence[str]:
         names: set[str] = set()
@@ -171,9 +229,13 @@ class S3Ledger:
                 yield from (it["Key"] for it in page.get("Contents", ()))
 
     def forget_before(self, at_s: float) -> None:
-        """Forget records of hours that began earlier."""
-        for cluster in self._clusters(self._records):
-            keys = [key for _, held in self._hours(cluster, 0.0, at_s) for key in held]
+        """Forget records of hours that began earlier, and earlier starts."""
+        self._forget(self._records, at_s)
+        self._forget(self._starts, at_s)
+
+    def _forget(self, table: _Table[T], at_s: float) -> None:
+        for cluster in self._clusters(table.root):
+            keys = [key for _, held in self._hours(table, cluster, 0.0, at_s) for key in held]
             for n in range(0, len(keys), 1000):
                 with _translated(self._bucket):
                     self._s3.delete_objects(
@@ -183,10 +245,6 @@ class S3Ledger:
     def close(self) -> None:
         """Close its connections."""
         self._s3.close()
-
-    def _path(self, cluster: str, hour_s: float) -> str:
-        at = datetime.fromtimestamp(hour_s, UTC)
-        return f"{self._records}cluster={quote(cluster, safe='')}/day={_day(hour_s)}/hour={at:%H}"
 
 
 def s3_ledger(bucket: str, prefix: str, region: str, endpoint_url: str) -> S3Ledger:
@@ -216,25 +274,20 @@ def _hour_of(key: str) -> float | None:
         return None
 
 
-def _encoded(records: Sequence[LedgerRecord]) -> bytes:
-    """The records as Parquet, sorted; `hour` is `hour_s` as a time, for engines."""
+def _encoded(table: _Table[T], rows: Sequence[T]) -> bytes:
+    """The rows as Parquet, sorted; `hour` is the begin of their hour as a time, for engines."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [asdict(it) for group in by_machine_hour(sorted(records, key=lambda it: it.key)).values() for it in group]
-    arrays = {name: [row[name] for row in rows] for name in _COLUMNS}
-    hours = [datetime.fromtimestamp(row["hour_s"], UTC) for row in rows]
-    schema = _schema(pa)
-    table = pa.table({**arrays, "hour": hours}, schema=schema)
+    types: dict[type, Any] = {str: pa.string(), float: pa.float64(), int: pa.int64(), bool: pa.bool_()}
+    said: dict[str, Any] = get_type_hints(table.kind)
+    schema = pa.schema([*((name, types[said[name]]) for name in table.columns), ("hour", pa.timestamp("ms", tz="UTC"))])
+    ordered = sorted(rows, key=table.order)
+    values = {name: [getattr(it, name) for it in ordered] for name in table.columns}
+    hours = [datetime.fromtimestamp(table.hour_of(it), UTC) for it in ordered]
     told = io.BytesIO()
-    pq.write_table(table, told, compression="zstd")
+    pq.write_table(pa.table({**values, "hour": hours}, schema=schema), told, compression="zstd")
     return told.getvalue()
-
-
-def _schema(pa: Any) -> Any:
-    types = {str: pa.string(), float: pa.float64(), int: pa.int64(), bool: pa.bool_()}
-    columns = [(field.name, types[field.type]) for field in fields(LedgerRecord) if field.name != _IN_PATH]  # type: ignore[index]
-    return pa.schema([*columns, ("hour", pa.timestamp("ms", tz="UTC"))])
 
 
 def _opened(held: bytes) -> OpenHours:

@@ -7,7 +7,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
-from fleet.cost.records import LedgerRecord, by_machine_hour
+from fleet.cost.records import LedgerRecord, StartRecord, by_machine_hour
 from providers.ports import LedgerError, OpenHours
 
 BUSY_S: Final = 10.0
@@ -15,6 +15,7 @@ BUSY_S: Final = 10.0
 PAGE_BYTES: Final = 4096
 READ_AT_ONCE: Final = 1000
 _COLUMNS: Final = tuple(field.name for field in fields(LedgerRecord))
+_START: Final = tuple(field.name for field in fields(StartRecord))
 _KEY: Final = "cluster, hour_s, machine, subject, team, borrowed"
 
 MIGRATIONS: Final[Sequence[Sequence[str]]] = (
@@ -26,8 +27,17 @@ MIGRATIONS: Final[Sequence[Sequence[str]]] = (
             zone TEXT NOT NULL, capacity_type TEXT NOT NULL, reservation TEXT NOT NULL, gpu TEXT NOT NULL,
             devices TEXT NOT NULL, held_s REAL NOT NULL, gpu_s REAL NOT NULL, cost_micro_usd INTEGER NOT NULL,
             lost_s REAL NOT NULL, lost_micro_usd INTEGER NOT NULL, usd_h REAL NOT NULL,
-            price_source TEXT NOT NULL, priced_at_s REAL NOT NULL, PRIMARY KEY ({_KEY})) WITHOUT ROWID""",
+            price_source TEXT NOT NULL, priced_at_s REAL NOT NULL, ended TEXT NOT NULL,
+            PRIMARY KEY ({_KEY})) WITHOUT ROWID""",
         "CREATE TABLE open_hours (cluster TEXT PRIMARY KEY, until_s REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID",
+    ),
+    (
+        """CREATE TABLE starts (
+            cluster TEXT NOT NULL, uid TEXT NOT NULL, admitted_s REAL NOT NULL, running_s REAL NOT NULL,
+            submitted_s REAL NOT NULL, reserved_s REAL NOT NULL, name TEXT NOT NULL, namespace TEXT NOT NULL,
+            queue TEXT NOT NULL, team TEXT NOT NULL, again INTEGER NOT NULL,
+            PRIMARY KEY (cluster, uid, admitted_s)) WITHOUT ROWID""",
+        "CREATE INDEX starts_by_time ON starts (cluster, running_s)",
     ),
 )
 """Statements that bring a file from each version (`PRAGMA user_version`) to the next. What is here is never edited."""
@@ -100,6 +110,26 @@ class SqliteLedger:
                     added += len(group)
         return added
 
+    def append_starts(self, starts: Sequence[StartRecord]) -> None:
+        """Add starts of gangs; those that are there stay as they are."""
+        insert = f"INSERT OR IGNORE INTO starts ({', '.join(_START)}) VALUES ({', '.join('?' * len(_START))})"  # noqa: S608
+        with _translated(), self._transaction():
+            self._file.executemany(insert, map(astuple, starts))
+
+    def read_starts(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[StartRecord]:
+        """Yield the starts of gangs that came to run in that time."""
+        of = "cluster = ? AND " if cluster else ""
+        query = (
+            f"SELECT {', '.join(_START)} FROM starts WHERE {of}running_s >= ? AND running_s < ? "  # noqa: S608
+            "ORDER BY cluster, running_s, uid"
+        )
+        with _translated():
+            found = self._file.execute(query, (*((cluster,) if cluster else ()), begin_s, end_s))
+            while rows := found.fetchmany(READ_AT_ONCE):
+                for row in rows:
+                    values = dict(zip(_START, row, strict=True))
+                    yield StartRecord(**{**values, "again": bool(values["again"])})
+
     def read(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
         """Yield the records of hours that begin in that time, in order of key."""
         of = "cluster = ? AND " if cluster else ""
@@ -133,9 +163,10 @@ class SqliteLedger:
             return [name for (name,) in self._file.execute(query)]
 
     def forget_before(self, at_s: float) -> None:
-        """Forget records of hours that began earlier."""
+        """Forget records of hours that began earlier, and earlier starts."""
         with _translated():
             self._file.execute("DELETE FROM records WHERE hour_s < ?", (at_s,))
+            self._file.execute("DELETE FROM starts WHERE running_s < ?", (at_s,))
 
     def close(self) -> None:
         """Close the file."""

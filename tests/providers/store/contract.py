@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.cost.records import HOUR_S, LedgerRecord
+from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.uses import IDLE
 from providers.ports import Ledger, OpenHours
 
@@ -41,6 +41,13 @@ def record(machine: str = "i-0", hour: int = 0, subject: str = IDLE, **more: Any
         "priced_at_s": H0 - 60,
     }
     return LedgerRecord(**{**facts, "machine": machine, "hour_s": H0 + hour * HOUR_S, "subject": subject, **more})
+
+
+def start(uid: str = "u", hour: float = 0, **more: Any) -> StartRecord:
+    at_s = H0 + hour * HOUR_S
+    facts: dict[str, Any] = {"cluster": "c", "admitted_s": at_s - 60, "running_s": at_s, "submitted_s": at_s - 600}
+    facts |= {"reserved_s": at_s - 90, "name": "g", "namespace": "ns", "queue": "q", "team": "t", "again": False}
+    return StartRecord(**{**facts, "uid": uid, **more})
 
 
 class LedgerContract:
@@ -128,6 +135,20 @@ class LedgerContract:
         assert ledger.open_hours("c") == OpenHours(20.0, b"three")
         assert ledger.open_hours("d") == OpenHours(1.0, b"\x00other")
         assert ledger.clusters() == ["c", "d"]
+
+    def test_starts_are_kept_once_and_read_by_time(self, ledger: Ledger) -> None:
+        first = [start("b", 1.5), start("a", 1.5), start("a", 30), start("a", 1.5, cluster="d", again=True)]
+        for _ in range(2):
+            ledger.append_starts(first)
+        ledger.append_starts([])
+        ledger.append_starts([start("c", 1.75), first[0]])
+        ledger.append_starts([replace(first[0], running_s=first[0].running_s + 900)])  # seen by another, later
+        found = list(ledger.read_starts(H0, H0 + 24 * HOUR_S))
+        assert found == [first[1], first[0], start("c", 1.75), first[3]]
+        assert list(ledger.read_starts(H0 + 24 * HOUR_S, H0 + 48 * HOUR_S, "c")) == [first[2]]
+        assert ledger.clusters() in ([], ["c", "d"])
+        ledger.forget_before(H0 + 24 * HOUR_S)
+        assert [it.uid for it in ledger.read_starts(0, 2 * H0)] == ["a"]
 
     def test_machines_hours_of_a_call_keep_their_own_parts(self, ledger: Ledger) -> None:
         parts = [record(subject=f"g{n}", team=team, borrowed=bool(n % 2)) for n in range(4) for team in ("t", "u")]
