@@ -20,6 +20,7 @@ from agent.cli.options import (
     PlanFormat,
     ProblemFormat,
     ReplayFormat,
+    ReportFormat,
     TableFormat,
 )
 from agent.cli.sync_commands import sync
@@ -203,6 +204,22 @@ def cost(
     from providers.clock import SystemClock
 
     raise typer.Exit(show_costs(CostRequest(month, by, config, ledger, cluster), output.value, SystemClock()))
+
+
+@app.command()
+def report(
+    month: CostMonth = "",
+    config: AgentSettings = Path("muster.yaml"),
+    ledger: LedgerFile = "",
+    cluster: CostCluster = "",
+    output: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
+) -> None:
+    """A month in numbers, from the ledger: utilisation, waits, losses, fragmentation, spot, cost of useful GPU-hours."""
+    from agent.cli.cost import CostRequest
+    from agent.cli.report import show_report
+    from providers.clock import SystemClock
+
+    raise typer.Exit(show_report(CostRequest(month, "team", config, ledger, cluster), output.value, SystemClock()))
 
 
 @app.command()

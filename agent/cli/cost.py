@@ -16,7 +16,7 @@ from agent.config import InvalidConfiguration, LedgerSettings, S3Settings, Setti
 from agent.ledger import open_ledger
 from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
 from fleet.cost.meter import MeterState
-from fleet.cost.records import HOUR_S, LedgerRecord
+from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.statement import DIMENSIONS, Month, Statement, UnknownMonth, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
 from model.hints import did_you_mean
@@ -115,16 +115,29 @@ def month_records(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[L
     for record in ledger.read(month.begin_s, month.end_s, cluster):
         newest[record.cluster] = record.hour_s
         yield record
+    for state in _open_hours(ledger, cluster):
+        first_s = max(month.begin_s, newest.get(state.cluster, 0.0) + HOUR_S)
+        yield from (it for it in state.so_far() if first_s <= it.hour_s < month.end_s)
+
+
+def month_starts(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[StartRecord]:
+    """The starts of gangs that came to run in the month, those of hours that are not over among them."""
+    seen = set()
+    for start in ledger.read_starts(month.begin_s, month.end_s, cluster):
+        seen.add(start.key)
+        yield start
+    for state in _open_hours(ledger, cluster):
+        yield from (it for it in state.starts if month.begin_s <= it.running_s < month.end_s and it.key not in seen)
+
+
+def _open_hours(ledger: Ledger, cluster: str) -> Iterator[MeterState]:
     for name in [cluster] if cluster else ledger.clusters():
         kept = ledger.open_hours(name)
-        if kept is None:
-            continue
-        try:
-            state = msgspec.json.decode(kept.body, type=MeterState)
-        except msgspec.MsgspecError as error:
-            raise LedgerError(f"the open hours of {name} cannot be read: {error}", transient=False) from error
-        first_s = max(month.begin_s, newest.get(name, 0.0) + HOUR_S)
-        yield from (it for it in state.so_far() if first_s <= it.hour_s < month.end_s)
+        if kept is not None:
+            try:
+                yield msgspec.json.decode(kept.body, type=MeterState)
+            except msgspec.MsgspecError as error:
+                raise LedgerError(f"the open hours of {name} cannot be read: {error}", transient=False) from error
 
 
 def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None) -> None:

@@ -44,6 +44,14 @@ class CostFormat(StrEnum):
     FOCUS = "focus"
 
 
+class ReportFormat(StrEnum):
+    """How `report` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
+
+
 class TableFormat(StrEnum):
     """How `get` prints."""
 

@@ -139,6 +139,21 @@ def test_what_is_evicted_has_lost_its_work(settings: LedgerSettings) -> None:
     assert lost["low"].lost_s == pytest.approx(1200, abs=120)
 
 
+def test_starts_tell_what_a_gang_has_waited_for(settings: LedgerSettings) -> None:
+    scene = Scene(simple(), ledger=settings, tempo=SLOW)
+    scene.sim.advance(30)
+    scene.runs(gpu_job("g"))
+    scene.sim.crash()
+    scene.sim.advance(20)
+    scene.sim.restart()
+    end_s = whole_hours(scene, settings)
+    with opened(settings) as ledger:
+        (it,) = ledger.read_starts(0, end_s)
+    assert (it.name, it.namespace, it.queue, it.team, it.again) == ("g", "t", "t", "t", False)
+    assert it.submitted_s <= it.reserved_s < it.admitted_s < it.running_s
+    assert 30 < it.admitted_s - it.reserved_s < 180, "a machine boots"
+
+
 def condition(scene: Scene, kind: str = "LedgerFailed") -> dict[str, Any]:
     return next((it for it in scene.sim.sync().get("conditions", ()) if it["type"] == kind), {})
 

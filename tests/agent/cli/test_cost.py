@@ -109,3 +109,13 @@ def test_a_ledger_that_is_not_there(tmp_path: Path) -> None:
     code, _, why = muster("--ledger", tmp_path / "none.db", "--month", "2026-10")
     assert (code, "unable to open" in why) == (exits.ERROR, True)
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize("output", ["table", "json", "html"])
+def test_a_report_of_the_month(ledger: Path, output: str) -> None:
+    arguments = ["report", "--ledger", str(ledger), "--month", "2026-10", "-o", output]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == exits.OK
+    assert "15.0" in done.stdout
+    wrong = CliRunner().invoke(app, [*arguments[:-4], "--month", "x"])
+    assert (wrong.exit_code, "no month" in wrong.stderr) == (exits.ERROR, True)
