@@ -214,7 +214,7 @@ def report(
     cluster: CostCluster = "",
     output: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
 ) -> None:
-    """A month in numbers, from the ledger: utilisation, waits, losses, fragmentation, spot, cost of useful GPU-hours."""
+    """A month in numbers, from the ledger: utilisation, waits, losses, fragmentation, spot, cost of useful hours."""
     from agent.cli.cost import CostRequest
     from agent.cli.report import show_report
     from providers.clock import SystemClock

@@ -119,22 +119,27 @@ def indicators(records: Iterable[LedgerRecord], starts: Iterable[StartRecord]) -
 
 
 def _add_machine_hour(found: Indicators, records: Sequence[LedgerRecord]) -> None:
-    first = records[0]
-    used = sum(it.gpu_s for it in records if it.subject not in NOBODY)
-    paid = sum(it.gpu_s for it in records)
-    broken = sum(it.gpu_s for it in records if it.subject == NOT_READY)
-    idle = paid - used - broken
     found.cost += sum(it.cost_micro_usd for it in records)
     _add_losses(found, records)
-    if first.gpu:
-        model = found.by_model.setdefault(first.gpu, GpuTime())
-        model.used, model.healthy, model.paid = model.used + used, model.healthy + paid - broken, model.paid + paid
-        found.idle_gpu_s += idle
-        found.stuck_gpu_s += idle if used else 0.0
-    if first.capacity_type == "spot":
-        found.spot_gpu_s += paid
+    if records[0].gpu:
+        _add_gpu_time(found, records)
+    if records[0].capacity_type == "spot":
+        found.spot_gpu_s += sum(it.gpu_s for it in records)
         found.spot_hours += max(it.held_s for it in records) / 3600
-        found.interruptions += any(it.ended == Reason.INTERRUPTED for it in records)
+        found.interruptions += records[0].ended == Reason.INTERRUPTED
+
+
+def _add_gpu_time(found: Indicators, records: Sequence[LedgerRecord]) -> None:
+    paid = used = broken = 0.0
+    for it in records:
+        paid += it.gpu_s
+        used += it.gpu_s if it.subject not in NOBODY else 0.0
+        broken += it.gpu_s if it.subject == NOT_READY else 0.0
+    model = found.by_model.setdefault(records[0].gpu, GpuTime())
+    model.used, model.healthy, model.paid = model.used + used, model.healthy + paid - broken, model.paid + paid
+    idle = paid - used - broken
+    found.idle_gpu_s += idle
+    found.stuck_gpu_s += idle if used else 0.0
 
 
 def _add_losses(found: Indicators, records: Sequence[LedgerRecord]) -> None:

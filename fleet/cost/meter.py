@@ -107,16 +107,13 @@ class Meter:
 
     def _note_losses(self, gangs: Mapping[str, Gang], now_s: float) -> None:
         """Gangs that were running and are stopped lose what they did since the last checkpoint, where they stood."""
-        if not self._gangs:
-            return
-        changed = ((self._gangs.get(uid), gangs.get(uid)) for uid in differing(self._gangs, gangs))
-        stopped = {it.uid: it for it, now in changed if it is not None and _stopped(it, now)}
+        stopped = _stopped_gangs(self._gangs, gangs)
         if not stopped:
             return
-        for key, use in sorted(self._seen.items()):
-            for holding in use.holdings:
-                if holding.subject in stopped and key in self.spans:
-                    self._lost(key, holding, lost_since_s(stopped[holding.subject], now_s), now_s)
+        held = ((key, holding) for key, use in sorted(self._seen.items()) for holding in use.holdings)
+        for key, holding in held:
+            if holding.subject in stopped:
+                self._lost(key, holding, lost_since_s(stopped[holding.subject], now_s), now_s)
 
     def _note_starts(self, gangs: Mapping[str, Gang], now_s: float, team_of: Callable[[str, str], str | None]) -> None:
         """Gangs whose pods have all become ready have started; those that ran before the first look are not told of."""
@@ -132,7 +129,9 @@ class Meter:
             self.starts += tuple(came)
 
     def _lost(self, key: str, holding: Holding, since_s: float, now_s: float) -> None:
-        span = self.spans[key]
+        span = self.spans.get(key)
+        if span is None:
+            return
         at_s = now_s if span.ended_s is None else min(now_s, span.ended_s)
         if at_s > since_s:
             self.spans[key] = replace(span, lost=(*span.lost, LostWork(at_s, since_s, holding)))
@@ -231,6 +230,11 @@ def _start(cluster: str, gang: Gang, now_s: float, team: str) -> StartRecord:
         team,
         again=gang.ran_before_s > 0,
     )
+
+
+def _stopped_gangs(before: Mapping[str, Gang], now: Mapping[str, Gang]) -> Mapping[str, Gang]:
+    """Returns the gangs that ran before and are stopped now, as they were, by uid."""
+    return {uid: before[uid] for uid in differing(before, now) if uid in before and _stopped(before[uid], now.get(uid))}
 
 
 def _stopped(before: Gang, now: Gang | None) -> bool:

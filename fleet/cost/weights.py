@@ -5,7 +5,7 @@ since whichever of the two it takes more of is what nobody else can have. Weight
 each physical GPU: whatever it is cut into costs together exactly one GPU, also what the layout leaves unused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -98,13 +98,7 @@ def _summed(
 
 def _by_resources(offered: Mapping[str, int], machine: InstanceType | None) -> Mapping[str, Fraction]:
     """Returns the weights where the layout is not known: slices share the GPUs that are not whole."""
-    models = models_for_instance_gpu(machine.gpu_name, machine.gpu_memory_mib) if machine else ()
-    known = {
-        profile.resource: slice_weight(model, profile)
-        for model in reversed(models)
-        for profile in model.profiles.values()
-    }
-    raw = {name: known.get(name) or _by_name(name) for name in offered}
+    raw = _raw_weights(offered, machine)
     whole = {name for name in offered if not name.startswith(MIG_RESOURCE_PREFIX)}
     slices = sum((raw[name] * count for name, count in offered.items() if name not in whole), Fraction(0))
     gpus = machine.gpu_count if machine is not None else 0
@@ -113,6 +107,14 @@ def _by_resources(offered: Mapping[str, int], machine: InstanceType | None) -> M
     worth = {name: Fraction(1) if name in whole else raw[name] * scale for name in offered}
     total = sum(worth[name] * count for name, count in offered.items())
     return {name: each / total for name, each in worth.items()}
+
+
+def _raw_weights(offered: Iterable[str], machine: InstanceType | None) -> Mapping[str, Fraction]:
+    """Returns what a slice weighs on the models that the machine's GPUs can be, the first of them first."""
+    models = models_for_instance_gpu(machine.gpu_name, machine.gpu_memory_mib) if machine else ()
+    profiles = ((model, profile) for model in reversed(models) for profile in model.profiles.values())
+    known = {profile.resource: slice_weight(model, profile) for model, profile in profiles}
+    return {name: known.get(name) or _by_name(name) for name in offered}
 
 
 def _by_name(resource: str) -> Fraction:
