@@ -30,7 +30,7 @@ from providers.ports import Ledger, LedgerError, OpenHours
 
 log = structlog.get_logger(__name__)
 
-LOOKED_EVERY_S = 5.0
+LOOKED_EVERY_S = 1.0
 KEPT_EVERY_S = 60.0
 """How often open hours are kept: what a crash costs is told of by what is there afterwards."""
 _KEY = "ledger"
@@ -77,7 +77,7 @@ class LedgerKeeper(Watcher):
         if not 0 <= now_s - self._looked_at_s < LOOKED_EVERY_S:
             self._looked_at_s = now_s
             used, team_of = self._used.now(fleet, snapshot), partial(self._used.terms.payer, fleet)
-            self._meter.look(now_s, used, snapshot.instances, snapshot.gangs, team_of)
+            self._meter.look(snapshot, used, team_of)
         hour_s = self._meter.due(now_s)
         if hour_s is not None:
             self._ask(partial(self._append, self._meter.state(), hour_s))

@@ -6,6 +6,7 @@ from typing import Final
 
 from fleet.cost.lost_work import lost_since_s
 from fleet.cost.records import (
+    ENDED,
     HOUR_S,
     LedgerRecord,
     LostWork,
@@ -16,7 +17,7 @@ from fleet.cost.records import (
     silent_segments,
 )
 from fleet.cost.uses import Holding, MachineUse
-from fleet.snapshot import Gang, GangState, Instance
+from fleet.snapshot import Gang, GangState, Snapshot
 from model.index import differing
 
 SETTLED_S: Final = 300.0
@@ -50,35 +51,31 @@ class Meter:
 
     def look(
         self,
-        now_s: float,
+        snapshot: Snapshot,
         used: Mapping[str, MachineUse],
-        instances: Mapping[str, Instance],
-        gangs: Mapping[str, Gang],
         team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
     ) -> None:
         """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
 
-        `used` are the machines that bill, `instances` what the cloud says of them and of those that have ended.
+        `used` are the machines that bill; `team_of` says whose work of a namespace and queue is.
         """
+        now_s = snapshot.now_s
         if now_s < self.until_s:
             return
-        silent = self.until_s and now_s - self.until_s > SILENCE_S
+        silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
         for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
-            self._machine(key, used.get(key), instances, now_s, silent=bool(silent))
-        self._note_losses(gangs, now_s)
-        self._note_starts(gangs, now_s, team_of)
-        self._seen, self._gangs, self.until_s = used, gangs, now_s
+            if key in used:
+                self._runs(key, used[key], now_s, silent=silent)
+            elif key in self.spans and self.spans[key].ended_s is None:
+                self.spans[key] = self._ended(key, snapshot, silent=silent)
+        self._note_losses(snapshot.gangs, now_s)
+        self._note_starts(snapshot.gangs, now_s, team_of)
+        self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
 
-    def _machine(
-        self, key: str, use: MachineUse | None, instances: Mapping[str, Instance], now_s: float, *, silent: bool
-    ) -> None:
+    def _runs(self, key: str, use: MachineUse, now_s: float, *, silent: bool) -> None:
         span = self.spans.get(key)
-        if use is None:
-            if span is not None and span.ended_s is None:
-                self.spans[key] = self._ended(span, instances.get(key), now_s, silent=silent)
-            return
         if span is None:
             begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
             self.spans[key] = MachineSpan(_first(use, begin_s, now_s))
@@ -86,7 +83,7 @@ class Meter:
         segments = self._from_launch(span.segments, use)
         if silent:
             segments += tuple(silent_segments(segments[-1].use, use, self.until_s, now_s))
-        self.spans[key] = replace(span, segments=_with_use(segments, use, now_s), ended_s=None)
+        self.spans[key] = replace(span, segments=_with_use(segments, use, now_s), ended_s=None, ended="")
 
     def _from_launch(self, segments: tuple[Segment, ...], use: MachineUse) -> tuple[Segment, ...]:
         """Returns the segments from when the cloud says it was launched: the agent hears of that a little later."""
@@ -95,15 +92,16 @@ class Meter:
             return (first._replace(begin_s=max(self.cut_until_s, use.launched_s)), *segments[1:])
         return segments
 
-    def _ended(self, span: MachineSpan, instance: Instance | None, now_s: float, *, silent: bool) -> MachineSpan:
-        """Returns the span closed: when the cloud says, else now, or when it was last seen before a silence."""
+    def _ended(self, key: str, snapshot: Snapshot, *, silent: bool) -> MachineSpan:
+        """Returns a machine's span closed: when the cloud says, else now, or when it was last seen before a silence."""
+        span, instance = self.spans[key], snapshot.instances.get(key)
         told_s = instance.ended_at_s if instance is not None else 0.0
-        last = self.until_s if silent else now_s
-        ended_s = told_s or last
+        ended_s = told_s or (self.until_s if silent else snapshot.now_s)
         segments = span.segments
         if silent and ended_s > self.until_s:
-            segments += tuple(silent_segments(segments[-1].use, None, self.until_s, now_s))
-        return replace(span, segments=segments, ended_s=ended_s)
+            segments += tuple(silent_segments(segments[-1].use, None, self.until_s, snapshot.now_s))
+        leaving = (it.disruption.reason for it in snapshot.claims.values() if it.instance_id == key and it.disruption)
+        return replace(span, segments=segments, ended_s=ended_s, ended=next(leaving, ENDED))
 
     def _note_losses(self, gangs: Mapping[str, Gang], now_s: float) -> None:
         """Gangs that were running and are stopped lose what they did since the last checkpoint, where they stood."""
@@ -113,7 +111,7 @@ class Meter:
         held = ((key, holding) for key, use in sorted(self._seen.items()) for holding in use.holdings)
         for key, holding in held:
             if holding.subject in stopped:
-                self._lost(key, holding, lost_since_s(stopped[holding.subject], now_s), now_s)
+                self._lost(key, holding, stopped[holding.subject], gangs, now_s)
 
     def _note_starts(self, gangs: Mapping[str, Gang], now_s: float, team_of: Callable[[str, str], str | None]) -> None:
         """Gangs whose pods have all become ready have started; those that ran before the first look are not told of."""
@@ -128,11 +126,13 @@ class Meter:
         if self.until_s:
             self.starts += tuple(came)
 
-    def _lost(self, key: str, holding: Holding, since_s: float, now_s: float) -> None:
-        span = self.spans.get(key)
+    def _lost(self, key: str, holding: Holding, stopped: Gang, gangs: Mapping[str, Gang], now_s: float) -> None:
+        span, now = self.spans.get(key), gangs.get(stopped.uid)
         if span is None:
             return
-        at_s = now_s if span.ended_s is None else min(now_s, span.ended_s)
+        ends = [now_s, *([now.admitted_at_s] if now is not None and now.admitted_at_s > stopped.admitted_at_s else [])]
+        at_s = min(*ends, now_s if span.ended_s is None else span.ended_s)
+        since_s = lost_since_s(stopped, at_s)
         if at_s > since_s:
             self.spans[key] = replace(span, lost=(*span.lost, LostWork(at_s, since_s, holding)))
 
@@ -194,8 +194,7 @@ class MeterState:
         hour_s = self.cut_until_s
         while hour_s < self.until_s:
             for _, span in sorted(self.spans.items()):
-                ended_s = self.until_s if span.ended_s is None else span.ended_s
-                found += cut_hour(self.cluster, replace(span, ended_s=ended_s), hour_s)
+                found += cut_hour(self.cluster, span, hour_s, self.until_s)
             hour_s += HOUR_S
         return found
 
@@ -239,5 +238,7 @@ def _stopped_gangs(before: Mapping[str, Gang], now: Mapping[str, Gang]) -> Mappi
 
 def _stopped(before: Gang, now: Gang | None) -> bool:
     """Returns whether a gang that ran is stopped before its end; one that is gone altogether was deleted."""
-    ran = before.state is GangState.ADMITTED
-    return ran and now is not None and now.state in {GangState.EVICTING, GangState.PENDING}
+    if before.state is not GangState.ADMITTED or now is None:
+        return False
+    again = now.state is GangState.ADMITTED and now.admitted_at_s > before.admitted_at_s
+    return again or now.state in {GangState.EVICTING, GangState.PENDING, GangState.RESERVED}

@@ -131,6 +131,8 @@ class MachineSpan:
     segments: tuple[Segment, ...]
     ended_s: float | None = None
     """When it stopped to bill (epoch seconds); None = it runs."""
+    ended: str = ""
+    """Why it did: the reason for which it was given back, or `ENDED`."""
     lost: tuple[LostWork, ...] = ()
 
 
@@ -187,9 +189,12 @@ def _nobody(why: str) -> Holding:
     return Holding(why, why, "", "", "", "", borrowed=False, share=0.0, devices="", since_s=0.0)
 
 
-def cut_hour(cluster: str, span: MachineSpan, hour_s: float) -> Sequence[LedgerRecord]:
-    """Returns the records of one hour of a machine, in order of key; none where it did not bill in that hour."""
-    cut, until_s = _Cut(), hour_s + HOUR_S if span.ended_s is None else min(hour_s + HOUR_S, span.ended_s)
+def cut_hour(cluster: str, span: MachineSpan, hour_s: float, seen_s: float = inf) -> Sequence[LedgerRecord]:
+    """Returns the records of one hour of a machine, in order of key; none where it did not bill in that hour.
+
+    `seen_s` is up to when the machine was seen, where the hour is not over.
+    """
+    cut, until_s = _Cut(), min(hour_s + HOUR_S, seen_s, inf if span.ended_s is None else span.ended_s)
     for (begin_s, use), end_s in _with_ends(span.segments):
         first_s = max(hour_s, begin_s)
         last_s = min(until_s, end_s)
@@ -204,7 +209,7 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float) -> Sequence[LedgerR
     found = [_record(cluster, hour_s, cut.sums[key], cost, usd_h) for key, cost in zip(keys, costs, strict=True)]
     if span.ended_s is None or not hour_s < span.ended_s <= hour_s + HOUR_S:
         return found
-    return [replace(record, ended=span.segments[-1].use.leaving or ENDED) for record in found]
+    return [replace(record, ended=span.ended) for record in found]
 
 
 def _with_ends(segments: Sequence[Segment]) -> Iterator[tuple[Segment, float]]:

@@ -98,8 +98,6 @@ class MachineUse:
     holdings: tuple[Holding, ...] = ()
     rest: str = IDLE
     """Why nobody takes what nobody takes, one of `NOBODY`."""
-    leaving: str = ""
-    """The reason for which it is given back; empty = it is not."""
 
 
 def uses(
@@ -203,7 +201,6 @@ class _Maker(NamedTuple):
             launched_s,
             holdings,
             IDLE if ready else NOT_READY,
-            claim.disruption.reason if claim.disruption is not None else "",
         )
 
     def of_stray(self, instance: Instance) -> MachineUse:

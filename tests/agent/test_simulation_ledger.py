@@ -154,6 +154,23 @@ def test_starts_tell_what_a_gang_has_waited_for(settings: LedgerSettings) -> Non
     assert 30 < it.admitted_s - it.reserved_s < 180, "a machine boots"
 
 
+def test_a_spot_machine_that_is_taken_back_says_so(settings: LedgerSettings) -> None:
+    scene = Scene(files(pool(zones=[A], capacityTypes=["spot"]), team(), queue()), ledger=settings, tempo=SLOW)
+    scene.runs(gpu_job("g"))
+    scene.sim.advance(300)
+    taken = scene.sim.machines()[0].id
+    scene.sim.cloud.interrupt(taken)
+    scene.until(lambda: taken not in {it.id for it in scene.sim.machines()}, 600)
+    scene.until_running("g", 900)
+    whole_hours(scene, settings)
+    found = records(settings)
+    assert {it.ended for it in found if it.machine == taken} == {"Interrupted"}
+    assert {it.ended for it in found if it.machine != taken} == {""}
+    assert {it.name for it in found if it.lost_s} == {"g"}
+    with opened(settings) as ledger:
+        assert [it.again for it in ledger.read_starts(0, 1e12)] == [False, True]
+
+
 def condition(scene: Scene, kind: str = "LedgerFailed") -> dict[str, Any]:
     return next((it for it in scene.sim.sync().get("conditions", ()) if it["type"] == kind), {})
 

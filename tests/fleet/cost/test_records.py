@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, SILENCE_S, Meter, MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord, LostWork, MachineSpan, Segment, by_machine_hour, cut_hour
 from fleet.cost.uses import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
-from fleet.snapshot import CapacityPool, Gang, GangState, Instance, PriceSource
-from tests.support.fleets import NOW, A, gang
+from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Instance, NodeDisruption, PriceSource, Snapshot
+from tests.support.fleets import NOW, P5, A, catalog, gang, offering, ready_claim, small_fleet
 
 H0 = NOW // HOUR_S * HOUR_S
 USD_H = 36.0
@@ -93,11 +93,13 @@ class MeterWatch:
         self.records: list[LedgerRecord] = []
         self.instances: dict[str, Instance] = {}
         self.gangs: dict[str, Gang] = {}
+        self.claims: dict[str, Claim] = {}
         self.look(at_s, *uses)
 
     def look(self, at_s: float, *uses: MachineUse) -> None:
         now_s = H0 + at_s
-        self.meter.look(now_s, {it.machine: it for it in uses}, self.instances, dict(self.gangs))
+        seen = Snapshot(now_s, instances=dict(self.instances), gangs=dict(self.gangs), claims=dict(self.claims))
+        self.meter.look(seen, {it.machine: it for it in uses})
         while (hour_s := self.meter.due(now_s)) is not None:
             self.records += self.meter.state().records(hour_s)
             self.meter.done(hour_s)
@@ -217,6 +219,60 @@ def test_stopped_gangs_lose_their_work_since_the_last_checkpoint() -> None:
     it.until(HOUR_S + 400, use(), from_s=1600)
     (found,) = (each for each in it.records if each.subject == "uid-g")
     assert (found.lost_s, found.lost_micro_usd) == (600.0, 6_000_000)
+
+
+def test_a_gang_that_is_stopped_and_started_between_two_looks_has_lost_its_work_as_well() -> None:
+    it = MeterWatch(use(held("uid-g", 1.0)))
+    running = gang("g", state=GangState.ADMITTED, admitted_at_s=H0, pods_ready=True)
+    it.gangs["uid-g"] = running
+    it.look(60, use(held("uid-g", 1.0)))
+    it.until(1600, use(held("uid-g", 1.0)), from_s=60)
+    it.gangs["uid-g"] = replace(running, admitted_at_s=H0 + 1603, ran_before_s=1601)
+    it.until(HOUR_S + 400, use(held("uid-g", 1.0)), from_s=1600)
+    (found,) = it.records
+    assert found.lost_s == pytest.approx(1603, abs=60)
+
+
+def test_why_a_machine_ended_is_told_in_its_last_hour() -> None:
+    it = MeterWatch(use(), use(machine="i-1"), use(machine="i-2"))
+    fleet = small_fleet()
+    bought = ready_claim(offering(fleet, catalog(), "h100", P5.name, A, "on-demand"), "m", instance_id="i-0")
+    it.claims["m"] = bought.with_disruption(NodeDisruption("Interrupted", "", H0))
+    it.look(120, use(machine="i-2"))
+    so_far = {each.machine: each.ended for each in it.meter.state().so_far()}
+    it.until(HOUR_S + 400, use(machine="i-2"), from_s=120)
+    assert (
+        {each.machine: each.ended for each in it.records} == {"i-0": "Interrupted", "i-1": "Ended", "i-2": ""} == so_far
+    )
+
+
+def test_gangs_start_when_their_pods_are_ready_and_once() -> None:
+    it = MeterWatch()
+    waiting = gang("g", state=GangState.PENDING, created_s=H0 + 10)
+    early = gang("early", state=GangState.ADMITTED, admitted_at_s=H0 - 500, pods_ready=True)
+    it.gangs |= {"uid-g": waiting, "uid-early": early}
+    it.meter = Meter("c")
+    it.look(20)
+    admitted = replace(waiting, state=GangState.ADMITTED, admitted_at_s=H0 + 90, quota_reserved_at_s=H0 + 40)
+    for at_s, now in (
+        (100, admitted),
+        (130, replace(admitted, pods_ready=True)),
+        (160, replace(admitted, pods_ready=True)),
+    ):
+        it.gangs["uid-g"] = now
+        it.look(at_s)
+    it.crash()
+    it.look(170)
+    (found,) = it.meter.state().started(H0)
+    assert (found.submitted_s - H0, found.reserved_s - H0, found.admitted_s - H0, found.running_s - H0) == (
+        10,
+        40,
+        90,
+        130,
+    )
+    assert (found.uid, found.again) == ("uid-g", False)
+    it.until(HOUR_S + 400, from_s=170)
+    assert it.meter.starts == (), "they are in the ledger now"
 
 
 def test_work_that_ends_by_itself_loses_nothing() -> None:
