@@ -144,10 +144,7 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
     strays: Sequence[Instance],
 ) -> Mapping[str, MachineUse]:
     context = _Context(fleet, catalog, terms, borrowing)
-    kept = index.take(_uses)
-    before: Mapping[str, _Seen] = {}
-    if isinstance(kept, tuple) and all(old is new for old, new in zip(kept[0], context, strict=True)):
-        before = kept[1]
+    before, moved = _still_good(index.take(_uses), context)
     maker = _Maker(context, _offers(index, catalog), _layouts(index, fleet), ordinary)
     seen: dict[str, _Seen] = {}
     for name, claim in claims.items():
@@ -156,13 +153,24 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
             continue
         gangs = held.get(name, ())
         old = before.get(name)
-        if old is not None and old[0] is claim and old[1] is instance and old[2] is gangs:
+        same = old is not None and old[0] is claim and old[1] is instance and old[2] is gangs
+        if old is not None and same and (not moved or moved.isdisjoint(it.uid for it in gangs)):
             seen[name] = old
         else:
             seen[name] = claim, instance, gangs, maker.of_claim(claim, instance, gangs)
     index.hand_on(_uses, (context, seen))
     found = {use.machine: use for _, _, _, use in seen.values()}
     return found | {it.id: maker.of_stray(it) for it in strays}
+
+
+def _still_good(kept: object, context: _Context) -> tuple[Mapping[str, _Seen], frozenset[str]]:
+    """Returns what was worked out before, if the same holds still, and the gangs that do or do not borrow since."""
+    if not isinstance(kept, tuple):
+        return {}, frozenset()
+    old: _Context = kept[0]
+    if old.fleet is not context.fleet or old.catalog is not context.catalog or old.terms is not context.terms:
+        return {}, frozenset()
+    return kept[1], old.borrowing ^ context.borrowing
 
 
 @derived()

@@ -159,7 +159,15 @@ def test_only_machines_that_changed_are_worked_out_anew() -> None:
     first = made.snapshot()
     before = uses(made.fleet, first, TERMS)
     assert uses(made.fleet, first, TERMS) is before
-    changed = {**first.claims, "m1": replace(first.claims["m1"], node_ready=False)}
-    after = uses(made.fleet, replace(first, claims=changed), TERMS)
-    assert after["i-m0"] is before["i-m0"]
-    assert after["i-m1"] is not before["i-m1"]
+    made.runs(of("a", 8, "g"), ("m0", 1))
+    made.runs(of("a", 8, "h"), ("m1", 1))
+    seen = made.snapshot()
+    both = replace(seen, index=first.index)
+    before = uses(made.fleet, both, TERMS)
+    after = uses(made.fleet, both, TERMS, frozenset({"uid-g"}))
+    assert after["i-m0"].holdings[0].borrowed
+    assert after["i-m1"] is before["i-m1"]
+    changed = {**both.claims, "m1": replace(both.claims["m1"], node_ready=False)}
+    later = uses(made.fleet, replace(both, claims=changed), TERMS, frozenset({"uid-g"}))
+    assert later["i-m0"] is after["i-m0"]
+    assert later["i-m1"] is not after["i-m1"]
