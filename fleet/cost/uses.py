@@ -165,12 +165,9 @@ def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
 
 def _still_good(kept: object, context: _Context) -> tuple[Mapping[str, _Seen], frozenset[str]]:
     """Returns what was worked out before, if the same holds still, and the gangs that do or do not borrow since."""
-    if not isinstance(kept, tuple):
+    if not isinstance(kept, tuple) or any(old is not new for old, new in zip(kept[0][:3], context[:3], strict=True)):
         return {}, frozenset()
-    old: _Context = kept[0]
-    if old.fleet is not context.fleet or old.catalog is not context.catalog or old.terms is not context.terms:
-        return {}, frozenset()
-    return kept[1], old.borrowing ^ context.borrowing
+    return kept[1], kept[0].borrowing ^ context.borrowing
 
 
 @derived()
@@ -220,15 +217,18 @@ class _Maker(NamedTuple):
 
     def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
         """Returns what a machine costs (USD an hour), and where that comes from."""
-        offer = self.offers.get(where)
-        spot = where.capacity_type == "spot" and offer is not None
-        usd_h = offer.price_usd_h if spot and offer is not None else charged_usd_h
-        priced = offer.priced if offer is not None else PriceSource(AS_BOUGHT, "", bought_s)
+        usd_h, priced = self._list_price(where, charged_usd_h, bought_s)
         for rate in self.context.terms.rates:
             if rate.capacity_type == where.capacity_type and fnmatchcase(where.instance_type, rate.instance_type):
                 own = usd_h * (1 - rate.percent_off / 100) if rate.usd_h is None else rate.usd_h
                 return own, PriceSource(rate.source, priced.region, priced.at_s)
         return usd_h, priced
+
+    def _list_price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
+        offer = self.offers.get(where)
+        if offer is None:
+            return charged_usd_h, PriceSource(AS_BOUGHT, "", bought_s)
+        return offer.price_usd_h if where.capacity_type == "spot" else charged_usd_h, offer.priced
 
     def _holding(self, claim: Claim, gang: Gang, weights: MachineWeights) -> Holding:
         devices: dict[str, int] = {}
