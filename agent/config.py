@@ -319,7 +319,7 @@ class S3Settings(_Section):
     bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     prefix: Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9!_.*'()/=-]*$")] = ""
     region: str = ""
-    """Of the bucket; empty = as the credentials' configuration says."""
+    """Of the bucket; empty = the agent's."""
     endpoint_url: str = ""
 
 
@@ -343,6 +343,8 @@ class LedgerSettings(_Section):
     def _one_place(self) -> Self:
         if (self.path is None) == (self.s3 is None):
             raise ValueError("one of path and s3 says where the ledger is")
+        if self.s3 is not None and "most_mib" in self.model_fields_set:
+            raise ValueError("mostMib bounds a file: take it out, nothing bounds a ledger in s3 but keepMonths")
         return self
 
 

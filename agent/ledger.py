@@ -193,16 +193,20 @@ def ledger_keepers(
     if said is None:
         return ()
     executor = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-    return (LedgerKeeper(said, settings.cluster, partial(open_ledger, said), used, executor, failures, leading),)
+    return (
+        LedgerKeeper(
+            said, settings.cluster, partial(open_ledger, said, settings.region), used, executor, failures, leading
+        ),
+    )
 
 
-def open_ledger(settings: LedgerSettings, *, read_only: bool = False) -> Ledger:
-    """The ledger that the settings name; raises `LedgerError`."""
+def open_ledger(settings: LedgerSettings, region: str = "", *, read_only: bool = False) -> Ledger:
+    """The ledger that the settings name, in S3 in this region where they say none; raises `LedgerError`."""
     if settings.s3 is not None:
         from providers.store.parquet import s3_ledger
 
         place = settings.s3
-        return s3_ledger(place.bucket, place.prefix, place.region, place.endpoint_url)
+        return s3_ledger(place.bucket, place.prefix, place.region or region, place.endpoint_url)
     from providers.store.sqlite import SqliteLedger
 
     return SqliteLedger(settings.path or Path(), settings.most_mib, read_only=read_only)

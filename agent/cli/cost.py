@@ -58,7 +58,7 @@ def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
     try:
-        ledger = open_ledger(found, read_only=True)
+        ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
             records = month_records(ledger, month, ask.cluster)
             if output == "focus":

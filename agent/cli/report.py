@@ -26,7 +26,7 @@ def show_report(ask: CostRequest, output: str, clock: Clock) -> int:
     try:
         settings = None if ask.ledger else load_settings(ask.config)
         found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
-        ledger = open_ledger(found, read_only=True)
+        ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
             teams, days = (
                 statement(month_records(ledger, month, ask.cluster), month, [by], clock.now()) for by in ("team", "day")
