@@ -145,6 +145,13 @@ class Ledger(Protocol):
         """Yield the records of hours that begin in that time (epoch seconds), in order of key; empty = all clusters."""
         ...
 
+    def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
+        """Yield the same records summed up over machines by the store's own engine, in any order of an hour.
+
+        They are fewer by far. What is of one machine is empty: its id, devices, price an hour and end.
+        """
+        ...
+
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
         """Keep what is not in the ledger yet in place of what was kept; one that is older than that is dropped."""
         ...

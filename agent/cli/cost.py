@@ -60,7 +60,7 @@ def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
     try:
         ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
-            records = month_records(ledger, month, ask.cluster)
+            records = month_records(ledger, month, ask.cluster, summed=output != "focus")
             if output == "focus":
                 _write_focus(records, settings)
             else:
@@ -109,10 +109,13 @@ def ledger_of(settings: Settings | None, place: str) -> LedgerSettings:
     return settings.ledger
 
 
-def month_records(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[LedgerRecord]:
-    """The month's records, in order of key, and behind them those of hours that are not over yet."""
+def month_records(ledger: Ledger, month: Month, cluster: str = "", *, summed: bool = False) -> Iterator[LedgerRecord]:
+    """The month's records, in order of hour, and behind them those of hours that are not over yet.
+
+    `summed`: over machines, by the store's engine, where nobody asks for one machine.
+    """
     newest: dict[str, float] = {}
-    for record in ledger.read(month.begin_s, month.end_s, cluster):
+    for record in (ledger.sums if summed else ledger.read)(month.begin_s, month.end_s, cluster):
         newest[record.cluster] = record.hour_s
         yield record
     for state in _open_hours(ledger, cluster):

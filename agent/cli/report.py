@@ -29,7 +29,8 @@ def show_report(ask: CostRequest, output: str, clock: Clock) -> int:
         ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
             teams, days = (
-                statement(month_records(ledger, month, ask.cluster), month, [by], clock.now()) for by in ("team", "day")
+                statement(month_records(ledger, month, ask.cluster, summed=True), month, [by], clock.now())
+                for by in ("team", "day")
             )
             numbers = indicators(month_records(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:

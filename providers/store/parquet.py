@@ -14,13 +14,14 @@ import io
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final, Generic, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
 
-from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
+from fleet.cost.records import HOUR_S, SUMMED, SUMMED_BY, LedgerRecord, StartRecord, summed_record
 from providers.ports import LedgerError, OpenHours
 
 OBJECT_MOST: Final = 256 * 2**20
@@ -188,6 +189,34 @@ class S3Ledger:
                 return b"", ""
             raise
 
+    def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
+        """Yield the same records summed up over machines by DuckDB, a day of a cluster at a time."""
+        with closing(_engine()) as engine:
+            for name in [cluster] if cluster else self._clusters(self._records.root):
+                hours = self._hours(self._records, name, begin_s, end_s)
+                for _, day in groupby(hours, key=lambda it: it[0] // (24 * HOUR_S)):
+                    yield from self._summed(engine, name, [key for _, keys in day for key in keys])
+
+    def _summed(self, engine: Any, cluster: str, keys: Sequence[str]) -> Iterator[LedgerRecord]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = [name for name in (*SUMMED_BY, *SUMMED, "machine", "priced_at_s") if name != _IN_PATH]
+        tables = []
+        for key in keys:
+            try:
+                table = pq.read_table(io.BytesIO(self._get(key)[0]), columns=columns)
+            except (pa.ArrowException, ValueError) as error:
+                raise LedgerError(
+                    f"s3://{self._bucket}/{key} is no part of a ledger: {error}", transient=False
+                ) from error
+            object_name = pa.array([key.removesuffix(".parquet")] * table.num_rows, pa.string())
+            tables.append(table.append_column("object", object_name))
+        engine.register("hours", pa.concat_tables(tables))
+        for row in engine.execute(_SUMS).fetchall():
+            yield summed_record((cluster, *row))
+        engine.unregister("hours")
+
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
         """Keep what is not in the ledger yet; older than what is kept, it is dropped."""
         key = f"{self._open}cluster={quote(cluster, safe='')}.json"
@@ -247,11 +276,27 @@ class S3Ledger:
         self._s3.close()
 
 
+_BY: Final = ", ".join(name for name in SUMMED_BY if name != _IN_PATH)
+_SUMS: Final = f"""
+WITH first AS (SELECT hour_s, machine, min(object) AS object FROM hours GROUP BY ALL)
+SELECT {_BY}, {", ".join(f"sum({name})" for name in SUMMED)}, min(priced_at_s)
+FROM hours JOIN first USING (hour_s, machine, object) GROUP BY {_BY} ORDER BY hour_s
+"""  # noqa: S608 - our own columns
+"""Of a machine's hour that two objects have, the first counts, as for `read`."""
+
+
+def _engine() -> Any:
+    """DuckDB in memory, that reads what it is handed and nothing else."""
+    import duckdb
+
+    return duckdb.connect(config={"enable_external_access": False, "memory_limit": "1GB", "threads": 2})
+
+
 def s3_ledger(bucket: str, prefix: str, region: str, endpoint_url: str) -> S3Ledger:
     """The ledger of a bucket, with credentials from the usual chain; raises `LedgerError` without the extra."""
     from importlib.util import find_spec
 
-    if find_spec("pyarrow") is None:
+    if find_spec("pyarrow") is None or find_spec("duckdb") is None:
         raise LedgerError("a ledger in S3 needs the extra: pip install 'muster[ledger-s3]'", transient=False)
     import boto3
     from botocore.config import Config

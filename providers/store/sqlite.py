@@ -7,7 +7,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
-from fleet.cost.records import LedgerRecord, StartRecord, by_machine_hour
+from fleet.cost.records import SUMMED, SUMMED_BY, LedgerRecord, StartRecord, by_machine_hour, summed_record
 from providers.ports import LedgerError, OpenHours
 
 BUSY_S: Final = 10.0
@@ -140,6 +140,20 @@ class SqliteLedger:
                 for row in rows:
                     values = dict(zip(_COLUMNS, row, strict=True))
                     yield LedgerRecord(**{**values, "borrowed": bool(values["borrowed"])})
+
+    def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
+        """Yield the same records summed up over machines, in order of hour."""
+        of = "cluster = ? AND " if cluster else ""
+        added = ", ".join(f"sum({name}) AS {name}" for name in SUMMED)
+        by = ", ".join(SUMMED_BY)
+        query = (
+            f"SELECT {by}, {added}, min(priced_at_s) AS priced_at_s FROM records "  # noqa: S608
+            f"WHERE {of}hour_s >= ? AND hour_s < ? GROUP BY {by} ORDER BY cluster, hour_s"
+        )
+        with _translated():
+            found = self._file.execute(query, (*((cluster,) if cluster else ()), begin_s, end_s))
+            while rows := found.fetchmany(READ_AT_ONCE):
+                yield from map(summed_record, rows)
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
         """Keep what is not in the ledger yet; older than what is kept, it is dropped."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
+from fleet.cost.statement import DIMENSIONS, Month, statement
 from fleet.cost.uses import IDLE
 from providers.ports import Ledger, OpenHours
 
@@ -149,6 +150,39 @@ class LedgerContract:
         assert ledger.clusters() in ([], ["c", "d"])
         ledger.forget_before(H0 + 24 * HOUR_S)
         assert [it.uid for it in ledger.read_starts(0, 2 * H0)] == ["a"]
+
+    def test_sums_make_the_same_statement_by_everything(self, ledger: Ledger) -> None:
+        luck = random.Random(2)
+        records = [
+            record(
+                f"i-{machine}",
+                hour,
+                luck.choice([IDLE, "u", "v"]),
+                cluster=cluster,
+                team=luck.choice("ab"),
+                user="ada",
+                capacity_type=luck.choice(["spot", "on-demand"]),
+                cost_micro_usd=luck.randrange(10**8),
+                gpu_s=float(luck.randrange(9000)),
+                lost_micro_usd=luck.randrange(100),
+                borrowed=luck.random() < 0.5,
+                priced_at_s=H0 - luck.randrange(9000),
+            )
+            for cluster in "cd"
+            for hour in (0, 1, 30)
+            for machine in range(60)
+        ]
+        ledger.append(records)
+        month = Month.of(H0)
+        for cluster in ("", "c"):
+            whole = list(ledger.read(month.begin_s, month.end_s, cluster))
+            summed = list(ledger.sums(month.begin_s, month.end_s, cluster))
+            for name in DIMENSIONS:
+                one, other = (statement(it, month, [name], month.end_s) for it in (whole, summed))
+                assert one == other, name
+        assert len(summed) < len(whole)
+        assert {it.machine for it in summed} == {""}
+        assert [it.hour_s for it in summed] == sorted(it.hour_s for it in summed)
 
     def test_machines_hours_of_a_call_keep_their_own_parts(self, ledger: Ledger) -> None:
         parts = [record(subject=f"g{n}", team=team, borrowed=bool(n % 2)) for n in range(4) for team in ("t", "u")]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
 
 import boto3
 import pyarrow.parquet as pq
@@ -63,6 +64,7 @@ class TestS3Ledger(LedgerContract):
             Bucket=BUCKET, Key=key.replace(".parquet", "-zz.parquet"), CopySource={"Bucket": BUCKET, "Key": key}
         )
         assert [it.cost_micro_usd for it in self.held(ledger)] == [5]
+        assert [it.cost_micro_usd for it in ledger.sums(0, 2 * H0)] == [5]
 
     def test_objects_of_others_are_left_alone(self, s3: Any, ledger: Ledger) -> None:
         ledger.append([record(hour=-48)])
@@ -137,7 +139,8 @@ def test_what_engines_read(s3: Any) -> None:
 
 
 def test_duckdb_reads_all_clusters_at_once(s3: Any, tmp_path: Any) -> None:
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     ledger = S3Ledger(s3, BUCKET)
     ledger.append(
         [record(f"i-{n}", hour, cluster=c, cost_micro_usd=10**6) for n in range(2) for hour in range(3) for c in "ab"]
