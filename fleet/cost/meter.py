@@ -26,7 +26,11 @@ SILENCE_S: Final = 120.0
 """A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
 MOST_SEGMENTS: Final = 240
 CROWDED_S: Final = 30.0
-"""Of a machine with so many changes in an hour, two within this time count as one."""
+"""Of a machine with so many changes that are not cut yet, two within this time count as one. With four times as many,
+after days in which nothing could be written, every further change takes the place of the last: time and money stay
+right, who had them does not."""
+MOST_STARTS: Final = 50_000
+"""Starts that are not written yet; of more the oldest are dropped."""
 
 
 @dataclass(slots=True)
@@ -124,7 +128,7 @@ class Meter:
                 self.running[uid] = gang.admitted_at_s
                 came.append(_start(self.cluster, gang, now_s, team_of(gang.namespace, gang.queue) or ""))
         if self.until_s:
-            self.starts += tuple(came)
+            self.starts = (*self.starts, *came)[-MOST_STARTS:] if came else self.starts
 
     def _lost(self, key: str, holding: Holding, stopped: Gang, gangs: Mapping[str, Gang], now_s: float) -> None:
         span, now = self.spans.get(key), gangs.get(stopped.uid)
@@ -204,7 +208,8 @@ def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> t
     last = segments[-1]
     if last.use == use:
         return segments
-    crowded = len(segments) >= MOST_SEGMENTS and now_s - last.begin_s < CROWDED_S
+    soon, count = now_s - last.begin_s < CROWDED_S, len(segments)
+    crowded = count >= 4 * MOST_SEGMENTS or (count >= MOST_SEGMENTS and soon)
     return (*segments[:-1], last._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
 
 

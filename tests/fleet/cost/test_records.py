@@ -304,6 +304,15 @@ def test_a_machine_that_changes_all_the_time_is_remembered_in_bounds() -> None:
     assert sum(each.cost_micro_usd for each in it.records) == 36_000_000
 
 
+def test_a_ledger_that_takes_nothing_for_days_does_not_fill_the_memory() -> None:
+    it = Meter("c")
+    for n in range(3000):
+        it.look(Snapshot(H0 + n * 60.0), {"i-0": use(held(f"g{n % 2}", 0.5))})
+    assert len(it.spans["i-0"].segments) == 4 * MOST_SEGMENTS
+    hours = [it.state().records(H0 + n * HOUR_S) for n in range(49)]
+    assert {sum(each.cost_micro_usd for each in records) for records in hours} == {36_000_000}
+
+
 def test_a_clock_that_goes_back_changes_nothing_until_it_is_past() -> None:
     it = MeterWatch(use(held("g", 1.0)))
     it.look(100, use(held("g", 1.0)))
