@@ -8,16 +8,18 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from math import inf, isfinite
 from typing import Any, get_args
 
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
+from fleet.cost.budgets import BudgetNews, budget_news
+from fleet.cost.uses import CostTerms, MachineUse, uses
 from fleet.nodeclaims.repair import Registrations, registrations
 from fleet.offerings.interruption_rate import learned
 from fleet.quota.admission_fair_sharing import GangAdmission, LocalQueueUsage, UsageSample, next_sample
+from fleet.quota.build_tree import borrowing
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
@@ -27,6 +29,23 @@ SAVED_EVERY_S = 60.0
 """After a crash the time since then is charged by the world as found."""
 LONGEST_GAP_S = 3600.0
 """A silence (the agent was down) is charged by the world as found; a longer one is not: who knows what ran."""
+BORROWED_EVERY_S = 30.0
+"""How often it is found out anew which gangs stand on borrowed quota."""
+
+
+@dataclass(slots=True)
+class UsedMachines:
+    """Knows which machine is used by whom and at what price, for all who count money, in the same words."""
+
+    terms: CostTerms = field(default_factory=lambda: CostTerms(payer_of))
+    _borrowing: frozenset[str] = frozenset()
+    _asked_at_s: float = -inf
+
+    def now(self, fleet: Fleet, snapshot: Snapshot) -> Mapping[str, MachineUse]:
+        """Instance id -> use; the same object as long as nothing has changed."""
+        if not 0 <= snapshot.now_s - self._asked_at_s < BORROWED_EVERY_S:
+            self._asked_at_s, self._borrowing = snapshot.now_s, borrowing(fleet, snapshot)
+        return uses(fleet, snapshot, self.terms, self._borrowing)
 
 
 @dataclass(slots=True)
@@ -45,6 +64,9 @@ class Accounts:
     """Capacity pool -> what is remembered of its interruptions; another mapping whenever it changes."""
     registrations: Registrations = field(default_factory=dict)
     """Pool -> how its last launches ended. It is not saved: the machines that stand tell most of it."""
+    used: UsedMachines = field(default_factory=UsedMachines)
+    warned: Mapping[str, int] = field(default_factory=dict)
+    """Team -> percent of its budget of which people were told last."""
     _until_s: float = 0.0
 
     def remember(self, fleet: Fleet, snapshot: Snapshot) -> None:
@@ -69,7 +91,8 @@ class Accounts:
         if elapsed_s is None:
             elapsed_s = now - self._until_s if self._until_s else 0.0
         if 0 < elapsed_s <= LONGEST_GAP_S:
-            self.bill = self.bill.plus(allocate(partial(payer_of, fleet), snapshot, elapsed_s))
+            used = self.used.now(fleet, snapshot)
+            self.bill = self.bill.plus(allocate(snapshot.index, used, now, elapsed_s))
         self._until_s = now
 
     @property
@@ -87,6 +110,7 @@ class Accounts:
             "total": self.bill.total,
             "by_team": dict(self.bill.by_team),
             "until_s": self._until_s,
+            "warned": dict(self.warned),
             "usage": _dumped(self.tally),
             "interruptions": [
                 [pool.capacity_type, pool.instance_type, pool.zone, *memory]
@@ -108,13 +132,14 @@ class Accounts:
             month, total = str(kept["month"]), int(kept["total"])
             tally = _restored(kept["usage"]) if "usage" in kept else UsageSample()
             interruptions = dict(map(_remembered, kept.get("interruptions", ())))
+            warned = {str(team): int(level) for team, level in kept.get("warned", {}).items()}
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"these are no books: {error!r}") from error
         if sum(by_team.values()) != total:
             raise ValueError("the kept books do not add up")
         self.month, self.bill = month, Bill(total, by_team)
         self._until_s = float(kept.get("until_s", 0.0))
-        self.interruptions = interruptions
+        self.interruptions, self.warned = interruptions, warned
         self._hold(tally)
 
 
@@ -179,9 +204,19 @@ class Bookkeeper(Watcher):
         self._save = save
         self._monotonic = monotonic
         self._every_s = every_s
+        self.tell: Callable[[BudgetNews, Fleet], object] = lambda _news, _fleet: None
+        """Is told who comes near the end of a budget."""
         self._saved_at_s = -inf
         self._saved = ""
         self._charged_at_s: float | None = None
+
+    def _warn(self, fleet: Fleet) -> None:
+        """Tells who has come near the end of a budget, each level once: that it is told is saved at once."""
+        accounts = self.accounts
+        news, accounts.warned = budget_news(fleet, accounts.spent_usd, accounts.month, accounts.warned)
+        for it in news:
+            self.tell(it, fleet)
+            self._saved_at_s = -inf
 
     def inform(self, mirror: Mirror) -> None:
         """Tells the mirror what the next decisions need: money spent, recent use, interruptions and failed launches."""
@@ -199,6 +234,7 @@ class Bookkeeper(Watcher):
             elapsed_s = None if self._charged_at_s is None else now_s - self._charged_at_s
             self._charged_at_s = now_s
             self.accounts.charge(fleet, snapshot, elapsed_s)
+            self._warn(fleet)
         if now_s - self._saved_at_s >= self._every_s:
             self._saved_at_s = now_s
             self._save_what_is_new()

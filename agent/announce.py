@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import Literal
 
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
@@ -11,6 +12,7 @@ from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
+from fleet.cost.budgets import LEVELS, BudgetNews
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.reasons import Reason, Refusal
@@ -145,12 +147,13 @@ _OVER: Mapping[str, str] = {
     "DecisionFailed": "Recovered",
     "WriteRefused": "Recovered",
     "ReviewFailed": "Recovered",
+    "LedgerFailed": "Recovered",
     "RolloutPaused": "RolloutResumed",
     "OutsideQuota": "Recovered",
 }
 """Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
 _BAD_CONDITIONS = frozenset(
-    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "RolloutPaused", "OutsideQuota"}
+    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "LedgerFailed", "RolloutPaused", "OutsideQuota"}
 )
 
 
@@ -271,6 +274,28 @@ def _refs_of(subject: str, snapshot: Snapshot) -> tuple[JobRef, ...]:
         "queue": JobRef(API_VERSION, "Queue", "", name, ""),
     }
     return (refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, ""),)
+
+
+def about_budget(news: BudgetNews, fleet: Fleet) -> Iterator[Announce]:
+    """The events on the queues of a team that nears the end of its budget, or has come there."""
+    kind: Literal["Normal", "Warning"] = "Warning" if news.level > LEVELS[0] else "Normal"
+    for name, queue in sorted(fleet.queues.items()):
+        if queue.spec.team == news.team:
+            yield Announce(JobRef(API_VERSION, "Queue", "", name, ""), news.reason, news.message, kind)
+
+
+def budget_teller(
+    say: Callable[[Announce], object], *hearers: Callable[[BudgetNews], object]
+) -> Callable[[BudgetNews, Fleet], None]:
+    """Says news of a budget as events, and hands it to the hearers."""
+
+    def tell(news: BudgetNews, fleet: Fleet) -> None:
+        for announce in about_budget(news, fleet):
+            say(announce)
+        for hear in hearers:
+            hear(news)
+
+    return tell
 
 
 def about_claim(claim: Claim) -> Announce:

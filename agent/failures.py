@@ -40,6 +40,8 @@ class Failures:
     _known: dict[tuple[str, str], SetAside] = field(default_factory=dict)
     writes: RefusedWrites = field(default_factory=RefusedWrites)
     """What the API keeps refusing, which is no decision's fault."""
+    ledger: str = ""
+    """Why nothing is written into the ledger at present; empty while it is, or there is none."""
     _pauses: Backoff = field(default_factory=Backoff)
 
     def __iter__(self) -> Iterator[SetAside]:

@@ -15,6 +15,8 @@ from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, LaunchMachines, SaveClaim, SaveGang, TerminateMachines
 from fleet.cost.lost_work import lost_device_s
+from fleet.cost.uses import CostTerms
+from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.index import Index
@@ -186,9 +188,9 @@ class Metrics(Watcher):
         """Show how the fleet stands."""
         self._standing.show(fleet, snapshot)
 
-    def lead(self, state: Callable[[], SyncState]) -> None:
-        """Show how a brain's sync stands from now on."""
-        self._standing.state = state
+    def lead(self, state: Callable[[], SyncState], terms: CostTerms) -> None:
+        """Show how a brain's sync stands from now on; `terms` tell costs apart."""
+        self._standing.state, self._standing.terms = state, terms
 
     def asked_api(self, method: str, code: int, took_s: float) -> None:
         """Count a request to the API server; code 0 = there was no answer."""
@@ -206,6 +208,7 @@ class LatestPicture(Collector):
         self._index = Index()
         self._shown: tuple[Fleet, Snapshot] | None = None
         self.state: Callable[[], SyncState] = SyncState
+        self.terms = CostTerms(payer_of)
 
     def show(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Take another picture in place of the last one; its views are kept apart from those of the brain."""
@@ -214,7 +217,7 @@ class LatestPicture(Collector):
     def collect(self) -> Iterable[Metric]:
         """The picture, for whoever scrapes."""
         shown = self._shown
-        return (*sync_standing(self.state()), *(standing(*shown) if shown is not None else ()))
+        return (*sync_standing(self.state()), *(standing(*shown, self.terms) if shown is not None else ()))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before the first picture."""

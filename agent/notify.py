@@ -17,6 +17,7 @@ from agent.outbox import Attempt, Delivery, post_json
 from agent.sync import Sync
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, SaveClaim, SaveGang
+from fleet.cost.budgets import LEVELS, BudgetNews
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.fleet import Fleet
 from model.kinds.policy import NotificationSink
@@ -85,6 +86,12 @@ class Notifier(Watcher):
             usd_h=plan.then.usd_h - plan.now.usd_h if costs and plan and plan.then and plan.now else None,
         )
         self._tell(news, self._now_s)
+
+    def hear_budget(self, news: BudgetNews) -> None:
+        """Tells how much of a budget is spent; PagerDuty hears of it from its second level on."""
+        severity: Literal["Info", "Warning"] = "Warning" if news.level > LEVELS[0] else "Info"
+        told = News(severity, f"team {news.team}", news.reason, news.message, "", teams=(news.team,))
+        self._tell(told, self._now_s)
 
     def _about_gang(self, gang: Gang, mirror: Mirror) -> News:
         held = {pin.claim for pin in gang.pins if pin.claim} & mirror.claims.current.keys()

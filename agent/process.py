@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from agent.accounts import Accounts, Bookkeeper
-from agent.announce import Announcer, SyncAnnouncer
+from agent.accounts import Accounts, Bookkeeper, UsedMachines
+from agent.announce import Announcer, SyncAnnouncer, budget_teller
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import LEASE, Settings
@@ -23,6 +23,7 @@ from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event
 from agent.journal import DecisionLog, Journal, latest_lines
+from agent.ledger import ledger_keepers, terms_of
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from agent.listening import ListenedTo, Listening
@@ -234,13 +235,17 @@ class Agent:
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
-        publisher = Publisher(term.reports, sync, failures, source, self._clock, SyncAnnouncer(term.say, notifier.hear))
+        announcer = SyncAnnouncer(term.say, notifier.hear)
+        books.tell = budget_teller(term.say, notifier.hear_budget)
+        publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
         say = self._seen.hearing(term.say, self._clock.now)
         telling = [self.metrics, DecisionLog(sync), Announcer(say), ConvergenceFollower(sync), notifier]
-        self.metrics.lead(lambda: sync.state)
-        self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else ())
-        watchers = [*telling, *term.files, books, publisher, questions, latest, self._seen]
+        used = books.accounts.used
+        self.metrics.lead(lambda: sync.state, used.terms)
+        self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else (), used.terms)
+        keepers = ledger_keepers(said, used, failures, self._leading)
+        watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
@@ -253,6 +258,8 @@ class Agent:
             if reviewer is not None:
                 reviewer.close()
             term.end(books.accounts)
+            for keeper in keepers:
+                keeper.close()
 
     def _adopted(self, revision: str, fleet: Fleet) -> None:
         """Tell the source what is in force, and how often that wants it looked at."""
@@ -304,7 +311,7 @@ class Agent:
         )
 
     def _books(self, reports: ReportWriter) -> Bookkeeper:
-        accounts = Accounts()
+        accounts = Accounts(used=UsedMachines(terms_of(self._settings.ledger)))
         try:
             if kept := reports.read_books():
                 accounts.restore(kept)

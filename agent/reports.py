@@ -226,6 +226,7 @@ def sync_report(
         findings.append(Finding("Reconciling", True, "Planning", words))
     findings += _failed(failures)
     findings += _refused(refused)
+    findings += [Finding("LedgerFailed", True, "NotWritten", failures.ledger)] if failures.ledger else []
     findings += _uncounted(uncounted)
     findings += _verified(state)
     findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []

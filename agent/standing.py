@@ -6,19 +6,18 @@ grow with jobs, pods or machines.
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from agent.sync import SyncState
-from fleet.cost.allocation import IDLE, MICRO, allocate
+from fleet.cost.allocation import MICRO, allocate
+from fleet.cost.uses import IDLE, CostTerms, uses
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.quota_tree import QuotaRow, quota_rows
 from fleet.nodeclaims.garbage_collection import orphaned
 from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.admission_fair_sharing import usage_order_values
 from fleet.quota.build_tree import charged_tree
-from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import ClaimState, Gang, GangState, InstanceType, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
@@ -26,12 +25,12 @@ from model.fleet import Fleet
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
-def standing(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
+def standing(fleet: Fleet, snapshot: Snapshot, terms: CostTerms) -> Iterator[Metric]:
     """How queues, pools, machines and teams stand."""
     yield from _work(fleet, snapshot)
     yield from _quota(fleet, snapshot)
     yield from _machines(fleet, snapshot)
-    yield from _money(fleet, snapshot)
+    yield from _money(fleet, snapshot, terms)
 
 
 def sync_standing(state: SyncState) -> Iterator[Metric]:
@@ -155,7 +154,7 @@ def _gpus(tiles: Iterable[MachineTile], types: Mapping[str, InstanceType]) -> Ma
 # -- money ------------------------------------------------------------------------------------------------------------
 
 
-def _money(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
+def _money(fleet: Fleet, snapshot: Snapshot, terms: CostTerms) -> Iterator[Metric]:
     pools = claims_by_pool(snapshot)
     bills = (
         ((pool,), sum(claim.charged_usd_h for claim in claims if claim.launched_at_s)) for pool, claims in pools.items()
@@ -167,7 +166,7 @@ def _money(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
             kinds[claim.capacity_pool.capacity_type,] += claim.charged_usd_h  # type: ignore[assignment]
     words = "USD an hour that machines of a capacity type are charged at"
     yield _gauge("muster_capacity_usd_per_hour", words, ("capacity_type",), kinds.items())
-    a_second = allocate(partial(payer_of, fleet), snapshot, 1.0).by_team
+    a_second = allocate(snapshot.index, uses(fleet, snapshot, terms), snapshot.now_s, 1.0).by_team
     rates = ((("" if team == IDLE else team,), micro * 3600 / MICRO) for team, micro in a_second.items())
     words = "USD an hour that a team pays for what its gangs hold; the empty team stands for what nobody uses"
     yield _gauge("muster_team_usd_per_hour", words, ("team",), rates)

@@ -8,13 +8,19 @@ import typer
 
 from agent.cli import exits
 from agent.cli.options import (
+    AgentSettings,
     Context,
+    CostCluster,
+    CostFormat,
+    CostMonth,
     FleetCluster,
     Kubeconfig,
+    LedgerFile,
     Output,
     PlanFormat,
     ProblemFormat,
     ReplayFormat,
+    ReportFormat,
     TableFormat,
 )
 from agent.cli.sync_commands import sync
@@ -180,6 +186,40 @@ def offers(
 
     ask = GpuRequest(gpu, count, pool, zone, capacity_type)
     raise typer.Exit(show_offers(OffersRequest(ask, fleet, world, kubeconfig, context, region, most), output.value))
+
+
+@app.command()
+def cost(
+    month: CostMonth = "",
+    by: Annotated[
+        str, typer.Option("--by", help="team, pool, queue, namespace, gang, user, day, type, zone, ... with commas.")
+    ] = "team",
+    config: AgentSettings = Path("muster.yaml"),
+    ledger: LedgerFile = "",
+    cluster: CostCluster = "",
+    output: Annotated[CostFormat, typer.Option("--output", "-o", help="Output format.")] = CostFormat.TABLE,
+) -> None:
+    """What a month cost, who had it and what nobody used, from the ledger; with a forecast to the month's end."""
+    from agent.cli.cost import CostRequest, show_costs
+    from providers.clock import SystemClock
+
+    raise typer.Exit(show_costs(CostRequest(month, by, config, ledger, cluster), output.value, SystemClock()))
+
+
+@app.command()
+def report(
+    month: CostMonth = "",
+    config: AgentSettings = Path("muster.yaml"),
+    ledger: LedgerFile = "",
+    cluster: CostCluster = "",
+    output: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
+) -> None:
+    """A month in numbers, from the ledger: utilisation, waits, losses, fragmentation, spot, cost of useful hours."""
+    from agent.cli.cost import CostRequest
+    from agent.cli.report import show_report
+    from providers.clock import SystemClock
+
+    raise typer.Exit(show_report(CostRequest(month, "team", config, ledger, cluster), output.value, SystemClock()))
 
 
 @app.command()

@@ -34,6 +34,24 @@ class ReplayFormat(StrEnum):
     HTML = "html"
 
 
+class CostFormat(StrEnum):
+    """How `cost` prints."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    HTML = "html"
+    FOCUS = "focus"
+
+
+class ReportFormat(StrEnum):
+    """How `report` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
+
+
 class TableFormat(StrEnum):
     """How `get` prints."""
 
@@ -55,4 +73,12 @@ CloneArgument = Annotated[Path, typer.Argument(help="A clone of the fleet reposi
 FleetPath = Annotated[
     str, typer.Option("--path", help="Folder of the fleet inside the repository; default: as the agent reads it.")
 ]
+AgentSettings = Annotated[
+    Path, typer.Option("--config", "-c", help="The agent's settings, which say where its ledger is.")
+]
+LedgerFile = Annotated[
+    str, typer.Option("--ledger", help="Its file, or s3://BUCKET/PREFIX, in place of what the settings say.")
+]
+CostMonth = Annotated[str, typer.Option("--month", help="Such as 2026-10 (UTC); default: the running one.")]
+CostCluster = Annotated[str, typer.Option("--cluster", help="Only this cluster of the ledger; default: all.")]
 PriceRegion = Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")]

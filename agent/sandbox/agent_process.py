@@ -38,6 +38,7 @@ class AgentProcess:
         self.folder = folder
         self.log = folder / "agent.log"
         self.journal = folder / "journal.jsonl"
+        self.ledger = folder / "ledger.db"
         self.config = folder / "muster.yaml"
         self.port, self.webhook_port = ports
         self._world = world
@@ -74,6 +75,7 @@ class AgentProcess:
             "leaderElection": False,
             "installCrds": True,
             "journal": str(self.journal),
+            "ledger": {"path": str(self.ledger)},
         }
 
     @property

@@ -33,6 +33,7 @@ Pull requests:  {forge}   # push a branch, and it is one; the agent answers ther
 Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the label muster.dev/queue.
 Cause faults:   curl --json '{{"instance_type": "p5.48xlarge", "zone": "us-east-1a"}}' {cloud}/muster-sim/shortage
 Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
+Costs:          muster cost --ledger {ledger} --by team,gang
 """
 
 
@@ -91,6 +92,7 @@ def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
                 agent=agent.url,
                 log=agent.log,
                 journal=agent.journal,
+                ledger=agent.ledger,
             )
         )
         sys.stdout.flush()

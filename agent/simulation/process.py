@@ -7,14 +7,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
-from agent.accounts import Accounts, Bookkeeper
-from agent.announce import Announcer, SyncAnnouncer
+from agent.accounts import Accounts, Bookkeeper, UsedMachines
+from agent.announce import Announcer, SyncAnnouncer, budget_teller
 from agent.brain import Brain
+from agent.config import LedgerSettings
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
+from agent.ledger import LedgerKeeper, open_ledger, terms_of
 from agent.mirror import Mirror
 from agent.planning import PlanJob
 from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore
@@ -129,6 +132,7 @@ class Surroundings(Protocol):
     watchers: Sequence[Watcher]
     publishes: bool
     cluster_name: str
+    ledger: LedgerSettings | None
 
     @property
     def agent_clock(self) -> Clock:
@@ -240,18 +244,23 @@ class Process:
         actuator = Actuator(api, retrier, of_day, instance="sim")
         reports = ReportWriter(api, self.writer, of_day, world.cluster_name, "muster-system", world.leading)
         mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
-        books = _books(reports, clock)
+        books = _books(reports, clock, world.ledger)
         self.books = books
 
         def say(announce: Announce) -> None:
             self.writer.submit(_quietly, actuator, announce)
 
+        books.tell = budget_teller(say)
         publisher = Publisher(reports, sync, failures, SOURCE, of_day, SyncAnnouncer(say))
 
         questions = ResolutionQuestions()
         watchers: list[Watcher] = [questions, *world.watchers]
         if world.publishes:
             watchers = [Announcer(say), ConvergenceFollower(sync), books, publisher, *watchers]
+        if world.ledger is not None:
+            opened, used = partial(open_ledger, world.ledger), books.accounts.used
+            args = world.ledger, world.cluster_name, opened, used, self.writer, failures, world.leading
+            watchers.insert(0, LedgerKeeper(*args))
         self._acted: deque[Action] = deque(maxlen=20)
         workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report, world.leading)
         self.brain = Brain(
@@ -365,8 +374,8 @@ class Process:
             self._publisher.show_sync()
 
 
-def _books(reports: ReportWriter, clock: Clock) -> Bookkeeper:
-    accounts = Accounts()
+def _books(reports: ReportWriter, clock: Clock, ledger: LedgerSettings | None) -> Bookkeeper:
+    accounts = Accounts(used=UsedMachines(terms_of(ledger)))
     if kept := reports.read_books():
         accounts.restore(kept)
     return Bookkeeper(accounts, reports.save_books, clock.monotonic)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agent.config import LEASE
+from agent.config import LEASE, LedgerSettings
 from agent.simulation.clock import AgentClock
 from agent.simulation.process import Commits, Killed, Process, Tempo
 from agent.simulation.writes import AgentWrite, Moment, RecordedCloud, RecordedTransport
@@ -34,6 +34,7 @@ class SeatSurroundings(Protocol):
     watchers: Sequence[Watcher]
     publishes: bool
     cluster_name: str
+    ledger: LedgerSettings | None
     api_faults: ApiFaults
     api_rules: FaultRules
     stalled_tables: frozenset[str]
@@ -57,7 +58,7 @@ class AgentSeat:
         self.name = name
         self.clock, self.store, self.cloud = world.clock, world.store, world.cloud
         self.commits, self.tempo, self.watchers = world.commits, world.tempo, world.watchers
-        self.publishes, self.cluster_name = world.publishes, world.cluster_name
+        self.publishes, self.cluster_name, self.ledger = world.publishes, world.cluster_name, world.ledger
         self.agent_clock = AgentClock(world.clock)
         self.api = RecordedTransport(
             world.store,

@@ -10,6 +10,7 @@ import msgspec
 from agent.brain import Brain
 from agent.cli.run import install_crds
 from agent.clouds import DEFAULT, cloud_provider
+from agent.config import LedgerSettings
 from agent.inbox import Pushed
 from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
 from agent.simulation.seat import AgentSeat
@@ -60,13 +61,14 @@ class Simulation:
         more: Sequence[Controller] = (),
         agents: int = 1,
         release: Release = LATEST,
+        ledger: LedgerSettings | None = None,
     ) -> None:
         simulator = cloud_simulator(DEFAULT)
         sold = catalog or cloud_provider(DEFAULT).catalog(simulator.region)
         self.cluster_name = "default"
         self.tempo = tempo or Tempo()
         self.watchers: Sequence[Watcher] = tuple(watchers)
-        self.publishes = publishes
+        self.publishes, self.ledger = publishes, ledger
         self.clock = VirtualClock()
         self.store = Store(self.clock, release=release)
         self.cloud = simulator.in_memory(sold, self.clock, self.cluster_name, timings)

@@ -155,7 +155,9 @@ class Pages:
         if seen.last is None:
             shown: PageView | None = notice("Nothing to show yet", [seen.state.standing[1], STANDBY])
         else:
-            shown = view(Looking(*seen.last, seen.state, seen.journal, seen.events, scope, query, match.groups()))
+            shown = view(
+                Looking(*seen.last, seen.state, seen.journal, seen.events, scope, query, match.groups(), seen.terms)
+            )
         if shown is None:
             return None
         parts = self.renderer.parts(shown, f"{path}?{urlencode(query)} {scope}", root_of(path))

@@ -12,6 +12,7 @@ from agent.review.world import LastPass
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.actions import Action, Announce
+from fleet.cost.uses import CostTerms
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
@@ -46,6 +47,8 @@ class PageNews(NamedTuple):
     """Oldest first."""
     events: tuple[ToldEvent, ...]
     """Of this process, oldest first."""
+    terms: CostTerms
+    """How costs are told apart."""
 
 
 class PageWatcher(Watcher):
@@ -61,16 +64,22 @@ class PageWatcher(Watcher):
         self._state: Callable[[], SyncState] = SyncState
         self._last: LastPass | None = None
         self._version = 0
+        self._terms = CostTerms(payer_of)
 
-    def lead(self, state: Callable[[], SyncState], earlier: Iterable[tuple[float, Mapping[str, Any]]] = ()) -> None:
+    def lead(
+        self,
+        state: Callable[[], SyncState],
+        earlier: Iterable[tuple[float, Mapping[str, Any]]] = (),
+        terms: CostTerms | None = None,
+    ) -> None:
         """Begin to show a brain's sync; `earlier` are lines of the journal from before, oldest first."""
-        self._state = state
+        self._state, self._terms = state, terms or self._terms
         self._lines.extend(JournalEntry(*each) for each in earlier)
         self._frozen = tuple(self._lines)
 
     def now(self) -> PageNews:
         """Returns what there is to show; another version is another picture. For any thread."""
-        return PageNews(self._version, self._state(), self._last, self._frozen, self._frozen_events)
+        return PageNews(self._version, self._state(), self._last, self._frozen, self._frozen_events, self._terms)
 
     def hearing(self, say: Callable[[Announce], None], now: Callable[[], float]) -> Callable[[Announce], None]:
         """Returns a way to tell events that the page hears of as well."""

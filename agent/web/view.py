@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from agent.sync import SyncState
 from agent.web.seen import JournalEntry, Scope, ToldEvent
+from fleet.cost.uses import CostTerms, MachineUse, subject_usd_h, uses
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 
@@ -32,6 +33,17 @@ class Looking:
     query: Mapping[str, str]
     names: Sequence[str]
     """What the address names, a part of the path each."""
+    terms: CostTerms
+    """How costs are told apart."""
+
+    @property
+    def used(self) -> Mapping[str, MachineUse]:
+        """Returns machine -> who takes which part of it, at which price; borrowed quota is not told apart."""
+        return uses(self.fleet, self.snapshot, self.terms)
+
+    def usd_h(self, gang: Gang) -> float:
+        """Returns what a gang's parts of machines cost an hour."""
+        return subject_usd_h(self.snapshot.index, self.used).get(gang.uid, 0.0)
 
     @property
     def gangs(self) -> list[Gang]:

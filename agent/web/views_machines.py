@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from agent.web.view import Looking, PageView, Part, paged
-from fleet.cost.allocation import IDLE, MICRO, allocate, gang_usd_h, month_forecast_usd
+from fleet.cost.allocation import MICRO, allocate
+from fleet.cost.statement import Month
+from fleet.cost.uses import IDLE
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.node import MachineView, node_view
 from fleet.quota.queue_binding import payer_of
@@ -220,19 +221,20 @@ def money(look: Looking) -> PageView:
 
 def _money(look: Looking) -> list[TeamMoney]:
     snapshot, fleet = look.snapshot, look.fleet
-    a_second = allocate(partial(payer_of, fleet), snapshot, 1.0).by_team
+    a_second = allocate(snapshot.index, look.used, snapshot.now_s, 1.0).by_team
     teams = {*snapshot.spent_usd, *a_second, *(name for name, team in fleet.teams.items() if team.spec.budget)}
     own = look.scope.teams(fleet)
+    left_h = (Month.of(snapshot.now_s).end_s - snapshot.now_s) / 3600
     found = []
     for team in sorted(it for it in teams if look.scope.whole or it in own):
         spent, usd_h = snapshot.spent_usd.get(team, 0.0), a_second.get(team, 0) * 3600 / MICRO
         declared = fleet.teams.get(team)
         budget = declared.spec.budget.usd_per_month if declared is not None and declared.spec.budget else None
-        found.append(TeamMoney(team, spent, usd_h, month_forecast_usd(spent, usd_h, snapshot.now_s), budget))
+        found.append(TeamMoney(team, spent, usd_h, spent + usd_h * left_h, budget))
     return found
 
 
 def _gang_costs(look: Looking, team: str) -> Iterator[tuple[Gang, float]]:
     for gang in look.gangs:
         if gang.holds_capacity and payer_of(look.fleet, gang.namespace, gang.queue) == team:
-            yield gang, gang_usd_h(gang, look.snapshot)
+            yield gang, look.usd_h(gang)

@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from agent.explanation import REMEDIES, gang_lines, way_through
 from agent.web.seen import JournalEntry, ToldEvent
 from agent.web.view import Looking, PageView, Part, notice, paged
-from fleet.cost.allocation import gang_usd_h
 from fleet.cost.lost_work import lost_work_usd
 from fleet.explain.machine_tiles import machine_tiles
 from fleet.explain.quota_tree import QuotaRow, quota_rows
@@ -75,7 +74,7 @@ def overview(look: Looking) -> PageView:
         "gpus": gpu_rows(look),
         "states": sorted(states.items()),
         "gang_count": len(gangs),
-        "usd_h": usd_h if look.scope.whole else sum(gang_usd_h(gang, snapshot) for gang in gangs),
+        "usd_h": usd_h if look.scope.whole else sum(map(look.usd_h, gangs)),
         "spent_usd": sum(usd for team, usd in snapshot.spent_usd.items() if _own(look, team)),
         "short": short,
         "pools": len(claims_by_pool(snapshot)),
@@ -150,7 +149,7 @@ def _listed(look: Looking, waiting: Sequence[Gang]) -> Mapping[str, Any]:
 
 
 def _with_cost(look: Looking, gangs: Iterable[Gang]) -> Sequence[tuple[Gang, float]]:
-    return [(gang, gang_usd_h(gang, look.snapshot)) for gang in gangs]
+    return [(gang, look.usd_h(gang)) for gang in gangs]
 
 
 # -- gangs ------------------------------------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def gang(look: Looking) -> PageView | None:
         "bound": binding.name if binding is not None else "",
         "now_s": snapshot.now_s,
         "gpus": gpus_asked(found),
-        "usd_h": gang_usd_h(found, snapshot),
+        "usd_h": look.usd_h(found),
         "lost_usd": lost_work_usd(found, snapshot),
         "remedy": REMEDIES.get(found.reason, ""),
     }

@@ -1,26 +1,18 @@
-"""Cost allocation: teams pay for machines by the share that their gangs take of them, and their pods of no gang.
+"""Cost allocation: teams pay for machines by the share that their work takes of them.
 
-A machine's price is split over its GPUs (its CPUs where it has none); what nobody takes goes to `IDLE` instead
-of a team. Amounts are integers of micro-USD and add up to the bill exactly.
+What no work takes goes to `IDLE` instead of a team. Amounts are integers of micro-USD and add up to the bill exactly.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from fleet.mig.layouts import is_gpu_resource
-from fleet.snapshot import CapacityPool, Claim, Gang, Instance, InstanceOffer, Snapshot
-from fleet.snapshot.lookups import tenants
+from fleet.cost.uses import IDLE, MachineUse
 from model.index import Index, derived
-from model.quantity import CPU
 
-IDLE = "(idle)"
 MICRO = 1_000_000
-_Queue = tuple[str, str]
-"""(namespace, name of the queue) as a job says it; the name is empty for pods of no gang."""
-_Use = tuple[float, tuple[tuple[_Queue, float], ...]]
-"""(USD an hour, shares by the queue that its tenants name) of a machine."""
+_Use = tuple[float, tuple[tuple[str, float], ...]]
+"""(USD an hour, shares by team) of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,117 +29,65 @@ class Bill:
         return Bill(self.total + other.total, summed)
 
 
-def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, seconds: float) -> Bill:
-    """Returns the bill for `seconds` of all machines that are launched and not gone yet.
+def split(total: int, weights: Sequence[float]) -> list[int]:
+    """Returns the parts of `total` in proportion to the weights; they sum to it exactly.
 
-    Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"): not what they
-    cost when they were launched.
-    `payer` returns the team that pays for work, from its namespace and queue; None = no team, which is `IDLE`.
+    Each is rounded down; what is left goes, one each, to the largest remainders, of equal ones to the earliest. All
+    goes to the last one where there is no weight.
     """
-    held, spot = tenants(snapshot), _spot_prices(snapshot.index, snapshot.catalog.offers)
+    whole = sum(weights)
+    if not weights or whole <= 0:
+        return [*[0] * (len(weights) - 1), total][: len(weights)]
+    exact = [total * weight / whole for weight in weights]
+    parts = [int(it) for it in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda n: (parts[n] - exact[n], n))
+    left = total - sum(parts)
+    if left < 0:  # sums of floats are not exact
+        parts[parts.index(max(parts))] += left
+    for n in range(left):
+        parts[by_remainder[n % len(parts)]] += 1
+    return parts
+
+
+def allocate(index: Index, used: Mapping[str, MachineUse], now_s: float, seconds: float) -> Bill:
+    """Returns the bill for the last `seconds` of all machines that bill now, each from its launch on."""
     by_team: dict[str, int] = {}
-    young = _launched_since(snapshot, seconds)
-    for (price_usd_h, shares), count in _uses(snapshot.index, snapshot.claims, snapshot.instances, held, spot).items():
-        for team, amount in _machine(price_usd_h, _paid_by(payer, shares), seconds).items():
+    for (usd_h, shares), count in _grouped(index, used).items():
+        for team, amount in _machine(usd_h, shares, seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
-    for claim in young:  # its part of this time begins with its launch
-        price_usd_h, shares = (
-            spot.get(claim.capacity_pool, claim.charged_usd_h),
-            _shares(claim, held.get(claim.name, ())),
-        )
-        paid = _paid_by(payer, shares)
-        for team, amount in _machine(price_usd_h, paid, seconds).items():
-            by_team[team] -= amount
-        for team, amount in _machine(price_usd_h, paid, snapshot.now_s - claim.launched_at_s).items():
-            by_team[team] = by_team.get(team, 0) + amount
+    for use in (it for it in used.values() if now_s - seconds < it.launched_s <= now_s):
+        _from_launch(by_team, use, now_s - use.launched_s, seconds)
     by_team = {team: amount for team, amount in by_team.items() if amount}
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
 
 
-def _launched_since(snapshot: Snapshot, seconds: float) -> list[Claim]:
-    """Returns the machines that are billed and were launched within the last seconds."""
-    since_s, found = snapshot.now_s - seconds, []
-    for claim in snapshot.claims.values():
-        instance = snapshot.instances.get(claim.instance_id)
-        if since_s < claim.launched_at_s <= snapshot.now_s and not (instance and instance.gone):
-            found.append(claim)
-    return found
+def _from_launch(by_team: dict[str, int], use: MachineUse, lasted_s: float, seconds: float) -> None:
+    """Corrects the bill for a machine whose part of this time begins with its launch."""
+    shares = _shares(use)
+    for team, amount in _machine(use.usd_h, shares, seconds).items():
+        by_team[team] -= amount
+    for team, amount in _machine(use.usd_h, shares, lasted_s).items():
+        by_team[team] = by_team.get(team, 0) + amount
 
 
 @derived(1)
-def _uses(
-    _index: Index,
-    claims: Mapping[str, Claim],
-    instances: Mapping[str, Instance],
-    held: Mapping[str, Sequence[Gang]],
-    spot: Mapping[CapacityPool, float],
-) -> Mapping[_Use, int]:
-    """Returns how many machines there are of each price and division among queues."""
-    uses: Counter[_Use] = Counter()
-    for name, claim in claims.items():
-        instance = instances.get(claim.instance_id)
-        if claim.launched_at_s and not (instance and instance.gone):
-            uses[spot.get(claim.capacity_pool, claim.charged_usd_h), _shares(claim, held.get(name, ()))] += 1
-    return uses
+def _grouped(_index: Index, used: Mapping[str, MachineUse]) -> Mapping[_Use, int]:
+    """Returns how many machines there are of each price and division among teams."""
+    return Counter((use.usd_h, _shares(use)) for use in used.values())
 
 
-@derived()
-def _spot_prices(_index: Index, offers: tuple[InstanceOffer, ...]) -> Mapping[CapacityPool, float]:
-    """Returns what a machine of each spot capacity pool costs (USD an hour)."""
-    return {offer.pool_key: offer.price_usd_h for offer in offers if offer.capacity_type == "spot"}
-
-
-def _shares(claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[_Queue, float], ...]:
-    """Returns (queue, the part of the machine that its gangs take) in order of queue."""
-    shares: dict[_Queue, float] = {}
-    for gang in gangs:
-        queue = gang.namespace, gang.queue
-        shares[queue] = shares.get(queue, 0.0) + share_of(claim, gang)
-    return tuple(sorted(shares.items()))
-
-
-def _paid_by(
-    payer: Callable[[str, str], str | None], shares: tuple[tuple[_Queue, float], ...]
-) -> tuple[tuple[str, float], ...]:
-    """Returns (team, the part of the machine that it pays for) in order of team."""
+def _shares(use: MachineUse) -> tuple[tuple[str, float], ...]:
+    """Returns (team, the part of the machine that it pays for) in order of team; work of no team counts as idle."""
     paid: dict[str, float] = {}
-    for (namespace, queue), share in shares:
-        team = payer(namespace, queue) or IDLE
-        paid[team] = paid.get(team, 0.0) + share
+    for holding in use.holdings:
+        team = holding.team or IDLE
+        paid[team] = paid.get(team, 0.0) + holding.share
     return tuple(sorted(paid.items()))
 
 
-def _machine(price_usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:
+def _machine(usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:
     """Returns what each team pays for one machine (micro-USD); together its price."""
-    price = round(price_usd_h * MICRO * seconds / 3600)
-    scale = max(1.0, sum(share for _, share in shares))
-    paid = {team: int(price * share / scale) for team, share in shares}
-    paid[IDLE] = paid.get(IDLE, 0) + price - sum(paid.values())
-    return {team: amount for team, amount in paid.items() if amount}
-
-
-def share_of(claim: Claim, gang: Gang) -> float:
-    """Returns the part of a machine a gang takes, 0 to 1: of its GPU resources, or of its CPUs where it has no GPU."""
-    measured = {name for name, amount in claim.resources.items() if amount and is_gpu_resource(name)} or {CPU}
-    whole = sum(claim.resources.get(name, 0) for name in measured)
-    taken = 0
-    for pin in gang.pins:
-        if pin.claim == claim.name:
-            requests = gang.pod_set(pin.pod_set).requests
-            taken += pin.count * sum(requests.get(name, 0) for name in measured)
-    return min(1.0, taken / whole) if whole else 0.0
-
-
-def gang_usd_h(gang: Gang, snapshot: Snapshot) -> float:
-    """Returns what the machines of a gang cost it an hour (USD), by its share of each."""
-    if not gang.holds_capacity:
-        return 0.0
-    claims = (snapshot.claims.get(name) for name in sorted({pin.claim for pin in gang.pins}))
-    return sum(claim.charged_usd_h * share_of(claim, gang) for claim in claims if claim is not None)
-
-
-def month_forecast_usd(spent_usd: float, usd_h: float, now_s: float) -> float:
-    """Returns what a calendar month (UTC) comes to (USD) if the rate stays as it is now until its end."""
-    now = datetime.fromtimestamp(now_s, UTC)
-    following = datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
-    return spent_usd + usd_h * (following - now).total_seconds() / 3600
+    taken = dict(shares)
+    taken[IDLE] = taken.get(IDLE, 0.0) + max(0.0, 1.0 - sum(taken.values()))
+    parts = split(round(usd_h * MICRO * seconds / 3600), list(taken.values()))
+    return {team: amount for team, amount in zip(taken, parts, strict=True) if amount}

@@ -6,6 +6,7 @@ A Team is a cohort with quota of its own, and a Queue below it uses that quota a
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from fleet.quota.fair_share import Demand, share_out
 from fleet.quota.queue_binding import binding_of
@@ -28,6 +29,7 @@ from fleet.quota.volcano import VolcanoDemand, volcano_specs
 from fleet.quota.workload import PodSetAssignment
 from fleet.snapshot import Gang, GangState, Job, Node, Snapshot
 from fleet.snapshot.elastic_parts import parts
+from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
 from model.index import Index, TableChanges, derived, followed
 from model.kinds import Queue, Team
@@ -119,6 +121,34 @@ def _usages(
         if (binding := binding_of(fleet, gang.namespace, gang.queue)) is not None:
             found |= {part.uid: _usage(specs, tree, binding.name, part) for part in parts(gang)}
     return found
+
+
+def borrowing(fleet: Fleet, snapshot: Snapshot) -> frozenset[str]:
+    """Returns the uids of gangs on quota that their team has borrowed: those admitted when its own was used up."""
+    specs = current_quota_specs(fleet, snapshot)
+    return _borrowing(snapshot.index, fleet, specs, holders(snapshot), usages(fleet, snapshot))
+
+
+@derived(1, steady=True)
+def _borrowing(
+    _index: Index,
+    fleet: Fleet,
+    specs: QuotaSpecs,
+    gangs: Sequence[Gang],
+    taken: Mapping[str, Mapping[FlavorResource, int]],
+) -> frozenset[str]:
+    tree, found = specs.tree(), set()
+    for gang in sorted(gangs, key=lambda it: (it.admitted_at_s or inf, it.created_at_s, it.uid)):
+        binding = binding_of(fleet, gang.namespace, gang.queue)
+        if binding is None:
+            continue
+        node = tree.queues[binding.name]
+        asked = usage_of_all_parts(gang, taken).items()
+        usage = {tree.cell(named): amount for named, amount in asked if amount and tree.counts(node, named)}
+        if any(node.owner.borrows_with(cell, amount) for cell, amount in usage.items()):
+            found.add(gang.uid)
+        charge(node, usage)
+    return frozenset(found)
 
 
 def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:

@@ -1,54 +1,33 @@
 """Outcomes of replays as one HTML page: tables, and charts drawn as SVG, without a script or anything to load."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from itertools import pairwise
 from typing import Final
 
 from fleet.replay.outcome import ReplayOutcome
 from fleet.replay.render import QUEUE_COLUMNS, TOTAL_COLUMNS, amount, notes, queue_rows, total_rows, waited
-from model.plain_text import plain
+from model.page import COLOURS, html_page, html_table, safe
 
-_COLOURS: Final = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 860, 240, 76, 26, 10
 _TICKS: Final = 4
 Line = tuple[str, str, bool, Sequence[float | None]]
 """Name, colour, whether it is dashed, and its values at equal distances."""
-_STYLE: Final = (
-    "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;margin:1em 0}"
-    "td,th{border-bottom:1px solid #ddd;padding:.25em .7em;text-align:right}"
-    "td:first-child,th:first-child{text-align:left}figure{margin:1.5em 0}figcaption{font-weight:600}"
-    "svg{max-width:100%;height:auto}"
-)
 
 
 def to_html(outcomes: Sequence[ReplayOutcome]) -> str:
     """Returns one page that needs nothing else; every name in it is escaped."""
     parts = [
-        _table(TOTAL_COLUMNS, total_rows(outcomes)),
+        html_table(TOTAL_COLUMNS, total_rows(outcomes)),
         *_charts(outcomes),
-        _table(QUEUE_COLUMNS, queue_rows(outcomes)),
-        *(f"<p>{_safe(note)}</p>" for note in notes(outcomes)),
+        html_table(QUEUE_COLUMNS, queue_rows(outcomes)),
+        *(f"<p>{safe(note)}</p>" for note in notes(outcomes)),
     ]
-    body = "\n".join(parts)
-    head = f'<meta charset="utf-8"><title>Replay</title><style>{_STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><h1>Replay</h1>\n{body}\n</body></html>\n'
-
-
-def _safe(text: str) -> str:
-    return escape(plain(text))
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
-    return f"<table>\n<tr>{head}</tr>\n{body}</table>"
+    return html_page("Replay", parts)
 
 
 def _charts(outcomes: Sequence[ReplayOutcome]) -> Iterator[str]:
     lasts_s = max((it.lasts_s for it in outcomes), default=0.0)
-    colours = {number: _COLOURS[number % len(_COLOURS)] for number, _ in enumerate(outcomes)}
+    colours = {number: COLOURS[number % len(COLOURS)] for number, _ in enumerate(outcomes)}
     gpus: list[Line] = []
     for number, it in enumerate(outcomes):
         gpus.append((f"{it.name}: in use", colours[number], False, it.series.used_gpus))
@@ -77,14 +56,12 @@ def _chart(title: str, lines: Sequence[Line], lasts_s: float, told: Callable[[fl
     legend = "".join(_legend(line) for line in lines)
     picture = "".join(parts)
     frame = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img"'
-    return (
-        f"<figure><figcaption>{_safe(title)}</figcaption>\n<svg {frame}>{picture}</svg>\n<div>{legend}</div></figure>"
-    )
+    return f"<figure><figcaption>{safe(title)}</figcaption>\n<svg {frame}>{picture}</svg>\n<div>{legend}</div></figure>"
 
 
 def _legend(line: Line) -> str:
     name, colour, dashed, _ = line
-    return f'<span style="color:{colour}">{"- -" if dashed else "&#8212;"} {_safe(name)}</span> &#160; '
+    return f'<span style="color:{colour}">{"- -" if dashed else "&#8212;"} {safe(name)}</span> &#160; '
 
 
 def _y(value: float, most: float) -> float:
@@ -102,10 +79,10 @@ def _axes(most: float, lasts_s: float, told: Callable[[float], str]) -> Iterator
         y = _y(value, most)
         yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 10}" stroke="#e5e5e5"/>'
         label = f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" font-size="11" text-anchor="end">'
-        yield f"{label}{escape(told(value))}</text>"
+        yield f"{label}{safe(told(value))}</text>"
         x = _x(tick / _TICKS)
         label = f'<text x="{x:.1f}" y="{_HEIGHT - 6}" font-size="11" text-anchor="middle">'
-        yield f"{label}{escape(waited(lasts_s * tick / _TICKS))}</text>"
+        yield f"{label}{safe(waited(lasts_s * tick / _TICKS))}</text>"
 
 
 def _drawn(line: Line, most: float) -> str:

@@ -319,6 +319,8 @@ class Instance:
     """What the node that it becomes has as `spec.providerID`."""
     managed_by: str = ""
     """What else in the cloud replaces it or gives it back, in words; empty where nothing does."""
+    ended_at_s: float = 0.0
+    """When it stopped to bill, as far as the cloud says so (epoch seconds); 0 = it runs, or is not said."""
 
     @property
     def gone(self) -> bool:

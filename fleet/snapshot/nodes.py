@@ -155,6 +155,9 @@ class Pod:
     """Whether some controller owns it, which makes another in its place."""
     owner_job: str = ""
     """uid of the job, of a kind that can be managed, that has made it."""
+    owner: str = ""
+    """Of an ordinary pod: kind and name of what it belongs to, a Deployment instead of its ReplicaSet; empty = nobody.
+    """
     waits_since_s: float = 0.0
     """Since when kube-scheduler has found no place for it, or none where its gang has one (epoch seconds; 0 = it has
     not said so). Of a pod that was gated it is the time of its creation."""

@@ -1,6 +1,8 @@
 """Instances as EC2 lists them: describe by tags, terminate in chunks, tag."""
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -35,12 +37,15 @@ _READ = frozenset(
         "PrivateDnsName",
         "SecurityGroups",
         "State",
+        "StateTransitionReason",
         "SubnetId",
         "Tags",
     }
 )
 """Of the 60 members of an instance, those that `_instance` reads."""
 _STATES = frozenset(get_args(InstanceState))
+_ENDED = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
+_TOLD_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 _LIFECYCLES: Mapping[str, CapacityType] = {
     "spot": "spot",
     "capacity-block": "reserved",
@@ -156,4 +161,14 @@ def _instance(entry: Mapping[str, Any], sets: dict[tuple[str, ...], tuple[str, .
         placement_group=placement.get("GroupName", ""),
         provider_id=provider_id(zone, entry["InstanceId"]),
         managed_by=managed_by(tags),
+        ended_at_s=_ended_s(entry.get("StateTransitionReason", "")) if state in _ENDED else 0.0,
     )
+
+
+def _ended_s(reason: str) -> float:
+    """When the machine was told to stop, by EC2's words for why: `User initiated (2026-10-01 10:00:00 GMT)`.
+
+    Source: EC2 API reference, `Instance.stateTransitionReason`. 0 where no time is told.
+    """
+    found = _TOLD_AT.search(reason)
+    return datetime.strptime(f"{found[1]} +0000", "%Y-%m-%d %H:%M:%S %z").timestamp() if found else 0.0

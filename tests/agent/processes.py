@@ -17,6 +17,7 @@ import pytest
 
 from agent import process as process_module
 from agent.accounts import Bookkeeper
+from agent.cli.cost import month_records
 from agent.cli.run import ClusterVersion, install_crds, open_cloud
 from agent.config import Settings
 from agent.demo.jobs import job
@@ -25,10 +26,12 @@ from agent.process import Agent
 from agent.review.opening import review_ports
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld
+from fleet.cost.statement import Month
 from providers.clock import SystemClock
 from providers.kube.config import from_url
 from providers.kube.elector import ElectionTiming, Elector
 from providers.kube.transport import KubeTransport
+from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import simple
 
 WITHIN_S = 180.0
@@ -77,6 +80,7 @@ class Running:
                 "leaderElection": election,
                 "review": review,
                 "journal": str(place.folder / f"{name}.jsonl"),
+                "ledger": {"path": str(place.folder / "ledger.db")},
             }
         )
         clock = SystemClock()
@@ -170,6 +174,16 @@ class AgentPlace:
     def submit(self, name: str) -> None:
         manifest = job(name, "t", "normal", pods=1, requests={"nvidia.com/gpu": "8"})
         self.world.store.create(self.world.store.resource("Job"), manifest, namespace="t")
+
+    def in_the_ledger(self) -> dict[str, float]:
+        """USD by subject, as far as the agents have kept it; closed hours and open ones."""
+        ledger = SqliteLedger(self.folder / "ledger.db", read_only=True)
+        month = Month.of(time.time())
+        usd: dict[str, float] = {}
+        for it in month_records(ledger, month):
+            usd[it.name] = usd.get(it.name, 0.0) + it.cost_micro_usd / 1e6
+        ledger.close()
+        return usd
 
     def billed(self) -> int:
         """What the books in the cluster say."""

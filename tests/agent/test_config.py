@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from agent.config import InvalidConfiguration, load_settings
+from agent.ledger import terms_of
+from fleet.cost.uses import NegotiatedRate
 
 GOOD = {"cluster": "c1", "region": "us-east-1", "source": {"url": "https://git.example.com/fleet.git"}}
 
@@ -20,6 +22,18 @@ def test_the_least_that_is_needed(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, GOOD))
     assert (settings.cluster, settings.source.ref.branch, settings.leader_election) == ("c1", "main", True)
     assert settings.http.port == 8080
+
+
+def test_rates_and_places_of_a_ledger(tmp_path: Path) -> None:
+    rates = [{"instanceType": "p5.*", "percentOff": 28, "source": "plan"}]
+    rates += [{"instanceType": "*", "capacityType": "reserved", "usdPerHour": 3.5, "source": "block"}]
+    settings = load_settings(written(tmp_path, {**GOOD, "ledger": {"s3": {"bucket": "abc"}, "rates": rates}}))
+    assert settings.ledger is not None
+    assert settings.ledger.keep_months == 25
+    assert terms_of(settings.ledger).rates == (
+        NegotiatedRate("p5.*", "on-demand", None, 28.0, "plan"),
+        NegotiatedRate("*", "reserved", 3.5, 0.0, "block"),
+    )
 
 
 APP = {"id": 1, "installation": 2, "privateKeyFile": "/key"}
@@ -46,6 +60,16 @@ MISTAKES = [
     ({**GOOD, "cloud": "fog"}, "cloud", "there is no cloud 'fog': aws"),
     ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
     ({**GOOD, "notifications": {"commitLink": "https://x/commit/"}}, "notifications.commitLink", "pattern"),
+    ({**GOOD, "ledger": {}}, "ledger", "one of path and s3"),
+    ({**GOOD, "ledger": {"path": "/l", "s3": {"bucket": "abc"}}}, "ledger", "one of path and s3"),
+    ({**GOOD, "ledger": {"s3": {"bucket": "abc"}, "mostMib": 99}}, "ledger", "mostMib bounds a file"),
+    ({**GOOD, "ledger": {"s3": {"bucket": "A/B"}}}, "ledger.s3.bucket", "pattern"),
+    ({**GOOD, "ledger": {"path": "/l", "keepMonths": 0}}, "ledger.keepMonths", "greater than or equal to 1"),
+    (
+        {**GOOD, "ledger": {"path": "/l", "rates": [{"instanceType": "p5.*", "source": "x"}]}},
+        "ledger.rates.0",
+        "one of usdPerHour and percentOff",
+    ),
     ("- a list", "document", "dictionary"),
     ("", "document", "dictionary"),
     ("a: [", "not YAML", ""),

@@ -16,6 +16,7 @@ from agent.notify import Notifier
 from agent.outbox import Attempt
 from agent.sync import Sync
 from fleet.actions import Announce, SaveClaim, SaveGang
+from fleet.cost.budgets import BudgetNews
 from fleet.snapshot import GangState, JobRef, NodeDisruption, Snapshot
 from model.fleet import Fleet
 from providers.kube.batches import Replace
@@ -192,3 +193,24 @@ def test_the_same_news_is_told_once_within_five_minutes(receiver: Receiver) -> N
     for _ in range(3):
         desk.notifier.hear(Announce(ABOUT, "Applied", "words", "Normal"))
     assert desk.told == ["s"]
+
+
+def test_budgets_are_told_to_the_team_and_paged_from_the_second_level_on(receiver: Receiver) -> None:
+    desk = Desk(
+        sink("mine", severity="Info", teams=["t"]),
+        sink("theirs", severity="Info", teams=["other"]),
+        sink("warnings"),
+        sink("page", type="PagerDuty", secretEnv="KEY"),
+        URL=receiver.url,
+        KEY="routing-key",
+    )
+
+    def told(level: int) -> list[str]:
+        desk._begin()
+        desk.notifier.hear_budget(BudgetNews("t", level, float(level), 100.0, "2026-10"))
+        return list(desk.told)
+
+    assert told(50) == ["mine"]
+    assert told(80) == ["mine", "warnings", "page"]
+    assert told(100) == ["mine", "warnings", "page"]
+    assert told(0) == ["mine", "page"], "the incident is over"

@@ -33,11 +33,17 @@ def test_an_agent_starts_works_and_stops(place: AgentPlace) -> None:
     assert not first.agent.lost_lease
     assert first.get("/healthz")[0] == 0
     assert [line["event"] for line in first.lines("launched")] == ["launched"]
+    before = place.in_the_ledger()
+    assert before["a"] > 0, "what is open is kept when it stops"
     again = place.start("again", election=False)
     until(lambda: again.get("/readyz") == (200, "ok\n"), "ready again")
     place.submit("b")
     until(lambda: place.running("b"), "the next job runs")
     assert len(place.world.cloud.ledger()) == 2
+    again.stop()
+    after = place.in_the_ledger()
+    assert after["a"] > before["a"], "the next agent goes on from there"
+    assert after["b"] > 0
 
 
 def test_it_is_not_ready_and_says_why_while_no_fleet_is_in_force(place: AgentPlace) -> None:

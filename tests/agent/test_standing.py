@@ -14,6 +14,8 @@ from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.sync import SyncState
 from fleet.actions import SaveClaim, SaveGang
+from fleet.cost.uses import CostTerms
+from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import GangState
 from tests.agent.web import stage
 from tests.support.fleets import NOW
@@ -25,7 +27,7 @@ def scraped(metrics: Metrics | None = None) -> str:
     made = metrics or Metrics()
     world = stage.world()
     made.turned(world.fleet, world.snapshot())
-    made.lead(lambda: SyncState(applied="main@sha1:1", outcome="Refused", stalled=True))
+    made.lead(lambda: SyncState(applied="main@sha1:1", outcome="Refused", stalled=True), CostTerms(payer_of))
     return made.exposition().decode()
 
 

@@ -151,3 +151,32 @@ def test_the_image_runs_what_the_deployment_expects() -> None:
     installs = [line for line in lines if "pip install" in line]
     assert installs
     assert all("--require-hashes" in line or "--no-deps --no-index" in line for line in installs)
+
+
+def test_the_component_of_the_ledger_gives_one_agent_a_volume(tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on PATH")
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    overlay = tmp_path / "deploy" / "overlays" / "with-ledger"
+    overlay.mkdir()
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../../base"],
+        "components": ["../../components/ledger"],
+    }
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    done = subprocess.run([kubectl, "kustomize", str(overlay)], capture_output=True, text=True, timeout=60, check=True)
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+    spec = found["Deployment", "muster"]["spec"]
+    assert spec["strategy"] == {"type": "Recreate"}, "the volume is of one node at a time"
+    claims = {
+        it["name"]: it["persistentVolumeClaim"]["claimName"]
+        for it in spec["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in it
+    }
+    (container,) = spec["template"]["spec"]["containers"]
+    mounted = {it["name"]: it["mountPath"] for it in container["volumeMounts"]}
+    assert ("PersistentVolumeClaim", claims["ledger"]) in found
+    assert mounted["ledger"] == "/var/lib/muster-ledger"

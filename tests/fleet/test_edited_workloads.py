@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.cost.allocation import share_of
+from fleet.cost.uses import CostTerms, uses
 from fleet.deciders import DECIDERS
 from fleet.explain.verdicts import verdicts
 from fleet.plan import make_plan
@@ -38,7 +38,8 @@ def test_its_machine_is_not_disrupted_and_says_why(world: World) -> None:
     snapshot = world.snapshot()
     told = {it.message for it in verdicts(drifted, snapshot, snapshot.claims["m0"])}
     assert any("ns/g has places for pod sets that its Workload does not have: main" in words for words in told), told
-    assert share_of(snapshot.claims["m0"], world.gangs["uid-g"]) == 0.0
+    use = uses(world.fleet, snapshot, CostTerms(lambda *_: "t"))["i-m0"]
+    assert [it.share for it in use.holdings] == [0.0]
 
 
 def test_a_plan_replaces_the_other_machine_alone(world: World) -> None:

@@ -107,6 +107,13 @@ def state(name: str) -> dict[str, Any]:
     return {"Code": STATE_CODES[name], "Name": name}
 
 
+def _transition(vm: Vm) -> str:
+    """Why it is as it is; of one that ends with the time, to the second."""
+    if vm.billed_until_s is None:
+        return vm.reason
+    return f"{vm.reason} ({datetime.fromtimestamp(vm.billed_until_s, UTC):%Y-%m-%d %H:%M:%S} GMT)"
+
+
 def instance(vm: Vm, account_id: str) -> dict[str, Any]:
     """A machine as an `Instance` of the API."""
     details: Mapping[str, Any] = vm.spec.details
@@ -116,7 +123,7 @@ def instance(vm: Vm, account_id: str) -> dict[str, Any]:
         "State": state(vm.state),
         "PrivateDnsName": vm.private_dns if vm.alive else "",
         "PublicDnsName": "",
-        "StateTransitionReason": vm.reason,
+        "StateTransitionReason": _transition(vm),
         "AmiLaunchIndex": 0,
         "InstanceType": vm.pool.instance_type,
         "LaunchTime": datetime.fromtimestamp(vm.launched_at_s, UTC),

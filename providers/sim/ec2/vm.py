@@ -85,6 +85,7 @@ class Vm:
             placement_group=str(self.spec.details.get("placement_group", "")),
             provider_id=provider_id(self.pool.zone, self.id),
             managed_by=managed_by(self.tags),
+            ended_at_s=self.billed_until_s or 0.0,
         )
 
 

@@ -1,15 +1,15 @@
 """Who pays: shares, and an identity that is exact whatever the world; and what an interruption would waste."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.cost.allocation import IDLE, Bill, allocate, share_of
+from fleet.cost.allocation import Bill, allocate
 from fleet.cost.lost_work import devices, lost_since_s, lost_work_s, lost_work_usd
+from fleet.cost.uses import IDLE, CostTerms, uses
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import PodSet
 from model import labels
@@ -17,6 +17,7 @@ from tests.support.fleets import GPU, M7, NOW, FleetBuilder, foreign_pod, gang
 from tests.support.world import World
 
 HOUR = 3600.0
+TERMS = CostTerms(payer_of)
 
 
 def world() -> World:
@@ -32,8 +33,13 @@ def of(team: str, gpu: int, name: str = "", **more: Any) -> Any:
     return gang(name or f"{team}{gpu}", gpu=gpu, queue=f"q{team}", namespace=team, **more)
 
 
-def bill(made: World, seconds: float = HOUR) -> dict[str, float]:
-    found = allocate(partial(payer_of, made.fleet), made.snapshot(), seconds)
+def whole_bill(made: World, seconds: float = HOUR, terms: CostTerms = TERMS) -> Bill:
+    seen = made.snapshot()
+    return allocate(seen.index, uses(made.fleet, seen, terms), seen.now_s, seconds)
+
+
+def bill(made: World, seconds: float = HOUR, terms: CostTerms = TERMS) -> dict[str, float]:
+    found = whole_bill(made, seconds, terms)
     assert sum(found.by_team.values()) == found.total
     return {team: amount / 1e6 for team, amount in found.by_team.items()}
 
@@ -119,7 +125,8 @@ def test_a_machine_is_not_charged_for_the_time_before_its_launch() -> None:
     """After a silence of the agent the world is charged as found: what was bought meanwhile from then on."""
     made = world()
     made.runs(of("a", 4), ("m0", 1))
-    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=NOW - 900)
+    made.claims["m0"] = replace(made.claims["m0"], launched_at_s=NOW - 895)
+    made.instances["i-m0"] = replace(made.instances["i-m0"], launched_at_s=NOW - 900)
     assert bill(made, HOUR) == {"a": 12.25, IDLE: 12.25}
     assert bill(made, 900) == {"a": 12.25, IDLE: 12.25}
 
@@ -142,7 +149,7 @@ def test_the_teams_and_the_idle_rest_are_the_bill(data: st.DataObject) -> None:
         it = of(team, data.draw(st.integers(1, 8)), f"g{n}", count=len(places))
         made.runs(it, *[(place, data.draw(st.integers(1, 2))) for place in places], pods=False)
     seconds = data.draw(st.floats(0, 1e5, allow_nan=False))
-    found = allocate(partial(payer_of, made.fleet), made.snapshot(), seconds)
+    found = whole_bill(made, seconds)
     assert found.total == sum(found.by_team.values())
     billed_s = {claim.name: min(seconds, NOW - claim.launched_at_s) for claim in made.claims.values()}
     each = (round(it.price_usd_h * 1_000_000 * billed_s[it.name] / HOUR) for it in made.claims.values())
@@ -152,8 +159,8 @@ def test_the_teams_and_the_idle_rest_are_the_bill(data: st.DataObject) -> None:
 
 def test_a_gang_takes_at_most_a_whole_machine() -> None:
     made = world()
-    it = made.runs(of("a", 8, count=2), ("m0", 2), pods=False)
-    assert share_of(made.claims["m0"], it) == 1.0
+    made.runs(of("a", 8, count=2), ("m0", 2), pods=False)
+    assert bill(made) == {"a": 98.0}
 
 
 # -- lost work --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Capacity reservations as rules: what a pool selects, what is left, what it costs, and when it closes."""
 
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.cost.allocation import allocate
+from fleet.cost.uses import CostTerms, uses
 from fleet.nodeclaims import interruption
 from fleet.nodeclaims.launch import launch_request
 from fleet.offerings.offerings import Offering
@@ -358,7 +358,9 @@ def test_a_team_is_charged_the_list_price() -> None:
     world.machine("m")
     world.claims["m"] = replace(world.claims["m"], price_usd_h=0.0, list_usd_h=36.0)
     world.runs(gang("g", count=1), ("m", 1))
-    assert allocate(partial(payer_of, world.fleet), world.snapshot(), 3600.0).total == 36_000_000
+    seen = world.snapshot()
+    used = uses(world.fleet, seen, CostTerms(payer_of))
+    assert allocate(seen.index, used, seen.now_s, 3600.0).total == 36_000_000
 
 
 @pytest.mark.parametrize(

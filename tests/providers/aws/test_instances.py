@@ -53,6 +53,22 @@ def test_capacity_types(stubbed, changes, capacity_type):
     assert found.private_dns == "ip-10-0-0-1.ec2.internal"
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "ended_s"),
+    [
+        ("terminated", "User initiated (2026-01-01 00:10:00 GMT)", 1767226200.0),
+        ("shutting-down", "Server.SpotInstanceTermination (2026-01-01 00:10:00 UTC)", 1767226200.0),
+        ("terminated", "Server.SpotInstanceTermination", 0.0),
+        ("terminated", "", 0.0),
+        ("running", "User initiated (2026-01-01 00:10:00 GMT)", 0.0),
+    ],
+)
+def test_when_a_machine_ended(stubbed, state, reason, ended_s):
+    lists(stubbed, [{"Instances": [entry("i-1", State={"Name": state}, StateTransitionReason=reason)]}])
+    (found,) = stubbed.cloud.instances()
+    assert found.ended_at_s == ended_s
+
+
 def test_pages_are_joined_sorted_and_a_machine_listed_twice_is_one(stubbed):
     first = [{"Instances": [entry("i-3"), entry("i-1")]}]
     second = [{"Instances": [entry("i-1", State={"Name": "shutting-down"})]}, {"Instances": [entry("i-2")]}]

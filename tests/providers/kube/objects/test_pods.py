@@ -169,6 +169,26 @@ def test_pinned_host(selector: dict[str, str] | None, host: str) -> None:
     assert pod({"nodeSelector": selector}).pinned_host == host
 
 
+@pytest.mark.parametrize(
+    ("labels", "owners", "owner"),
+    [
+        ({}, [], ""),
+        ({}, [("ReplicaSet", "web-5d", True)], "ReplicaSet/web-5d"),
+        ({"pod-template-hash": "5d"}, [("ReplicaSet", "web-5d", True)], "Deployment/web"),
+        ({"pod-template-hash": "5d"}, [("ReplicaSet", "web", True)], "ReplicaSet/web"),
+        ({}, [("Notebook", "lab", False)], ""),
+        ({}, [("Notebook", "lab", True)], "Notebook/lab"),
+        ({"muster.dev/workload": "w"}, [("Notebook", "lab", True)], ""),
+    ],
+)
+def test_whose_an_ordinary_pod_is(labels: dict[str, str], owners: list[tuple[str, str, bool]], owner: str) -> None:
+    refs = [
+        {"apiVersion": "example.com/v1", "kind": kind, "name": name, "uid": "u", "controller": controls}
+        for kind, name, controls in owners
+    ]
+    assert pod(labels=labels, ownerReferences=refs).owner == owner
+
+
 def test_a_foreign_gate_is_not_ours() -> None:
     assert not pod({"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}).gated
 

@@ -1,0 +1,158 @@
+"""`muster cost`: what a month cost, from the ledger, by whatever somebody wants to see."""
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pydantic import ValidationError
+
+from agent.cli import exits
+from agent.config import InvalidConfiguration, LedgerSettings, S3Settings, Settings, load_settings
+from agent.ledger import open_ledger
+from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
+from fleet.cost.meter import MeterState
+from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
+from fleet.cost.statement import DIMENSIONS, Month, Statement, UnknownMonth, statement
+from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
+from model.hints import did_you_mean
+from providers.clock import Clock
+from providers.ports import Ledger, LedgerError
+
+_RENDERERS: Final[Mapping[str, Callable[[Statement], str]]] = {
+    "table": statement_table,
+    "csv": statement_csv,
+    "json": statement_json,
+    "html": statement_html,
+}
+_SELLERS: Final[Mapping[str, tuple[str, str]]] = {"aws": ("AWS", "Amazon Elastic Compute Cloud")}
+
+
+@dataclass(frozen=True, slots=True)
+class CostRequest:
+    """Which costs are asked for, of which ledger."""
+
+    month: str
+    """`2026-10`; empty = the running one."""
+    by: str
+    """Dimensions, with commas."""
+    config: Path
+    """The agent's settings, which name the ledger."""
+    ledger: str
+    """The ledger's file, or `s3://BUCKET/PREFIX`, in place of what the settings say; empty = as they say."""
+    cluster: str
+    """Empty = all clusters that the ledger knows."""
+
+
+def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
+    """Print them; the exit code."""
+    try:
+        settings = None if ask.ledger else load_settings(ask.config)
+        found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
+        by = dimensions(ask.by)
+    except (InvalidConfiguration, UnknownMonth, UnknownDimension) as error:
+        exits.complain(*str(error).splitlines())
+        return exits.ERROR
+    try:
+        ledger = open_ledger(found, settings.region if settings else "", read_only=True)
+        try:
+            records = month_records(ledger, month, ask.cluster, summed=output != "focus")
+            if output == "focus":
+                _write_focus(records, settings)
+            else:
+                sys.stdout.write(_RENDERERS[output](statement(records, month, by, clock.now())))
+        finally:
+            ledger.close()
+    except LedgerError as error:
+        exits.complain(error)
+        return exits.ERROR
+    return exits.OK
+
+
+class UnknownDimension(ValueError):
+    """A name stands for nothing that costs can be told apart by."""
+
+
+def dimensions(text: str) -> tuple[str, ...]:
+    """What costs are told apart by; raises `UnknownDimension`."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in DIMENSIONS:
+            hint = did_you_mean(name, DIMENSIONS)
+            raise UnknownDimension(f"--by {name}: costs are told apart by {', '.join(DIMENSIONS)}; {hint}".rstrip("; "))
+    if not names:
+        raise UnknownDimension(f"--by names nothing: costs are told apart by {', '.join(DIMENSIONS)}")
+    return names
+
+
+def month_of(text: str, clock: Clock) -> Month:
+    """The month that is asked for; raises `UnknownMonth`."""
+    return Month.named(text) if text else Month.of(clock.now())
+
+
+def ledger_of(settings: Settings | None, place: str) -> LedgerSettings:
+    """Where the ledger is; raises `InvalidConfiguration` where nothing names one."""
+    if place.startswith("s3://"):
+        bucket, _, prefix = place.removeprefix("s3://").partition("/")
+        try:
+            return LedgerSettings(s3=S3Settings(bucket=bucket, prefix=prefix))
+        except ValidationError as error:
+            raise InvalidConfiguration(f"--ledger {place} names no place in S3: write s3://BUCKET/PREFIX") from error
+    if place:
+        return LedgerSettings(path=Path(place))
+    if settings is None or settings.ledger is None:
+        raise InvalidConfiguration("the settings name no ledger: give them a section `ledger`, or the file by --ledger")
+    return settings.ledger
+
+
+def month_records(ledger: Ledger, month: Month, cluster: str = "", *, summed: bool = False) -> Iterator[LedgerRecord]:
+    """The month's records, in order of hour, and behind them those of hours that are not over yet.
+
+    `summed`: over machines, by the store's engine, where nobody asks for one machine.
+    """
+    newest: dict[str, float] = {}
+    for record in (ledger.sums if summed else ledger.read)(month.begin_s, month.end_s, cluster):
+        newest[record.cluster] = record.hour_s
+        yield record
+    for state in _open_hours(ledger, cluster):
+        first_s = max(month.begin_s, newest.get(state.cluster, 0.0) + HOUR_S)
+        yield from (it for it in state.so_far() if first_s <= it.hour_s < month.end_s)
+
+
+def month_starts(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[StartRecord]:
+    """The starts of gangs that came to run in the month, those of hours that are not over among them."""
+    seen = set()
+    for start in ledger.read_starts(month.begin_s, month.end_s, cluster):
+        seen.add(start.key)
+        yield start
+    for state in _open_hours(ledger, cluster):
+        yield from (it for it in state.starts if month.begin_s <= it.running_s < month.end_s and it.key not in seen)
+
+
+def _open_hours(ledger: Ledger, cluster: str) -> Iterator[MeterState]:
+    for name in [cluster] if cluster else ledger.clusters():
+        kept = ledger.open_hours(name)
+        if kept is not None:
+            try:
+                yield msgspec.json.decode(kept.body, type=MeterState)
+            except msgspec.MsgspecError as error:
+                raise LedgerError(f"the open hours of {name} cannot be read: {error}", transient=False) from error
+
+
+def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None) -> None:
+    provider, service = _SELLERS[settings.cloud if settings is not None else "aws"]
+    seller = Seller(provider, service, settings.region if settings is not None else "")
+    told = io.StringIO()
+    write = csv.DictWriter(told, FOCUS_COLUMNS, lineterminator="\n")
+    write.writeheader()
+    for row in focus_rows(records, seller):
+        write.writerow(row)
+        if told.tell() > 1 << 16:
+            sys.stdout.write(told.getvalue())
+            told.seek(0)
+            told.truncate()
+    sys.stdout.write(told.getvalue())

@@ -1,0 +1,223 @@
+"""The ledger's keeper: looks at what every machine is used for, and has hours that are over written into the ledger.
+
+The brain only looks. Whatever waits for a disk or a network runs on a thread of its own, one task at a time; what came
+of it is taken in at the next turn. A ledger that cannot be reached costs no record: hours stay open until written.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from functools import partial
+from math import inf
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from agent.accounts import UsedMachines
+from agent.backoff import Backoff
+from agent.config import LedgerSettings, Settings
+from agent.failures import Failures
+from agent.watch import Watcher
+from fleet.cost.meter import Meter, MeterState
+from fleet.cost.records import HOUR_S
+from fleet.cost.uses import CostTerms, NegotiatedRate
+from fleet.quota.queue_binding import payer_of
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+from providers.ports import Ledger, LedgerError, OpenHours
+
+log = structlog.get_logger(__name__)
+
+LOOKED_EVERY_S = 1.0
+KEPT_EVERY_S = 60.0
+"""How often open hours are kept: what a crash costs is told of by what is there afterwards."""
+_KEY = "ledger"
+_Outcome = Callable[[], None]
+
+
+class LedgerKeeper(Watcher):
+    """Watches the brain's turns, and keeps a ledger. `failures.ledger` says why it cannot, while that is so."""
+
+    def __init__(
+        self,
+        settings: LedgerSettings,
+        cluster: str,
+        open_ledger: Callable[[], Ledger],
+        used: UsedMachines,
+        executor: Executor,
+        failures: Failures,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._keep_months = settings.keep_months
+        self._cluster = cluster
+        self._open_ledger = open_ledger
+        self._used = used
+        self._executor = executor
+        self._failures = failures
+        self._leading = leading
+        self._meter = Meter(cluster)
+        self._ledger: Ledger | None = None
+        self._ready = False
+        self._looked_at_s = self._kept_at_s = -inf
+        self._outcomes: deque[_Outcome] = deque()
+        self._busy = False
+        self._pauses = Backoff()
+        self._now_s = 0.0
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Look every few seconds; have written what is over, and kept what is not."""
+        self._now_s = now_s = snapshot.now_s
+        while self._outcomes:
+            self._outcomes.popleft()()
+        if not self._ready:
+            self._ask(self._opened)
+            return
+        if not 0 <= now_s - self._looked_at_s < LOOKED_EVERY_S:
+            self._looked_at_s = now_s
+            used, team_of = self._used.now(fleet, snapshot), partial(self._used.terms.payer, fleet)
+            self._meter.look(snapshot, used, team_of)
+        hour_s = self._meter.due(now_s)
+        if hour_s is not None:
+            self._ask(partial(self._append, self._meter.state(), hour_s))
+        elif not 0 <= now_s - self._kept_at_s < KEPT_EVERY_S:
+            self._ask(partial(self._keep, self._meter.state(), now_s))
+
+    def close(self) -> None:
+        """Keep what is open, and let go of the ledger."""
+        if self._ready and self._meter.until_s:
+            self._ask(partial(self._keep, self._meter.state(), self._now_s), even_now=True)
+        self._executor.submit(self._let_go)
+        self._executor.shutdown(wait=True)
+
+    def _let_go(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _ask(self, task: Callable[[], _Outcome], *, even_now: bool = False) -> None:
+        """Have a task carried out, unless one is under way or the last has just failed."""
+        if even_now or not (self._busy or _KEY in self._pauses.pausing(self._now_s)):
+            self._busy = True
+            self._executor.submit(self._run, task)
+
+    def _run(self, task: Callable[[], _Outcome]) -> None:
+        if not self._leading():
+            self._outcomes.append(self._rest)  # the hours are the next leader's
+            return
+        try:
+            told = task()
+        except LedgerError as error:
+            log.warning("ledger_failed", why=str(error), transient=error.transient)
+            self._outcomes.append(partial(self._failed, str(error)))
+        except Exception as error:
+            log.exception("ledger_failed")
+            self._outcomes.append(partial(self._failed, f"{type(error).__name__}: {error}"))
+        else:
+            self._outcomes.append(partial(self._succeeded, told))
+
+    # -- on the ledger's thread -------------------------------------------------------------------------------------
+
+    def _opened(self) -> _Outcome:
+        self._ledger = self._ledger or self._open_ledger()
+        return partial(self._begin, self._ledger.open_hours(self._cluster))
+
+    def _append(self, state: MeterState, hour_s: float) -> _Outcome:
+        ledger = self._held()
+        added = ledger.append(state.records(hour_s))
+        ledger.append_starts(state.started(hour_s))
+        log.info("hour_written", hour=_instant(hour_s), records=added)
+        if hour_s % (24 * HOUR_S) == 0:
+            ledger.forget_before(months_before(hour_s, self._keep_months))
+        return partial(self._meter.done, hour_s)
+
+    def _keep(self, state: MeterState, at_s: float) -> _Outcome:
+        self._held().keep_open(self._cluster, OpenHours(state.until_s, msgspec.json.encode(state)))
+        return partial(self._kept, at_s)
+
+    def _held(self) -> Ledger:
+        if self._ledger is None:
+            raise LedgerError("the ledger is not open")
+        return self._ledger
+
+    # -- on the brain's thread --------------------------------------------------------------------------------------
+
+    def _begin(self, kept: OpenHours | None) -> None:
+        self._ready = True
+        if kept is None:
+            return
+        if kept.until_s > self._now_s + HOUR_S:
+            log.warning("open_hours_of_the_future", until=_instant(kept.until_s))
+            return
+        try:
+            self._meter.restore(msgspec.json.decode(kept.body, type=MeterState))
+        except msgspec.MsgspecError as error:
+            log.warning("open_hours_unreadable", why=str(error))
+
+    def _kept(self, at_s: float) -> None:
+        self._kept_at_s = at_s
+
+    def _rest(self) -> None:
+        self._busy = False
+
+    def _succeeded(self, then: _Outcome) -> None:
+        self._busy = False
+        self._pauses.succeeded(_KEY)
+        self._failures.ledger = ""
+        then()
+
+    def _failed(self, words: str) -> None:
+        self._busy = False
+        self._pauses.failed(_KEY, self._now_s)
+        self._failures.ledger = words
+
+
+def terms_of(settings: LedgerSettings | None) -> CostTerms:
+    """The terms by which costs are told apart."""
+    if settings is None:
+        return CostTerms(payer_of)
+    rates = (
+        NegotiatedRate(it.instance_type, it.capacity_type, it.usd_per_hour, it.percent_off or 0.0, it.source)
+        for it in settings.rates
+    )
+    return CostTerms(payer_of, settings.user_label, tuple(rates))
+
+
+def ledger_keepers(
+    settings: Settings, used: UsedMachines, failures: Failures, leading: Callable[[], bool]
+) -> tuple[LedgerKeeper, ...]:
+    """The keeper of the ledger that the settings name; none where they name none."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    said = settings.ledger
+    if said is None:
+        return ()
+    executor = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+    return (
+        LedgerKeeper(
+            said, settings.cluster, partial(open_ledger, said, settings.region), used, executor, failures, leading
+        ),
+    )
+
+
+def open_ledger(settings: LedgerSettings, region: str = "", *, read_only: bool = False) -> Ledger:
+    """The ledger that the settings name, in S3 in this region where they say none; raises `LedgerError`."""
+    if settings.s3 is not None:
+        from providers.store.parquet import s3_ledger
+
+        place = settings.s3
+        return s3_ledger(place.bucket, place.prefix, place.region or region, place.endpoint_url)
+    from providers.store.sqlite import SqliteLedger
+
+    return SqliteLedger(settings.path or Path(), settings.most_mib, read_only=read_only)
+
+
+def months_before(at_s: float, months: int) -> float:
+    """The begin of the calendar month (UTC) so many months before that of an instant (epoch seconds)."""
+    at = datetime.fromtimestamp(at_s, UTC)
+    count = at.year * 12 + at.month - 1 - months
+    return datetime(count // 12, count % 12 + 1, 1, tzinfo=UTC).timestamp()
+
+
+def _instant(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%MZ")

@@ -1,0 +1,95 @@
+"""Records as rows of FOCUS 1.0, the FinOps Open Cost and Usage Specification, for tools that read bills of all clouds.
+
+What it is not: an invoice. `BilledCost`, `EffectiveCost`, `ListCost` and `ContractedCost` are all what the ledger says.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from fleet.cost.records import HOUR_S, LedgerRecord
+from fleet.cost.statement import NO_TEAM, Month
+from fleet.cost.uses import NOBODY
+
+_PRICING: Final[Mapping[str, str]] = {"on-demand": "Standard", "spot": "Dynamic", "reserved": "Standard"}
+"""`Committed` is for commitment discounts, and a capacity reservation is none."""
+FOCUS_COLUMNS: Final = (
+    *("AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency"),
+    *("BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription"),
+    *("ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart", "CommitmentDiscountCategory"),
+    *("CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountStatus", "CommitmentDiscountType"),
+    *("ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost"),
+    *("InvoiceIssuerName", "ListCost", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit"),
+    *("ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceName", "ResourceType"),
+    *("ServiceCategory", "ServiceName", "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "Tags"),
+    *("x_Borrowed", "x_GpuHours", "x_LostCost", "x_PricedAt", "x_PriceSource", "x_Subject"),
+)
+"""All columns of FOCUS 1.0, in their order, and ours behind them (`x_`)."""
+
+
+class Seller(NamedTuple):
+    """A `Seller` is who sells the machines, as FOCUS names it."""
+
+    provider: str
+    service: str
+    region: str
+    """Empty where it is not known."""
+
+
+def focus_rows(records: Iterable[LedgerRecord], seller: Seller) -> Iterator[Mapping[str, str]]:
+    """Yields a row for each record, by column; empty = null."""
+    for record in records:
+        yield dict(zip(FOCUS_COLUMNS, _row(record, seller), strict=True))
+
+
+def _row(record: LedgerRecord, seller: Seller) -> Iterator[str]:
+    cost, unit_price = _decimal(record.cost_micro_usd / 1e6, 6), _decimal(record.usd_h, 6)
+    hours = _decimal(record.cost_micro_usd / 1e6 / record.usd_h if record.usd_h else record.held_s / 3600, 9)
+    month = Month.of(record.hour_s)
+    team = record.subject if record.subject in NOBODY else record.team or NO_TEAM
+    name = record.subject if record.subject in NOBODY else f"{record.namespace}/{record.name}"
+    yield from (record.zone, cost, record.cluster, record.cluster, "USD")
+    yield from (_instant(month.end_s), _instant(month.begin_s), "Usage", "")
+    yield f"{record.instance_type} ({record.capacity_type}): {name}"
+    yield from ("Usage-Based", _instant(record.hour_s + HOUR_S), _instant(record.hour_s), "", "", "", "", "")
+    if record.gpu_s:
+        yield from (_decimal(record.gpu_s / 3600, 9), "GPU-Hours")
+    else:
+        yield from (hours, "Hours")
+    yield from (cost, unit_price, cost, seller.provider, cost, unit_price)
+    yield from (_PRICING.get(record.capacity_type, "Other"), hours, "Hours", seller.provider, seller.provider)
+    yield from (seller.region, seller.region, record.machine, record.machine, "Instance", "Compute", seller.service)
+    yield from (record.instance_type, f"{record.instance_type}/{record.capacity_type}/{record.zone}", team, team)
+    yield json.dumps(_tags(record), sort_keys=True)
+    yield from (str(record.borrowed).lower(), _decimal(record.gpu_s / 3600, 9))
+    yield from (
+        _decimal(record.lost_micro_usd / 1e6, 6),
+        _instant(record.priced_at_s),
+        record.price_source,
+        record.subject,
+    )
+
+
+def _tags(record: LedgerRecord) -> Mapping[str, str]:
+    tags = {
+        "namespace": record.namespace,
+        "queue": record.queue,
+        "user": record.user,
+        "name": "" if record.subject in NOBODY else record.name,
+        "node-pool": record.node_pool,
+        "gpu": record.gpu,
+        "devices": record.devices,
+        "reservation": record.reservation,
+    }
+    return {f"muster.dev/{name}": value for name, value in tags.items() if value}
+
+
+def _decimal(value: float, digits: int) -> str:
+    """Returns a number without an exponent (FOCUS, Numeric Format), with a point, by which readers know its type."""
+    text = f"{value:.{digits}f}".rstrip("0")
+    return f"{text}0" if text.endswith(".") else text
+
+
+def _instant(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,249 @@
+"""The meter remembers what was seen of every machine since the last hour that was cut, and cuts hours that are over."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fleet.cost.lost_work import lost_since_s
+from fleet.cost.records import (
+    ENDED,
+    HOUR_S,
+    LedgerRecord,
+    LostWork,
+    MachineSpan,
+    Segment,
+    StartRecord,
+    cut_hour,
+    silent_segments,
+)
+from fleet.cost.uses import Holding, MachineUse
+from fleet.snapshot import Gang, GangState, Snapshot
+from model.index import differing
+
+SETTLED_S: Final = 300.0
+"""An hour is cut so long after its end: by then the cloud has told of all that ended within it."""
+SILENCE_S: Final = 120.0
+"""A longer time between two looks is one in which nobody looked: the agent was down, or another led."""
+MOST_SEGMENTS: Final = 240
+CROWDED_S: Final = 30.0
+"""Of a machine with so many changes that are not cut yet, two within this time count as one. With four times as many,
+after days in which nothing could be written, every further change takes the place of the last: time and money stay
+right, who had them does not."""
+MOST_STARTS: Final = 50_000
+"""Starts that are not written yet; of more the oldest are dropped."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """A `Meter` is looked through time and again; it hands out the records of hours that are over, each once.
+
+    What it holds is all that is needed to go on after a crash (`agent.ledger` keeps it).
+    """
+
+    cluster: str
+    spans: dict[str, MachineSpan] = field(default_factory=dict)
+    until_s: float = 0.0
+    """When it looked last (epoch seconds); 0 = never."""
+    cut_until_s: float = 0.0
+    """The end of the last hour that was cut (epoch seconds)."""
+    running: dict[str, float] = field(default_factory=dict)
+    """uid of each gang that runs -> when it was admitted."""
+    starts: tuple[StartRecord, ...] = ()
+    """Of hours that are not cut yet."""
+    _seen: Mapping[str, MachineUse] = field(default_factory=dict)
+    _gangs: Mapping[str, Gang] = field(default_factory=dict)
+
+    def look(
+        self,
+        snapshot: Snapshot,
+        used: Mapping[str, MachineUse],
+        team_of: Callable[[str, str], str | None] = lambda _namespace, _queue: None,
+    ) -> None:
+        """Take note of what is different from the last look. A clock that went back changes nothing until it is past.
+
+        `used` are the machines that bill; `team_of` says whose work of a namespace and queue is.
+        """
+        now_s = snapshot.now_s
+        if now_s < self.until_s:
+            return
+        silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
+        if not self.cut_until_s:
+            self.cut_until_s = now_s // HOUR_S * HOUR_S
+        for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
+            if key in used:
+                self._runs(key, used[key], now_s, silent=silent)
+            elif key in self.spans and self.spans[key].ended_s is None:
+                self.spans[key] = self._ended(key, snapshot, silent=silent)
+        self._note_losses(snapshot.gangs, now_s)
+        self._note_starts(snapshot.gangs, now_s, team_of)
+        self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
+
+    def _runs(self, key: str, use: MachineUse, now_s: float, *, silent: bool) -> None:
+        span = self.spans.get(key)
+        if span is None:
+            begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
+            self.spans[key] = MachineSpan(_first(use, begin_s, now_s))
+            return
+        segments = self._from_launch(span.segments, use)
+        if silent:
+            segments += tuple(silent_segments(segments[-1].use, use, self.until_s, now_s))
+        self.spans[key] = replace(span, segments=_with_use(segments, use, now_s), ended_s=None, ended="")
+
+    def _from_launch(self, segments: tuple[Segment, ...], use: MachineUse) -> tuple[Segment, ...]:
+        """Returns the segments from when the cloud says it was launched: the agent hears of that a little later."""
+        first = segments[0]
+        if use.launched_s < first.begin_s and first.begin_s > self.cut_until_s:
+            return (first._replace(begin_s=max(self.cut_until_s, use.launched_s)), *segments[1:])
+        return segments
+
+    def _ended(self, key: str, snapshot: Snapshot, *, silent: bool) -> MachineSpan:
+        """Returns a machine's span closed: when the cloud says, else now, or when it was last seen before a silence."""
+        span, instance = self.spans[key], snapshot.instances.get(key)
+        told_s = instance.ended_at_s if instance is not None else 0.0
+        ended_s = told_s or (self.until_s if silent else snapshot.now_s)
+        segments = span.segments
+        if silent and ended_s > self.until_s:
+            segments += tuple(silent_segments(segments[-1].use, None, self.until_s, snapshot.now_s))
+        leaving = (it.disruption.reason for it in snapshot.claims.values() if it.instance_id == key and it.disruption)
+        return replace(span, segments=segments, ended_s=ended_s, ended=next(leaving, ENDED))
+
+    def _note_losses(self, gangs: Mapping[str, Gang], now_s: float) -> None:
+        """Gangs that were running and are stopped lose what they did since the last checkpoint, where they stood."""
+        stopped = _stopped_gangs(self._gangs, gangs)
+        if not stopped:
+            return
+        held = ((key, holding) for key, use in sorted(self._seen.items()) for holding in use.holdings)
+        for key, holding in held:
+            if holding.subject in stopped:
+                self._lost(key, holding, stopped[holding.subject], gangs, now_s)
+
+    def _note_starts(self, gangs: Mapping[str, Gang], now_s: float, team_of: Callable[[str, str], str | None]) -> None:
+        """Gangs whose pods have all become ready have started; those that ran before the first look are not told of."""
+        came = []
+        for uid in differing(self._gangs, gangs) if self._gangs else sorted({*self.running, *gangs}):
+            gang = gangs.get(uid)
+            if gang is None or gang.state is not GangState.ADMITTED:
+                self.running.pop(uid, None)
+            elif gang.pods_ready and self.running.get(uid) != gang.admitted_at_s:
+                self.running[uid] = gang.admitted_at_s
+                came.append(_start(self.cluster, gang, now_s, team_of(gang.namespace, gang.queue) or ""))
+        if self.until_s:
+            self.starts = (*self.starts, *came)[-MOST_STARTS:] if came else self.starts
+
+    def _lost(self, key: str, holding: Holding, stopped: Gang, gangs: Mapping[str, Gang], now_s: float) -> None:
+        span, now = self.spans.get(key), gangs.get(stopped.uid)
+        if span is None:
+            return
+        ends = [now_s, *([now.admitted_at_s] if now is not None and now.admitted_at_s > stopped.admitted_at_s else [])]
+        at_s = min(*ends, now_s if span.ended_s is None else span.ended_s)
+        since_s = lost_since_s(stopped, at_s)
+        if at_s > since_s:
+            self.spans[key] = replace(span, lost=(*span.lost, LostWork(at_s, since_s, holding)))
+
+    def due(self, now_s: float) -> float | None:
+        """Returns the begin of the first hour that is over, settled and not cut; None where none is."""
+        over = self.until_s and self.cut_until_s + HOUR_S + SETTLED_S <= min(now_s, self.until_s)
+        return self.cut_until_s if over else None
+
+    def done(self, hour_s: float) -> None:
+        """Forget what is only needed for an hour that was due, and is in the ledger now."""
+        self.cut_until_s = hour_s + HOUR_S
+        self.starts = tuple(it for it in self.starts if it.running_s >= self.cut_until_s)
+        self._forget_before(self.cut_until_s)
+
+    def _forget_before(self, at_s: float) -> None:
+        kept = {}
+        for key, span in self.spans.items():
+            if span.ended_s is not None and span.ended_s <= at_s:
+                continue
+            first = max((n for n, it in enumerate(span.segments) if it.begin_s <= at_s), default=0)
+            lost = tuple(it for it in span.lost if it.at_s >= at_s)
+            kept[key] = replace(span, segments=span.segments[first:], lost=lost)
+        self.spans = kept
+
+    def state(self) -> "MeterState":
+        """Returns all that is needed to go on: who changes nothing may read it in another thread."""
+        return MeterState(
+            self.cluster, dict(self.spans), self.until_s, self.cut_until_s, dict(self.running), self.starts
+        )
+
+    def restore(self, state: "MeterState") -> None:
+        """Go on from there."""
+        self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
+        self.running, self.starts = dict(state.running), state.starts
+
+
+@dataclass(frozen=True, slots=True)
+class MeterState:
+    """A `MeterState` is what a meter holds at one instant."""
+
+    cluster: str
+    spans: Mapping[str, MachineSpan]
+    until_s: float
+    cut_until_s: float
+    running: Mapping[str, float] = field(default_factory=dict)
+    starts: tuple[StartRecord, ...] = ()
+
+    def started(self, hour_s: float) -> Sequence[StartRecord]:
+        """Returns the starts of an hour that is over."""
+        return [it for it in self.starts if it.running_s < hour_s + HOUR_S]
+
+    def records(self, hour_s: float) -> Sequence[LedgerRecord]:
+        """Returns the records of an hour that is over."""
+        return [it for _, span in sorted(self.spans.items()) for it in cut_hour(self.cluster, span, hour_s)]
+
+    def so_far(self) -> Sequence[LedgerRecord]:
+        """Returns the records of what is not cut yet, up to the last look: for reports of the running month."""
+        found: list[LedgerRecord] = []
+        hour_s = self.cut_until_s
+        while hour_s < self.until_s:
+            for _, span in sorted(self.spans.items()):
+                found += cut_hour(self.cluster, span, hour_s, self.until_s)
+            hour_s += HOUR_S
+        return found
+
+
+def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> tuple[Segment, ...]:
+    """Returns the segments with what a machine is used for from now on."""
+    last = segments[-1]
+    if last.use == use:
+        return segments
+    soon, count = now_s - last.begin_s < CROWDED_S, len(segments)
+    crowded = count >= 4 * MOST_SEGMENTS or (count >= MOST_SEGMENTS and soon)
+    return (*segments[:-1], last._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
+
+
+def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]:
+    """Returns the segments of a machine that is seen for the first time: nobody looked since its launch."""
+    if now_s - begin_s <= SILENCE_S:
+        return (Segment(begin_s, use),)
+    return (*silent_segments(use, use, begin_s, now_s), Segment(now_s, use))
+
+
+def _start(cluster: str, gang: Gang, now_s: float, team: str) -> StartRecord:
+    return StartRecord(
+        cluster,
+        gang.uid,
+        gang.admitted_at_s,
+        max(now_s, gang.admitted_at_s),
+        gang.created_at_s,
+        gang.quota_reserved_at_s,
+        gang.job.name,
+        gang.namespace,
+        gang.queue,
+        team,
+        again=gang.ran_before_s > 0,
+    )
+
+
+def _stopped_gangs(before: Mapping[str, Gang], now: Mapping[str, Gang]) -> Mapping[str, Gang]:
+    """Returns the gangs that ran before and are stopped now, as they were, by uid."""
+    return {uid: before[uid] for uid in differing(before, now) if uid in before and _stopped(before[uid], now.get(uid))}
+
+
+def _stopped(before: Gang, now: Gang | None) -> bool:
+    """Returns whether a gang that ran is stopped before its end; one that is gone altogether was deleted."""
+    if before.state is not GangState.ADMITTED or now is None:
+        return False
+    again = now.state is GangState.ADMITTED and now.admitted_at_s > before.admitted_at_s
+    return again or now.state in {GangState.EVICTING, GangState.PENDING, GangState.RESERVED}

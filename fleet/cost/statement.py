@@ -1,0 +1,140 @@
+"""A month's statement: the ledger's records summed up by what somebody wants to see, with a forecast to its end."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from fleet.cost.records import LedgerRecord
+from fleet.cost.uses import NOBODY
+
+DAY_S: Final = 86_400.0
+NO_TEAM: Final = "(no team)"
+NONE: Final = "(none)"
+
+
+class UnknownMonth(ValueError):
+    """The text names no month; the message says how one is written."""
+
+
+class Month(NamedTuple):
+    """A `Month` is a calendar month (UTC), `[begin_s, end_s)` in epoch seconds."""
+
+    name: str
+    begin_s: float
+    end_s: float
+
+    @classmethod
+    def named(cls, text: str) -> "Month":
+        """Returns the month of a name such as `2026-10`; raises `UnknownMonth`."""
+        found = re.fullmatch(r"(\d{4})-(\d{2})", text)
+        year, month = (int(it) for it in found.groups()) if found else (0, 0)
+        if not (1970 < year < 9999 and 1 <= month <= 12):
+            raise UnknownMonth(f"{text!r} is no month such as 2026-10")
+        begin = datetime(year, month, 1, tzinfo=UTC)
+        end = datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+        return cls(text, begin.timestamp(), end.timestamp())
+
+    @classmethod
+    def of(cls, at_s: float) -> "Month":
+        """Returns the month of an instant."""
+        return cls.named(f"{datetime.fromtimestamp(at_s, UTC):%Y-%m}")
+
+
+def _of_work(record: LedgerRecord, value: str, otherwise: str) -> str:
+    """Returns a value of work; of what nobody takes why nobody does."""
+    return record.subject if record.subject in NOBODY else value or otherwise
+
+
+DIMENSIONS: Final[Mapping[str, Callable[[LedgerRecord], str]]] = {
+    "team": lambda it: _of_work(it, it.team, NO_TEAM),
+    "pool": lambda it: it.node_pool or NONE,
+    "queue": lambda it: _of_work(it, it.queue, NONE),
+    "namespace": lambda it: _of_work(it, it.namespace, NONE),
+    "gang": lambda it: _of_work(it, f"{it.namespace}/{it.name}", NONE),
+    "user": lambda it: _of_work(it, it.user, NONE),
+    "day": lambda it: f"{datetime.fromtimestamp(it.hour_s, UTC):%Y-%m-%d}",
+    "type": lambda it: it.instance_type,
+    "zone": lambda it: it.zone,
+    "capacity-type": lambda it: it.capacity_type,
+    "gpu": lambda it: it.gpu or NONE,
+    "cluster": lambda it: it.cluster,
+}
+"""What costs can be told apart by -> its value in a record."""
+
+
+@dataclass(slots=True)
+class StatementLine:
+    """A `StatementLine` is one combination of values, summed up; costs in micro-USD, forecast to the month's end."""
+
+    cost: int = 0
+    borrowed: int = 0
+    """Of the cost: by work on borrowed quota."""
+    lost: int = 0
+    """Of what was paid: for work that was lost."""
+    gpu_s: float = 0.0
+    forecast: int = 0
+    lately: int = 0
+    """Of the cost: in the last day that is known."""
+
+    def add(self, record: LedgerRecord, *, lately: bool) -> None:
+        """Count a record."""
+        self.cost += record.cost_micro_usd
+        self.borrowed += record.cost_micro_usd if record.borrowed else 0
+        self.lost += record.lost_micro_usd
+        self.gpu_s += record.gpu_s
+        self.lately += record.cost_micro_usd if lately else 0
+
+
+@dataclass(slots=True)
+class UsedPrices:
+    """`UsedPrices` are those of one source: what was charged by them, and how old the oldest was in its hour."""
+
+    cost: int = 0
+    oldest_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Statement:
+    """A `Statement` is a month summed up. The lines' costs are together that of the total."""
+
+    month: Month
+    by: tuple[str, ...]
+    until_s: float
+    """Up to when records were summed up (epoch seconds)."""
+    lines: dict[tuple[str, ...], StatementLine] = field(default_factory=dict)
+    total: StatementLine = field(default_factory=StatementLine)
+    prices: dict[str, UsedPrices] = field(default_factory=dict)
+    """By source."""
+
+    @property
+    def ranked(self) -> Sequence[tuple[tuple[str, ...], StatementLine]]:
+        """Returns the lines, the dearest first; by day, in order of days."""
+        if self.by[:1] == ("day",):
+            return sorted(self.lines.items(), key=lambda it: (it[0][0], -it[1].cost, it[0]))
+        return sorted(self.lines.items(), key=lambda it: (-it[1].cost, it[0]))
+
+
+def statement(records: Iterable[LedgerRecord], month: Month, by: Sequence[str], now_s: float) -> Statement:
+    """Returns the month summed up by these dimensions; KeyError for one that is none.
+
+    The forecast adds to what was spent the rate of the last day (or of all there is, where that is less) for as long as
+    the month still lasts.
+    """
+    of = [DIMENSIONS[name] for name in by]
+    found = Statement(month, tuple(by), max(month.begin_s, min(now_s, month.end_s)))
+    first_s, late_s = found.until_s, found.until_s - DAY_S
+    for record in records:
+        lately = record.hour_s >= late_s
+        first_s = min(first_s, record.hour_s)
+        found.lines.setdefault(tuple(value(record) for value in of), StatementLine()).add(record, lately=lately)
+        found.total.add(record, lately=lately)
+        used = found.prices.setdefault(record.price_source or NONE, UsedPrices())
+        used.cost += record.cost_micro_usd
+        used.oldest_s = max(used.oldest_s, record.hour_s - record.priced_at_s)
+    known_s = min(DAY_S, found.until_s - first_s)
+    for line in (*found.lines.values(), found.total):
+        more = line.lately / known_s * (month.end_s - found.until_s) if known_s > 0 else 0.0
+        line.forecast = line.cost + round(more)
+    return found

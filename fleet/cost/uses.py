@@ -1,0 +1,312 @@
+"""What every machine that bills costs an hour, and who takes which part of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from fleet.cost.weights import MachineWeights, machine_weights
+from fleet.mig.layouts import gpu_part
+from fleet.snapshot import (
+    CapacityPool,
+    Catalog,
+    Claim,
+    Gang,
+    Instance,
+    InstanceOffer,
+    InstanceType,
+    Pod,
+    PriceSource,
+    Snapshot,
+)
+from fleet.snapshot.lookups import ordinary_tenants, tenants, unclaimed
+from model import labels
+from model.fleet import Fleet
+from model.index import Index, derived
+from model.kinds import CapacityType, MigLayout
+from model.mig.layouts import config_name
+
+IDLE: Final = "(idle)"
+NOT_READY: Final = "(not ready)"
+UNCLAIMED: Final = "(unclaimed)"
+UNOBSERVED: Final = "(unobserved)"
+NOBODY: Final = frozenset({IDLE, NOT_READY, UNCLAIMED, UNOBSERVED})
+"""Subjects that are nobody: what no work takes of a machine, by why. Kubernetes allows no name in brackets."""
+AS_BOUGHT: Final = "price at purchase"
+
+
+class NegotiatedRate(NamedTuple):
+    """A `NegotiatedRate` is what machines cost whose price is not the list's: a savings plan, a private agreement."""
+
+    instance_type: str
+    """Pattern of instance types: `p5.*`."""
+    capacity_type: CapacityType
+    usd_h: float | None
+    percent_off: float
+    """Off the price of the catalogue; counts where no `usd_h` is given."""
+    source: str
+    """In words, for reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostTerms:
+    """`CostTerms` say how costs are told apart: who pays, which label names a user, and rates of one's own."""
+
+    payer: Callable[[Fleet, str, str], str | None]
+    """(fleet, namespace, queue) -> the team that pays, or None."""
+    user_label: str = labels.USER
+    """Label of pods whose value is their user."""
+    rates: tuple[NegotiatedRate, ...] = ()
+    """The first that fits counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A `Holding` is what a gang, or the ordinary pods of one owner, take of a machine."""
+
+    subject: str
+    """uid of the gang's job; `namespace/kind/name` of the owner of ordinary pods."""
+    name: str
+    namespace: str
+    queue: str
+    team: str
+    user: str
+    borrowed: bool
+    """Whether the gang stands on quota that its team has borrowed."""
+    share: float
+    """Part of the machine, 0 to 1."""
+    devices: str
+    """GPUs and slices, as in `7 nvidia.com/mig-1g.10gb`."""
+    since_s: float
+    """Since when it holds them at the earliest (epoch seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """A `MachineUse` is a machine that bills: what it is, what it costs an hour now, and who takes which part."""
+
+    machine: str
+    """Id of the instance; the claim's name where that is not known."""
+    node_pool: str
+    where: CapacityPool
+    gpu: str
+    """Model of its GPUs, as EC2 names it; empty = none."""
+    gpus: int
+    usd_h: float
+    priced: PriceSource
+    launched_s: float
+    holdings: tuple[Holding, ...] = ()
+    rest: str = IDLE
+    """Why nobody takes what nobody takes, one of `NOBODY`."""
+
+
+def uses(
+    fleet: Fleet, snapshot: Snapshot, terms: CostTerms, borrowing: frozenset[str] = frozenset()
+) -> Mapping[str, MachineUse]:
+    """Returns id -> use of all machines that are launched and not gone yet, also those that no claim answers for.
+
+    Spot machines cost what spot costs now, where that is known (EC2 user guide, "Spot Instance pricing"), others what
+    they cost when they were bought: reserved ones their list price. `borrowing` has uids of gangs on borrowed quota.
+    """
+    context = _Context(fleet, snapshot.catalog, terms, borrowing)
+    return _uses(
+        snapshot.index,
+        *context,
+        snapshot.claims,
+        snapshot.instances,
+        tenants(snapshot),
+        ordinary_tenants(snapshot),
+        unclaimed(snapshot),
+    )
+
+
+def subject_usd_h(index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
+    """Returns subject (uid of a gang's job, owner of ordinary pods) -> what its parts of machines cost an hour."""
+    return _subject_usd_h(index, used)
+
+
+@derived(1)
+def _subject_usd_h(_index: Index, used: Mapping[str, MachineUse]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for use in used.values():
+        for holding in use.holdings:
+            found[holding.subject] = found.get(holding.subject, 0.0) + use.usd_h * holding.share
+    return found
+
+
+class _Context(NamedTuple):
+    fleet: Fleet
+    catalog: Catalog
+    terms: CostTerms
+    borrowing: frozenset[str]
+
+
+_Seen = tuple[Claim, Instance | None, Sequence[Gang], MachineUse]
+
+
+@derived(1)
+def _uses(  # noqa: PLR0913, PLR0917 - compared one by one
+    index: Index,
+    fleet: Fleet,
+    catalog: Catalog,
+    terms: CostTerms,
+    borrowing: frozenset[str],
+    claims: Mapping[str, Claim],
+    instances: Mapping[str, Instance],
+    held: Mapping[str, Sequence[Gang]],
+    ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]],
+    strays: Sequence[Instance],
+) -> Mapping[str, MachineUse]:
+    context = _Context(fleet, catalog, terms, borrowing)
+    before, moved = _still_good(index.take(_uses), context)
+    maker = _Maker(context, _offers(index, catalog), _layouts(index, fleet), ordinary)
+    seen: dict[str, _Seen] = {}
+    for name, claim in claims.items():
+        instance = instances.get(claim.instance_id)
+        if not claim.launched_at_s or (instance is not None and instance.gone):
+            continue
+        gangs = held.get(name, ())
+        old = before.get(name)
+        same = old is not None and old[0] is claim and old[1] is instance and old[2] is gangs
+        if old is not None and same and (not moved or moved.isdisjoint(it.uid for it in gangs)):
+            seen[name] = old
+        else:
+            seen[name] = claim, instance, gangs, maker.of_claim(claim, instance, gangs)
+    index.hand_on(_uses, (context, seen))
+    found = {use.machine: use for _, _, _, use in seen.values()}
+    return found | {it.id: maker.of_stray(it) for it in strays}
+
+
+def _still_good(kept: object, context: _Context) -> tuple[Mapping[str, _Seen], frozenset[str]]:
+    """Returns what was worked out before, if the same holds still, and the gangs that do or do not borrow since."""
+    if not isinstance(kept, tuple) or any(old is not new for old, new in zip(kept[0][:3], context[:3], strict=True)):
+        return {}, frozenset()
+    return kept[1], kept[0].borrowing ^ context.borrowing
+
+
+@derived()
+def _offers(_index: Index, catalog: Catalog) -> Mapping[CapacityPool, InstanceOffer]:
+    return {offer.pool_key: offer for offer in catalog.offers}
+
+
+@derived()
+def _layouts(_index: Index, fleet: Fleet) -> Mapping[str, MigLayout]:
+    """Returns configuration name -> layout."""
+    return {config_name(layout): layout for layout in fleet.mig_layouts.values()}
+
+
+class _Maker(NamedTuple):
+    """Makes the uses of machines, one by one."""
+
+    context: _Context
+    offers: Mapping[CapacityPool, InstanceOffer]
+    layouts: Mapping[str, MigLayout]
+    ordinary: Mapping[str, tuple[Gang, tuple[Pod, ...]]]
+
+    def of_claim(self, claim: Claim, instance: Instance | None, gangs: Sequence[Gang]) -> MachineUse:
+        kind = self.context.catalog.types.get(claim.capacity_pool.instance_type)
+        weights = machine_weights(claim.resources, kind, self.layouts.get(claim.layout))
+        usd_h, priced = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
+        launched_s = instance.launched_at_s if instance is not None and not claim.adopts else claim.launched_at_s
+        holdings = _merged([self._holding(claim, gang, weights) for gang in gangs])
+        ready = claim.ready_at_s and claim.node_ready
+        return MachineUse(
+            claim.instance_id or claim.name,
+            claim.node_pool,
+            claim.capacity_pool,
+            *_gpus(kind),
+            usd_h,
+            priced,
+            launched_s,
+            holdings,
+            IDLE if ready else NOT_READY,
+        )
+
+    def of_stray(self, instance: Instance) -> MachineUse:
+        where = CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)
+        offer = self.offers.get(where)
+        kind = self.context.catalog.types.get(instance.instance_type)
+        usd_h, priced = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
+        return MachineUse(instance.id, "", where, *_gpus(kind), usd_h, priced, instance.launched_at_s, rest=UNCLAIMED)
+
+    def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
+        """Returns what a machine costs (USD an hour), and where that comes from."""
+        usd_h, priced = self._list_price(where, charged_usd_h, bought_s)
+        for rate in self.context.terms.rates:
+            if rate.capacity_type == where.capacity_type and fnmatchcase(where.instance_type, rate.instance_type):
+                own = usd_h * (1 - rate.percent_off / 100) if rate.usd_h is None else rate.usd_h
+                return own, PriceSource(rate.source, priced.region, priced.at_s)
+        return usd_h, priced
+
+    def _list_price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
+        offer = self.offers.get(where)
+        if offer is None:
+            return charged_usd_h, PriceSource(AS_BOUGHT, "", bought_s)
+        return offer.price_usd_h if where.capacity_type == "spot" else charged_usd_h, offer.priced
+
+    def _holding(self, claim: Claim, gang: Gang, weights: MachineWeights) -> Holding:
+        devices: dict[str, int] = {}
+        share = 0.0
+        for pin in gang.pins:
+            if pin.claim == claim.name:
+                requests = gang.pod_set(pin.pod_set).requests
+                share += pin.count * weights.part_of(requests)
+                for name, amount in gpu_part(requests).items():
+                    devices[name] = devices.get(name, 0) + amount * pin.count
+        fleet, terms = self.context.fleet, self.context.terms
+        subject, name = self._named(gang)
+        user = next((value for pods in gang.pod_sets for key, value in pods.labels if key == terms.user_label), "")
+        return Holding(
+            subject,
+            name,
+            gang.namespace,
+            gang.queue,
+            terms.payer(fleet, gang.namespace, gang.queue) or "",
+            user,
+            gang.uid in self.context.borrowing,
+            min(1.0, share),
+            _devices(devices),
+            gang.admitted_at_s,
+        )
+
+    def _named(self, gang: Gang) -> tuple[str, str]:
+        """Returns subject and name; ordinary pods go by their owner."""
+        _, pods = self.ordinary.get(gang.uid, (gang, ()))
+        if not pods:
+            return gang.uid, gang.job.name
+        owner = pods[0].owner or f"Pod/{pods[0].name}"
+        return f"{gang.namespace}/{owner}", owner
+
+
+def _gpus(kind: InstanceType | None) -> tuple[str, int]:
+    """Returns model and number of the GPUs of a type; none where it is not known."""
+    return (kind.gpu_name, kind.gpu_count) if kind is not None else ("", 0)
+
+
+def _devices(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+
+
+def _merged(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
+    """Returns the holdings in order, those of one subject as one."""
+    found: dict[tuple[str, bool], Holding] = {}
+    for holding in holdings:
+        key = holding.subject, holding.borrowed
+        found[key] = _both(found[key], holding) if key in found else holding
+    return tuple(found[key] for key in sorted(found))
+
+
+def _both(one: Holding, other: Holding) -> Holding:
+    """Returns two classes of pods of one owner on one machine as one."""
+    return Holding(
+        one.subject,
+        one.name,
+        one.namespace,
+        one.queue,
+        one.team,
+        one.user or other.user,
+        one.borrowed,
+        min(1.0, one.share + other.share),
+        ", ".join(filter(None, (one.devices, other.devices))),
+        max(one.since_s, other.since_s),
+    )
