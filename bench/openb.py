@@ -4,9 +4,9 @@ Prints a line for each run and at last one for each list: `NAME allocated PCT fr
 runs with seeds 42, 43, ... and the seconds they took together on the clock. Every run is the same on every machine.
 
 `--engine production` places the pods by what the deciders use (`bench.production`), without those that share a GPU or,
-with `--replicas N`, with those on a part of the nodes whose devices are offered N times; `tightest` is the rule they had before. `--whole` leaves out
-pods that share a GPU for the other engine as well, `--cpu-pods 2.5` repeats those without GPUs until there are so many
-times as many.
+with `--replicas N`, with those on a part of the nodes whose devices are offered N times; `tightest` is the rule they
+had before. `--whole` leaves out pods that share a GPU for the other engine as well, `--cpu-pods 2.5` repeats those
+without GPUs until there are so many times as many.
 """
 
 import argparse
