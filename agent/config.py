@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from agent.clouds import DEFAULT, NAMES
+from agent.ledger_settings import LedgerSettings
+from agent.settings_section import SettingsSection
 from model.addresses import without_secrets
-from model.kinds import CapacityType
-from model.labels import USER
 
 NAMESPACE = "muster-system"
 LEASE = "muster"
@@ -27,11 +26,7 @@ class InvalidConfiguration(Exception):
     """The configuration file cannot be used; the message names file, key and remedy."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class RefSettings(_Section):
+class RefSettings(SettingsSection):
     """Which revision to follow; the most specific one that is given wins (branch < tag < semver < name < commit)."""
 
     branch: str = ""
@@ -46,7 +41,7 @@ class RefSettings(_Section):
         return self.commit or self.name or self.semver or self.tag or self.branch
 
 
-class AuthSettings(_Section):
+class AuthSettings(SettingsSection):
     """How to reach the repository. Secrets come from files or the environment, never from this file."""
 
     username: str = ""
@@ -77,7 +72,7 @@ class AuthSettings(_Section):
         return self
 
 
-class ReadingLimits(_Section):
+class ReadingLimits(SettingsSection):
     """The most that fetching and reading the repository may take. Far above any fleet's."""
 
     memory_mib: Annotated[int, Field(ge=256, le=65_536)] = 768
@@ -92,7 +87,7 @@ class ReadingLimits(_Section):
     """One object of the history (a file, whatever its name), inflated."""
 
 
-class SourceSettings(_Section):
+class SourceSettings(SettingsSection):
     """The fleet repository."""
 
     url: str
@@ -146,7 +141,7 @@ class SourceSettings(_Section):
         return self
 
 
-class KubeSettings(_Section):
+class KubeSettings(SettingsSection):
     """The cluster; nothing given = the pod's own service account."""
 
     kubeconfig: Path | None = None
@@ -160,7 +155,7 @@ def _known_cloud(name: str) -> str:
     return name
 
 
-class CloudSettings(_Section):
+class CloudSettings(SettingsSection):
     """How a cloud is reached and how often it is asked. Credentials come from its usual chain."""
 
     endpoint_url: str = ""
@@ -183,7 +178,7 @@ def _network(text: str) -> str:
     return text
 
 
-class HttpSettings(_Section):
+class HttpSettings(SettingsSection):
     """Health, readiness and metrics, and the page. They tell what teams spend: keep this port inside the cluster."""
 
     host: str = "0.0.0.0"  # noqa: S104 - probes come from outside the pod
@@ -192,7 +187,7 @@ class HttpSettings(_Section):
     """In all; of one address a quarter, so that one caller cannot keep the kubelet's probes out."""
 
 
-class ProxySettings(_Section):
+class ProxySettings(SettingsSection):
     """A proxy that knows who asks (by OIDC, say) and tells the page in headers."""
 
     addresses: Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Field(min_length=1)]
@@ -202,7 +197,7 @@ class ProxySettings(_Section):
     """Names with commas between them, as RBAC knows the groups."""
 
 
-class WebSettings(_Section):
+class WebSettings(SettingsSection):
     """The page at `/` of the port of `http`: who may look, and at whose work."""
 
     access: Literal["TokenReview", "TrustedProxy", "Anonymous", "Off"] = "TokenReview"
@@ -217,7 +212,7 @@ class WebSettings(_Section):
         return self
 
 
-class WebhookSettings(_Section):
+class WebhookSettings(SettingsSection):
     """Where deliveries of the forge come in; nothing listens unless `secretFile` or `secretEnv` is given."""
 
     host: str = "0.0.0.0"  # noqa: S104 - deliveries come from outside the pod
@@ -260,7 +255,7 @@ class WebhookSettings(_Section):
             return ""
 
 
-class NotificationSettings(_Section):
+class NotificationSettings(SettingsSection):
     """Where the addresses of the FleetPolicy's sinks come from."""
 
     address_folder: Path | None = None
@@ -270,7 +265,7 @@ class NotificationSettings(_Section):
     """Page of a commit, such as `https://github.com/OWNER/NAME/commit/{commit}`; news links to it."""
 
 
-class GitHubAppSettings(_Section):
+class GitHubAppSettings(SettingsSection):
     """A GitHub App that is installed where the repository is."""
 
     id: Annotated[int, Field(ge=1)]
@@ -279,7 +274,7 @@ class GitHubAppSettings(_Section):
     """PEM, as GitHub hands it out."""
 
 
-class ForecastSettings(_Section):
+class ForecastSettings(SettingsSection):
     """The forecast in the comment of a pull request: recorded work under the fleet in force and the proposed one."""
 
     days: Annotated[float, Field(ge=0, le=366)] = 7.0
@@ -290,7 +285,7 @@ class ForecastSettings(_Section):
     """The most memory that its process may take."""
 
 
-class ReviewSettings(_Section):
+class ReviewSettings(SettingsSection):
     """Where pull requests of the fleet repository are reviewed: planned, and answered in one comment and a status."""
 
     forge: Literal["GitHub", "GitLab", "Forgejo", "Gitea"] = "GitHub"
@@ -325,61 +320,7 @@ class ReviewSettings(_Section):
         return self
 
 
-class RateSettings(_Section):
-    """What machines cost whose price is not the list's: a savings plan, a private agreement."""
-
-    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9.*?\[\]-]+$", max_length=64)]
-    """Or a pattern: `p5.*`."""
-    capacity_type: CapacityType = "on-demand"
-    usd_per_hour: Annotated[float, Field(ge=0, le=100_000)] | None = None
-    percent_off: Annotated[float, Field(gt=0, le=100)] | None = None
-    """Off the price of the catalogue, or that of the hour."""
-    source: Annotated[str, Field(min_length=1, max_length=100)]
-    """Where the rate comes from, for reports: `compute savings plan of 2026-03`."""
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
-        if (self.usd_per_hour is None) == (self.percent_off is None):
-            raise ValueError("one of usdPerHour and percentOff says what it costs")
-        return self
-
-
-class S3Settings(_Section):
-    """Where in S3 a ledger is. Credentials come from AWS's usual chain."""
-
-    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-    prefix: Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9!_.*'()/=-]*$")] = ""
-    region: str = ""
-    """Of the bucket; empty = the agent's."""
-    endpoint_url: str = ""
-
-
-class LedgerSettings(_Section):
-    """Where records of costs are kept."""
-
-    path: Path | None = None
-    """A file of SQLite, on a volume that outlives the pod."""
-    s3: S3Settings | None = None
-    """Or objects in S3, for clusters whose pods come and go, and for two agents (needs `muster[ledger-s3]`)."""
-    most_mib: Annotated[int, Field(ge=16, le=1_000_000)] = 10_240
-    """The most that a file takes. A full one is told of, and takes no more until it may be larger."""
-    keep_months: Annotated[int, Field(ge=1, le=120)] = 25
-    """Whole calendar months that records are kept beside the running one."""
-    user_label: Annotated[str, Field(min_length=1, max_length=317)] = USER
-    """Label of pods whose value is their user."""
-    rates: Annotated[tuple[RateSettings, ...], Field(max_length=1000)] = ()
-    """The first that fits counts."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        if (self.path is None) == (self.s3 is None):
-            raise ValueError("one of path and s3 says where the ledger is")
-        if self.s3 is not None and "most_mib" in self.model_fields_set:
-            raise ValueError("mostMib bounds a file: take it out, nothing bounds a ledger in s3 but keepMonths")
-        return self
-
-
-class MigSettings(_Section):
+class MigSettings(SettingsSection):
     """Where mig-manager and the device plugin read their configurations."""
 
     namespace: str = "gpu-operator"
@@ -387,7 +328,7 @@ class MigSettings(_Section):
     device_plugin_config_map: str = "muster-device-plugin-config"
 
 
-class Settings(_Section):
+class Settings(SettingsSection):
     """Everything the process needs to know beside the fleet."""
 
     cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9-]{0,62}$")]

@@ -17,8 +17,9 @@ import structlog
 
 from agent.accounts import UsedMachines
 from agent.backoff import Backoff
-from agent.config import LedgerSettings, Settings
+from agent.config import Settings
 from agent.failures import Failures
+from agent.ledger_settings import LedgerSettings
 from agent.watch import Watcher
 from fleet.cost.meter import Meter, MeterState
 from fleet.cost.records import HOUR_S

@@ -42,7 +42,7 @@ class ListenedTo(NamedTuple):
     clock: Clock
 
 
-class Listening:
+class TermListeners:
     """The threads, watches and timers of one term; all that they hear goes into the inbox by `put`."""
 
     def __init__(

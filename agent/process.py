@@ -26,7 +26,7 @@ from agent.journal import DecisionLog, Journal, latest_lines
 from agent.ledger import ledger_keepers, terms_of
 from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
-from agent.listening import ListenedTo, Listening
+from agent.listening import ListenedTo, TermListeners
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.notify import Notifier
@@ -330,9 +330,9 @@ class Agent:
 
     def _listening(
         self, in_force: str, questions: ResolutionQuestions, handled: str, reviewer: Reviewer | None
-    ) -> Listening:
+    ) -> TermListeners:
         world = ListenedTo(self._source, self._transport, self._cloud, self._notices, self._health, self._clock)
-        hearing = Listening(self._settings, world, self._inbox.put, self.metrics, self._stopping, self._look_again)
+        hearing = TermListeners(self._settings, world, self._inbox.put, self.metrics, self._stopping, self._look_again)
         self._on_push = hearing.listen(
             in_force, questions.asked, handled, reviewer.look if reviewer else None, self._rng
         )

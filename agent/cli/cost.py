@@ -12,8 +12,9 @@ import msgspec
 from pydantic import ValidationError
 
 from agent.cli import exits
-from agent.config import InvalidConfiguration, LedgerSettings, S3Settings, Settings, load_settings
+from agent.config import InvalidConfiguration, Settings, load_settings
 from agent.ledger import open_ledger
+from agent.ledger_settings import LedgerSettings, S3Settings
 from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
 from fleet.cost.meter import MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord

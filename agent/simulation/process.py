@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, cast
 from agent.accounts import Accounts, Bookkeeper, UsedMachines
 from agent.announce import Announcer, SyncAnnouncer, budget_teller
 from agent.brain import Brain
-from agent.config import LedgerSettings
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.ledger import LedgerKeeper, open_ledger, terms_of
+from agent.ledger_settings import LedgerSettings
 from agent.mirror import Mirror
 from agent.planning import PlanJob
 from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore

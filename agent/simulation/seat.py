@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agent.config import LEASE, LedgerSettings
+from agent.config import LEASE
+from agent.ledger_settings import LedgerSettings
 from agent.simulation.clock import AgentClock
 from agent.simulation.process import Commits, Killed, Process, Tempo
 from agent.simulation.writes import AgentWrite, Moment, RecordedCloud, RecordedTransport

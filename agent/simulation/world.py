@@ -10,8 +10,8 @@ import msgspec
 from agent.brain import Brain
 from agent.cli.run import install_crds
 from agent.clouds import DEFAULT, cloud_provider
-from agent.config import LedgerSettings
 from agent.inbox import Pushed
+from agent.ledger_settings import LedgerSettings
 from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
 from agent.simulation.seat import AgentSeat
 from agent.simulation.writes import AgentWrite, Moment, WriteListener

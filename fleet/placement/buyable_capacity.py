@@ -272,6 +272,19 @@ def bought_alike(
     return None if free.among(gang).room else (need.asks, need.charged, pods.count)
 
 
+def may_not_buy(need: Need, missing: int) -> Refusal:
+    """Returns why nothing is bought for pods that have no room: nothing is to be, or no quota counts what they ask."""
+    pods, has = f"{counted(missing, 'pod')} of {need.pod_set.name}", number_of(missing, "has", "have")
+    if need.charged:
+        return Refusal(Reason.NO_OFFER, f"{pods} {has} no room on existing machines")
+    asks = number_of(missing, "asks", "ask")
+    message = (
+        f"{pods} {has} no room, and {asks} nothing that their queue's quota counts: "
+        "such pods may use machines that run, but none is bought for them"
+    )
+    return Refusal(Reason.NO_OFFER, message)
+
+
 @dataclass(slots=True)
 class PurchaseObstacles:
     """Notes why no machine could be bought for `missing` pods in a zone, so that a refusal can say so."""

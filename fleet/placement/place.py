@@ -19,6 +19,7 @@ from fleet.placement.buyable_capacity import (
     CandidateOfferings,
     PurchaseObstacles,
     bought_alike,
+    may_not_buy,
 )
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.constrained import ConstrainedPods
@@ -404,7 +405,7 @@ class _ZoneAttempt:
         Of a reservation it may hold less: what is left there is used up before anything else is bought.
         """
         if not (self.may_buy and need.charged):
-            return self._may_not_buy(need, missing)
+            return may_not_buy(need, missing)
         return self._choose_among(self.capacity.candidates(need, self.zone), need, missing, whole=whole)
 
     def _choose_among(
@@ -426,17 +427,6 @@ class _ZoneAttempt:
         self.worst_capacity_rank = max(self.worst_capacity_rank, candidate.capacity_rank)
         self.worst_pool_rank = max(self.worst_pool_rank, candidate.pool_rank)
         return replace(chosen, room=candidates.room_of(candidate))
-
-    def _may_not_buy(self, need: Need, missing: int) -> Refusal:
-        pods, has = f"{counted(missing, 'pod')} of {need.pod_set.name}", number_of(missing, "has", "have")
-        asks = number_of(missing, "asks", "ask")
-        message = f"{pods} {has} no room on existing machines"
-        if not need.charged:
-            message = (
-                f"{pods} {has} no room, and {asks} nothing that their queue's quota counts: "
-                "such pods may use machines that run, but none is bought for them"
-            )
-        return Refusal(Reason.NO_OFFER, message)
 
     def _available(
         self, candidate: CandidateOffering, missing: int, *, whole: bool, obstacles: PurchaseObstacles

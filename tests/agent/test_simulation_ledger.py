@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.config import LedgerSettings
 from agent.ledger import months_before
+from agent.ledger_settings import LedgerSettings
 from agent.simulation import Tempo
 from fleet.cost.records import HOUR_S, LedgerRecord
 from fleet.cost.uses import NOBODY, UNOBSERVED

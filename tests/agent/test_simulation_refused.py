@@ -125,7 +125,9 @@ def test_layouts_that_cannot_be_published_are_told_at_once_and_buy_nothing_until
     scene.sim.advance(10)
     told = condition(sync(scene))
     assert (told["status"], told["reason"]) == ("True", "Forbidden")
-    assert "layouts: writing the MIG layouts (is the component `mig` installed?) is refused" in told["message"]
+    assert (
+        "layouts: writing MIG layouts and GPU sharing (is the component `mig` installed?) is refused" in told["message"]
+    )
     scene.sim.submit(sliced("g"))
     scene.sim.advance(120)
     assert scene.bought() == 0

@@ -1,0 +1,10 @@
+"""What all sections of the agent's settings are made of."""
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class SettingsSection(BaseModel):
+    """A mapping of `muster.yaml`: names in camel case, none that is not known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
