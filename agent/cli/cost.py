@@ -21,6 +21,7 @@ from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.statement import DIMENSIONS, Month, Statement, UnknownMonth, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
 from model.hints import did_you_mean
+from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.ports import Ledger, LedgerError
 
@@ -153,7 +154,7 @@ def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None) -> 
     for row in focus_rows(records, seller):
         write.writerow(row)
         if told.tell() > 1 << 16:
-            sys.stdout.write(told.getvalue())
+            sys.stdout.write(plain_block(told.getvalue()))
             told.seek(0)
             told.truncate()
-    sys.stdout.write(told.getvalue())
+    sys.stdout.write(plain_block(told.getvalue()))
