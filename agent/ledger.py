@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 LOOKED_EVERY_S = 1.0
 KEPT_EVERY_S = 60.0
 """How often open hours are kept: what a crash costs is told of by what is there afterwards."""
+NOTED_EVERY_S = 10.0
+"""The same where something was noted that could not be told of afterwards."""
 _KEY = "ledger"
 _Outcome = Callable[[], None]
 
@@ -63,7 +65,7 @@ class LedgerKeeper(Watcher):
         self._ready = False
         self._looked_at_s = self._kept_at_s = -inf
         self._outcomes: deque[_Outcome] = deque()
-        self._busy = False
+        self._busy, self._noted = False, 0
         self._pauses = Backoff()
         self._now_s = 0.0
 
@@ -82,13 +84,13 @@ class LedgerKeeper(Watcher):
         hour_s = self._meter.due(now_s)
         if hour_s is not None:
             self._ask(partial(self._append, self._meter.state(), hour_s))
-        elif not 0 <= now_s - self._kept_at_s < KEPT_EVERY_S:
-            self._ask(partial(self._keep, self._meter.state(), now_s))
+        elif not 0 <= now_s - self._kept_at_s < (KEPT_EVERY_S if self._meter.noted == self._noted else NOTED_EVERY_S):
+            self._ask(partial(self._keep, self._meter.state(), now_s, self._meter.noted))
 
     def close(self) -> None:
         """Keep what is open, and let go of the ledger."""
         if self._ready and self._meter.until_s:
-            self._ask(partial(self._keep, self._meter.state(), self._now_s), even_now=True)
+            self._ask(partial(self._keep, self._meter.state(), self._now_s, self._meter.noted), even_now=True)
         self._executor.submit(self._let_go)
         self._executor.shutdown(wait=True)
 
@@ -132,9 +134,9 @@ class LedgerKeeper(Watcher):
             ledger.forget_before(months_before(hour_s, self._keep_months))
         return partial(self._meter.done, hour_s)
 
-    def _keep(self, state: MeterState, at_s: float) -> _Outcome:
+    def _keep(self, state: MeterState, at_s: float, noted: int) -> _Outcome:
         self._held().keep_open(self._cluster, OpenHours(state.until_s, msgspec.json.encode(state)))
-        return partial(self._kept, at_s)
+        return partial(self._kept, at_s, noted)
 
     def _held(self) -> Ledger:
         if self._ledger is None:
@@ -155,8 +157,8 @@ class LedgerKeeper(Watcher):
         except msgspec.MsgspecError as error:
             log.warning("open_hours_unreadable", why=str(error))
 
-    def _kept(self, at_s: float) -> None:
-        self._kept_at_s = at_s
+    def _kept(self, at_s: float, noted: int) -> None:
+        self._kept_at_s, self._noted = at_s, noted
 
     def _rest(self) -> None:
         self._busy = False

@@ -50,6 +50,8 @@ class Meter:
     """uid of each gang that runs -> when it was admitted."""
     starts: tuple[StartRecord, ...] = ()
     """Of hours that are not cut yet."""
+    noted: int = 0
+    """How many losses, starts and ends it has noted: nobody could tell of these after a crash."""
     _seen: Mapping[str, MachineUse] = field(default_factory=dict)
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class Meter:
                 self._runs(key, used[key], now_s, silent=silent)
             elif key in self.spans and self.spans[key].ended_s is None:
                 self.spans[key] = self._ended(key, snapshot, silent=silent)
+                self.noted += 1
         self._note_losses(snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
         self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
@@ -129,6 +132,7 @@ class Meter:
                 came.append(_start(self.cluster, gang, now_s, team_of(gang.namespace, gang.queue) or ""))
         if self.until_s:
             self.starts = (*self.starts, *came)[-MOST_STARTS:] if came else self.starts
+            self.noted += len(came)
 
     def _lost(self, key: str, holding: Holding, stopped: Gang, gangs: Mapping[str, Gang], now_s: float) -> None:
         span, now = self.spans.get(key), gangs.get(stopped.uid)
@@ -139,6 +143,7 @@ class Meter:
         since_s = lost_since_s(stopped, at_s)
         if at_s > since_s:
             self.spans[key] = replace(span, lost=(*span.lost, LostWork(at_s, since_s, holding)))
+            self.noted += 1
 
     def due(self, now_s: float) -> float | None:
         """Returns the begin of the first hour that is over, settled and not cut; None where none is."""

@@ -162,6 +162,10 @@ def test_a_spot_machine_that_is_taken_back_says_so(settings: LedgerSettings) -> 
     scene.sim.cloud.interrupt(taken)
     scene.until(lambda: taken not in {it.id for it in scene.sim.machines()}, 600)
     scene.until_running("g", 900)
+    scene.sim.advance(15)
+    scene.sim.crash()  # what could not be told of afterwards was kept at once
+    scene.sim.advance(20)
+    scene.sim.restart()
     whole_hours(scene, settings)
     found = records(settings)
     assert {it.ended for it in found if it.machine == taken} == {"Interrupted"}
