@@ -54,6 +54,8 @@ class Meter:
     """How many losses, starts and ends it has noted: nobody could tell of these after a crash."""
     _seen: Mapping[str, MachineUse] = field(default_factory=dict)
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
+    _leaving: Mapping[str, str] = field(default_factory=dict)
+    """Instance id -> why it is given back, as of the last look: its claim may be gone before it is seen ended."""
 
     def look(
         self,
@@ -68,6 +70,8 @@ class Meter:
         now_s = snapshot.now_s
         if now_s < self.until_s:
             return
+        leaving = _leaving(snapshot)
+        self._leaving = {**self._leaving, **leaving}
         silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
@@ -80,6 +84,7 @@ class Meter:
         self._note_losses(snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
         self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
+        self._leaving = leaving
 
     def _runs(self, key: str, use: MachineUse, now_s: float, *, silent: bool) -> None:
         span = self.spans.get(key)
@@ -107,8 +112,7 @@ class Meter:
         segments = span.segments
         if silent and ended_s > self.until_s:
             segments += tuple(silent_segments(segments[-1].use, None, self.until_s, snapshot.now_s))
-        leaving = (it.disruption.reason for it in snapshot.claims.values() if it.instance_id == key and it.disruption)
-        return replace(span, segments=segments, ended_s=ended_s, ended=next(leaving, ENDED))
+        return replace(span, segments=segments, ended_s=ended_s, ended=self._leaving.get(key, ENDED))
 
     def _note_losses(self, gangs: Mapping[str, Gang], now_s: float) -> None:
         """Gangs that were running and are stopped lose what they did since the last checkpoint, where they stood."""
@@ -206,6 +210,11 @@ class MeterState:
                 found += cut_hour(self.cluster, span, hour_s, self.until_s)
             hour_s += HOUR_S
         return found
+
+
+def _leaving(snapshot: Snapshot) -> Mapping[str, str]:
+    """Returns instance id -> why it is given back."""
+    return {it.instance_id: it.disruption.reason for it in snapshot.claims.values() if it.disruption}
 
 
 def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> tuple[Segment, ...]:

@@ -238,6 +238,8 @@ def test_why_a_machine_ended_is_told_in_its_last_hour() -> None:
     fleet = small_fleet()
     bought = ready_claim(offering(fleet, catalog(), "h100", P5.name, A, "on-demand"), "m", instance_id="i-0")
     it.claims["m"] = bought.with_disruption(NodeDisruption("Interrupted", "", H0))
+    it.look(90, use(), use(machine="i-1"), use(machine="i-2"))
+    del it.claims["m"]  # gone before its machine is seen ended
     it.look(120, use(machine="i-2"))
     so_far = {each.machine: each.ended for each in it.meter.state().so_far()}
     it.until(HOUR_S + 400, use(machine="i-2"), from_s=120)
