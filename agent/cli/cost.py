@@ -66,7 +66,7 @@ def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
             if output == "focus":
                 _write_focus(records, settings)
             else:
-                sys.stdout.write(_RENDERERS[output](statement(records, month, by, clock.now())))
+                sys.stdout.write(plain_block(_RENDERERS[output](statement(records, month, by, clock.now()))))
         finally:
             ledger.close()
     except LedgerError as error:

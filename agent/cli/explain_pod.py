@@ -13,7 +13,7 @@ from fleet.snapshot import Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
 from model.fleet import Fleet
 from model.loader import load
-from model.plain_text import age, plain_lines
+from model.plain_text import age, plain, plain_lines
 
 
 def explain_pod(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
@@ -32,7 +32,7 @@ def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, co
     for pod in found[:MOST]:
         sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
     if len(found) > MOST:
-        sys.stdout.write(f"and {len(found) - MOST} more pods of that name\n")
+        sys.stdout.write(plain(f"and {len(found) - MOST} more pods of that name") + "\n")
     return exits.OK
 
 

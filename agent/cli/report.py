@@ -11,6 +11,7 @@ from agent.ledger import open_ledger
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
 from fleet.cost.statement import Statement, UnknownMonth, statement
+from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.ports import LedgerError
 
@@ -38,5 +39,5 @@ def show_report(ask: CostRequest, output: str, clock: Clock) -> int:
     except (InvalidConfiguration, UnknownMonth, LedgerError) as error:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
-    sys.stdout.write(_RENDERERS[output](numbers, teams, days))
+    sys.stdout.write(plain_block(_RENDERERS[output](numbers, teams, days)))
     return exits.OK
