@@ -63,7 +63,9 @@ VANISHED_PAUSE_S = 3.0
 """A job is not opened anew this soon after its Workload went away by another hand."""
 UNWRITTEN_PAUSE_S = 1.0
 """What could not be written down is not done again (a launch whose answer was not kept) this soon."""
-_OF_TIME = frozenset({"now_s", "instances_at_s", "reservations_at_s", "spent_usd", "busy", "refused", "index"})
+_OF_TIME = frozenset(
+    {"now_s", "instances_at_s", "reservations_at_s", "spent_usd", "busy", "refused", "outlook", "index"}
+)
 """Fields of a snapshot that change while nothing happens, or with what the brain itself does."""
 _known = attrgetter(*(it.name for it in fields(Snapshot) if it.name not in _OF_TIME))
 """What a snapshot tells of the world."""

@@ -34,6 +34,7 @@ from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
+from fleet.replay.deadlines import next_deadline_s
 from fleet.snapshot import Snapshot
 from providers.clock import Clock, VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
@@ -70,6 +71,9 @@ class Tempo:
     """How often the agent looks and how long its workers take, in seconds."""
 
     tick_s: float = 1.0
+    slowest_tick_s: float = 0.0
+    """While nothing comes of ticks they come ever later, up to this long, but never past what the deciders read off the
+    clock (`next_deadline_s`); 0 = they keep their pace."""
     listing_s: float = 10.0
     refresh_s: float = 3600.0
     reservations_s: float = 60.0
@@ -229,7 +233,7 @@ class Process:
 
     def __init__(self, world: Surroundings) -> None:
         tempo, clock, api = world.tempo, world.clock, world.api
-        of_day = api.clock(world.agent_clock)
+        of_day = self._of_day = api.clock(world.agent_clock)
         rng = None if tempo.shuffle is None else random.Random(tempo.shuffle)
         self.inbox: list[Event] = []
         self.worker_queue = _SteppedExecutor(clock, lambda action: tempo.latency_s(action) + world.late_s(action), rng)
@@ -291,7 +295,9 @@ class Process:
             _SteppedSource(catalog_listener(world.cloud, put, tempo.refresh_s), now),
             _SteppedSource(self._tick, now),
         )
-        self._tick_s, self._foresees = tempo.tick_s, tempo.foresees
+        self._tempo, self._foresees = tempo, tempo.foresees
+        self._pause_s, self._actions = tempo.tick_s, 0
+        self._actions_at_tick = 0
         self.turns = 0
 
     def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
@@ -311,11 +317,19 @@ class Process:
     def _report(self, event: Event) -> None:
         if isinstance(event, Done | Failed):
             self._acted.append(event.action)
+            self._actions += 1
         self.inbox.append(event)
 
     def _tick(self) -> float:
+        """The next one comes after half as long again as this one did, where nothing was done since."""
         self.inbox.append(Tick())
-        return self._tick_s
+        idle, self._actions_at_tick = self._actions == self._actions_at_tick, self._actions
+        longest_s = max(self._tempo.slowest_tick_s, self._tempo.tick_s)
+        self._pause_s = min(self._pause_s * 1.5, longest_s) if idle else self._tempo.tick_s
+        if self._pause_s <= self._tempo.tick_s or (fleet := self.brain.sync.fleet) is None:
+            return self._pause_s
+        seen = self.brain.mirror.snapshot(self._of_day.now(), frozenset())
+        return max(self._tempo.tick_s, min(self._pause_s, next_deadline_s(fleet, seen) - seen.now_s))
 
     def step(self, now: float) -> float | None:
         """Folds the events there are, decides once for each batch and acts, until nothing more is due now."""
