@@ -20,10 +20,10 @@ Fault = Callable[[pytest.MonkeyPatch, str], None]
 def in_the_life_of_a_gang(patch: pytest.MonkeyPatch, uid: str) -> None:
     sound = lifecycle._step
 
-    def step(fleet: Any, snapshot: Any, gang: Any) -> Any:
+    def step(fleet: Any, snapshot: Any, gang: Any, *more: Any) -> Any:
         if gang.uid == uid:
             raise KeyError(f"no step for {gang.name}")
-        return sound(fleet, snapshot, gang)
+        return sound(fleet, snapshot, gang, *more)
 
     patch.setattr(lifecycle, "_step", step)
 
