@@ -67,14 +67,13 @@ def overview(look: Looking) -> PageView:
     states = Counter(str(gang.state) for gang in gangs)
     waiting = sorted((it for it in gangs if it.state is GangState.PENDING), key=lambda it: (it.created_at_s, it.name))
     short = sorted(pool for pool, until_s in snapshot.shortages.items() if until_s > snapshot.now_s)
-    usd_h = sum(claim.charged_usd_h for claim in snapshot.claims.values() if claim.launched_at_s)
     numbers = {
         "machines": sorted(machines.items()),
         "machine_count": sum(machines.values()),
         "gpus": gpu_rows(look),
         "states": sorted(states.items()),
         "gang_count": len(gangs),
-        "usd_h": usd_h if look.scope.whole else sum(map(look.usd_h, gangs)),
+        "usd_h": sum(use.usd_h for use in look.used.values()) if look.scope.whole else sum(map(look.usd_h, gangs)),
         "spent_usd": sum(usd for team, usd in snapshot.spent_usd.items() if _own(look, team)),
         "short": short,
         "pools": len(claims_by_pool(snapshot)),
