@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 from typing import Any, Final
 
@@ -61,8 +61,12 @@ def text_of(docs: Docs) -> str:
     return yaml.dump_all(docs.values(), Dumper=yaml.CSafeDumper, sort_keys=False)
 
 
+@lru_cache(maxsize=32)
 def loaded(text: str) -> Fleet | None:
-    """The fleet of a file; None where it is invalid, or asks for what is not on sale."""
+    """The fleet of a file; None where it is invalid, or asks for what is not on sale.
+
+    Kept, because the laws read again what was drawn.
+    """
     try:
         return load({"fleet.yaml": text.encode()}, further=(*catalog_checks(CatalogListing(sold())), unreadable_checks))
     except InvalidFleet:

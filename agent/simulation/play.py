@@ -22,7 +22,7 @@ from providers.sim.store import RELEASES, ApiError
 REST_S = 3600.0
 SHORT_REST_S = 1500.0
 """Rest enough where all work runs: what is idle then must have gone by the end of it."""
-TEMPO = Tempo(tick_s=60.0, slowest_tick_s=120.0, listing_s=30.0, attempts=3)
+TEMPO = Tempo(tick_s=60.0, slowest_tick_s=300.0, listing_s=30.0, attempts=3)
 STILL_S = 10 * TEMPO.tick_s
 """Ten more turns."""
 Say = Callable[[float, str], None]

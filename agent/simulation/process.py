@@ -34,7 +34,7 @@ from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
-from fleet.replay.deadlines import next_deadline_s
+from fleet.replay.deadlines import next_turn_s
 from fleet.snapshot import Snapshot
 from providers.clock import Clock, VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
@@ -54,6 +54,8 @@ MOST_TURNS = 1000
 """More turns than this at one instant: the agent undoes and redoes its own work, and in real time would spin."""
 MOST_IN_A_ROW = 100
 """Messages one source takes in before the brain has its turn."""
+SHORTEST_TICK_S = 10.0
+"""Ticks that wait for something to fall due come no sooner after the last one: a clock may stand still."""
 LAYOUTS_AT = ("gpu-operator", "muster-mig-config")
 SOURCE = ("sim://fleet", "main", "")
 
@@ -73,7 +75,7 @@ class Tempo:
     tick_s: float = 1.0
     slowest_tick_s: float = 0.0
     """While nothing comes of ticks they come ever later, up to this long, but never past what the deciders read off the
-    clock (`next_deadline_s`); 0 = they keep their pace."""
+    clock (`next_turn_s`); 0 = they keep their pace."""
     listing_s: float = 10.0
     refresh_s: float = 3600.0
     reservations_s: float = 60.0
@@ -326,10 +328,10 @@ class Process:
         idle, self._actions_at_tick = self._actions == self._actions_at_tick, self._actions
         longest_s = max(self._tempo.slowest_tick_s, self._tempo.tick_s)
         self._pause_s = min(self._pause_s * 1.5, longest_s) if idle else self._tempo.tick_s
-        if self._pause_s <= self._tempo.tick_s or (fleet := self.brain.sync.fleet) is None:
+        if longest_s <= self._tempo.tick_s or (fleet := self.brain.sync.fleet) is None:
             return self._pause_s
         seen = self.brain.mirror.snapshot(self._of_day.now(), frozenset())
-        return max(self._tempo.tick_s, min(self._pause_s, next_deadline_s(fleet, seen) - seen.now_s))
+        return min(self._pause_s, max(SHORTEST_TICK_S, next_turn_s(fleet, seen) - seen.now_s))
 
     def step(self, now: float) -> float | None:
         """Folds the events there are, decides once for each batch and acts, until nothing more is due now."""
