@@ -156,13 +156,18 @@ class Brain:
                 self.sync.hear(event)
 
     def _pause_vanished(self, batch: Batch[Any]) -> None:
-        """A Workload that somebody else deleted most likely goes with its job, whose own deletion is yet to be seen."""
+        """A Workload that somebody else deleted most likely goes with its job, whose own deletion is yet to be seen.
+
+        Till then its gang is believed to hold its places: its pods still run there.
+        """
         if isinstance(batch, Replace):
             return
-        now = self._clock.now()
+        now, gangs = self._clock.now(), self.mirror.gangs
         for delta in batch.deltas:
-            if delta.kind is DeltaKind.DELETED and delta.key in self.mirror.gangs.current:
+            if delta.kind is DeltaKind.DELETED and (gang := gangs.current.get(delta.key)) is not None:
                 self._backoff.pause(gang_subject(delta.object.uid), now + VANISHED_PAUSE_S)
+                if gang.pins:
+                    gangs.assume(delta.key, gang, now, lambda shown: shown is not None, VANISHED_PAUSE_S)
 
     def turn(self) -> None:
         """One pass: see to the revision, then let every decider speak."""

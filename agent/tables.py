@@ -63,14 +63,21 @@ class MirrorTable(Generic[T]):
         for key in [key for key, it in self._assumptions.items() if it.version and it.version <= self._seen_version]:
             self._end(key)
 
-    def assume(self, key: str, value: T | None, now_s: float, shown: Callable[[T | None], bool] | None = None) -> None:
+    def assume(
+        self,
+        key: str,
+        value: T | None,
+        now_s: float,
+        shown: Callable[[T | None], bool] | None = None,
+        at_most_s: float = ASSUMED_AT_MOST_S,
+    ) -> None:
         """Believe `value` (None = gone) from now on, because an action under way will make it so.
 
         It ends with the first state observed of which `shown` says so; None: with the resourceVersion of the write.
         """
         known = self._assumptions.get(key)
         underneath = known.underneath if known else self.current.get(key)
-        self._assumptions[key] = _Assumption(underneath, None, now_s + ASSUMED_AT_MOST_S, shown)
+        self._assumptions[key] = _Assumption(underneath, None, now_s + at_most_s, shown)
         self._believe(key, value)
 
     def confirm(self, key: str, version: str, value: T | None = None) -> None:

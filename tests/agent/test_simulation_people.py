@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from providers.sim.store import PatchType
-from tests.agent.scenes import Scene, gpu_job
+from tests.agent.scenes import Scene, files, gpu_job, pool, queue, team
 from tests.agent.test_simulation_replacement import fleet, goes_on, hardy, instance_of, started, where
 
 
@@ -104,6 +104,23 @@ def test_a_job_that_was_created_running_beside_idle_machines_buys_none() -> None
     eager["spec"]["suspend"] = False
     scene.runs(eager)
     assert scene.bought() == 2
+
+
+def test_the_place_of_a_gang_whose_workload_is_deleted_is_given_to_nobody_while_its_pods_run() -> None:
+    """Another one was let go onto a machine that was full, when its Workload had been gone for no time."""
+    scene = Scene(files(pool(limits={"nodes": 2}), team(), queue()))
+    scene.runs(gpu_job("g", pods=2))
+    scene.sim.submit(gpu_job("next", pods=2))
+    scene.sim.advance(5)
+    gang = scene.sim.gang("g")
+    assert gang is not None and scene.state("next") == "Pending"
+    found = scene.sim.object("Workload", gang.workload, gang.namespace)
+    assert found is not None
+    scene.sim.delete(found)
+    for _ in range(4):
+        scene.sim.advance(0.5)
+        assert scene.state("next") == "Pending"
+    scene.until_running("next", 120)
 
 
 def test_a_running_gang_whose_workload_is_deleted_is_stopped_once_told_of_and_runs_again() -> None:
