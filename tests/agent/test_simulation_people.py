@@ -113,7 +113,8 @@ def test_the_place_of_a_gang_whose_workload_is_deleted_is_given_to_nobody_while_
     scene.sim.submit(gpu_job("next", pods=2))
     scene.sim.advance(5)
     gang = scene.sim.gang("g")
-    assert gang is not None and scene.state("next") == "Pending"
+    assert gang is not None
+    assert scene.state("next") == "Pending"
     found = scene.sim.object("Workload", gang.workload, gang.namespace)
     assert found is not None
     scene.sim.delete(found)
