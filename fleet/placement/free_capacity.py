@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 
 from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot
@@ -97,6 +97,10 @@ class FreeCapacity:
         """The machines that stand and are kept for a gang: for it `alone`, or for others too."""
         return FreeCapacity(self.state, self.index, gang, standing=True, kept=True, alone=alone)
 
+    def keeps(self, gang: str) -> bool:
+        """Whether any machine that suits the pods is kept for a gang, alone or with others."""
+        return len(self.index.owners(self.state, gang)) > 1
+
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
         return FreeCapacity(
@@ -116,8 +120,8 @@ class FreeCapacity:
     def buckets(self) -> list["SlotBuckets"]:
         """The slots in their buckets, as of now."""
         of_label = self.index.sections(self.state, self.label)
-        found = (of_label.get(section, {}).get(self.value) for section in self._sections())
-        return [buckets for buckets in found if buckets is not None]
+        there = (of_section for section in self._sections() if (of_section := of_label.get(section)) is not None)
+        return [buckets for of_section in there if (buckets := of_section.get(self.value)) is not None]
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
@@ -128,11 +132,12 @@ class FreeCapacity:
         return totals
 
     def _sections(self) -> Iterator[Section]:
-        owners = [it for it in self.index.owners(self.state, self.gang) if it or not self.kept]
-        owners = [it for it in owners if len(it) == 1] if self.alone else owners
-        for standing in (True, False) if self.standing is None else (self.standing,):
-            for leaving in (False, True) if self.leaving is None else (self.leaving,):
-                yield from ((standing, leaving, it) for it in owners)
+        owners = self.index.owners(self.state, self.gang)
+        if self.kept:
+            owners = [it for it in owners if it and not (self.alone and len(it) > 1)]
+        standing = (True, False) if self.standing is None else (self.standing,)
+        leaving = (False, True) if self.leaving is None else (self.leaving,)
+        return product(standing, leaving, owners)
 
 
 def assign(

@@ -305,12 +305,12 @@ class _ZoneAttempt:
         pod_set = need.pod_set
         if not self.capacity.recuts and (refusal := self._refused_at_once(need, free)) is not None:
             return refusal
-        parts = (*self._standing(free), free.among(self.gang, standing=False))
-        if self._held_to_zone(need):
-            parts = tuple(part.within(labels.ZONE, self.zone) for part in parts)
+        held_to_zone = self._held_to_zone(need)
         missing = pod_set.count
-        for part in parts:  # machines on the way only for what the standing ones do not hold
-            missing -= self._assign(part, pod_set, missing) if missing else 0
+        for part in self._there(free):
+            missing -= self._assign(part.within(labels.ZONE, self.zone) if held_to_zone else part, pod_set, missing)
+            if not missing:
+                return None
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
 
@@ -322,15 +322,21 @@ class _ZoneAttempt:
         chosen = self._choose(need, short, whole=False) if short > 0 else None
         return chosen if isinstance(chosen, Refusal) else None
 
-    def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, ...]:
+    def _standing(self, free: FreeCapacity) -> Iterator[FreeCapacity]:
         """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
 
         Of those, what is for it alone comes before what others move to as well, whose place it could take.
         Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
         Machines that are to leave come last: whoever starts there is stopped once more.
         """
-        kept = (free.kept_for(self.gang, alone=alone) for alone in (True, False))
-        return *kept, *(free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
+        if free.keeps(self.gang):
+            yield from (free.kept_for(self.gang, alone=alone) for alone in (True, False))
+        yield from (free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
+
+    def _there(self, free: FreeCapacity) -> Iterator[FreeCapacity]:
+        """What is there: machines on their way are only for what the standing ones do not hold."""
+        yield from self._standing(free)
+        yield free.among(self.gang, standing=False)
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE
