@@ -29,7 +29,12 @@ def checks_of(fleet: Fleet, gang: Gang, flavors: _Flavors | None = None) -> tupl
     if local is None:
         return ()
     found = fleet.cluster_queues[local.spec.cluster_queue]
-    wanted = {check for given in (gang.flavors if flavors is None else flavors).values() for flavor in given for check in found.spec.checks_for(flavor)}
+    wanted = {
+        check
+        for given in (gang.flavors if flavors is None else flavors).values()
+        for flavor in given
+        for check in found.spec.checks_for(flavor)
+    }
     return tuple(rule.name for rule in found.spec.admission_checks_strategy.admission_checks if rule.name in wanted)
 
 

@@ -41,22 +41,21 @@ def no_cost(_slot: NodeSlot, _count: int) -> tuple[bool, int]:
 
 def free_capacity(
     state: ClusterState,
-    kind: Hashable,
+    asks: Hashable,
     requests: Resources,
     accepts: Callable[[NodeSlot], bool] = lambda _slot: True,
     priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost,
 ) -> "FreeCapacity":
     """The free capacity for pods with `requests` on the slots that suit them; its index is kept with the state.
 
-    `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
-    is so by the same rule as long as the state lives.
+    `asks` must differ for pods that ask for different amounts or suit different slots: it stands for what `accepts`
+    looks at, too. What is `priced` is so by the same rule as long as the state lives.
     """
-    key = (kind, tuple(sorted(requests.items())))
-    index: PodClassIndex | None = state.indexes.get(key)
+    index: PodClassIndex | None = state.indexes.get(asks)
     if index is None:
         if len(state.indexes) >= _CLASSES:
             del state.indexes[next(iter(state.indexes))]
-        index = state.indexes[key] = PodClassIndex(requests, accepts, priced(requests))
+        index = state.indexes[asks] = PodClassIndex(requests, accepts, priced(requests))
     elif index.outdated:
         index.price(priced(requests))
     return FreeCapacity(state, index)
@@ -171,10 +170,10 @@ def fewest_slots(parts: Sequence["SlotBuckets"], count: int) -> list[tuple[NodeS
     """
     taken: list[tuple[NodeSlot, int]] = []
     no_choice = count >= sum(buckets.total for buckets in parts)
-    for room in sorted({room for buckets in parts for room in buckets.rooms()}, reverse=True):
+    for room in sorted({room for buckets in parts for room in buckets.of_room}, reverse=True):
         if count <= 0:
             break
-        there = sum(len(buckets.at(room)) for buckets in parts)
+        there = sum(len(buckets.of_room.get(room, ())) for buckets in parts)
         filled = there if no_choice else min((count - 1) // room, there)
         taken += [(slot, room) for slot in _filled(parts, room, filled, there)]
         count -= filled * room
@@ -188,7 +187,7 @@ def fewest_slots(parts: Sequence["SlotBuckets"], count: int) -> list[tuple[NodeS
 def _filled(parts: Sequence["SlotBuckets"], room: int, wanted: int, there: int) -> Iterable[NodeSlot]:
     """The best slots with this room; where all of them are wanted it does not matter which is better."""
     if wanted == there:
-        return (slot for _, slot in merge(*(buckets.at(room) for buckets in parts), key=_name))
+        return (slot for _, slot in merge(*(buckets.of_room.get(room, ()) for buckets in parts), key=_name))
     return islice(_best(parts, room, filled=True), wanted) if wanted else ()
 
 
@@ -233,6 +232,8 @@ class PodClassIndex:
         self._entries: dict[int, _Entry] = {}
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
         """Label -> section -> value -> slots."""
+        self._owners: set[frozenset[str]] = set()
+        """Of the slots that are kept for somebody, or have been."""
 
     def sections(self, state: ClusterState, label: str) -> dict[Section, dict[str, "SlotBuckets"]]:
         """Section -> value of a label -> the slots of the section that carry it, as the state is now."""
@@ -254,7 +255,7 @@ class PodClassIndex:
     def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
         self._refresh(state)
-        kept = {owners for *_, owners in self._buckets[ANYWHERE] if gang in owners}
+        kept = [owners for owners in self._owners if gang in owners]
         return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
 
     def _refresh(self, state: ClusterState) -> None:
@@ -314,19 +315,20 @@ class PodClassIndex:
                 of_section = self._buckets[label].setdefault(entry.section, {})
                 if value not in of_section:
                     of_section[value] = SlotBuckets(self._cost)
+                    self._owners |= {entry.section[2]} - {ANYBODY}
                 move(of_section[value], entry.name, entry.slot, entry.room)
 
 
 class SlotBuckets:
     """Slots in buckets, by how many pods of one class they have room for, which is never 0."""
 
-    __slots__ = ("_buckets", "_cost", "_orders", "total")
+    __slots__ = ("_cost", "_orders", "of_room", "total")
 
     def __init__(self, cost: SlotCost = no_cost) -> None:
         self.total = 0
         """Pods that fit on all slots together."""
         self._cost = cost
-        self._buckets: dict[int, list[Entry]] = {}
+        self.of_room: dict[int, list[Entry]] = {}
         """Room -> slots in name order."""
         self._orders: dict[tuple[int, bool], _CostOrder] = {}
 
@@ -334,7 +336,7 @@ class SlotBuckets:
     def of(cls, slots: Iterable[NodeSlot], requests: Resources) -> "SlotBuckets":
         """Slots with their room for pods with these requests."""
         made = cls()
-        buckets = made._buckets
+        buckets = made.of_room
         for slot in slots:
             if room := slot.room_for(requests):
                 buckets.setdefault(room, []).append((slot.name, slot))
@@ -349,16 +351,16 @@ class SlotBuckets:
 
     def put(self, name: str, slot: NodeSlot, room: int) -> None:
         """Adds a slot that is not there yet."""
-        insort(self._buckets.setdefault(room, []), (name, slot), key=_name)
+        insort(self.of_room.setdefault(room, []), (name, slot), key=_name)
         self.total += room
         self.mark_changed(name, slot, room)
 
     def drop(self, name: str, slot: NodeSlot, room: int) -> None:
         """Removes the slot that was put under this name with this room."""
-        bucket = self._buckets[room]
+        bucket = self.of_room[room]
         del bucket[bisect_left(bucket, name, key=_name)]
         if not bucket:
-            del self._buckets[room]
+            del self.of_room[room]
         self.total -= room
         self.mark_changed(name, slot, 0)
 
@@ -367,20 +369,12 @@ class SlotBuckets:
         for order in self._orders.values():
             order.note(name, slot, room)
 
-    def rooms(self) -> Iterable[int]:
-        """The rooms that occur, in no order."""
-        return self._buckets
-
-    def at(self, room: int) -> Sequence[Entry]:
-        """Slots with exactly this room, by name."""
-        return self._buckets.get(room, ())
-
     def best(self, count: int, *, filled: bool = False) -> Iterator[tuple[_Rank, str, NodeSlot]]:
         """Slots that hold so many pods, best first; only those they would fill, or all."""
-        filled = filled and count < max(self._buckets, default=0)  # else all that hold them are filled
+        filled = filled and count < max(self.of_room, default=0)  # else all that hold them are filled
         order = self._orders.pop((count, filled), None)
         if order is None:
-            order = _CostOrder(self._cost, count, count if filled else None, self._buckets)
+            order = _CostOrder(self._cost, count, count if filled else None, self.of_room)
             for oldest in list(self._orders)[: 1 - _ORDERS]:
                 del self._orders[oldest]
         self._orders[count, filled] = order

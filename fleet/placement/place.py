@@ -10,6 +10,7 @@ zone, and prefer (capacity type by the pool's order, weight of the pool, expecte
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from fleet.mig.layouts import gpu_part
 from fleet.placement.buyable_capacity import (
@@ -102,19 +103,13 @@ def _place_within_zones(
         if isinstance(outcome, PlacementPlan) and outcome.purchases == known[1] and not tried.obstructed:
             return outcome  # limits only make other zones worse
         tried.undo()
-    liking = any(pod_score(state.neighbours, need.pod_set) is not None for need in ordered)
-
-    def settles(outcome: PlacementPlan) -> bool:
-        """Nothing is better than what is there, and nothing else is tried if none is bought."""
-        return outcome.ready or not capacity.may_buy or not (liking or outcome.purchases or outcome.recuts)
-
     best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
     obstructed = alike is None
     for zone in _zones_to_try(state, capacity, ordered, zone_bound=zone_bound):
         tried = attempt(zone)
         outcome = tried.run(ordered)
-        if best is None and not zone_bound and isinstance(outcome, PlacementPlan) and settles(outcome):
+        if best is None and not zone_bound and _settles(state, capacity, outcome, ordered):
             return outcome
         tried.undo()
         obstructed |= tried.obstructed
@@ -145,6 +140,16 @@ def _looks_for_others(pod_set: PodSet) -> bool:
     """Whether pods want company that is not of their own set: perhaps of another of the gang, which then goes first."""
     own = dict(pod_set.labels)
     return any(not it.means(pod_set.namespace, own, {}) for it in pod_set.constraints.affinity)
+
+
+def _settles(
+    state: ClusterState, capacity: BuyableCapacity, outcome: PlacementPlan | Refusal, needs: Sequence[Need]
+) -> bool:
+    """Nothing is better than what is there, and nothing else is tried if none is bought."""
+    if isinstance(outcome, Refusal) or outcome.ready or not capacity.may_buy:
+        return isinstance(outcome, PlacementPlan)
+    bare = not (outcome.purchases or outcome.recuts)
+    return bare and all(pod_score(state.neighbours, need.pod_set) is None for need in needs)
 
 
 def _zones_to_try(
@@ -219,7 +224,7 @@ class _ZoneAttempt:
     # -- one pod set, step by step ------------------------------------------------------------------------------------
 
     def _place(self, need: Need) -> Refusal | None:
-        free = free_capacity(self.state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        free = free_capacity(self.state, need.asks, need.pod_set.requests, need.accepts, self.capacity.priced)
         rules, score = pod_filter(self.state.neighbours, need.pod_set), pod_score(self.state.neighbours, need.pod_set)
         if rules is not None or (score is not None and not self.capacity.recuts):
             return self._place_under(rules or PodFilter(need.pod_set, ()), score, need, free)
@@ -305,9 +310,9 @@ class _ZoneAttempt:
         pod_set = need.pod_set
         if not self.capacity.recuts and (refusal := self._refused_at_once(need, free)) is not None:
             return refusal
-        held_to_zone = self._held_to_zone(need)
-        missing = pod_set.count
-        for part in self._there(free):
+        held_to_zone, missing = self._held_to_zone(need), pod_set.count
+        on_their_way = free.among(self.gang, standing=False)  # only for what the standing ones do not hold
+        for part in chain(self._standing(free), (on_their_way,)):
             missing -= self._assign(part.within(labels.ZONE, self.zone) if held_to_zone else part, pod_set, missing)
             if not missing:
                 return None
@@ -332,11 +337,6 @@ class _ZoneAttempt:
         if free.keeps(self.gang):
             yield from (free.kept_for(self.gang, alone=alone) for alone in (True, False))
         yield from (free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
-
-    def _there(self, free: FreeCapacity) -> Iterator[FreeCapacity]:
-        """What is there: machines on their way are only for what the standing ones do not hold."""
-        yield from self._standing(free)
-        yield free.among(self.gang, standing=False)
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE

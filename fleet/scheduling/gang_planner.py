@@ -135,7 +135,7 @@ class GangPlanner:
         if len(needs) != 1 or not _stands_anywhere(state, needs[0].pod_set):
             return None
         [need] = needs
-        free = free_capacity(state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        free = free_capacity(state, need.asks, need.pod_set.requests, need.accepts, self.capacity.priced)
         if free.among(workload.uid, standing=None if workload.buys else True).room >= need.pod_set.count:
             return True
         return None if need.pools or self.capacity.recuts else False
