@@ -10,7 +10,6 @@ zone, and prefer (capacity type by the pool's order, weight of the pool, expecte
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from fleet.mig.layouts import gpu_part
 from fleet.placement.buyable_capacity import (
@@ -307,24 +306,25 @@ class _ZoneAttempt:
 
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
-        pod_set = need.pod_set
-        if not self.capacity.recuts and (refusal := self._refused_at_once(need, free)) is not None:
+        pod_set, missing = need.pod_set, need.pod_set.count
+        parts = [*self._standing(free), free.among(self.gang, standing=False)]
+        if self._held_to_zone(need):
+            parts = [part.within(labels.ZONE, self.zone) for part in parts]
+        if not self.capacity.recuts and (refusal := self._refused_at_once(need, parts)) is not None:
             return refusal
-        held_to_zone, missing = self._held_to_zone(need), pod_set.count
-        on_their_way = free.among(self.gang, standing=False)  # only for what the standing ones do not hold
-        for part in chain(self._standing(free), (on_their_way,)):
-            missing -= self._assign(part.within(labels.ZONE, self.zone) if held_to_zone else part, pod_set, missing)
-            if not missing:
+        for part in parts:  # machines on the way only for what the standing ones do not hold
+            if not (missing := missing - self._assign(part, pod_set, missing)):
                 return None
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
 
-    def _refused_at_once(self, need: Need, free: FreeCapacity) -> Refusal | None:
+    def _refused_at_once(self, need: Need, parts: Iterable[FreeCapacity]) -> Refusal | None:
         """The refusal that comes after all the room there is has been taken, found without taking it; None: no such."""
-        room = free.among(self.gang)
-        room = room.within(labels.ZONE, self.zone) if self._held_to_zone(need) else room
-        short = need.pod_set.count - room.room
-        chosen = self._choose(need, short, whole=False) if short > 0 else None
+        short = need.pod_set.count
+        for part in parts:
+            if (short := short - part.room) <= 0:
+                return None
+        chosen = self._choose(need, short, whole=False)
         return chosen if isinstance(chosen, Refusal) else None
 
     def _standing(self, free: FreeCapacity) -> Iterator[FreeCapacity]:
