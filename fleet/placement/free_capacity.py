@@ -280,11 +280,13 @@ class PodClassIndex:
             return
         if entry is not None and entry.seen is slot.changed:
             return
+        room = 0 if entry is not None and entry.suits is False else slot.room_for(self._requests)
         section = (bool(slot.node), slot.leaving, slot.only_for)
         if entry is None:
+            if not room:
+                return  # as of most slots: nothing has to be known of it before there is room
             entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
         entry.seen = slot.changed
-        room = 0 if entry.suits is False else slot.room_for(self._requests)
         if (room, slot.name, section) == (entry.room, entry.name, entry.section):
             self._mark_changed(entry)
             return
