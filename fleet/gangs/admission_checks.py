@@ -4,18 +4,21 @@ They write their answers into the Workload's status; a check that nobody has ans
 bought meanwhile: a check is a reason to wait with the start, not with the purchase.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from fleet.reasons import Reason
 from fleet.snapshot import Check, CheckState, Gang
 from model.fleet import Fleet
 
+_Flavors = Mapping[str, tuple[str, ...]]
+"""Pod set -> flavors."""
 RETRY_PAUSE_S: Final = 60.0
 """Before a gang is considered again whose check wants that and does not say when."""
 
 
-def checks_of(fleet: Fleet, gang: Gang) -> tuple[str, ...]:
-    """Returns the names of the checks that a gang with flavors has to pass: those of its queue, in its order.
+def checks_of(fleet: Fleet, gang: Gang, flavors: _Flavors | None = None) -> tuple[str, ...]:
+    """Returns the names of the checks that a gang with `flavors` has to pass: those of its queue, in its order.
 
     A queue of ours asks for its checks whatever the flavor. A ClusterQueue, behind a LocalQueue of the gang's
     namespace, asks for those of the flavors that were given.
@@ -26,13 +29,21 @@ def checks_of(fleet: Fleet, gang: Gang) -> tuple[str, ...]:
     if local is None:
         return ()
     found = fleet.cluster_queues[local.spec.cluster_queue]
-    wanted = {check for given in gang.flavors.values() for flavor in given for check in found.spec.checks_for(flavor)}
+    wanted = {
+        check
+        for given in (gang.flavors if flavors is None else flavors).values()
+        for flavor in given
+        for check in found.spec.checks_for(flavor)
+    }
     return tuple(rule.name for rule in found.spec.admission_checks_strategy.admission_checks if rule.name in wanted)
 
 
-def open_checks(fleet: Fleet, gang: Gang) -> str:
-    """Returns the sentence about checks that are not ready; empty when none keeps the gang from starting."""
-    waiting = [(name, _answer(gang, name)) for name in checks_of(fleet, gang)]
+def open_checks(fleet: Fleet, gang: Gang, flavors: _Flavors | None = None) -> str:
+    """Returns the sentence about checks that are not ready; empty when none keeps the gang from starting.
+
+    `flavors`: those that it is about to get; None = those that it has.
+    """
+    waiting = [(name, _answer(gang, name)) for name in checks_of(fleet, gang, flavors)]
     parts = [
         f"{name} ({check.state}{f': {check.message}' if check.message else ''})"
         for name, check in waiting

@@ -41,6 +41,8 @@ def write_claims(
     share one, nor an attempt with the next one. Lots of one offering (a leader's and its workers') are one launch:
     fewer calls, and none of them can come without the others.
     """
+    if not plan.purchases:
+        return WrittenClaims((), {})
     wanted = [(*lot.offering.key, lot.count) for lot in plan.purchases]
     digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
     size = sum(lot.count for lot in plan.purchases)

@@ -260,15 +260,16 @@ def bought_alike(
 ) -> Hashable | None:
     """What is equal for gangs that have room on no machine and would buy the same, unless limits forbid it by then.
 
-    None for those of several pod sets, for those that ask anything of other pods or domains, and where one has room.
+    None for those that buy of no pool, of several pod sets, for those that ask anything of other pods or domains, and
+    where one has room.
     """
     if len(needs) != 1 or zone_bound or capacity.recuts or not capacity.may_buy:
         return None
     [need], pods = needs, needs[0].pod_set
     neighbours = state.neighbours
-    if pods.required_topology or pod_filter(neighbours, pods) or pod_score(neighbours, pods):
+    if not need.pools or pods.required_topology or pod_filter(neighbours, pods) or pod_score(neighbours, pods):
         return None
-    free = free_capacity(state, need.kind, pods.requests, need.accepts, capacity.priced)
+    free = free_capacity(state, need.asks, need.pod_set.requests, need.accepts, capacity.priced)
     return None if free.among(gang).room else (need.asks, need.charged, pods.count)
 
 

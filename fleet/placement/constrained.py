@@ -249,4 +249,4 @@ def _is_in(keys: Sequence[str], where: tuple[object, ...], slot: NodeSlot) -> bo
 
 def _each(parts: Sequence[FreeCapacity]) -> Iterator[NodeSlot]:
     found = (buckets for part in parts for buckets in part.buckets())
-    return (slot for buckets in found for room in buckets.rooms() for _, slot in buckets.at(room))
+    return (slot for buckets in found for there in buckets.of_room.values() for _, slot in there)

@@ -77,7 +77,7 @@ def gpus_asked(pod_set: PodSet) -> int:
 
 def admitted_by_plugin(fleet: Fleet, pod_set: PodSet) -> PodSet:
     """The pod set, kept from machines whose device plugin would refuse its pods: they ask for several replicas."""
-    names = _one_each(fleet.index, fleet.node_pools) if gpus_asked(pod_set) > 1 else ()
+    names = one_each_configs(fleet.index, fleet.node_pools) if gpus_asked(pod_set) > 1 else ()
     if not names:
         return pod_set
     term = RequirementTerm(key=DEVICE_PLUGIN_CONFIG, operator="NotIn", values=names)
@@ -85,7 +85,7 @@ def admitted_by_plugin(fleet: Fleet, pod_set: PodSet) -> PodSet:
 
 
 @derived()
-def _one_each(_index: Index, pools: Mapping[str, NodePool]) -> tuple[str, ...]:
+def one_each_configs(_index: Index, pools: Mapping[str, NodePool]) -> tuple[str, ...]:
     """The configurations of the device plugin under which it gives a pod one replica at most."""
     shared = (pool.spec.sharing for pool in pools.values())
     return tuple(sorted({plugin_config_name(sharing) for sharing in shared if sharing.one_each}))

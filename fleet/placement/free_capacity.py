@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 
 from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot
@@ -41,22 +41,21 @@ def no_cost(_slot: NodeSlot, _count: int) -> tuple[bool, int]:
 
 def free_capacity(
     state: ClusterState,
-    kind: Hashable,
+    asks: Hashable,
     requests: Resources,
     accepts: Callable[[NodeSlot], bool] = lambda _slot: True,
     priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost,
 ) -> "FreeCapacity":
     """The free capacity for pods with `requests` on the slots that suit them; its index is kept with the state.
 
-    `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
-    is so by the same rule as long as the state lives.
+    `asks` must differ for pods that ask for different amounts or suit different slots: it stands for what `accepts`
+    looks at, too. What is `priced` is so by the same rule as long as the state lives.
     """
-    key = (kind, tuple(sorted(requests.items())))
-    index: PodClassIndex | None = state.indexes.get(key)
+    index: PodClassIndex | None = state.indexes.get(asks)
     if index is None:
         if len(state.indexes) >= _CLASSES:
             del state.indexes[next(iter(state.indexes))]
-        index = state.indexes[key] = PodClassIndex(requests, accepts, priced(requests))
+        index = state.indexes[asks] = PodClassIndex(requests, accepts, priced(requests))
     elif index.outdated:
         index.price(priced(requests))
     return FreeCapacity(state, index)
@@ -97,6 +96,10 @@ class FreeCapacity:
         """The machines that stand and are kept for a gang: for it `alone`, or for others too."""
         return FreeCapacity(self.state, self.index, gang, standing=True, kept=True, alone=alone)
 
+    def keeps(self, gang: str) -> bool:
+        """Whether any machine that suits the pods is kept for a gang, alone or with others."""
+        return len(self.index.owners(self.state, gang)) > 1
+
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
         return FreeCapacity(
@@ -116,8 +119,8 @@ class FreeCapacity:
     def buckets(self) -> list["SlotBuckets"]:
         """The slots in their buckets, as of now."""
         of_label = self.index.sections(self.state, self.label)
-        found = (of_label.get(section, {}).get(self.value) for section in self._sections())
-        return [buckets for buckets in found if buckets is not None]
+        there = (of_section for section in self._sections() if (of_section := of_label.get(section)) is not None)
+        return [buckets for of_section in there if (buckets := of_section.get(self.value)) is not None]
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
@@ -128,11 +131,12 @@ class FreeCapacity:
         return totals
 
     def _sections(self) -> Iterator[Section]:
-        owners = [it for it in self.index.owners(self.state, self.gang) if it or not self.kept]
-        owners = [it for it in owners if len(it) == 1] if self.alone else owners
-        for standing in (True, False) if self.standing is None else (self.standing,):
-            for leaving in (False, True) if self.leaving is None else (self.leaving,):
-                yield from ((standing, leaving, it) for it in owners)
+        owners = self.index.owners(self.state, self.gang)
+        if self.kept:
+            owners = [it for it in owners if it and not (self.alone and len(it) > 1)]
+        standing = (True, False) if self.standing is None else (self.standing,)
+        leaving = (False, True) if self.leaving is None else (self.leaving,)
+        return product(standing, leaving, owners)
 
 
 def assign(
@@ -166,10 +170,10 @@ def fewest_slots(parts: Sequence["SlotBuckets"], count: int) -> list[tuple[NodeS
     """
     taken: list[tuple[NodeSlot, int]] = []
     no_choice = count >= sum(buckets.total for buckets in parts)
-    for room in sorted({room for buckets in parts for room in buckets.rooms()}, reverse=True):
+    for room in sorted({room for buckets in parts for room in buckets.of_room}, reverse=True):
         if count <= 0:
             break
-        there = sum(len(buckets.at(room)) for buckets in parts)
+        there = sum(len(buckets.of_room.get(room, ())) for buckets in parts)
         filled = there if no_choice else min((count - 1) // room, there)
         taken += [(slot, room) for slot in _filled(parts, room, filled, there)]
         count -= filled * room
@@ -183,7 +187,7 @@ def fewest_slots(parts: Sequence["SlotBuckets"], count: int) -> list[tuple[NodeS
 def _filled(parts: Sequence["SlotBuckets"], room: int, wanted: int, there: int) -> Iterable[NodeSlot]:
     """The best slots with this room; where all of them are wanted it does not matter which is better."""
     if wanted == there:
-        return (slot for _, slot in merge(*(buckets.at(room) for buckets in parts), key=_name))
+        return (slot for _, slot in merge(*(buckets.of_room.get(room, ()) for buckets in parts), key=_name))
     return islice(_best(parts, room, filled=True), wanted) if wanted else ()
 
 
@@ -228,6 +232,8 @@ class PodClassIndex:
         self._entries: dict[int, _Entry] = {}
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
         """Label -> section -> value -> slots."""
+        self._owners: set[frozenset[str]] = set()
+        """Of the slots that are kept for somebody, or have been."""
 
     def sections(self, state: ClusterState, label: str) -> dict[Section, dict[str, "SlotBuckets"]]:
         """Section -> value of a label -> the slots of the section that carry it, as the state is now."""
@@ -249,7 +255,7 @@ class PodClassIndex:
     def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
         self._refresh(state)
-        kept = {owners for *_, owners in self._buckets[ANYWHERE] if gang in owners}
+        kept = [owners for owners in self._owners if gang in owners]
         return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
 
     def _refresh(self, state: ClusterState) -> None:
@@ -274,11 +280,13 @@ class PodClassIndex:
             return
         if entry is not None and entry.seen is slot.changed:
             return
+        room = 0 if entry is not None and entry.suits is False else slot.room_for(self._requests)
         section = (bool(slot.node), slot.leaving, slot.only_for)
         if entry is None:
+            if not room:
+                return  # as of most slots: nothing has to be known of it before there is room
             entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
         entry.seen = slot.changed
-        room = 0 if entry.suits is False else slot.room_for(self._requests)
         if (room, slot.name, section) == (entry.room, entry.name, entry.section):
             self._mark_changed(entry)
             return
@@ -309,19 +317,20 @@ class PodClassIndex:
                 of_section = self._buckets[label].setdefault(entry.section, {})
                 if value not in of_section:
                     of_section[value] = SlotBuckets(self._cost)
+                    self._owners |= {entry.section[2]} - {ANYBODY}
                 move(of_section[value], entry.name, entry.slot, entry.room)
 
 
 class SlotBuckets:
     """Slots in buckets, by how many pods of one class they have room for, which is never 0."""
 
-    __slots__ = ("_buckets", "_cost", "_orders", "total")
+    __slots__ = ("_cost", "_orders", "of_room", "total")
 
     def __init__(self, cost: SlotCost = no_cost) -> None:
         self.total = 0
         """Pods that fit on all slots together."""
         self._cost = cost
-        self._buckets: dict[int, list[Entry]] = {}
+        self.of_room: dict[int, list[Entry]] = {}
         """Room -> slots in name order."""
         self._orders: dict[tuple[int, bool], _CostOrder] = {}
 
@@ -329,7 +338,7 @@ class SlotBuckets:
     def of(cls, slots: Iterable[NodeSlot], requests: Resources) -> "SlotBuckets":
         """Slots with their room for pods with these requests."""
         made = cls()
-        buckets = made._buckets
+        buckets = made.of_room
         for slot in slots:
             if room := slot.room_for(requests):
                 buckets.setdefault(room, []).append((slot.name, slot))
@@ -344,16 +353,16 @@ class SlotBuckets:
 
     def put(self, name: str, slot: NodeSlot, room: int) -> None:
         """Adds a slot that is not there yet."""
-        insort(self._buckets.setdefault(room, []), (name, slot), key=_name)
+        insort(self.of_room.setdefault(room, []), (name, slot), key=_name)
         self.total += room
         self.mark_changed(name, slot, room)
 
     def drop(self, name: str, slot: NodeSlot, room: int) -> None:
         """Removes the slot that was put under this name with this room."""
-        bucket = self._buckets[room]
+        bucket = self.of_room[room]
         del bucket[bisect_left(bucket, name, key=_name)]
         if not bucket:
-            del self._buckets[room]
+            del self.of_room[room]
         self.total -= room
         self.mark_changed(name, slot, 0)
 
@@ -362,20 +371,12 @@ class SlotBuckets:
         for order in self._orders.values():
             order.note(name, slot, room)
 
-    def rooms(self) -> Iterable[int]:
-        """The rooms that occur, in no order."""
-        return self._buckets
-
-    def at(self, room: int) -> Sequence[Entry]:
-        """Slots with exactly this room, by name."""
-        return self._buckets.get(room, ())
-
     def best(self, count: int, *, filled: bool = False) -> Iterator[tuple[_Rank, str, NodeSlot]]:
         """Slots that hold so many pods, best first; only those they would fill, or all."""
-        filled = filled and count < max(self._buckets, default=0)  # else all that hold them are filled
+        filled = filled and count < max(self.of_room, default=0)  # else all that hold them are filled
         order = self._orders.pop((count, filled), None)
         if order is None:
-            order = _CostOrder(self._cost, count, count if filled else None, self._buckets)
+            order = _CostOrder(self._cost, count, count if filled else None, self.of_room)
             for oldest in list(self._orders)[: 1 - _ORDERS]:
                 del self._orders[oldest]
         self._orders[count, filled] = order

@@ -281,7 +281,7 @@ class CapacityValue:
     `total` counts the pods that ask for GPUs anywhere; `part` says what part of a GPU one unit of a resource is.
     """
 
-    __slots__ = ("_several", "_single")
+    __slots__ = ("_resources", "_several", "_single")
 
     def __init__(
         self,
@@ -302,6 +302,7 @@ class CapacityValue:
             else:
                 several.append(_BundleValue(resource, amount, worth, round(cpu / pods), round(memory / pods)))
         self._single, self._several = tuple(single), tuple(several)
+        self._resources = tuple({resource: None for resource, _ in sums})
 
     def of(self, free: Resources) -> int:
         """Millionths of a GPU that those who come are expected to fill of what is free on a machine."""
@@ -325,6 +326,8 @@ class CapacityValue:
 
     def loss(self, free: Resources, requests: Resources, count: int) -> int:
         """What so many pods take away, in whole thousandths of a GPU; less than 0 where what is left is worth more."""
+        if not any(free.get(resource, 0) > 0 for resource in self._resources):
+            return 0
         left = {**free, **{name: free.get(name, 0) - count * each for name, each in requests.items()}}
         return (self.of(free) - self.of(left)) // PER_MILLI
 

@@ -102,19 +102,13 @@ def _place_within_zones(
         if isinstance(outcome, PlacementPlan) and outcome.purchases == known[1] and not tried.obstructed:
             return outcome  # limits only make other zones worse
         tried.undo()
-    liking = any(pod_score(state.neighbours, need.pod_set) is not None for need in ordered)
-
-    def settles(outcome: PlacementPlan) -> bool:
-        """Nothing is better than what is there, and nothing else is tried if none is bought."""
-        return outcome.ready or not capacity.may_buy or not (liking or outcome.purchases or outcome.recuts)
-
     best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
     obstructed = alike is None
     for zone in _zones_to_try(state, capacity, ordered, zone_bound=zone_bound):
         tried = attempt(zone)
         outcome = tried.run(ordered)
-        if best is None and not zone_bound and isinstance(outcome, PlacementPlan) and settles(outcome):
+        if best is None and not zone_bound and _settles(state, capacity, outcome, ordered):
             return outcome
         tried.undo()
         obstructed |= tried.obstructed
@@ -145,6 +139,16 @@ def _looks_for_others(pod_set: PodSet) -> bool:
     """Whether pods want company that is not of their own set: perhaps of another of the gang, which then goes first."""
     own = dict(pod_set.labels)
     return any(not it.means(pod_set.namespace, own, {}) for it in pod_set.constraints.affinity)
+
+
+def _settles(
+    state: ClusterState, capacity: BuyableCapacity, outcome: PlacementPlan | Refusal, needs: Sequence[Need]
+) -> bool:
+    """Nothing is better than what is there, and nothing else is tried if none is bought."""
+    if isinstance(outcome, Refusal) or outcome.ready or not capacity.may_buy:
+        return isinstance(outcome, PlacementPlan)
+    bare = not (outcome.purchases or outcome.recuts)
+    return bare and all(pod_score(state.neighbours, need.pod_set) is None for need in needs)
 
 
 def _zones_to_try(
@@ -219,7 +223,7 @@ class _ZoneAttempt:
     # -- one pod set, step by step ------------------------------------------------------------------------------------
 
     def _place(self, need: Need) -> Refusal | None:
-        free = free_capacity(self.state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        free = free_capacity(self.state, need.asks, need.pod_set.requests, need.accepts, self.capacity.priced)
         rules, score = pod_filter(self.state.neighbours, need.pod_set), pod_score(self.state.neighbours, need.pod_set)
         if rules is not None or (score is not None and not self.capacity.recuts):
             return self._place_under(rules or PodFilter(need.pod_set, ()), score, need, free)
@@ -302,35 +306,37 @@ class _ZoneAttempt:
 
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
-        pod_set = need.pod_set
-        if not self.capacity.recuts and (refusal := self._refused_at_once(need, free)) is not None:
-            return refusal
-        parts = (*self._standing(free), free.among(self.gang, standing=False))
+        pod_set, missing = need.pod_set, need.pod_set.count
+        parts = [*self._standing(free), free.among(self.gang, standing=False)]
         if self._held_to_zone(need):
-            parts = tuple(part.within(labels.ZONE, self.zone) for part in parts)
-        missing = pod_set.count
+            parts = [part.within(labels.ZONE, self.zone) for part in parts]
+        if not self.capacity.recuts and (refusal := self._refused_at_once(need, parts)) is not None:
+            return refusal
         for part in parts:  # machines on the way only for what the standing ones do not hold
-            missing -= self._assign(part, pod_set, missing) if missing else 0
+            if not (missing := missing - self._assign(part, pod_set, missing)):
+                return None
         missing -= self._recut_idle(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
 
-    def _refused_at_once(self, need: Need, free: FreeCapacity) -> Refusal | None:
+    def _refused_at_once(self, need: Need, parts: Iterable[FreeCapacity]) -> Refusal | None:
         """The refusal that comes after all the room there is has been taken, found without taking it; None: no such."""
-        room = free.among(self.gang)
-        room = room.within(labels.ZONE, self.zone) if self._held_to_zone(need) else room
-        short = need.pod_set.count - room.room
-        chosen = self._choose(need, short, whole=False) if short > 0 else None
+        short = need.pod_set.count
+        for part in parts:
+            if (short := short - part.room) <= 0:
+                return None
+        chosen = self._choose(need, short, whole=False)
         return chosen if isinstance(chosen, Refusal) else None
 
-    def _standing(self, free: FreeCapacity) -> tuple[FreeCapacity, ...]:
+    def _standing(self, free: FreeCapacity) -> Iterator[FreeCapacity]:
         """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
 
         Of those, what is for it alone comes before what others move to as well, whose place it could take.
         Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
         Machines that are to leave come last: whoever starts there is stopped once more.
         """
-        kept = (free.kept_for(self.gang, alone=alone) for alone in (True, False))
-        return *kept, *(free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
+        if free.keeps(self.gang):
+            yield from (free.kept_for(self.gang, alone=alone) for alone in (True, False))
+        yield from (free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE

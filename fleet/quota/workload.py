@@ -243,6 +243,7 @@ class WorkloadAssignment:
     usage: dict[Cell, int]
     place: object = None
     """Where the pods would stand, as the placement backend knows it."""
+    _given: tuple[PodSetAssignment, ...] | None = field(init=False, repr=False, compare=False, default=None)
 
     @property
     def mode(self) -> PreemptionMode:
@@ -259,16 +260,18 @@ class WorkloadAssignment:
 
     @property
     def given(self) -> tuple[PodSetAssignment, ...]:
-        """Returns what each pod set of the workload would hold."""
-        return tuple(
-            PodSetAssignment(
-                pods.pod_set.name,
-                pods.count,
-                {resource: choice.flavor for resource, choice in (pods.choices or {}).items()},
-                {resource: pods.amounts[resource] for resource in pods.choices or {}},
+        """Returns what each pod set of the workload would hold, once all have their flavors: they keep them."""
+        if self._given is None:
+            self._given = tuple(
+                PodSetAssignment(
+                    pods.pod_set.name,
+                    pods.count,
+                    {resource: choice.flavor for resource, choice in (pods.choices or {}).items()},
+                    {resource: pods.amounts[resource] for resource in pods.choices or {}},
+                )
+                for pods in self.pod_sets
             )
-            for pods in self.pod_sets
-        )
+        return self._given
 
     def contested(self, tree: QuotaTree) -> frozenset[Cell]:
         """Returns the cells that the workload can only have by preemption."""

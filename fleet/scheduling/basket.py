@@ -29,6 +29,7 @@ from fleet.optimize.purchase import (
     PurchaseEffort,
     PurchaseProblem,
     PurchaseSolution,
+    close_enough,
     in_karpenters_order,
     lower_bound,
     solve,
@@ -133,8 +134,12 @@ def purchase_together(
     """
     catalog = OfferingCatalog(supply, caps)
     problem = _purchase_problem(lines, planned_claims, catalog)
-    found, untied = _gang_ties(lines, catalog).solve(problem, effort)
     expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
+    if close_enough(problem, expected_usd_h, effort):
+        tally = _tally(problem, None, catalog, (), planned_claims, effort)
+        if tally.cost_usd_h <= tally.karpenter_usd_h:
+            return JointPurchase((), tally)
+    found, untied = _gang_ties(lines, catalog).solve(problem, effort)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
     machines = tuple(_shared_machines(found, lines, catalog.offerings)) if better else ()
     return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort))
@@ -198,7 +203,7 @@ def _gang_ties(lines: Sequence[PurchaseLine], catalog: OfferingCatalog) -> "Gang
 
 def _tally(
     problem: PurchaseProblem,
-    untied: PurchaseSolution,
+    untied: PurchaseSolution | None,
     catalog: OfferingCatalog,
     machines: Sequence[SharedMachine],
     planned_claims: Sequence[PlannedNodeClaims],
@@ -207,17 +212,20 @@ def _tally(
     """Returns what the purchase costs in prices as they will be billed, with a lower bound and the baseline.
 
     The search went by expected costs: its bound and its baseline hold for prices only where those are the same.
+    `untied` is what was found without the ties of gangs; None = nothing was searched for, and all pods have a place.
     """
     known_usd_h = sum(planned.count * planned.offering.offer.price_usd_h for planned in planned_claims)
     cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
-    bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
+    left = sum(untied.left.values()) if untied is not None else 0
     listed = tuple(replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
-    if listed != problem.kinds:
+    if untied is not None and listed == problem.kinds:
+        bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
+    else:
         plain = replace(problem, kinds=listed)
         theirs = in_karpenters_order(plain)
         bound_usd_h = lower_bound(plain, effort)
-        baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= sum(untied.left.values()) else inf
-    bound_usd_h = min(bound_usd_h, cost_usd_h) if not untied.left else 0.0
+        baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
+    bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)
     return PurchaseTally(
         cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * catalog.supply.machine_usd_h

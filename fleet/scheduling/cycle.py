@@ -356,7 +356,7 @@ class AdmissionPass:
         message += missing_words(gang, sum(it.count for it in holder.given))
         message += _clause(self.mover.compared.get(gang.uid, ""))
         flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
-        if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
+        if state is GangState.ADMITTED and (checks := open_checks(self.fleet, gang, flavors)):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
         changed = gang.moved(
             state,
@@ -432,5 +432,9 @@ def _clause(words: str) -> str:
 def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """Returns the gang's pod sets with the counts it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
-    sized = (replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
+    sized = (_with_count(pods, counts.get(pods.name, 0)) for pods in gang.pod_sets)
     return tuple(pods if gang.choice is None else replace(pods, core=pods.count) for pods in sized)
+
+
+def _with_count(pods: PodSet, count: int) -> PodSet:
+    return pods if pods.count == count else replace(pods, count=count)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import ClusterState
+from fleet.placement.cluster_state import ClusterState, StateVersion
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place import place_gang
@@ -27,6 +27,19 @@ _MOST_BESIDE: Final = 128
 
 
 @dataclass(slots=True)
+class _LastAsked:
+    """`_LastAsked` is whom the planner was asked about last: the engine asks several questions in a row about each."""
+
+    workload: Workload
+    given: Sequence[PodSetAssignment]
+    needs: list[Need]
+    state: ClusterState | None = None
+    """Where `room` was looked for; None = nowhere yet."""
+    version: StateVersion | None = None
+    room: bool | None = None
+
+
+@dataclass(slots=True)
 class GangPlanner:
     """A `GangPlanner` plans gangs one at a time.
 
@@ -41,6 +54,7 @@ class GangPlanner:
     gathering: dict[Hashable, dict[str, int]] = field(default_factory=dict)
     """Class of pods that keep near each other -> uid of each gang of such pods that waits for its place -> its pods."""
     _needs: dict[Hashable, list[Need]] = field(default_factory=dict)
+    _last: _LastAsked | None = None
     _topologies: "dict[int, TopologyPlacer]" = field(default_factory=dict)
 
     def plan(
@@ -111,11 +125,17 @@ class GangPlanner:
         For pods of one set that stand anywhere, what is free on the machines that suit them decides as long as nothing
         can be bought or cut anew: searches for victims ask that thousands of times in a row.
         """
-        needs = self.needs(workload, given)
+        asked, version = self._asked(workload, given), state.version
+        if asked.state is not state or asked.version != version:
+            asked.state, asked.version = state, version
+            asked.room = self._has_room(state, workload, asked.needs)
+        return asked.room
+
+    def _has_room(self, state: ClusterState, workload: Workload, needs: Sequence[Need]) -> bool | None:
         if len(needs) != 1 or not _stands_anywhere(state, needs[0].pod_set):
             return None
         [need] = needs
-        free = free_capacity(state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        free = free_capacity(state, need.asks, need.pod_set.requests, need.accepts, self.capacity.priced)
         if free.among(workload.uid, standing=None if workload.buys else True).room >= need.pod_set.count:
             return True
         return None if need.pools or self.capacity.recuts else False
@@ -130,11 +150,18 @@ class GangPlanner:
 
     def needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Need]:
         """Returns what the pods of a gang need, pod set by pod set; gangs of one shape share the answer."""
-        key = (workload.queue, workload.shape, shape_of(given))
-        if key not in self._needs:
-            self._needs[key] = list(self._compute_needs(workload, given))
-        pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-        return [need.of(pod_sets[need.pod_set.name]) for need in self._needs[key]]
+        return self._asked(workload, given).needs
+
+    def _asked(self, workload: Workload, given: Sequence[PodSetAssignment]) -> _LastAsked:
+        last = self._last
+        if last is None or last.workload is not workload or last.given is not given:
+            key = (workload.queue, workload.shape, shape_of(given))
+            if key not in self._needs:
+                self._needs[key] = list(self._compute_needs(workload, given))
+            pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+            needs = [need.of(pod_sets[need.pod_set.name]) for need in self._needs[key]]
+            last = self._last = _LastAsked(workload, given, needs)
+        return last
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
         """Yields what each pod set needs with the flavors and the count it was given."""

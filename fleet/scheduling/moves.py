@@ -19,6 +19,7 @@ from typing import Final
 
 from fleet.cost.lost_work import PAYBACK_S, devices, move_usd
 from fleet.gangs.pod_budgets import pod_budget_refusal
+from fleet.placement.cluster_state import StateVersion
 from fleet.placement.plan import PlacementPlan
 from fleet.quota.build_tree import QuotaSpecs, pod_set_assignments
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger
@@ -75,6 +76,8 @@ class RoomByMoving:
     _movable: dict[str, bool] = field(default_factory=dict)
     """uid of a gang -> whether it may be moved."""
     _tries: int = 0
+    _free: tuple[StateVersion, dict[str, int]] | None = None
+    """Version of the state -> what was free then on all open machines, by resource."""
     _rests: bool | None = None
     """Whether nobody is moved in this pass; None = not asked yet."""
     _buys: dict[Hashable, str] = field(default_factory=dict)
@@ -153,10 +156,18 @@ class RoomByMoving:
         for pods in workload.pod_sets:
             for name, amount in pods.requests.items():
                 asked[name] = asked.get(name, 0) + amount * pods.count
-        slots = [slot for slot in self.backend.state.slots.values() if slot.node and not slot.only_for]
-        return all(
-            sum(max(0, slot.free.get(name, 0)) for slot in slots) >= amount for name, amount in asked.items() if amount
-        )
+        return all(self._free_in_all(name) >= amount for name, amount in asked.items() if amount)
+
+    def _free_in_all(self, resource: str) -> int:
+        """Returns what is free of a resource on all open machines, summed up once as long as everything stands so."""
+        state = self.backend.state
+        if self._free is None or self._free[0] != state.version:
+            self._free = state.version, {}
+        known = self._free[1]
+        if resource not in known:
+            open_to_all = (slot.free for slot in state.slots.values() if slot.node and not slot.only_for)
+            known[resource] = sum(amount for free in open_to_all if (amount := free.get(resource, 0)) > 0)
+        return known[resource]
 
     def _search(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         on_machine = self._by_machine(workload)

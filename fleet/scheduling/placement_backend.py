@@ -222,9 +222,12 @@ class ClusterBackend:
         """Records a plan as decided: writes its claims and names the bought machines' slots after them."""
         claims = self.claims_of(uid, plan, purpose, ordinary=ordinary)
         names = {f"new/{purchase}/{n}": name for (purchase, n), name in claims.names.items()}
-        pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
+        pins = plan.pins()
+        if names:
+            named = (Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in pins)
+            pins = tuple(sorted(named))
         offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
-        self.placed[uid] = PlacedGang(plan, claims.claims, tuple(pins), needs, offerings, ordinary)
+        self.placed[uid] = PlacedGang(plan, claims.claims, pins, needs, offerings, ordinary)
         self.planner.settle(uid)
         for slot_name, claim_name in names.items():
             bought = self.state.slots[slot_name]

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from fleet.actions import gang_subject
 from fleet.gangs.holding import gone_for_good
 from fleet.gangs.transitions import deactivated
-from fleet.placement.flavor_nodes import FlavorNodes, gpus_asked, nodes_of_flavor
+from fleet.placement.flavor_nodes import FlavorNodes, gpus_asked, nodes_of_flavor, one_each_configs
 from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
@@ -182,7 +182,8 @@ def _supported(case: _Candidate) -> Refusal | None:
 def _one_replica(case: _Candidate) -> Refusal | None:
     """Refuses pods that ask for several GPUs of pools that give each pod one replica: the device plugin would."""
     several = [pods for pods in case.gang.pod_sets if gpus_asked(pods) > 1]
-    pools = _gpu_pools(case.fleet, case.binding) if several else []
+    some_do = several and one_each_configs(case.fleet.index, case.fleet.node_pools)
+    pools = _gpu_pools(case.fleet, case.binding) if some_do else []
     if not pools or not all(pool.spec.sharing.one_each for pool in pools):
         return None
     message = (

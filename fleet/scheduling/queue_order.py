@@ -176,8 +176,10 @@ def soon_free(snapshot: Snapshot, state: ClusterState, buying: Iterable[Gang]) -
     waits for such room for longer than two minutes.
     """
     fresh = [gang for gang in buying if snapshot.now_s < gang.created_at_s + 2 * SOON_S]
+    if not fresh:
+        return {}
     leaving = {node: left for node, pods in snapshot.node_pods.items() if (left := _left_by(pods, snapshot.now_s))}
-    if not fresh or not leaving:
+    if not leaving:
         return {}
     slots = [slot for slot in state.slots.values() if slot.node and not slot.only_for]
     later = [replace(slot, free=plus(slot.free, leaving.get(slot.node, {}))) for slot in slots]

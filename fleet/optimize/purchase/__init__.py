@@ -12,7 +12,7 @@ from fleet.optimize.purchase.purchase_problem import (
     PurchaseSolution,
     SearchSteps,
 )
-from fleet.optimize.purchase.purchasing import in_karpenters_order, lower_bound, solve
+from fleet.optimize.purchase.purchasing import close_enough, in_karpenters_order, lower_bound, solve
 
 __all__ = [
     "GREEDY",
@@ -27,6 +27,7 @@ __all__ = [
     "PurchaseProblem",
     "PurchaseSolution",
     "SearchSteps",
+    "close_enough",
     "in_karpenters_order",
     "lower_bound",
     "solve",

@@ -189,6 +189,10 @@ def _levelled(pods: Ints, count: Ints, room: Ints, missing: int) -> tuple[Ints, 
     """
     if int(room @ count) <= missing:
         return room, None
+    if missing == 1:
+        least = int(pods.argmin())
+        alone = count[least] == 1
+        return (np.arange(len(pods)) == least).astype(np.int64) * alone, None if alone else (least, 1)
     low, high = 0, int((pods + room).max())
     while low < high:  # the highest level that the pods reach everywhere
         level = (low + high + 1) // 2

@@ -95,6 +95,8 @@ class PurchaseEffort(SolverEffort):
     """Parts with more pairs of a class and a kind that may hold it are left to the greedy heuristics."""
     exact_pairs: int = 1_000
     """Parts with more pairs of a class and a kind are priced by filling alone, which costs little and proves less."""
+    search_pairs: float = 250.0
+    """A search is begun if it may save `close_enough` of a known purchase for each so many (class, kind) pairs."""
     rounds: int = 200
     """Rounds of pricing for each part."""
     work: int = 10_000_000

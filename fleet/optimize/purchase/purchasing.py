@@ -84,6 +84,20 @@ def lower_bound(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> fl
     return sum(quick_bound(part, effort).usd_h for part in parts)
 
 
+def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseEffort = _USUAL) -> bool:
+    """Returns whether a search can save too little of what a known purchase of all pods costs to be begun.
+
+    What counts as little grows with the pairs of a class and a kind, as the time of the search does. Small problems are
+    always searched: their bound alone costs as much.
+    """
+    parts, unfit = packing_instances(problem, {})
+    pairs = sum(int(part.fits.sum()) for part in parts)
+    if unfit or not effort.solver or pairs <= effort.exact_pairs:
+        return False
+    little = effort.close_enough * max(1.0, pairs / effort.search_pairs)
+    return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
+
+
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
     """Returns the best purchase with each group in its domain, where maybe not all of its pods find room."""
     parts, unfit = packing_instances(problem, domains)
