@@ -103,6 +103,13 @@ class ClusterBackend:
             self._refusal_when_empty[asked] = found if isinstance(found, PlacementRefusal) else None
         return self._refusal_when_empty[asked] or PlacementPlan()
 
+    def would_buy(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
+        """Returns the plan of a workload for which machines would be bought; None where it has room or no place."""
+        found: PlacementPlan | PlacementRefusal | None = self._repeated_plan(workload, given)
+        if found is None and not self.planner.has_room(self.state, workload, given):
+            found = self.find(workload, given)
+        return found if isinstance(found, PlacementPlan) and found.purchases else None
+
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether there is a plan for all pods of a workload."""
         enough = None if workload.uid in self.lost_pods else self.planner.has_room(self.state, workload, given)
@@ -144,10 +151,13 @@ class ClusterBackend:
     ) -> PlacementPlan | PlacementRefusal:
         """Returns a plan on this state, which stays unchanged, or the refusal."""
         mark = state.mark()
-        plan = self.planner.plan(state, workload, given)
-        if isinstance(plan, Refusal):
-            return PlacementRefusal(tuple(one.name for one in given), plan)
-        self._undo(state, mark, plan)
+        plan = self.planner.foreseen(state, workload, given)
+        if plan is None:
+            found = self.planner.plan(state, workload, given)
+            if isinstance(found, Refusal):
+                return PlacementRefusal(tuple(one.name for one in given), found)
+            self._undo(state, mark, found)
+            plan = found
         if not workload.buys and not plan.ready:
             message = "no room for it on the machines that are ready"
             return PlacementRefusal(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
