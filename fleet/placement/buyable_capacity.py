@@ -88,12 +88,14 @@ class CandidateOfferings:
     ) -> "dict[str, CandidateOfferings]":
         """The candidates for the pods of one need in each of these zones; zone "" is all of them together."""
         found = {zone: _CandidatesInZone() for zone in zones}
-        everywhere = found.get("", _CandidatesInZone())
+        everywhere = found.get("") or _CandidatesInZone()
         for pool in need.pools:
-            able = list(_able(need, pool, offerings)) if sells(pool, need) else []
+            able = _able(need, pool, offerings) if sells(pool, need) else ()
+            every_zone = "" in found or bool(asked_values(pool))
             for it in _candidates(need, pool, able, expected_usd_h):
                 lasts = it.offering.closes_s > need.until_s
-                everywhere.note(it, lasts=lasts)
+                if every_zone:
+                    everywhere.note(it, lasts=lasts)
                 if (here := found.get(it.offering.offer.zone)) is not None:
                     here.note(it, lasts=lasts)
             every = everywhere.close(pool, None)

@@ -30,16 +30,17 @@ from fleet.optimize.purchase import (
     PurchaseProblem,
     PurchaseSolution,
     in_karpenters_order,
-    lower_bound,
     solve,
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
 from fleet.placement.machine_caps import DomainLabel
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.scheduling.catalog import OfferingCatalog, model_of, tier_of
+from fleet.scheduling.catalog import OfferingCatalog, Tier, model_of, tier_of
+from fleet.snapshot import OfferingKey
 from fleet.snapshot.affinity import admits
 from model import labels
+from model.pools import capacity_rank
 from model.quantity import Resources
 
 EPSILON_USD_H = 1e-6
@@ -214,8 +215,8 @@ def _tally(
     listed = tuple(replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
     if listed != problem.kinds:
         plain = replace(problem, kinds=listed)
-        theirs = in_karpenters_order(plain)
-        bound_usd_h = lower_bound(plain, effort)
+        theirs = in_karpenters_order(plain, effort)
+        bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= sum(untied.left.values()) else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not untied.left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)
@@ -245,21 +246,30 @@ def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply
     Ties of GPU models are ignored. None when there is no other.
     """
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
+    pods = {needs[member].kind: needs[member] for member in machine.pods}.values()
     for member, count in machine.pods.items():
         for resource, amount in needs[member].pod_set.requests.items():
             total[resource] = total.get(resource, 0) + amount * count
-    offer = machine.offering.offer
-    others = (
-        offering
-        for offering in supply.offerings.of(machine.offering.pool)
-        if offering.offer.instance_type.name != offer.instance_type.name
-        and (offering.offer.zone, tier_of(offering)) == (offer.zone, tier_of(machine.offering))
-        and offering.offer.pool_key not in supply.shortages
-        and not supply.headroom[offering.pool.name].bound_to(offering)
-        and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
-        and all(admits(needs[m].pod_set, needs[m].tolerations, offering.labels, offering.taints) for m in machine.pods)
-    )
-    return min(others, key=lambda it: (round(supply.expected_usd_h(it.offer), 6), it.key), default=None)
+    offer, tier, pool = machine.offering.offer, tier_of(machine.offering), machine.offering.pool
+    capacity_types = {it for it in pool.spec.capacity_types if Tier(pool.spec.weight, capacity_rank(pool, it)) == tier}
+    left, shortages = supply.headroom[pool.name], supply.shortages
+    best: tuple[tuple[float, OfferingKey], Offering] | None = None
+    for offering in supply.offerings.of(pool):  # by price, which nobody expects to pay less than
+        other = offering.offer
+        if best is not None and round(other.price_usd_h + supply.machine_usd_h, 6) > best[0][0]:
+            break
+        if (
+            other.zone == offer.zone
+            and other.capacity_type in capacity_types
+            and other.instance_type.name != offer.instance_type.name
+            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+            and not (shortages and other.pool_key in shortages)
+            and not left.bound_to(offering)
+            and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
+        ):
+            rank = round(supply.expected_usd_h(other), 6), offering.key
+            best = min(best or (rank, offering), (rank, offering), key=lambda it: it[0])
+    return None if best is None else best[1]
 
 
 # -- one zone for what a gang buys, one GPU model for a pod set --------------------------------------------------------

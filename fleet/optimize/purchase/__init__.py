@@ -12,7 +12,7 @@ from fleet.optimize.purchase.purchase_problem import (
     PurchaseSolution,
     SearchSteps,
 )
-from fleet.optimize.purchase.purchasing import in_karpenters_order, lower_bound, solve
+from fleet.optimize.purchase.purchasing import in_karpenters_order, solve
 
 __all__ = [
     "GREEDY",
@@ -28,6 +28,5 @@ __all__ = [
     "PurchaseSolution",
     "SearchSteps",
     "in_karpenters_order",
-    "lower_bound",
     "solve",
 ]
