@@ -76,12 +76,12 @@ class GangPlanner:
         return place_gang(state, self.capacity, workload.uid, needs)
 
     def foreseen(
-        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], *, full: bool
     ) -> PlacementPlan | None:
         """Returns what `plan` would find for a single pod that stands anywhere, without taking anything.
 
         None where only `plan` tells: pods ask something of domains, of others or of what is cut, or these are the first
-        of their kind for which a machine is bought.
+        of their kind for which a machine is bought. `full`: `has_room` has found no room.
         """
         [need, *more] = self.needs(workload, given)
         pods, capacity = need.pod_set, self.capacity
@@ -89,8 +89,8 @@ class GangPlanner:
             return None
         if pod_score(state.neighbours, pods) is not None:
             return None
-        free = free_capacity(state, need.kind, pods.requests, need.accepts, capacity.priced)
-        if free.among(workload.uid).room:
+        free = None if full else free_capacity(state, need.kind, pods.requests, need.accepts, capacity.priced)
+        if free is not None and free.among(workload.uid).room:
             parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
             return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
         if (lot := capacity.bought_before(need)) is None:

@@ -112,8 +112,13 @@ class ClusterBackend:
 
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether there is a plan for all pods of a workload."""
-        enough = None if workload.uid in self.lost_pods else self.planner.has_room(self.state, workload, given)
-        return not isinstance(self.find(workload, given), PlacementRefusal) if enough is None else enough
+        if workload.uid in self.lost_pods:
+            return not isinstance(self.find(workload, given), PlacementRefusal)
+        enough = self.planner.has_room(self.state, workload, given)
+        if enough is None:
+            plan = self._repeated_plan(workload, given) or self._find_plan(self.state, workload, given, full=True)
+            return not isinstance(plan, PlacementRefusal)
+        return enough
 
     def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
         """Returns queue, shape and assignment, and how often machines were shared; None for whom a machine is kept."""
@@ -147,11 +152,11 @@ class ClusterBackend:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
 
     def _find_plan(
-        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], *, full: bool = False
     ) -> PlacementPlan | PlacementRefusal:
-        """Returns a plan on this state, which stays unchanged, or the refusal."""
+        """Returns a plan on this state, which stays unchanged, or the refusal; `full`: `has_room` found no room."""
         mark = state.mark()
-        plan = self.planner.foreseen(state, workload, given)
+        plan = self.planner.foreseen(state, workload, given, full=full)
         if plan is None:
             found = self.planner.plan(state, workload, given)
             if isinstance(found, Refusal):
