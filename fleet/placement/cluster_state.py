@@ -74,7 +74,7 @@ def room_in(free: Resources, requests: Resources) -> int:
 
 def lacks(free: Resources, asked: Iterable[tuple[str, int]]) -> bool:
     """Whether some amount that is asked for is not there."""
-    for name, amount in asked:  # a loop, for it is asked of every machine there is
+    for name, amount in asked:  # noqa: SIM110  a generator takes twice as long, and every machine is asked
         if free.get(name, 0) < amount:
             return True
     return False

@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice
 from operator import itemgetter
 
-from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot, lacks
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, NodeSlot, lacks
 from fleet.snapshot import PodSet
 from model.quantity import Resources
 
@@ -115,24 +115,26 @@ class FreeCapacity:
 
     def buckets(self) -> list["SlotBuckets"]:
         """The slots in their buckets, as of now."""
-        of_label = self.index.sections(self.state, self.label)
-        found = (of_label.get(section, {}).get(self.value) for section in self._sections())
+        found = (by_value.get(self.value) for by_value in self._sections(self.label))
         return [buckets for buckets in found if buckets is not None]
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
         totals: dict[str, int] = {}
-        for section in self._sections():
-            for value, buckets in self.index.sections(self.state, label).get(section, {}).items():
+        for by_value in self._sections(label):
+            for value, buckets in by_value.items():
                 totals[value] = totals.get(value, 0) + buckets.total
         return totals
 
-    def _sections(self) -> Iterator[Section]:
-        owners = [it for it in self.index.owners(self.state, self.gang) if it or not self.kept]
-        owners = [it for it in owners if len(it) == 1] if self.alone else owners
-        for standing in (True, False) if self.standing is None else (self.standing,):
-            for leaving in (False, True) if self.leaving is None else (self.leaving,):
-                yield from ((standing, leaving, it) for it in owners)
+    def _sections(self, label: str) -> Iterator[dict[str, "SlotBuckets"]]:
+        """Yields the slots by value of a label, section by section."""
+        for (stands, leaves, owners), by_value in self.index.sections(self.state, label).items():
+            if owners and (self.gang not in owners or (self.alone and len(owners) > 1)):
+                continue
+            if not owners and self.kept:
+                continue
+            if self.standing in {None, stands} and self.leaving in {None, leaves}:
+                yield by_value
 
 
 def assign(
@@ -246,12 +248,6 @@ class PodClassIndex:
             for of_section in sections.values():
                 for buckets in of_section.values():
                     buckets.price(cost)
-
-    def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
-        """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
-        self._refresh(state)
-        kept = {owners for *_, owners in self._buckets[ANYWHERE] if gang in owners}
-        return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
 
     def _refresh(self, state: ClusterState) -> None:
         """Catches up with the state: the cost grows with what has changed since."""

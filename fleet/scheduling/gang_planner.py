@@ -157,8 +157,10 @@ class GangPlanner:
         key = (workload.queue, workload.shape, shape_of(given))
         if key not in self._needs:
             self._needs[key] = list(self._compute_needs(workload, given))
+        if len(known := self._needs[key]) == 1 == len(workload.pod_sets):
+            return [known[0].of(workload.pod_sets[0])]
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-        return [need.of(pod_sets[need.pod_set.name]) for need in self._needs[key]]
+        return [need.of(pod_sets[need.pod_set.name]) for need in known]
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
         """Yields what each pod set needs with the flavors and the count it was given."""
