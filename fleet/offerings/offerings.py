@@ -63,14 +63,13 @@ class Offering:
     preference: "Preference" = field(init=False, repr=False, compare=False)
     """What decides between equal prices; every search for a class of pods asks it."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "preference", preference(self.offer))
+    key: OfferingKey = field(init=False, repr=False, compare=False)
+    """Breaks ties between offerings; of equal ones the pool's first layout wins."""
 
-    @property
-    def key(self) -> OfferingKey:
-        """Returns the key that breaks ties between offerings; of equal ones the pool's first layout wins."""
+    def __post_init__(self) -> None:
         offer = self.offer
-        return (
+        object.__setattr__(self, "preference", preference(offer))
+        key = (
             self.pool.name,
             offer.instance_type.name,
             offer.zone,
@@ -80,6 +79,7 @@ class Offering:
             self.layout,
             self.fabric_on_request,
         )
+        object.__setattr__(self, "key", key)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,8 @@ from model.quantity import Resources
 
 MOST_KNOWN = 4096
 """Kinds of pods and zones whose candidates are kept from pass to pass; beyond, they are found anew."""
+_MOST_NARROWED = 64
+"""Ways to narrow candidates that are kept."""
 DIGITS = 9
 """Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
 
@@ -81,6 +83,8 @@ class CandidateOfferings:
     choice: Mapping[str, Sequence[CandidateOffering]] = field(default_factory=dict)
     """Pool with `minValues` -> its offerings for these pods in all zones: what the values are counted among."""
     _ranked: dict[tuple[int, bool], RankedOfferings] = field(default_factory=dict)
+    _firsts: dict[Sequence[str], Mapping[tuple[object, ...], Offering]] = field(default_factory=dict)
+    _narrowed: "dict[Hashable, CandidateOfferings]" = field(default_factory=dict)
 
     @classmethod
     def by_zone(
@@ -114,19 +118,32 @@ class CandidateOfferings:
             self._ranked[missing, whole] = self._rank(missing, missing if whole else 1)
         return self._ranked[missing, whole]
 
-    def all(self) -> Iterator[CandidateOffering]:
-        """Every candidate, by pool."""
-        return (candidate for _, candidates in self.pools for candidate in candidates)
+    def firsts(self, keys: tuple[str, ...]) -> Mapping[tuple[object, ...], Offering]:
+        """Values of these labels -> the first candidate, by pool, whose machines carry them."""
+        if keys not in self._firsts:
+            every = [it.offering for _, candidates in self.pools for it in candidates]
+            values = (tuple([it.labels.get(key) for key in keys]) for it in every)
+            first: dict[tuple[object, ...], Offering] = {}
+            for own, offering in zip(values, every, strict=True):
+                first.setdefault(own, offering)
+            self._firsts[keys] = first
+        return self._firsts[keys]
 
-    def narrowed(self, to: Callable[[Offering], bool], most: int) -> "CandidateOfferings":
-        """Those among them that `to` admits, with at most so many pods on one machine."""
+    def narrowed(self, keys: tuple[str, ...], values: tuple[object, ...], most: int) -> "CandidateOfferings":
+        """Those among them whose machines carry these labels, with at most so many pods on one machine."""
+        if (found := self._narrowed.get((keys, values, most))) is not None:
+            return found
 
         def among(candidates: Iterable[CandidateOffering]) -> tuple[CandidateOffering, ...]:
-            return tuple(it._replace(fits=min(it.fits, most)) for it in candidates if to(it.offering))
+            here = [it for it in candidates if tuple([it.offering.labels.get(key) for key in keys]) == values]
+            return tuple([it if it.fits <= most else it._replace(fits=most) for it in here])
 
         pools = tuple((pool, among(candidates)) for pool, candidates in self.pools)
         choice = {name: among(candidates) for name, candidates in self.choice.items()}
-        return CandidateOfferings(pools, self.seen, self.too_short, self.not_serving, choice)
+        found = CandidateOfferings(pools, self.seen, self.too_short, self.not_serving, choice)
+        if len(self._narrowed) >= _MOST_NARROWED:
+            self._narrowed.clear()
+        return self._narrowed.setdefault((keys, values, most), found)
 
     def _most_on_one(self, pool: NodePool, missing: int) -> int:
         """How many of the missing pods one machine may get so that `minValues` hold; 0 = none."""
@@ -149,7 +166,7 @@ class CandidateOfferings:
             if most < least:
                 inflexible.add(pool.name)
             else:
-                usable += [it._replace(fits=min(it.fits, most)) for it in candidates if it.fits >= least]
+                usable += [it if it.fits <= most else it._replace(fits=most) for it in candidates if it.fits >= least]
         ranked = sorted(usable, key=lambda it: it.rank(missing, -(-missing // it.fits)))
         return RankedOfferings(
             tuple(it for it in ranked if it.offering.offer.reservation is None),
