@@ -112,6 +112,22 @@ class Requirements(Mapping[str, Requirement]):
                 return False
         return True
 
+    def met_by(self, labels: Mapping[str, str], *, undefined: frozenset[str]) -> bool:
+        """Whether something with `labels` is `compatible` with these: the same answer without requirements of its own.
+
+        Kinds of machines are asked by the thousand.
+        """
+        if not NORMALIZED.keys().isdisjoint(labels):
+            return Requirements.from_labels(labels).compatible(self, undefined=undefined)
+        for key, requirement in self._by_key.items():
+            value = labels.get(key)
+            if value is None:
+                if key not in undefined and not requirement.allows_absent:
+                    return False
+            elif not requirement.has(value):
+                return False
+        return True
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object that carries exactly `labels` satisfies all of them (a Kubernetes node selector)."""
         for key, requirement in self._by_key.items():

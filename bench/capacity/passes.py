@@ -7,6 +7,7 @@ everything from the queue to NodeClaims with their purpose. What Karpenter paid 
 import random
 import statistics
 import time
+from dataclasses import replace
 
 from fleet.actions import OpenClaims, PurchaseTally
 from fleet.scheduling import cycle
@@ -20,7 +21,10 @@ from providers.kube.memory import settle_heap
 
 SEEDS = tuple(range(5))
 NOW_S = 1e9
-ENTRIES = {"singles_1000": (1_000, 0), "singles_1000_and_100_gangs": (1_000, 100), "singles_10000": (10_000, 0)}
+ENTRIES = {
+    "singles_100": (100, 0), "singles_1000": (1_000, 0),
+    "singles_1000_and_100_gangs": (1_000, 100), "singles_10000": (10_000, 0),
+}  # fmt: skip
 """Single pods, gangs."""
 SIZES = (2, 4, 8, 16)
 KINDS = ((0, 30), (1, 40), (2, 8), (4, 6), (8, 4))
@@ -78,7 +82,10 @@ spec: {{team: all, flavors: [any]}}
 
 
 def run() -> dict[str, float]:
-    """Seconds of process time for one pass, and by how much it is above its bound: medians over the seeds."""
+    """Seconds of process time for one pass, and by how much it is above its bound: medians over the seeds.
+
+    Each pass is the first of its agent, which has to find out what is for sale, but for `singles_100_again_s`.
+    """
     fleet, found = load({"fleet.yaml": FLEET.encode()}), dict[str, float]()
     for name, (singles, gangs) in ENTRIES.items():
         taken_s, gaps = [], []
@@ -87,11 +94,15 @@ def run() -> dict[str, float]:
             taken_s.append(seconds)
             gaps.append(100 * tally.gap)
         found |= {f"{name}_s": statistics.median(taken_s), f"{name}_above_bound_pct": statistics.median(gaps)}
-    return found
+    first = Snapshot(NOW_S, catalog=package_catalog("us-east-1").catalog)
+    _pass(fleet, waiting(SEEDS[0], 100, 0), first)
+    again_s = [_pass(fleet, waiting(seed, 100, 0), first)[0] for seed in SEEDS]
+    return found | {"singles_100_again_s": statistics.median(again_s)}
 
 
-def _pass(fleet: Fleet, gangs: list[Gang]) -> tuple[float, PurchaseTally]:
-    seen = Snapshot(NOW_S, gangs={gang.uid: gang for gang in gangs}, catalog=package_catalog("us-east-1").catalog)
+def _pass(fleet: Fleet, gangs: list[Gang], seen: Snapshot | None = None) -> tuple[float, PurchaseTally]:
+    seen = Snapshot(NOW_S, catalog=package_catalog("us-east-1").catalog) if seen is None else seen
+    seen = replace(seen, gangs={gang.uid: gang for gang in gangs})
     settle_heap()  # as the agent does once it has read its cluster
     began_s = time.process_time()
     actions = cycle.decide(fleet, seen)

@@ -66,6 +66,8 @@ def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     claims, aside = snapshot.claims, claims_set_aside(snapshot)
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
+    if not claims:
+        return {}
     found = _drifts(snapshot.index, claims, fleet, _inputs(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
     return {

@@ -85,9 +85,10 @@ class PoolHeadroom:
 
     def bound_to(self, offering: Offering) -> str:
         """Returns the zone that the pool's placement group is bound to, if the offering is in another; else empty."""
-        return next(
-            (zone for zone, count in sorted((self.grouped or {}).items()) if count and zone != offering.offer.zone), ""
-        )
+        if not self.grouped:
+            return ""
+        zone = offering.offer.zone
+        return next((its for its, count in sorted(self.grouped.items()) if count and its != zone), "")
 
     def allowed(self, offering: Offering) -> int:
         """Returns how many machines of an offering the limits and the placement group allow, reservations aside."""

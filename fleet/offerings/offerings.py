@@ -34,6 +34,9 @@ from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
 from model.requirements import Requirements
 
+_MachineName = tuple[str, tuple[tuple[str, int], ...]]
+"""An instance type, and what overlays add to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offering:
@@ -60,14 +63,13 @@ class Offering:
     preference: "Preference" = field(init=False, repr=False, compare=False)
     """What decides between equal prices; every search for a class of pods asks it."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "preference", preference(self.offer))
+    key: OfferingKey = field(init=False, repr=False, compare=False)
+    """Breaks ties between offerings; of equal ones the pool's first layout wins."""
 
-    @property
-    def key(self) -> OfferingKey:
-        """Returns the key that breaks ties between offerings; of equal ones the pool's first layout wins."""
+    def __post_init__(self) -> None:
         offer = self.offer
-        return (
+        object.__setattr__(self, "preference", preference(offer))
+        key = (
             self.pool.name,
             offer.instance_type.name,
             offer.zone,
@@ -77,6 +79,7 @@ class Offering:
             self.layout,
             self.fabric_on_request,
         )
+        object.__setattr__(self, "key", key)
 
 
 @dataclass(slots=True)
@@ -127,22 +130,35 @@ class Offerings:
         """Yields the pool's offerings: each offer that meets its requirements, with each of its MIG layouts."""
         wanted, layouts, born_with = pool_requirements(pool), pool_layouts(self.fleet, pool), pool_hash(pool)
         overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
-        machines: dict[tuple[str, tuple[tuple[str, int], ...]], InstanceType | None] = {}
+        machines: dict[_MachineName, InstanceType | None] = {}
+        rooms: dict[tuple[_MachineName, str], Resources | None] = {}
+        met: dict[tuple[str, str], bool] = {}
         for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
+            place = offer.capacity_type, offer.zone
+            if offer.reservation is not None:
+                suits = _meets(wanted, offer)
+            elif (known := met.get(place)) is None:
+                suits = met[place] = _meets(wanted, offer)
+            else:
+                suits = known
+            if not suits:
+                continue
             name, more = offer.instance_type.name, overlays.resources_of(offer)
             kind = name, tuple(sorted(more.items()))
             if kind not in machines:
                 machines[kind] = self._machine(pool, wanted, offer.instance_type, more)
             machine = machines[kind]
-            if machine is None or not _meets(wanted, offer):
+            if machine is None:
                 continue
             priced = _overlaid(offer, machine, overlays)
             for layout in layouts or (WHOLE,):
-                gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
-                if gpus is not None:
+                if (kind, layout) not in rooms:
+                    gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                     seen = self.measured.get((name, born_with))
-                    offered = with_gpus(corrected(machine.allocatable, seen), gpus)
-                    plain = self._offering(pool, priced, layout, offered, born_with)
+                    offered = corrected(machine.allocatable, seen)
+                    rooms[kind, layout] = None if gpus is None else with_gpus(offered, gpus)
+                if (room := rooms[kind, layout]) is not None:
+                    plain = self._offering(pool, priced, layout, room, born_with)
                     yield from _by_fabric(plain, machine.fabric_resource)
 
     def _machine(
@@ -190,16 +206,17 @@ class Offerings:
         if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
             return False
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
-        return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
+        return wanted.met_by(carried, undefined=_DECIDED_LATER)
 
     def _offering(
         self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources, born_with: str
     ) -> Offering:
         """Returns the offering with the labels of its nodes and without what DaemonSets take."""
         node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
-        left = dict(allocatable)
+        left = allocatable
         for daemon in self.daemons:
             if all(node_labels.get(key) == value for key, value in daemon.node_selector.items()):
+                left = dict(left)
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleet.optimize.inputs import Limit, MachineKind, PodClass
 from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance
 
-_ROWS = 1024
-"""Kinds that are compared with all others at once, which bounds the memory."""
+_ROWS = 64
+"""Kinds that are compared with each other at once."""
 
 
 def amounts(rows: Iterable[Mapping[str, int]], resources: Sequence[str]) -> Floats:
@@ -76,23 +77,42 @@ def useful(capacity: Floats, requests: Floats, demand: Ints, fits: Bools) -> Flo
 def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bools:
     """Returns [K] whether one of `rivals` costs no more, has no less of `features` [K, F] and fits the same classes.
 
-    `fits` is [C, K]. Of kinds that are equal in everything the first stays.
+    `fits` is [C, K]. Of kinds that are equal in everything the first stays. Whoever is better comes first where kinds
+    are sorted by cost, then by sums; so each is compared with the rivals before it that stay, which are few.
     """
+    words = _words(fits)
+    order = np.lexsort((np.arange(len(cost)), -fits.sum(axis=0), -features.sum(axis=1), cost))
+    may_be_better = np.zeros(len(cost), dtype=bool)
+    may_be_better[rivals] = True
+    found = np.zeros(len(cost), dtype=bool)
+    stay: Ints = np.zeros(0, dtype=np.int64)
+    for start in range(0, len(order), _ROWS):
+        mine = order[start : start + _ROWS]
+        left = mine[~_beaten(cost, features, words, stay, mine)]
+        own = left[may_be_better[left]]
+        found[mine], found[left] = True, _beaten(cost, features, words, own, left)
+        stay = np.concatenate([stay, own[~found[own]]])
+    return found
+
+
+def _words(fits: Bools) -> NDArray[np.uint64]:
+    """Returns `fits` [C, K] as bits, 64 classes in each word [W, K]."""
     packed = np.packbits(fits, axis=0).T
     padding = -packed.shape[1] % 8
-    words = np.ascontiguousarray(np.pad(packed, ((0, 0), (0, padding)))).view(np.uint64).T  # 64 classes in each
-    found = np.zeros(len(cost), dtype=bool)
-    for start in range(0, len(found), _ROWS):
-        mine = np.arange(start, min(start + _ROWS, len(found)))
-        better = cost[rivals, None] <= cost[None, mine]
-        equal = cost[rivals, None] == cost[None, mine]
-        for column in features.T:
-            better &= column[rivals, None] >= column[None, mine]
-            equal &= column[rivals, None] == column[None, mine]
-        for word in words:
-            better &= ~word[rivals, None] & word[None, mine] == 0
-            equal &= word[rivals, None] == word[None, mine]
-        found[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
+    return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, padding)))).view(np.uint64).T
+
+
+def _beaten(cost: Floats, features: Floats, words: NDArray[np.uint64], rivals: Ints, mine: Ints) -> Bools:
+    """Returns [M] whether one of `rivals` is at least as good as each of `mine`, and better or before it."""
+    better = cost[rivals, None] <= cost[None, mine]
+    equal = cost[rivals, None] == cost[None, mine]
+    for column in features.T:
+        better &= column[rivals, None] >= column[None, mine]
+        equal &= column[rivals, None] == column[None, mine]
+    for word in words:
+        better &= ~word[rivals, None] & word[None, mine] == 0
+        equal &= word[rivals, None] == word[None, mine]
+    found: Bools = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
     return found
 
 

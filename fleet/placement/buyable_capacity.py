@@ -19,7 +19,7 @@ from fleet.placement.pod_filter import pod_filter
 from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
-from fleet.snapshot.affinity import admits
+from fleet.snapshot.affinity import selects, tolerates
 from model.index import Index, derived
 from model.kinds import NodePool
 from model.plain_text import counted, number_of
@@ -28,6 +28,8 @@ from model.quantity import Resources
 
 MOST_KNOWN = 4096
 """Kinds of pods and zones whose candidates are kept from pass to pass; beyond, they are found anew."""
+_MOST_NARROWED = 64
+"""Ways to narrow candidates that are kept."""
 DIGITS = 9
 """Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
 
@@ -81,24 +83,34 @@ class CandidateOfferings:
     choice: Mapping[str, Sequence[CandidateOffering]] = field(default_factory=dict)
     """Pool with `minValues` -> its offerings for these pods in all zones: what the values are counted among."""
     _ranked: dict[tuple[int, bool], RankedOfferings] = field(default_factory=dict)
+    _firsts: dict[Sequence[str], Mapping[tuple[object, ...], Offering]] = field(default_factory=dict)
+    _narrowed: "dict[Hashable, CandidateOfferings]" = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, need: Need, zone: str, offerings: Offerings, expected_usd_h: Callable[[InstanceOffer], float]
-    ) -> "CandidateOfferings":
-        """The candidates for the pods of one need in a zone."""
-        found, too_short, seen, choice = [], set(), 0, dict[str, Sequence[CandidateOffering]]()
+    def by_zone(
+        cls, need: Need, zones: Iterable[str], offerings: Offerings, expected_usd_h: Callable[[InstanceOffer], float]
+    ) -> "dict[str, CandidateOfferings]":
+        """The candidates for the pods of one need in each of these zones; zone "" is all of them together."""
+        found = {zone: _CandidatesInZone() for zone in zones}
+        everywhere = found.get("") or _CandidatesInZone()
         for pool in need.pools:
-            able = list(_able(need, pool, zone, offerings)) if sells(pool, need) else []
-            too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
-            lasting = [offering for offering in able if offering.closes_s > need.until_s]
-            seen += len(lasting)
-            found.append((pool, tuple(it for it in _candidates(need, pool, lasting, expected_usd_h) if it.fits)))
-            if lasting and asked_values(pool):
-                everywhere = (it for it in _able(need, pool, "", offerings) if it.closes_s > need.until_s)
-                choice[pool.name] = list(_candidates(need, pool, everywhere, expected_usd_h))
+            able = _able(need, pool, offerings) if sells(pool, need) else ()
+            every_zone = "" in found or bool(asked_values(pool))
+            for it in _candidates(need, pool, able, expected_usd_h):
+                lasts = it.offering.closes_s > need.until_s
+                if every_zone:
+                    everywhere.note(it, lasts=lasts)
+                if (here := found.get(it.offering.offer.zone)) is not None:
+                    here.note(it, lasts=lasts)
+            every = everywhere.close(pool, None)
+            for place in found.values():
+                if place is not everywhere:
+                    place.close(pool, every)
         not_serving = frozenset(it.name for it in need.pools if not serves(it, need))
-        return cls(tuple(found), seen, frozenset(too_short), not_serving, choice)
+        return {
+            zone: cls(tuple(it.pools), it.seen, frozenset(it.too_short), not_serving, it.choice)
+            for zone, it in found.items()
+        }
 
     def ranking(self, missing: int, *, whole: bool) -> RankedOfferings:
         """What to try for `missing` pods; `whole`: all of them on one machine."""
@@ -106,19 +118,32 @@ class CandidateOfferings:
             self._ranked[missing, whole] = self._rank(missing, missing if whole else 1)
         return self._ranked[missing, whole]
 
-    def all(self) -> Iterator[CandidateOffering]:
-        """Every candidate, by pool."""
-        return (candidate for _, candidates in self.pools for candidate in candidates)
+    def firsts(self, keys: tuple[str, ...]) -> Mapping[tuple[object, ...], Offering]:
+        """Values of these labels -> the first candidate, by pool, whose machines carry them."""
+        if keys not in self._firsts:
+            every = [it.offering for _, candidates in self.pools for it in candidates]
+            values = (tuple([it.labels.get(key) for key in keys]) for it in every)
+            first: dict[tuple[object, ...], Offering] = {}
+            for own, offering in zip(values, every, strict=True):
+                first.setdefault(own, offering)
+            self._firsts[keys] = first
+        return self._firsts[keys]
 
-    def narrowed(self, to: Callable[[Offering], bool], most: int) -> "CandidateOfferings":
-        """Those among them that `to` admits, with at most so many pods on one machine."""
+    def narrowed(self, keys: tuple[str, ...], values: tuple[object, ...], most: int) -> "CandidateOfferings":
+        """Those among them whose machines carry these labels, with at most so many pods on one machine."""
+        if (found := self._narrowed.get((keys, values, most))) is not None:
+            return found
 
         def among(candidates: Iterable[CandidateOffering]) -> tuple[CandidateOffering, ...]:
-            return tuple(it._replace(fits=min(it.fits, most)) for it in candidates if to(it.offering))
+            here = [it for it in candidates if tuple([it.offering.labels.get(key) for key in keys]) == values]
+            return tuple([it if it.fits <= most else it._replace(fits=most) for it in here])
 
         pools = tuple((pool, among(candidates)) for pool, candidates in self.pools)
         choice = {name: among(candidates) for name, candidates in self.choice.items()}
-        return CandidateOfferings(pools, self.seen, self.too_short, self.not_serving, choice)
+        found = CandidateOfferings(pools, self.seen, self.too_short, self.not_serving, choice)
+        if len(self._narrowed) >= _MOST_NARROWED:
+            self._narrowed.clear()
+        return self._narrowed.setdefault((keys, values, most), found)
 
     def _most_on_one(self, pool: NodePool, missing: int) -> int:
         """How many of the missing pods one machine may get so that `minValues` hold; 0 = none."""
@@ -141,7 +166,7 @@ class CandidateOfferings:
             if most < least:
                 inflexible.add(pool.name)
             else:
-                usable += [it._replace(fits=min(it.fits, most)) for it in candidates if it.fits >= least]
+                usable += [it if it.fits <= most else it._replace(fits=most) for it in candidates if it.fits >= least]
         ranked = sorted(usable, key=lambda it: it.rank(missing, -(-missing // it.fits)))
         return RankedOfferings(
             tuple(it for it in ranked if it.offering.offer.reservation is None),
@@ -160,12 +185,42 @@ def serves(pool: NodePool, need: Need) -> bool:
     return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
 
 
-def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
-    for offering in offerings.of(pool):
-        if (not zone or zone == offering.offer.zone) and admits(
-            need.pod_set, need.tolerations, offering.labels, offering.taints
-        ):
-            yield offering
+@dataclass(slots=True)
+class _CandidatesInZone:
+    """What is found in one zone, pool by pool."""
+
+    pools: list[tuple[NodePool, tuple[CandidateOffering, ...]]] = field(default_factory=list)
+    seen: int = 0
+    too_short: set[str] = field(default_factory=set)
+    choice: dict[str, Sequence[CandidateOffering]] = field(default_factory=dict)
+    _lasting: list[CandidateOffering] = field(default_factory=list)
+    """Of the pool that is looked at now, those that hold no pod among them."""
+
+    def note(self, candidate: CandidateOffering, *, lasts: bool) -> None:
+        """Notes an offering whose machines pods select and tolerate."""
+        if lasts:
+            self._lasting.append(candidate)
+        else:
+            self.too_short.add(str(candidate.offering.offer.pool_key))
+
+    def close(self, pool: NodePool, every: list[CandidateOffering] | None) -> list[CandidateOffering]:
+        """Notes that this was all of a pool, of which `every` is sold in all zones (None = these); returns it."""
+        lasting, self._lasting = self._lasting, []
+        self.seen += len(lasting)
+        self.pools.append((pool, tuple(it for it in lasting if it.fits)))
+        if lasting and asked_values(pool):
+            self.choice[pool.name] = lasting if every is None else every
+        return lasting
+
+
+def _able(need: Need, pool: NodePool, offerings: Offerings) -> Iterator[Offering]:
+    """Yields the offerings of a pool on whose machines the pods may stand."""
+    pods, taints = need.pod_set, pool.spec.template.taints  # which all of its offerings have
+    if taints and not tolerates(taints, (*pods.tolerations, *need.tolerations)):
+        return
+    every = offerings.of(pool)
+    picky = bool(pods.node_selector or pods.required_affinity)
+    yield from (it for it in every if selects(pods, it.labels)) if picky else every
 
 
 def _candidates(
@@ -173,8 +228,11 @@ def _candidates(
 ) -> Iterator[CandidateOffering]:
     """Yields what might be bought for the pods, with how many of them each holds: perhaps none."""
     requests, pool_rank, ranks = need.pod_set.requests, need.rank(pool), dict[str, int]()
+    room, fits = None, 0
     for offering in lasting:
-        offer, fits = offering.offer, room_in(offering.allocatable, requests)
+        offer = offering.offer
+        if offering.allocatable is not room:  # one object where it is sold at one price in several zones
+            room, fits = offering.allocatable, room_in(offering.allocatable, requests)
         if offer.capacity_type not in ranks:
             ranks[offer.capacity_type] = capacity_rank(pool, offer.capacity_type)
         rank = ranks[offer.capacity_type]
@@ -223,8 +281,19 @@ class BuyableCapacity:
         if found is None:
             if len(known) >= MOST_KNOWN:
                 known.clear()
-            found = known[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
+            sold = set[str]().union(*map(self.offerings.zones, need.pools)) if zone else ()
+            here = CandidateOfferings.by_zone(need, {zone, *sold}, self.offerings, self.expected_usd_h)
+            known.update({(need.asks, its_zone): it for its_zone, it in here.items()})
+            found = here[zone]
         return found
+
+    def bought_before(self, need: Need) -> PlannedNodeClaims | None:
+        """The machine that was bought for a pod that asks the same, where it can be had again: nothing is better."""
+        known = self.best_purchases.get(_alike(need)) if self.may_buy else None
+        if known is None:
+            return None
+        [lot] = known[1]
+        return lot if self.headroom[lot.offering.pool.name].most(lot.offering) >= lot.count == 1 else None
 
     def most_of(self, offering: Offering, wanted: int, obstacles: "PurchaseObstacles", *, may_split: bool) -> int:
         """How many of the machines that are wanted may be of this offering: all, or what a reservation has left.
@@ -269,8 +338,12 @@ def bought_alike(
     neighbours = state.neighbours
     if not need.pools or pods.required_topology or pod_filter(neighbours, pods) or pod_score(neighbours, pods):
         return None
-    free = free_capacity(state, need.asks, need.pod_set.requests, need.accepts, capacity.priced)
-    return None if free.among(gang).room else (need.asks, need.charged, pods.count)
+    free = free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
+    return None if free.among(gang).room else _alike(need)
+
+
+def _alike(need: Need) -> Hashable:
+    return need.asks, need.charged, need.pod_set.count
 
 
 def may_not_buy(need: Need, missing: int) -> Refusal:

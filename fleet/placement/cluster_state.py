@@ -4,7 +4,7 @@ It is what `state.Cluster` is to Karpenter and the snapshot of `NodeInfo`s to ku
 fit where is counted beside it (`fleet.placement.free_capacity`), from what it says has changed.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -65,11 +65,19 @@ def room_in(free: Resources, requests: Resources) -> int:
     """How many pods with these requests fit into what is free."""
     room = free.get(PODS, 0)
     for resource, amount in requests.items():
-        if room <= 0:
-            return 0
         if amount and (fits := free.get(resource, 0) // amount) < room:
             room = fits
+            if room <= 0:
+                return 0
     return max(0, room)
+
+
+def lacks(free: Resources, asked: Iterable[tuple[str, int]]) -> bool:
+    """Whether some amount that is asked for is not there."""
+    for name, amount in asked:  # noqa: SIM110  a generator takes twice as long, and every machine is asked
+        if free.get(name, 0) < amount:
+            return True
+    return False
 
 
 def planned_slot(offering: Offering, name: str, *only_for: str, room: Resources | None = None) -> NodeSlot:

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import islice, takewhile
 from operator import attrgetter
 
-from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity, CandidateOfferings
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.domains import ClosedNode, domain_of
@@ -54,6 +53,13 @@ class ConstrainedPods:
     taken: dict[NodeSlot, int] = field(default_factory=dict)
     """Slot -> pods put there."""
     purchases: list[PlannedNodeClaims] = field(default_factory=list)
+
+    _keys: tuple[str, ...] = ()
+    """The labels by whose domains it counts pods."""
+    _known_sites: Mapping[SiteKey, NodeSlot] | None = None
+
+    def __post_init__(self) -> None:
+        self._keys = self.rules.keys_beyond_hosts
 
     def place(self, parts: Sequence[FreeCapacity]) -> Refusal | None:
         """Places all pods, on what stands first; on refusal everything is as before."""
@@ -155,19 +161,19 @@ class ConstrainedPods:
 
     def _sites(self) -> Mapping[SiteKey, NodeSlot]:
         """Returns a machine that can be bought for these pods for each place that is another to the filter."""
+        if self._known_sites is not None:
+            return self._known_sites
         found: dict[SiteKey, NodeSlot] = {}
         for zone in self.zones:
-            for candidate in self.capacity.candidates(self.need, zone).all():
-                key = self._site_of(candidate.offering)
+            for key, offering in self.capacity.candidates(self.need, zone).firsts(self._keys).items():
                 if key not in found:
-                    found[key] = planned_slot(candidate.offering, f"site/{len(found)}", self.gang)
+                    found[key] = planned_slot(offering, f"site/{len(found)}", self.gang)
+        self._known_sites = found
         if self.score is None or not found:
             return found
         liked = dict(zip(found, self.score.of(list(found.values())), strict=True))
+        self._known_sites = None  # what is liked changes with the pods that are put
         return {key: found[key] for key in sorted(found, key=lambda it: -liked[it])}  # sorting is stable
-
-    def _site_of(self, offering: Offering) -> SiteKey:
-        return tuple(offering.labels.get(key) for key in self.rules.keys_beyond_hosts)
 
     def _buy(self, missing: int) -> Refusal | None:
         """Buys machines at every site for as many pods as the filter wants there, until all have a place."""
@@ -218,7 +224,7 @@ class ConstrainedPods:
         if not most:
             return no_place(self.state, self.need, self.rules, count, [site])
         candidates = self.capacity.candidates(self.need, site.labels.get(ZONE, ""))
-        return self.choose(candidates.narrowed(lambda it: self._site_of(it) == key, most), count)
+        return self.choose(candidates.narrowed(self._keys, key, most), count)
 
     def _new_slots(self, chosen: PlannedNodeClaims) -> list[NodeSlot]:
         self.capacity.spend([chosen])

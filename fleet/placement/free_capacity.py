@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice, product
 from operator import itemgetter
 
-from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot
+from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot, lacks
 from fleet.snapshot import PodSet
 from model.quantity import Resources
 
@@ -224,6 +224,7 @@ class PodClassIndex:
 
     def __init__(self, requests: Resources, accepts: Callable[[NodeSlot], bool], cost: SlotCost = no_cost) -> None:
         self._requests = requests
+        self._asked = sorted((it for it in requests.items() if it[1]), reverse=True)  # GPUs, of which there are fewest
         self._accepts = accepts
         self._cost = cost
         self.outdated = False
@@ -267,16 +268,17 @@ class PodClassIndex:
             self._entries.clear()
             self._buckets = {label: {} for label in self._buckets}
             touched = list(state.slots.values())
+        known, asked = self._entries, self._asked
         for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
-            self._note(state, slot)
+            if id(slot) in known or not lacks(slot.free, asked):  # most that are bought for others are full
+                self._note(state, slot)
         self._seen = now
 
     def _note(self, state: ClusterState, slot: NodeSlot) -> None:
         entry = self._entries.get(id(slot))
         if state.slots.get(slot.name) is not slot:
             if entry is not None:
-                self._move(entry, self._buckets, SlotBuckets.drop)
-                del self._entries[id(slot)]
+                self._move(self._entries.pop(id(slot)), self._buckets, SlotBuckets.drop)
             return
         if entry is not None and entry.seen is slot.changed:
             return
@@ -338,11 +340,10 @@ class SlotBuckets:
     def of(cls, slots: Iterable[NodeSlot], requests: Resources) -> "SlotBuckets":
         """Slots with their room for pods with these requests."""
         made = cls()
-        buckets = made.of_room
         for slot in slots:
             if room := slot.room_for(requests):
-                buckets.setdefault(room, []).append((slot.name, slot))
-        for room, bucket in buckets.items():
+                made.of_room.setdefault(room, []).append((slot.name, slot))
+        for room, bucket in made.of_room.items():
             bucket.sort(key=_name)
             made.total += room * len(bucket)
         return made

@@ -171,6 +171,18 @@ def _most_telling(refusals: list[Refusal]) -> Refusal:
     return ranked[0] if ranked else Refusal(Reason.NO_OFFER, "no machine of its flavors exists or may be bought")
 
 
+def standing(free: FreeCapacity, gang: str) -> Iterator[FreeCapacity]:
+    """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
+
+    Of those, what is for it alone comes before what others move to as well, whose place it could take.
+    Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
+    Machines that are to leave come last: whoever starts there is stopped once more.
+    """
+    if free.keeps(gang):
+        yield from (free.kept_for(gang, alone=alone) for alone in (True, False))
+    yield from (free.among(gang, standing=True, leaving=leaving) for leaving in (False, True))
+
+
 @dataclass(slots=True)
 class _ZoneAttempt:
     """One attempt to place a gang, with purchases in one zone; everything it takes is undone by `undo`."""
@@ -242,7 +254,7 @@ class _ZoneAttempt:
         pods = ConstrainedPods(
             self.state, self.capacity, self.gang, need, rules, choose, zones, score, len(self.purchases)
         )
-        parts = [*self._standing(free)]
+        parts = [*standing(free, self.gang)]
         if self.may_buy or not (rules.spreads_evenly and self.capacity.may_buy and need.charged):
             parts.append(free.among(self.gang, standing=False))  # spread over what may be bought, they do not pile up
         label = need.pod_set.required_topology
@@ -289,7 +301,7 @@ class _ZoneAttempt:
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places all pods in one domain of what stands, else of all machines; one host can be bought."""
         pod_set, label = need.pod_set, need.pod_set.required_topology
-        parts = (*self._standing(free), free.among(self.gang, standing=True), free.among(self.gang))
+        parts = (*standing(free, self.gang), free.among(self.gang, standing=True), free.among(self.gang))
         found = (part.tightest_domain(label, pod_set.count) for part in parts)
         domain = next((domain for domain in found if domain is not None), None)
         if domain is not None:
@@ -307,7 +319,7 @@ class _ZoneAttempt:
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
         """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
         pod_set, missing = need.pod_set, need.pod_set.count
-        parts = [*self._standing(free), free.among(self.gang, standing=False)]
+        parts = [*standing(free, self.gang), free.among(self.gang, standing=False)]
         if self._held_to_zone(need):
             parts = [part.within(labels.ZONE, self.zone) for part in parts]
         if not self.capacity.recuts and (refusal := self._refused_at_once(need, parts)) is not None:
@@ -326,17 +338,6 @@ class _ZoneAttempt:
                 return None
         chosen = self._choose(need, short, whole=False)
         return chosen if isinstance(chosen, Refusal) else None
-
-    def _standing(self, free: FreeCapacity) -> Iterator[FreeCapacity]:
-        """What stands: first the machines that were bought for the gang to move to, which nobody else can use.
-
-        Of those, what is for it alone comes before what others move to as well, whose place it could take.
-        Elsewhere it might be in the way of the next to move: what it left may be one of several machines to go.
-        Machines that are to leave come last: whoever starts there is stopped once more.
-        """
-        if free.keeps(self.gang):
-            yield from (free.kept_for(self.gang, alone=alone) for alone in (True, False))
-        yield from (free.among(self.gang, standing=True, leaving=leaving) for leaving in (False, True))
 
     def _held_to_zone(self, need: Need) -> bool:
         return self.zone_bound and need.pod_set.required_topology == labels.ZONE

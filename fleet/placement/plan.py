@@ -12,6 +12,18 @@ from model.kinds import NodePool, Toleration
 from model.quantity import Resources
 
 
+class HashedOnce(tuple[object, ...]):  # noqa: SLOT001  a tuple has no room for slots
+    """A tuple whose hash is kept: it is a key again and again, and hashing tolerations takes its time."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        """Returns the hash of the tuple."""
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """A need is a pod set with the flavor assigned to it: it says which slots and pools may serve the pods."""
@@ -36,8 +48,8 @@ class Need:
     """Equal for those that ask the same of them, too."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", self._kind())
-        object.__setattr__(self, "asks", (self.kind, tuple(sorted(self.pod_set.requests.items()))))
+        object.__setattr__(self, "kind", HashedOnce(self._kind()))
+        object.__setattr__(self, "asks", HashedOnce((self.kind, tuple(sorted(self.pod_set.requests.items())))))
 
     def of(self, pod_set: PodSet) -> "Need":
         """Returns the need of a gang of the same shape: with the labels of its own pods."""
@@ -47,7 +59,7 @@ class Need:
         object.__setattr__(own, "pod_set", replace(self.pod_set, labels=pod_set.labels, namespace=pod_set.namespace))
         return own
 
-    def _kind(self) -> Hashable:
+    def _kind(self) -> tuple[object, ...]:
         pod_set = self.pod_set
         return (
             tuple(sorted(self.node_labels.items())),

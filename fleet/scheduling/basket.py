@@ -14,8 +14,9 @@ together.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
@@ -31,16 +32,17 @@ from fleet.optimize.purchase import (
     PurchaseSolution,
     close_enough,
     in_karpenters_order,
-    lower_bound,
     solve,
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
 from fleet.placement.machine_caps import DomainLabel
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.scheduling.catalog import OfferingCatalog, model_of, tier_of
+from fleet.scheduling.catalog import OfferingCatalog, Tier, model_of, tier_of
+from fleet.snapshot import OfferingKey
 from fleet.snapshot.affinity import admits
 from model import labels
+from model.pools import capacity_rank
 from model.quantity import Resources
 
 EPSILON_USD_H = 1e-6
@@ -133,37 +135,50 @@ def purchase_together(
     lines take from.
     """
     catalog = OfferingCatalog(supply, caps)
-    problem = _purchase_problem(lines, planned_claims, catalog)
+    classes = _pod_classes(lines)
+    problem = _purchase_problem(classes, planned_claims, catalog)
     expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
     if close_enough(problem, expected_usd_h, effort):
         tally = _tally(problem, None, catalog, (), planned_claims, effort)
         if tally.cost_usd_h <= tally.karpenter_usd_h:
             return JointPurchase((), tally)
-    found, untied = _gang_ties(lines, catalog).solve(problem, effort)
+    found, untied = _gang_ties(classes, catalog).solve(problem, effort)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
-    machines = tuple(_shared_machines(found, lines, catalog.offerings)) if better else ()
+    machines = tuple(_shared_machines(found, lines, classes, catalog.offerings)) if better else ()
     return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort))
 
 
+Lines = Sequence[PurchaseLine]
+
+
+def _pod_classes(lines: Lines) -> dict[str, Lines]:
+    """Returns the solver's name of a class -> the lines that are in it: single pods that are alike, else one each.
+
+    Names sort like the numbers of the lines that come first.
+    """
+    found: dict[str, list[PurchaseLine]] = {}
+    names: dict[Hashable, str] = {}
+    for number, line in enumerate(lines):
+        name = f"{number:06d}"
+        if line.count == 1 and not line.beside:
+            alike = line.need.asks, tuple(map(id, line.offerings)), line.domains, tuple(sorted(line.takes.items()))
+            name = names.setdefault(alike, name)
+        found.setdefault(name, []).append(line)
+    return dict(found)
+
+
 def _purchase_problem(
-    lines: Sequence[PurchaseLine], planned_claims: Sequence[PlannedNodeClaims], catalog: OfferingCatalog
+    classes: Mapping[str, Lines], planned_claims: Sequence[PlannedNodeClaims], catalog: OfferingCatalog
 ) -> PurchaseProblem:
     """Returns the lines as a problem of the solver, without the ties of gangs."""
-    classes = tuple(
-        _pod_demand(_class_name(number), line, _kinds_for(line, catalog)) for number, line in enumerate(lines)
-    )
+    demands = tuple(_pod_demand(name, lines, _kinds_for(lines[0], catalog)) for name, lines in classes.items())
     pools = sorted(
         {offering.pool.name for offering in catalog.offerings.values()}
         | {planned.offering.pool.name for planned in planned_claims}
     )
-    asked = (name for it in classes for name, amount in it.requests.items() if amount)
+    asked = (name for it in demands for name, amount in it.requests.items() if amount)
     limits = tuple(catalog.limits_of(pools, planned_claims))
-    return PurchaseProblem(catalog.resources(asked, pools), classes, tuple(catalog.kinds.values()), limits)
-
-
-def _class_name(number: int) -> str:
-    """Returns the solver's name for the class of a line's pods; names sort like the lines' numbers."""
-    return f"{number:06d}"
+    return PurchaseProblem(catalog.resources(asked, pools), demands, tuple(catalog.kinds.values()), limits)
 
 
 def _kinds_for(line: PurchaseLine, catalog: OfferingCatalog) -> frozenset[str]:
@@ -173,30 +188,32 @@ def _kinds_for(line: PurchaseLine, catalog: OfferingCatalog) -> frozenset[str]:
     return kinds
 
 
-def _pod_demand(name: str, line: PurchaseLine, kinds: frozenset[str]) -> PodDemand:
-    """Returns a line as demand of the solver; pods that share one machine are one pod with all their requests."""
+def _pod_demand(name: str, lines: Lines, kinds: frozenset[str]) -> PodDemand:
+    """Returns a class as demand of the solver; pods that share one machine are one pod with all their requests."""
+    line = lines[0]
     each = line.count // line.separable
     requests = {resource: it * each for resource, it in line.requests.items()}
     for other in line.beside:
         for resource, it in other.requests.items():
             requests[resource] = requests.get(resource, 0) + it * other.count
-    return PodDemand(name, requests, kinds, line.separable)
+    return PodDemand(name, requests, kinds, sum(it.separable for it in lines))
 
 
-def _gang_ties(lines: Sequence[PurchaseLine], catalog: OfferingCatalog) -> "GangTies":
-    """Returns which of the lines' pods have to share a zone or a GPU model."""
-    gangs: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        if not line.need.ordinary and not line.domains:  # who keeps to domains has its zone
-            gangs.setdefault(line.member.gang, []).append(number)
+def _gang_ties(classes: Mapping[str, Lines], catalog: OfferingCatalog) -> "GangTies":
+    """Returns which of the classes' pods have to share a zone or a GPU model: single pods have nobody to share with."""
+    gangs: dict[str, list[str]] = {}
+    for name, lines in classes.items():
+        for line in lines:
+            if not line.need.ordinary and not line.domains:  # who keeps to domains has its zone
+                gangs.setdefault(line.member.gang, []).append(name)
     return GangTies(
         zone=lambda kind: catalog.offerings[kind].offer.zone,
         model=lambda kind: model_of(catalog.offerings[kind]),
-        gangs=[[_class_name(n) for n in mine] for mine in gangs.values() if sum(lines[n].separable for n in mine) > 1],
-        sets=frozenset(_class_name(number) for number, line in enumerate(lines) if line.share_gpu_model),
+        gangs=[mine for mine in gangs.values() if len(mine) > 1 or classes[mine[0]][0].separable > 1],
+        sets=frozenset(name for name, lines in classes.items() if lines[0].share_gpu_model),
         planned_kinds={
-            _class_name(n): Counter(catalog.name(offering) for offering in line.offerings)
-            for n, line in enumerate(lines)
+            name: Counter(catalog.name(offering) for line in lines for offering in line.offerings)
+            for name, lines in classes.items()
         },
     )
 
@@ -222,8 +239,8 @@ def _tally(
         bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
     else:
         plain = replace(problem, kinds=listed)
-        theirs = in_karpenters_order(plain)
-        bound_usd_h = lower_bound(plain, effort)
+        theirs = in_karpenters_order(plain, effort)
+        bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)
@@ -233,15 +250,28 @@ def _tally(
 
 
 def _shared_machines(
-    found: PurchaseSolution, lines: Sequence[PurchaseLine], offerings: Mapping[str, Offering]
+    found: PurchaseSolution,
+    lines: Lines,
+    classes: Mapping[str, Lines],
+    offerings: Mapping[str, Offering],
 ) -> list[SharedMachine]:
     """Returns the machines of a solution one by one, in order of the first line on each."""
+    numbers = {line.member: number for number, line in enumerate(lines)}
+    waiting = {name: iter(alike) for name, alike in classes.items() if len(alike) > 1}
     made: list[tuple[int, SharedMachine]] = []
     for batch in found.batches:
-        numbers = sorted((int(name), pods) for name, pods in batch.pods.items())
-        pods = {lines[n].member: pods * (lines[n].count // lines[n].separable) for n, pods in numbers}
-        pods |= {other.member: other.count for n, _ in numbers for other in lines[n].beside}
-        made += [(numbers[0][0], SharedMachine(offerings[batch.kind], pods))] * batch.machines
+        held, offering = sorted(batch.pods.items()), offerings[batch.kind]
+        several = any(name in waiting for name, _ in held)
+        for _ in range(batch.machines if several else 1):
+            pods = dict[PodSetOfGang, int]()
+            for name, count in held:
+                first = classes[name][0]
+                alike = islice(waiting[name], count) if name in waiting else ()
+                pods |= {it.member: 1 for it in alike} or {first.member: count * (first.count // first.separable)}
+            pods = dict(sorted(pods.items(), key=lambda it: numbers[it[0]])) if several else pods
+            pods |= {other.member: other.count for name, _ in held for other in classes[name][0].beside}
+            machine = numbers[next(iter(pods))], SharedMachine(offering, pods)
+            made += [machine] if several else [machine] * batch.machines
     return [
         machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].offering.key, sorted(it[1].pods.items())))
     ]
@@ -253,21 +283,30 @@ def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply
     Ties of GPU models are ignored. None when there is no other.
     """
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
+    pods = {needs[member].kind: needs[member] for member in machine.pods}.values()
     for member, count in machine.pods.items():
         for resource, amount in needs[member].pod_set.requests.items():
             total[resource] = total.get(resource, 0) + amount * count
-    offer = machine.offering.offer
-    others = (
-        offering
-        for offering in supply.offerings.of(machine.offering.pool)
-        if offering.offer.instance_type.name != offer.instance_type.name
-        and (offering.offer.zone, tier_of(offering)) == (offer.zone, tier_of(machine.offering))
-        and offering.offer.pool_key not in supply.shortages
-        and not supply.headroom[offering.pool.name].bound_to(offering)
-        and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
-        and all(admits(needs[m].pod_set, needs[m].tolerations, offering.labels, offering.taints) for m in machine.pods)
-    )
-    return min(others, key=lambda it: (round(supply.expected_usd_h(it.offer), 6), it.key), default=None)
+    offer, tier, pool = machine.offering.offer, tier_of(machine.offering), machine.offering.pool
+    capacity_types = {it for it in pool.spec.capacity_types if Tier(pool.spec.weight, capacity_rank(pool, it)) == tier}
+    left, shortages = supply.headroom[pool.name], supply.shortages
+    best: tuple[tuple[float, OfferingKey], Offering] | None = None
+    for offering in supply.offerings.of(pool):  # by price, which nobody expects to pay less than
+        other = offering.offer
+        if best is not None and round(other.price_usd_h + supply.machine_usd_h, 6) > best[0][0]:
+            break
+        if (
+            other.zone == offer.zone
+            and other.capacity_type in capacity_types
+            and other.instance_type.name != offer.instance_type.name
+            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+            and not (shortages and other.pool_key in shortages)
+            and not left.bound_to(offering)
+            and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
+        ):
+            rank = round(supply.expected_usd_h(other), 6), offering.key
+            best = min(best or (rank, offering), (rank, offering), key=lambda it: it[0])
+    return None if best is None else best[1]
 
 
 # -- one zone for what a gang buys, one GPU model for a pod set --------------------------------------------------------

@@ -102,10 +102,11 @@ class OfferingCatalog:
             return
         own = {it.offer.zone for it in wanted if it.pool.name == pool.name}
         bound = _has_placement(pool) or any(_has_placement(it.pool) for it in wanted)
-        tiers = {tier_of(offering) for offering in wanted}
+        tiers, weight = {tier_of(offering) for offering in wanted}, pool.spec.weight
+        capacity_types = {it for it in pool.spec.capacity_types if Tier(weight, capacity_rank(pool, it)) in tiers}
         for offering in self.supply.offerings.of(pool):
             here = not bound or offering.offer.zone in own
-            if here and tier_of(offering) in tiers and self._is_available(offering, need):
+            if here and offering.offer.capacity_type in capacity_types and self._is_available(offering, need):
                 yield offering
 
     def kinds_in(
@@ -130,7 +131,7 @@ class OfferingCatalog:
     def _is_available(self, offering: Offering, need: Need) -> bool:
         """Returns whether a machine of an offering may be bought for pods of a need, limits aside."""
         return (
-            offering.offer.pool_key not in self.supply.shortages
+            not (self.supply.shortages and offering.offer.pool_key in self.supply.shortages)
             and offering.closes_s > need.until_s
             and not self.supply.headroom[offering.pool.name].bound_to(offering)
             and _admits(need, offering)

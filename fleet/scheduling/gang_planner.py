@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import ClusterState, StateVersion
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVersion, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.free_capacity import free_capacity
-from fleet.placement.place import place_gang
+from fleet.placement.free_capacity import best_first, free_capacity
+from fleet.placement.place import place_gang, standing
 from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_filter import company, pod_filter
+from fleet.placement.pod_score import pod_score
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available
 from fleet.quota.workload import PodSetAssignment, Workload
@@ -88,6 +89,29 @@ class GangPlanner:
             return found  # the domain of a machine that is not there yet is unknown
         return place_gang(state, self.capacity, workload.uid, needs)
 
+    def foreseen(
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], *, full: bool
+    ) -> PlacementPlan | None:
+        """Returns what `plan` would find for a single pod that stands anywhere, without taking anything.
+
+        None where only `plan` tells: pods ask something of domains, of others or of what is cut, or these are the first
+        of their kind for which a machine is bought. `full`: `has_room` has found no room.
+        """
+        [need, *more] = self.needs(workload, given)
+        pods, capacity = need.pod_set, self.capacity
+        if more or pods.count != 1 or capacity.recuts or not _stands_anywhere(state, pods):
+            return None
+        if pod_score(state.neighbours, pods) is not None:
+            return None
+        free = None if full else free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
+        if free is not None and free.among(workload.uid).room:
+            parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
+            return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
+        if (lot := capacity.bought_before(need)) is None:
+            return None
+        slot = planned_slot(lot.offering, "new/0/0", workload.uid, room=lot.room)
+        return PlacementPlan((NodeAssignment(pods.name, slot, 1),), purchases=(lot,))
+
     def _placed(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], needs: Sequence[Need]
     ) -> PlacementPlan | Refusal:
@@ -158,8 +182,12 @@ class GangPlanner:
             key = (workload.queue, workload.shape, shape_of(given))
             if key not in self._needs:
                 self._needs[key] = list(self._compute_needs(workload, given))
-            pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-            needs = [need.of(pod_sets[need.pod_set.name]) for need in self._needs[key]]
+            known = self._needs[key]
+            if len(known) == 1 == len(workload.pod_sets):
+                needs = [known[0].of(workload.pod_sets[0])]
+            else:
+                pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+                needs = [need.of(pod_sets[need.pod_set.name]) for need in known]
             last = self._last = _LastAsked(workload, given, needs)
         return last
 

@@ -14,9 +14,10 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
-from fleet.placement.plan import Need, PlannedNodeClaims
+from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
+from fleet.snapshot import Claim
 from model import labels
 from model.plain_text import counted
 
@@ -166,21 +167,20 @@ def _cancel(
 
 def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
     """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
+    order = {uid: number for number, uid in enumerate(gangs)}
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
     assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
     pod_sets = {(uid, it.pod_set.name): it.pod_set for uid, w in gangs.items() for it in w.needs}
-    replaced: dict[str, PlacedGang] = {}
+    written: dict[str, tuple[tuple[PlannedNodeClaims, ...], tuple[Claim, ...], dict[str, Offering]]] = {}
     owned: dict[str, list[SharedMachine]] = {}
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
-    for uid, placed in gangs.items():
-        mine = sorted(owned.get(uid, ()), key=lambda it: it.offering.key)
+    for uid, mine in sorted(owned.items(), key=lambda it: order[it[0]]):
+        mine.sort(key=lambda it: it.offering.key)
         offerings = {it.offering.key: it.offering for it in mine}
-        counted = Counter(it.offering.key for it in mine)
-        plan = replace(
-            placed.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
-        )
-        claims = machines.claims_of(uid, plan, ordinary=placed.ordinary).claims
+        lots = Counter(it.offering.key for it in mine)
+        plan = PlacementPlan(purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in lots.items()))
+        claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary).claims
         for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
             slot = planned_slot(machine.offering, f"together/{claim.name}", room=machine.offering.flexible_room)
             slot.claim = claim.name
@@ -191,10 +191,11 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
         for planned in plan.purchases:
             machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
         by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
-        replaced[uid] = replace(placed, plan=plan, claims=claims, pins=(), bought=by_claim)
-    for uid, placed in replaced.items():
-        plan = replace(placed.plan, assignments=tuple(assignments[uid]))
-        machines.placed[uid] = replace(placed, plan=plan, pins=plan.pins())
+        written[uid] = plan.purchases, claims, by_claim
+    for uid, placed in gangs.items():
+        purchases, claims, by_claim = written.get(uid, ((), (), {}))
+        plan = PlacementPlan(tuple(assignments[uid]), placed.plan.recuts, purchases)
+        machines.placed[uid] = PlacedGang(plan, claims, plan.pins(), placed.needs, by_claim, placed.ordinary)
 
 
 def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mapping[str, str]) -> None:

@@ -119,10 +119,7 @@ class RoomByMoving:
         """Returns the plan of a workload that would buy; None where it is moved itself, or finds room as it is."""
         if workload.moved or not workload.buys:
             return None
-        if self.backend.planner.has_room(self.backend.state, workload, given):
-            return None
-        plan = self.backend.find(workload, given)
-        return plan if isinstance(plan, PlacementPlan) and plan.purchases else None
+        return self.backend.would_buy(workload, given)
 
     def _cheaper(
         self, workload: Workload, given: Sequence[PodSetAssignment], plan: PlacementPlan

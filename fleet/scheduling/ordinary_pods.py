@@ -18,6 +18,7 @@ from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.capacity_buffers import buffer_need, buffer_rooms, buffer_uid, take_room, virtual_pods
 from fleet.placement.flavor_nodes import pools_for_pods
+from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place_pods import of_pods, place_most
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_quota import PodQuota
@@ -173,9 +174,21 @@ class OrdinaryPods:
         for places in self._waiting:
             with concerning(places.subject):
                 places.refusal = _unsupported(places.pods) or self._closed(places.pods) or self._not_bound(places.pods)
-                if places.refusal is None:
+                if places.refusal is None and self._has_room(places):
                     spreads = any(each.hard for each in places.pods.shape.constraints.spread)
                     self._take(places, may_buy=spreads, buys=False)
+
+    def _has_room(self, places: _Places) -> bool:
+        """Returns whether any machine has room for a pod of a class, whatever else stands against it."""
+        backend, shape = self.backend, places.pods.shape
+        for flavor in self.quota.flavors(shape.namespace):
+            need = self._need(places, flavor, 1)
+            free = free_capacity(
+                backend.state, need.asks, need.pod_set.requests, need.accepts, backend.planner.capacity.priced
+            )
+            if free.among(places.pods.uid).room:
+                return True
+        return False
 
     def buy(self) -> None:
         """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""

@@ -103,10 +103,22 @@ class ClusterBackend:
             self._refusal_when_empty[asked] = found if isinstance(found, PlacementRefusal) else None
         return self._refusal_when_empty[asked] or PlacementPlan()
 
+    def would_buy(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
+        """Returns the plan of a workload for which machines would be bought; None where it has room or no place."""
+        found: PlacementPlan | PlacementRefusal | None = self._repeated_plan(workload, given)
+        if found is None and not self.planner.has_room(self.state, workload, given):
+            found = self.find(workload, given)
+        return found if isinstance(found, PlacementPlan) and found.purchases else None
+
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether there is a plan for all pods of a workload."""
-        enough = None if workload.uid in self.lost_pods else self.planner.has_room(self.state, workload, given)
-        return not isinstance(self.find(workload, given), PlacementRefusal) if enough is None else enough
+        if workload.uid in self.lost_pods:
+            return not isinstance(self.find(workload, given), PlacementRefusal)
+        enough = self.planner.has_room(self.state, workload, given)
+        if enough is None:
+            plan = self._repeated_plan(workload, given) or self._find_plan(self.state, workload, given, full=True)
+            return not isinstance(plan, PlacementRefusal)
+        return enough
 
     def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
         """Returns queue, shape and assignment, and how often machines were shared; None for whom a machine is kept."""
@@ -140,14 +152,17 @@ class ClusterBackend:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
 
     def _find_plan(
-        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], *, full: bool = False
     ) -> PlacementPlan | PlacementRefusal:
-        """Returns a plan on this state, which stays unchanged, or the refusal."""
+        """Returns a plan on this state, which stays unchanged, or the refusal; `full`: `has_room` found no room."""
         mark = state.mark()
-        plan = self.planner.plan(state, workload, given)
-        if isinstance(plan, Refusal):
-            return PlacementRefusal(tuple(one.name for one in given), plan)
-        self._undo(state, mark, plan)
+        plan = self.planner.foreseen(state, workload, given, full=full)
+        if plan is None:
+            found = self.planner.plan(state, workload, given)
+            if isinstance(found, Refusal):
+                return PlacementRefusal(tuple(one.name for one in given), found)
+            self._undo(state, mark, found)
+            plan = found
         if not workload.buys and not plan.ready:
             message = "no room for it on the machines that are ready"
             return PlacementRefusal(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))

@@ -12,7 +12,7 @@ from fleet.optimize.purchase.purchase_problem import (
     PurchaseSolution,
     SearchSteps,
 )
-from fleet.optimize.purchase.purchasing import close_enough, in_karpenters_order, lower_bound, solve
+from fleet.optimize.purchase.purchasing import close_enough, in_karpenters_order, solve
 
 __all__ = [
     "GREEDY",
@@ -29,6 +29,5 @@ __all__ = [
     "SearchSteps",
     "close_enough",
     "in_karpenters_order",
-    "lower_bound",
     "solve",
 ]

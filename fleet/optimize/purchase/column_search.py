@@ -96,7 +96,7 @@ def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
 def quick_bound(part: PackingInstance, effort: PurchaseEffort) -> LowerBound:
     """Returns the best bound that needs no search, whether the solver works or not."""
     bound = by_one_resource(part)
-    if not effort.solver or part.fits.sum() > effort.pattern_pairs:
+    if not effort.solver or part.fits.sum() > effort.bulk_pairs:
         return bound
     try:
         return max(bound, by_bulk(part, effort.iterations), key=lambda it: it.usd_h)
@@ -132,8 +132,10 @@ def _without_unplaced_pods(best: PurchaseIncumbent) -> PurchaseIncumbent:
 
 def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
     """Takes the steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
-    bound = by_bulk(best.part, effort.iterations)
-    best.raise_bound(bound)
+    bound = best.bound
+    if best.part.fits.sum() <= effort.bulk_pairs:
+        bound = by_bulk(best.part, effort.iterations)
+        best.raise_bound(bound)
     if best.cost_usd_h - best.bound_usd_h > enough_usd_h:
         _ColumnSearch(best, effort, enough_usd_h).run(bound.worth)
 
@@ -146,7 +148,8 @@ class _ColumnSearch:
         self._effort, self._enough_usd_h = effort, enough_usd_h
         self._pool = PatternPool(len(self._part.demand))
         self._master = RestrictedMaster(self._part, self._pool, _CoveringFormulation(self._part))
-        self._budget = PricingBudget(effort.rounds, effort.iterations, effort.work, enough_usd_h)
+        work = min(effort.work, effort.work_a_pod * int(self._part.demand.sum()))
+        self._budget = PricingBudget(effort.rounds, effort.iterations, work, enough_usd_h)
 
     def run(self, worth: Floats) -> None:
         """Searches, starting from a worth of a pod of each class [C]. Raises `SolverFailed`."""

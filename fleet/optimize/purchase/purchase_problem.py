@@ -93,14 +93,20 @@ class PurchaseEffort(SolverEffort):
     """Parts with more classes are filled by value only once the solver has prices of pods."""
     pattern_pairs: int = 40_000
     """Parts with more pairs of a class and a kind that may hold it are left to the greedy heuristics."""
+    bulk_pairs: int = 4_000
+    """Parts with more pairs get no prices and no bound from machines in bulk: that programme takes too long there."""
     exact_pairs: int = 1_000
     """Parts with more pairs of a class and a kind are priced by filling alone, which costs little and proves less."""
     search_pairs: float = 250.0
     """A search is begun if it may save `close_enough` of a known purchase for each so many (class, kind) pairs."""
+    close_enough_at_most: float = 5e-3
+    """A search is begun if it may save more than this fraction, whatever it takes."""
     rounds: int = 200
     """Rounds of pricing for each part."""
     work: int = 10_000_000
     """Work of pricing for each part, in machines filled times classes, programmes included; about a second."""
+    work_a_pod: int = 3_000
+    """Work of pricing for each pod, where there are so few that a second would be too much for what they cost."""
     exact_rounds: int = 3
     """Rounds of exact pricing for each part; the last of them proves the bound."""
     exact_nodes: int = 200

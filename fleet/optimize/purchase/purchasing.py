@@ -58,8 +58,12 @@ def solve(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> Purchase
     return _solve_in_domains(problem, {}, effort)
 
 
-def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
-    """Returns what Karpenter's order would buy; groups are not kept together."""
+def in_karpenters_order(problem: PurchaseProblem, effort: PurchaseEffort | None = None) -> PurchaseSolution:
+    """Returns what Karpenter's order would buy; groups are not kept together.
+
+    With an effort it comes with a bound of what any purchase of all pods that fit somewhere costs. That needs no
+    search: it is from each resource alone and, with a solver, from machines in bulk.
+    """
     parts, unfit = packing_instances(problem, {})
     mixes = [(part, provisioning_order(part)) for part in parts]
     cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
@@ -69,19 +73,11 @@ def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
     return PurchaseSolution(
         batches=tuple(batch for part, mix in mixes for batch in batches(part, mix)),
         cost_usd_h=cost_usd_h,
+        bound_usd_h=0.0 if effort is None else sum(quick_bound(part, effort).usd_h for part in parts),
         baseline_usd_h=cost_usd_h,
         left=left,
         heuristics=(PurchaseHeuristic.BASELINE,) * len(parts),
     )
-
-
-def lower_bound(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> float:
-    """Returns USD an hour below which no purchase of all pods that fit somewhere costs; groups are not kept together.
-
-    Without a search: from each resource alone and, with a solver, from machines in bulk.
-    """
-    parts, _ = packing_instances(problem, {})
-    return sum(quick_bound(part, effort).usd_h for part in parts)
 
 
 def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseEffort = _USUAL) -> bool:
@@ -94,7 +90,7 @@ def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseE
     pairs = sum(int(part.fits.sum()) for part in parts)
     if unfit or not effort.solver or pairs <= effort.exact_pairs:
         return False
-    little = effort.close_enough * max(1.0, pairs / effort.search_pairs)
+    little = min(effort.close_enough * max(1.0, pairs / effort.search_pairs), effort.close_enough_at_most)
     return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
 
 
