@@ -102,11 +102,15 @@ def _at_risk(
     claims: Mapping[str, bool],
 ) -> frozenset[str]:
     by_node, by_claim = pinned
-    bad_nodes = (by_node.keys() - nodes.keys()) | unsafe.keys() | set(leaving.values())
-    bad_claims = (by_claim.keys() - claims.keys()) | leaving.keys()
+    bad_nodes = {*_absent(by_node, nodes), *unsafe, *leaving.values()}
+    bad_claims = {*_absent(by_claim, claims), *leaving}
     found = [by_node[name] for name in bad_nodes if name in by_node]
     found += [by_claim[name] for name in bad_claims if name in by_claim]
     return frozenset().union(*found)
+
+
+def _absent(named: Mapping[str, object], there: Mapping[str, object]) -> Collection[str]:
+    return () if named.keys() <= there.keys() else named.keys() - there.keys()
 
 
 def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
@@ -299,7 +303,8 @@ _BootTimes = dict[tuple[str, str], dict[str, float]]
 @followed(_BootTimes)
 def _boot_times(before: _BootTimes, changes: TableChanges[Claim]) -> _BootTimes:
     gone, came = changes.gone(), [(name, claim) for name, claim in changes.came() if _has_booted(claim)]
-    own = {kind: dict(before.get(kind, {})) for _, claim in (*gone, *came) for kind in _kinds(claim)}
+    kinds = dict.fromkeys(kind for _, claim in (*gone, *came) for kind in _kinds(claim))
+    own = {kind: dict(before.get(kind, {})) for kind in kinds}
     for name, claim in gone:
         for kind in _kinds(claim):
             own[kind].pop(name, None)
