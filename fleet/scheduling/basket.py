@@ -215,7 +215,7 @@ def _tally(
     if listed != problem.kinds:
         plain = replace(problem, kinds=listed)
         theirs = in_karpenters_order(plain)
-        bound_usd_h = lower_bound(plain, effort)
+        bound_usd_h = lower_bound(plain, effort, cost_usd_h)
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= sum(untied.left.values()) else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not untied.left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)

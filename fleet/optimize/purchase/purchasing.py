@@ -30,6 +30,7 @@ from fleet.optimize.presolve import (
     usage,
     useful,
 )
+from fleet.optimize.purchase.bounds import by_one_resource
 from fleet.optimize.purchase.column_search import PurchaseIncumbent, greedy, improved, quick_bound
 from fleet.optimize.purchase.heuristics import provisioning_order
 from fleet.optimize.purchase.purchase_problem import (
@@ -75,12 +76,16 @@ def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
     )
 
 
-def lower_bound(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> float:
+def lower_bound(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL, known_usd_h: float = inf) -> float:
     """Returns USD an hour below which no purchase of all pods that fit somewhere costs; groups are not kept together.
 
-    Without a search: from each resource alone and, with a solver, from machines in bulk.
+    Without a search: from each resource alone and, with a solver, from machines in bulk, unless the first is close
+    enough to `known_usd_h`, what a purchase is known to cost.
     """
     parts, _ = packing_instances(problem, {})
+    quick_usd_h = sum(by_one_resource(part).usd_h for part in parts)
+    if known_usd_h - quick_usd_h <= effort.close_enough * known_usd_h < inf:
+        return quick_usd_h
     return sum(quick_bound(part, effort).usd_h for part in parts)
 
 
