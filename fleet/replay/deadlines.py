@@ -5,8 +5,8 @@ from contextlib import suppress
 from math import inf
 
 from fleet.disruption.expiry import expires_at_s
-from fleet.snapshot import Claim, Gang, Snapshot
-from model.cron import Cron, InvalidCron, window_active
+from fleet.snapshot import Claim, Gang, GangState, Snapshot
+from model.cron import Cron, InvalidCron, window_end
 from model.fleet import Fleet
 from model.upstream.do_not_disrupt import lasts_s
 
@@ -15,12 +15,13 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
     """Returns when something falls due next that the deciders read off the clock (epoch seconds); inf = nothing.
 
     Machines expire, fall idle for long enough, or may return to what their pool prefers; gangs have waited long enough
-    after an eviction, or are protected no longer; windows open.
+    after an eviction, have run for as long as they may, or are protected no longer; shortages are forgotten; windows
+    open and close.
     """
     machines = (at_s for claim in snapshot.claims.values() for at_s in of_machine(fleet, snapshot, claim))
-    due = (*machines, *(at_s for gang in snapshot.gangs.values() for at_s in of_gang(gang)))
-    passed = [at_s for at_s in due if at_s > snapshot.now_s]
-    return min([*passed, *window_openings(fleet, snapshot.now_s)], default=inf)
+    gangs = (at_s for gang in snapshot.gangs.values() for at_s in of_gang(gang))
+    due = (at_s for at_s in (*machines, *gangs, *snapshot.shortages.values()) if at_s > snapshot.now_s)
+    return min((*due, *window_edges(fleet, snapshot.now_s)), default=inf)
 
 
 def of_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[float]:
@@ -35,14 +36,16 @@ def of_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[float
 
 
 def of_gang(gang: Gang) -> Iterator[float]:
-    """Yields when a gang has waited long enough after an eviction, and until when it is protected."""
+    """Yields when a gang has waited long enough after an eviction or has run for as long as it may; its protection."""
     yield gang.requeue_at_s
+    if gang.max_run_s is not None and gang.state is GangState.ADMITTED:
+        yield gang.admitted_at_s + gang.max_run_s - gang.ran_before_s
     if gang.do_not_disrupt:
         yield gang.admitted_at_s + lasts_s(gang.do_not_disrupt)
 
 
-def window_openings(fleet: Fleet, now_s: float) -> Iterator[float]:
-    """Yields when windows open; a window that ends is noticed as soon as steps are long enough."""
+def window_edges(fleet: Fleet, now_s: float) -> Iterator[float]:
+    """Yields when windows open, and when those that are open now close."""
     budgets = (it for pool in fleet.node_pools.values() for it in pool.spec.disruption.budgets)
     windows = {(it.schedule, "", it.duration or 0.0) for it in budgets if it.schedule}
     own = (*fleet.policy.spec.freeze_windows, *fleet.policy.spec.allow_windows)
@@ -50,6 +53,8 @@ def window_openings(fleet: Fleet, now_s: float) -> Iterator[float]:
     for schedule, zone, duration_s in sorted(windows):
         with suppress(InvalidCron):  # which the loader refuses
             cron = Cron.parse(schedule, zone)
-            opens_s = cron.next_after(now_s)
-            if opens_s is not None and not window_active(cron, duration_s, opens_s - 1.0):
+            closes_s, opens_s = window_end(cron, duration_s, now_s), cron.next_after(now_s)
+            if closes_s > now_s:
+                yield closes_s
+            elif opens_s is not None:
                 yield opens_s

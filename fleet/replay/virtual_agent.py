@@ -17,7 +17,7 @@ from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.nodeclaims import lifecycle as claim_lifecycle
 from fleet.quota.without_queue import with_default_queues
-from fleet.replay.deadlines import of_gang, of_machine, window_openings
+from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
 from fleet.snapshot import ClaimState, GangState, Snapshot
@@ -67,7 +67,7 @@ class VirtualAgent:
     """Whether machines are to be looked at for giving back."""
     _everything_s: float = -inf
     _window_s: float = -inf
-    """When a window opens next."""
+    """When a window opens or closes next."""
     _scheduled_s: float = -inf
     _consolidated_s: float = -inf
     _consolidate_until_s: float = -inf
@@ -118,7 +118,7 @@ class VirtualAgent:
         if now_s >= self._scheduled_s + self._step_s:
             self._silent_about.clear()
         if now_s >= self._window_s:
-            self._window_s = min(window_openings(self.fleet, now_s), default=inf)
+            self._window_s = min(window_edges(self.fleet, now_s), default=inf)
             self._disrupt = True
         if now_s < self._everything_s + EVERYTHING_S:
             return False
