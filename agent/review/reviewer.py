@@ -21,7 +21,7 @@ from agent.review.forecaster import Forecaster, Proposed
 from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
-from agent.review.world import LastPass, ProposedCommits
+from agent.review.world import LastPass, ProposedCommits, RunsWithoutChange
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
@@ -115,6 +115,7 @@ class Reviewer:
     _writer: SectionWriter = field(init=False)
     _untouched: UntouchedRequests = field(init=False)
     _images: ImageProposer = field(init=False)
+    _anyway: RunsWithoutChange = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
     _undeployed: str = ""
     """Why the forge takes no deployment of the newest revision."""
@@ -124,6 +125,7 @@ class Reviewer:
     def __post_init__(self) -> None:
         self._writer = SectionWriter(self.cluster, self._still_leading)
         self._untouched = UntouchedRequests(self.cluster, self.commits)
+        self._anyway = RunsWithoutChange(self.clock)
         self._images = ImageProposer(self.cluster, self.branch, self.commits, self._still_leading)
 
     def look(self) -> float:
@@ -277,6 +279,7 @@ class Reviewer:
         Nothing, where its ref is another commit than its head.
         """
         review = Review(self.cluster, request.head, base, ReviewOutcome.FAILED)
+        anyway = self._anyway.begin(world) if trusted else None
         try:
             head = self.commits.fetch_ref(request.head_ref)
             if head != request.head:
@@ -288,7 +291,9 @@ class Reviewer:
             return replace(review, sentence=str(error)), None
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
-        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted, self.cluster)()
+        planned = PlanJob(
+            Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted, self.cluster, anyway
+        )()
         if planned.error is not None:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
