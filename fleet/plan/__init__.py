@@ -95,7 +95,7 @@ def make_plan(
     """
     base = _untouched(snapshot) if not base_revision else anyway or happens_anyway(before, snapshot)
     head = consequences(after, simulate(after, snapshot, before=before))
-    machines, anyway = caused(head.machines, base.machines)
+    machines, shared = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
     given_up = head.given_up_after_s is not None and base.given_up_after_s is None
     restless = given_up or not _never_at_rest(head) <= _never_at_rest(base)
@@ -115,7 +115,7 @@ def make_plan(
         declared,
         machines=machines,
         gangs=gangs,
-        without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
+        without=WithoutRevision(shared, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
         now=now,
         then=head.bill,
         peak=head.peak,

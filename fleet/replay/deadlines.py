@@ -1,14 +1,53 @@
 """When something falls due that the deciders read off the clock, in a world in which nothing else happens."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import inf
+from typing import Final
 
 from fleet.disruption.expiry import expires_at_s
-from fleet.snapshot import Claim, Gang, GangState, Snapshot
+from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, Outlook, Snapshot
 from model.cron import Cron, InvalidCron, window_end
 from model.fleet import Fleet
+from model.index import Index, derived, followed_each
+from model.kinds import NodePool
 from model.upstream.do_not_disrupt import lasts_s
+
+_ON_ITS_WAY: Final = frozenset({GangState.RESERVED, GangState.EVICTING})
+
+
+def due_again_s(fleet: Fleet, snapshot: Snapshot) -> float:
+    """Returns when the deciders are to be asked again though nothing is heard (epoch seconds); now or before = at once.
+
+    At once while anything is on its way or half done: how long that may take is read off many clocks. Else when
+    something falls due next.
+    """
+    index, outlook = snapshot.index, snapshot.outlook
+    moving = _anything_moves(index, snapshot.claims, snapshot.gangs) or snapshot.waiting_pods or snapshot.busy
+    if moving or _half_done(outlook):
+        return snapshot.now_s
+    rested_s = outlook.rests_until_s if outlook.seen and not outlook.sought else -inf
+    return min(next_deadline_s(fleet, snapshot), rested_s if rested_s > snapshot.now_s else inf)
+
+
+def _half_done(outlook: Outlook) -> bool:
+    """Returns whether consolidation waits to carry out what it proposes, or has not looked at every machine yet."""
+    return bool(outlook.proposals) or (bool(outlook.seen) and outlook.sought and not outlook.done)
+
+
+@derived(1)
+def _anything_moves(_index: Index, claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> bool:
+    """Returns whether a machine comes, leaves or is cut anew, or a gang starts or leaves."""
+    machines = (
+        it.state is not ClaimState.READY or it.disruption is not None or it.deleting or it.recut_at_s > it.ready_at_s
+        for it in claims.values()
+    )
+    starts = (
+        it.state in _ON_ITS_WAY or (it.state is GangState.ADMITTED and not it.pods_ready) for it in gangs.values()
+    )
+    return any(machines) or any(starts)
 
 
 def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
@@ -18,26 +57,53 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
     after an eviction, have run for as long as they may, or are protected no longer; shortages are forgotten; windows
     open and close.
     """
-    machines = (at_s for claim in snapshot.claims.values() for at_s in of_machine(fleet, snapshot, claim))
-    gangs = (at_s for gang in snapshot.gangs.values() for at_s in of_gang(gang))
-    due = (at_s for at_s in (*machines, *gangs, *snapshot.shortages.values()) if at_s > snapshot.now_s)
-    return min((*due, *window_edges(fleet, snapshot.now_s)), default=inf)
+    index, now_s = snapshot.index, snapshot.now_s
+    machines = _of_machines(index, snapshot.claims, fleet.node_pools, snapshot.never_expire)
+    due = _in_order(index, machines, _of_gangs(index, snapshot.gangs), snapshot.shortages)
+    passed = bisect_right(due, now_s)
+    return min((*due[passed : passed + 1], *window_edges(fleet, now_s)), default=inf)
+
+
+@followed_each()
+def _of_machines(claim: Claim, pools: Mapping[str, NodePool], never_expire: frozenset[str]) -> tuple[float, ...] | None:
+    return tuple(_due_of(claim, pools, never_expire)) or None
+
+
+@followed_each()
+def _of_gangs(gang: Gang) -> tuple[float, ...] | None:
+    return tuple(of_gang(gang)) or None
+
+
+@derived(1)
+def _in_order(
+    _index: Index,
+    machines: Mapping[str, Sequence[float]],
+    gangs: Mapping[str, Sequence[float]],
+    shortages: Mapping[CapacityPool, float],
+) -> Sequence[float]:
+    return sorted(chain(chain.from_iterable((*machines.values(), *gangs.values())), shortages.values()))
 
 
 def of_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[float]:
     """Yields when a machine expires, has been idle for long enough, or may return to what its pool prefers."""
-    pool = fleet.node_pools.get(claim.node_pool)
+    return _due_of(claim, fleet.node_pools, snapshot.never_expire)
+
+
+def _due_of(claim: Claim, pools: Mapping[str, NodePool], never_expire: frozenset[str]) -> Iterator[float]:
+    pool = pools.get(claim.node_pool)
     if pool is None or not claim.launched_at_s or claim.disruption is not None:
         return
-    yield expires_at_s(snapshot, pool, claim)
-    yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
+    yield expires_at_s(never_expire, pool, claim)
+    if claim.emptied_at_s:
+        yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
     if (back := pool.spec.disruption.return_to_preferred) is not None:
         yield claim.launched_at_s + back.after
 
 
 def of_gang(gang: Gang) -> Iterator[float]:
-    """Yields when a gang has waited long enough after an eviction or has run for as long as it may; its protection."""
-    yield gang.requeue_at_s
+    """Yields when a gang has waited long enough after an eviction, has run as long as it may, or loses protection."""
+    if gang.requeue_at_s:
+        yield gang.requeue_at_s
     if gang.max_run_s is not None and gang.state is GangState.ADMITTED:
         yield gang.admitted_at_s + gang.max_run_s - gang.ran_before_s
     if gang.do_not_disrupt:
