@@ -132,7 +132,7 @@ class Alarm:
     """By the monotonic clock."""
 
     def rest(self, due_in_s: float, *, ticked: bool) -> None:
-        """Sets it to when something falls due (seconds from now; 0 or less = more is to do now), or to the end of a rest.
+        """Sets it to when something falls due (seconds from now; 0 or less = more is to do now), or a rest is over.
 
         `ticked`: whether it has rung; else it is set to ring sooner than it would, or left.
         """

@@ -162,7 +162,7 @@ def test_an_hour_in_which_nothing_is_due_asks_the_deciders_a_few_hundred_times()
     while clock.now() < 3600.0:
         alarm.rest(7200.0, ticked=True)
         clock.advance(written.in_s[-1])
-    assert len(written.in_s) == 246
+    assert len(written.in_s) == 245
 
 
 def test_a_rest_is_cut_short_by_what_is_heard_and_never_made_longer() -> None:
