@@ -65,7 +65,7 @@ SOONEST_S: Final = 0.05
 
 
 @dataclass(slots=True)
-class Pace:
+class RestPace:
     """Tells how long the deciders rest while nothing is heard. Seconds."""
 
     least_s: float = LEAST_S
@@ -127,7 +127,7 @@ class Alarm:
     timetable: Timetable
     clock: Clock
     ring: Callable[[], object]
-    pace: Pace = field(default_factory=Pace)
+    pace: RestPace = field(default_factory=RestPace)
     _rings_at_s: float = 0.0
     """By the monotonic clock."""
 

@@ -31,7 +31,7 @@ from agent.sources import (
     reservations_listener,
 )
 from agent.sync import Sync
-from agent.timetable import Pace
+from agent.timetable import RestPace
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
@@ -73,7 +73,7 @@ class Tempo:
     tick_s: float = 1.0
     slowest_tick_s: float = 0.0
     """While nothing is under way ticks come ever later, up to this long, but never past what the deciders read off the
-    clock (`agent.timetable.Pace`); 0 = they keep their pace."""
+    clock (`agent.timetable.RestPace`); 0 = they keep their pace."""
     listing_s: float = 10.0
     refresh_s: float = 3600.0
     reservations_s: float = 60.0
@@ -296,7 +296,7 @@ class Process:
             _SteppedSource(self._tick, now),
         )
         self._tempo, self._foresees = tempo, tempo.foresees
-        self._pace = Pace(tempo.tick_s, max(tempo.slowest_tick_s, tempo.tick_s), tempo.tick_s)
+        self._pace = RestPace(tempo.tick_s, max(tempo.slowest_tick_s, tempo.tick_s), tempo.tick_s)
         self.turns = 0
 
     def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:

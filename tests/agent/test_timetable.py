@@ -9,7 +9,7 @@ import pytest
 
 from agent.inbox import Event, Tick
 from agent.sources import SourceThread
-from agent.timetable import JUMP_LEAST_S, LEAST_S, MOST_S, SOONEST_S, Alarm, Pace, Timetable, steady_scheduler
+from agent.timetable import JUMP_LEAST_S, LEAST_S, MOST_S, SOONEST_S, Alarm, RestPace, Timetable, steady_scheduler
 from providers.clock import VirtualClock
 
 
@@ -149,7 +149,7 @@ class WrittenTimetable(Timetable):
 
 
 def test_rests_grow_while_nothing_is_due_and_end_when_something_is() -> None:
-    pace = Pace()
+    pace = RestPace()
     assert [pace.rest_s(3600.0) for _ in range(8)] == [1.0, 1.5, 2.25, 3.375, 5.0625, 7.59375, 11.390625, MOST_S]
     assert pace.rest_s(3.5) == 3.5
     assert pace.rest_s(0.001) == SOONEST_S
