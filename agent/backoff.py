@@ -5,6 +5,7 @@ shortened by up to a half, by the subject's name and the number of its failures,
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from zlib import crc32
 
 BASE_S = 0.25
@@ -35,6 +36,11 @@ class Backoff:
         """Ends the subject's pause."""
         self._failures.pop(subject, None)
         self._until.pop(subject, None)
+
+    @property
+    def ends_s(self) -> float:
+        """Returns when the next pause ends (epoch seconds); inf = nobody pauses."""
+        return min(self._until.values(), default=inf)
 
     def pausing(self, now_s: float) -> frozenset[str]:
         """Returns the subjects to leave alone now."""

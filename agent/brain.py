@@ -47,7 +47,9 @@ from fleet.deciders import DECIDERS, Decider
 from fleet.fence import EVERYBODY, DecisionFailed, told_apart
 from fleet.nodeclaims.interruption import ADVICE, respond
 from fleet.nodeclaims.launch_outcome import settle
+from fleet.plan.convergence import ConvergencePhase
 from fleet.quota.without_queue import with_default_queues
+from fleet.replay.deadlines import due_again_s
 from fleet.snapshot import Notice, PublishedLayouts, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
@@ -116,6 +118,18 @@ class Brain:
         if self._heard_news or self._decided_on is None or not self.mirror.synced:
             return True
         return not all(map(is_, _known(self._decided_on), _known(self._snapshot())))
+
+    @property
+    def due_s(self) -> float:
+        """When the deciders are to be asked again though nothing is heard (epoch seconds); now or before = at once."""
+        now_s, fleet = self._clock.now(), self.sync.fleet
+        converges = (found := self.sync.state.convergence) is not None and found.phase is ConvergencePhase.PROGRESSING
+        if fleet is None or converges or not self.mirror.synced:
+            return now_s
+        if self._under_way or self._notices or self.failures:
+            return now_s
+        own = (at_s for at_s in (self._backoff.ends_s, self._saves.ends_s, self.sync.look_again_s) if at_s > now_s)
+        return min((due_again_s(fleet, self._snapshot()), *own))
 
     @property
     def idle(self) -> bool:

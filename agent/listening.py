@@ -1,4 +1,4 @@
-"""What listens while the process leads: polls of git, forge and cloud, watches of the cluster, and the tick."""
+"""What listens while the process leads: polls of git, forge and cloud, watches of the cluster, and the clock."""
 
 import random
 import threading
@@ -23,7 +23,7 @@ from agent.sources import (
     reflectors,
     reservations_listener,
 )
-from agent.timetable import Timetable
+from agent.timetable import Alarm, Timetable
 from fleet.snapshot import LaunchConfiguration
 from providers.clock import Clock
 from providers.git.source import GitSource
@@ -62,6 +62,7 @@ class TermListeners:
         self._look_again = look_again
         """Has repository and forge looked at now."""
         self._timetable = Timetable()
+        self.alarm = Alarm(self._timetable, world.clock, partial(put, Tick()))
         self._sources: list[SourceThread] = []
         self._watching: list[Any] = []
 
@@ -111,7 +112,7 @@ class TermListeners:
         """Begin to listen."""
         for listener in (*self._sources, *self._watching):
             listener.start()
-        self._timetable.every("tick", 1.0, partial(self._put, Tick()))
+        self.alarm.rest(0.0, ticked=True)
         self._timetable.start()
 
     def stop(self) -> None:

@@ -5,17 +5,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from agent.inbox import Event, Planned, Pushed
 from fleet.offerings.declared import catalog_checks
 from fleet.offerings.listing import CatalogListing
-from fleet.plan import declared_plan, make_plan
+from fleet.plan import Consequences, declared_plan, make_plan
 from fleet.plan.guards import RevisionTally
 from fleet.policy.checks import unreadable_checks
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.index import Index
 from model.loader import Check, InvalidFleet, load
+
+
+class KnownRun(NamedTuple):
+    """A `KnownRun` is what a fleet does from a snapshot on as long as no revision comes."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    consequences: Consequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +42,18 @@ class PlanJob:
     """Whether the plan looks at the world; else declarations are compared, and what they allow."""
     cluster: str = ""
     """Whose part of the repository is read, where that holds several clusters."""
+    anyway: Callable[[], "KnownRun"] | None = None
+    """Tells what happens without the revision, and in which snapshot; None = that is found out with the plan."""
 
     def __call__(self) -> Planned:
         """Load the files and plan what they declare."""
         try:
             fleet = load(self.event.files, further=self._checks(), cluster=self.cluster)
-            snapshot = replace(self.snapshot, index=Index())  # the brain goes on deriving views of its own
-            make = partial(make_plan, day=self.day) if self.observed else declared_plan
+            known = self.anyway() if self.anyway is not None and self.observed and self.base_revision else None
+            found = known.consequences if known else None
+            # the brain goes on deriving views of its own
+            snapshot = replace(known.snapshot if known else self.snapshot, index=Index())
+            make = partial(make_plan, day=self.day, anyway=found) if self.observed else declared_plan
             plan = make(
                 self.before or Fleet(),
                 fleet,

@@ -21,7 +21,7 @@ from agent.config import LEASE, Settings
 from agent.connection_limits import ConnectionLimits
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
-from agent.inbox import Event
+from agent.inbox import Event, Tick
 from agent.journal import DecisionLog, Journal, latest_lines
 from agent.ledger import ledger_keepers, terms_of
 from agent.limited_connection import TlsFiles
@@ -41,6 +41,7 @@ from agent.review.reviewer import Reviewer
 from agent.review.world import LatestWorld
 from agent.sources import SourceThread
 from agent.sync import Sync
+from agent.timetable import Alarm
 from agent.watch import Watcher
 from agent.web.seen import PageWatcher
 from agent.web.server import page_answers
@@ -251,7 +252,7 @@ class Agent:
         reviewer = self._reviewer(latest, sync)
         listening = self._listening(in_force, questions, sync.state.handled_request, reviewer)
         try:
-            self._think(brain, books, publisher)
+            self._think(brain, books, publisher, listening.alarm)
         finally:
             self._stopping.set()
             listening.stop()
@@ -339,11 +340,15 @@ class Agent:
         hearing.start()
         return hearing
 
-    def _think(self, brain: Brain, books: Bookkeeper, publisher: Publisher) -> None:
-        """Takes events from the inbox, folds them into the mirror and decides, until stopped."""
+    def _think(self, brain: Brain, books: Bookkeeper, publisher: Publisher, alarm: Alarm) -> None:
+        """Takes events from the inbox, folds them into the mirror and decides, until stopped.
+
+        `alarm` is set after each turn to when the next is due, though nothing is heard until then.
+        """
         settled = False
         while not self._stopping.is_set():
-            for event in self._drain():
+            events = self._drain()
+            for event in events:
                 self.metrics.events.labels(type(event).__name__).inc()
                 brain.hear(event)
             if self._stopping.is_set():
@@ -352,6 +357,8 @@ class Agent:
             self.metrics.leading.set(1)
             took_s = self._turned(brain) if brain.stirred else 0.0
             self._turned_at_s = self._clock.monotonic()
+            if (ticked := any(isinstance(event, Tick) for event in events)) or took_s:
+                alarm.rest(brain.due_s - self._clock.now(), ticked=ticked)
             if brain.sync.fleet is None:
                 publisher.show_sync()
             if not settled and brain.mirror.synced:

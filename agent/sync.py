@@ -156,7 +156,7 @@ class Sync:
     """The revision in force before this process; nothing else is looked at until it is in force again."""
     _restored: Pushed | None = None
     _waiting: Pushed | None = None
-    _look_again_s: float = 0.0
+    look_again_s: float = 0.0
     _planning: Pushed | None = None
     """What is being planned at present."""
     _held: int = 0
@@ -219,12 +219,12 @@ class Sync:
     def _operated(self, event: Operated) -> None:
         if self.state.suspended != event.suspended:
             log.info("sync_suspended" if event.suspended else "sync_resumed", reason=event.reason)
-            self._look_again_s = 0.0
+            self.look_again_s = 0.0
         self.state = replace(self.state, suspended=event.suspended, suspend_reason=event.reason)
 
     def _approved(self, event: MergeApproved) -> None:
         if self._waiting is not None and event != self._merge:
-            self._look_again_s = 0.0
+            self.look_again_s = 0.0
         self._merge = event
 
     def _judge_trust(self, event: TrustJudged) -> None:
@@ -240,7 +240,7 @@ class Sync:
             self._restored = event
             return
         self._waiting = event
-        self._look_again_s = 0.0 if self._restored is None else self._look_again_s
+        self.look_again_s = 0.0 if self._restored is None else self.look_again_s
         self._held = 0
         self.state = replace(self.state, observed=event.revision)
 
@@ -255,7 +255,7 @@ class Sync:
     def due(self, snapshot: Snapshot, now_s: float) -> PlanJob | None:
         """The revision to be planned now, what was in force before a restart first; one at a time."""
         event = self._restored or (None if self._expected or self.state.suspended else self._waiting)
-        if event is None or self._planning is not None or now_s < self._look_again_s:
+        if event is None or self._planning is not None or now_s < self.look_again_s:
             return None
         if event.lineage is not None and (refusal := event.lineage.refusal(self.state.applied)):
             self._settled(event)
@@ -275,7 +275,7 @@ class Sync:
             return ()  # another one was pushed meanwhile; or it is planned anew when the sync is resumed
         if planned.error is not None:
             self._failures += 1
-            self._look_again_s = now_s + min(RETRY_MOST_S, 2.0 ** min(self._failures, 10))
+            self.look_again_s = now_s + min(RETRY_MOST_S, 2.0 ** min(self._failures, 10))
             failure = DecisionFailed("", planned.error).failure
             text = f"{event.revision} could not be planned ({failure.error}: {failure.cause}); it is tried again"
             self._attempt(event, "PlanningFailed", text, now_s, stalled=True)
@@ -297,7 +297,7 @@ class Sync:
             refusal = self._unapproved(event, verdict)
         if refusal is not None:
             self._catches_up = False
-            self._look_again_s = self._reconsidered_s(now_s)
+            self.look_again_s = self._reconsidered_s(now_s)
             self._held += 1
             self._unapproved_says = (event, fleet) if refusal[0] in {"Unapproved", "Stale"} else None
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] not in _WAITS, approved_by=verdict.by)

@@ -7,6 +7,7 @@ so that a pause stays as long as it was. Nothing is decided by it: who is woken 
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -55,6 +56,41 @@ def steady_scheduler(clock: Clock | None = None) -> Any:
     return SteadyScheduler(executors={"default": ThreadPoolExecutor(1)}, job_defaults=defaults, timezone=UTC)
 
 
+LEAST_S: Final = 1.0
+"""From one look of the deciders to the next while anything is on its way."""
+MOST_S: Final = 15.0
+"""From one look to the next while nothing is on its way and nothing falls due."""
+SOONEST_S: Final = 0.05
+"""What falls due a moment later is looked at together."""
+
+
+@dataclass(slots=True)
+class RestPace:
+    """Tells how long the deciders rest while nothing is heard. Seconds."""
+
+    least_s: float = LEAST_S
+    most_s: float = MOST_S
+    soonest_s: float = SOONEST_S
+    _rest_s: float = 0.0
+
+    def rest_s(self, due_in_s: float) -> float:
+        """Returns how long from now on, where something falls due so long from now; 0 or less = more is to do now.
+
+        Each rest is half as long again as the one before, until more is to do, and ends when something falls due.
+        """
+        if due_in_s <= 0:
+            return self.cut_short_s(due_in_s)
+        self._rest_s = min(max(self.least_s, self._rest_s * 1.5), self.most_s)
+        return max(self.soonest_s, min(self._rest_s, due_in_s))
+
+    def cut_short_s(self, due_in_s: float) -> float:
+        """Returns how long from now on at most, during a rest in which something else has been heard and decided."""
+        if due_in_s > 0:
+            return max(self.soonest_s, due_in_s)
+        self._rest_s = 0.0
+        return self.least_s
+
+
 class Timetable:
     """Named calls at their times. Calls are short: they enqueue, or wake a thread. Thread-safe."""
 
@@ -82,3 +118,27 @@ class Timetable:
         """Do not call what the name stands for."""
         if self._scheduler.get_job(name) is not None:
             self._scheduler.remove_job(name)
+
+
+@dataclass(slots=True)
+class Alarm:
+    """An `Alarm` has the deciders asked again in time, though nothing is heard. Of one thread."""
+
+    timetable: Timetable
+    clock: Clock
+    ring: Callable[[], object]
+    pace: RestPace = field(default_factory=RestPace)
+    _rings_at_s: float = 0.0
+    """By the monotonic clock."""
+
+    def rest(self, due_in_s: float, *, ticked: bool) -> None:
+        """Sets it to when something falls due (seconds from now; 0 or less = more is to do now), or a rest is over.
+
+        `ticked`: whether it has rung; else it is set to ring sooner than it would, or left.
+        """
+        now_s = self.clock.monotonic()
+        rest_s = self.pace.rest_s(due_in_s) if ticked else self.pace.cut_short_s(due_in_s)
+        if not ticked and now_s + rest_s >= self._rings_at_s:
+            return
+        self._rings_at_s = now_s + rest_s
+        self.timetable.at("deciders", rest_s, self.ring)

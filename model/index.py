@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
-from itertools import islice
+from itertools import compress, islice
+from operator import is_not
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -145,7 +146,7 @@ def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequen
     """Returns the keys under which another object is found than before, or none any more: those that went come last."""
     if before is now:
         return ()
-    changed = [key for key, value in now.items() if before.get(key) is not value]
+    changed = list(compress(now, map(is_not, now.values(), map(before.get, now))))  # thousands of keys, often
     there = len(before) + sum(key not in before for key in changed)
     return changed if there == len(now) else changed + sorted(before.keys() - now.keys())
 

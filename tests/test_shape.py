@@ -227,6 +227,7 @@ CAUGHT = {
     "agent/ledger.py:LedgerKeeper._run": "condition LedgerFailed of the FleetSync, the stack in the log",
     "agent/planning.py:PlanJob.__call__": "FleetSync is Stalled with the reason PlanningFailed",
     "agent/review/reviewer.py:Reviewer._fenced": "muster_pull_request_reviews_total{outcome=<error>}, a pause, the log",
+    "agent/review/world.py:_run": "the comment says that planning failed, with the error; the stack in the log",
     "agent/sources.py:SourceThread._run": "muster_source_failures_total{kind=crash} and the stack in the log",
     "agent/workers.py:Workers._run": "muster_actions_total{result=failed}, a back-off, the stack in the log",
     "fleet/disruption/context.py:found_at": RAISED_AGAIN,

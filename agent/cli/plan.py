@@ -17,8 +17,8 @@ from fleet.plan.render import MARKDOWN_MOST, clipped, to_json, to_markdown, to_t
 from fleet.policy.checks import unreadable_checks
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
-from model.loader import ClusterFiles, InvalidFleet, clusters_in, load
-from model.plain_text import fenced
+from model.loader import ClusterFiles, InvalidFleet, cluster_digest, clusters_in, load
+from model.plain_text import fenced, markdown, plain
 from model.problem import Problem
 from model.report import text as problem_text
 from providers.clock import SystemClock
@@ -47,7 +47,7 @@ class PlanRequest:
     observe: bool = False
     """Whether the cluster is one on which Muster is not installed."""
     cluster: str = ""
-    """The Cluster of the repository; empty = that of the agent on the cluster that is asked, or the only one."""
+    """The Cluster of the repository; empty = that of the agent on the cluster that is asked, or each that changes."""
 
 
 class NothingInForce(Exception):
@@ -65,17 +65,17 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
     from providers.kube.errors import KubeError
 
     try:
-        plan = _plan(request)
+        plans = _plans(request)
     except InvalidFleet as invalid:
         _tell(invalid.problems, output)
         return exits.INVALID
     except (SourceError, KubeError, OSError, NothingInForce, WrongCluster, UnknownRegion) as error:
         exits.complain(error)
         return exits.ERROR
-    sys.stdout.write(_rendered(plan, output))
-    if plan.refusals:
+    sys.stdout.write(_rendered(plans, output))
+    if any(plan.refusals for plan in plans.values()):
         return exits.REFUSED
-    return exits.CHANGES if detailed_exitcode and not plan.empty else exits.OK
+    return exits.CHANGES if detailed_exitcode and not all(plan.empty for plan in plans.values()) else exits.OK
 
 
 def _tell(problems: Sequence[Problem], output: str) -> None:
@@ -102,38 +102,80 @@ def _markdown_of(told: str) -> str:
     return f"### The fleet is invalid: {totals}\n\n{text}\n{left if len(shown) < len(lines) else ''}"
 
 
-def _rendered(plan: Plan, output: str) -> str:
-    if output == "json":
-        return json.dumps(to_json(plan), indent=2, sort_keys=True) + "\n"
+def _rendered(plans: Mapping[str, Plan], output: str) -> str:
+    """One plan as it is, those of several clusters by name."""
     if output == "gitlab":
-        return json.dumps(plan.counts()) + "\n"
+        counts = [plan.counts() for plan in plans.values()]
+        return json.dumps({verb: sum(it[verb] for it in counts) for verb in ("create", "update", "delete")}) + "\n"
+    if output == "json":
+        told = {name: to_json(plan) for name, plan in plans.items()}
+        return json.dumps(told.get("") or {"clusters": told}, indent=2, sort_keys=True) + "\n"
+    if not plans:
+        return "No file that a cluster reads is changed.\n"
     if output == "markdown":
-        return to_markdown(plan)
-    return to_text(plan, colour=exits.coloured(sys.stdout)) + "\n"
+        room = MARKDOWN_MOST // len(plans) - 200
+        shown = [to_markdown(plan, most=room if name else MARKDOWN_MOST) for name, plan in plans.items()]
+        heads = [f"## {markdown(name)}\n\n" if name else "" for name in plans]
+    else:
+        shown = [to_text(plan, colour=exits.coloured(sys.stdout)) + "\n" for plan in plans.values()]
+        heads = [f"=== cluster {plain(name)} ===\n" if name else "" for name in plans]
+    return "\n".join(head + text for head, text in zip(heads, shown, strict=True))
 
 
-def _plan(request: PlanRequest) -> Plan:
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """What is compared: files and names of base and head, and what the cluster says that is asked, if any."""
+
+    base: Mapping[str, bytes]
+    base_name: str
+    head: Mapping[str, bytes]
+    head_name: str
+    confirmed: frozenset[str]
+    transport: "KubeTransport | None"
+    report: "SyncReport | None"
+
+
+def _plans(request: PlanRequest) -> Mapping[str, Plan]:
+    """Returns cluster -> its plan; with an empty name where one cluster was meant, or none is declared."""
+    sides = _sides(request)
+    clusters = clusters_in(sides.head)
+    if request.cluster and not clusters.any:
+        raise WrongCluster(f"no file cluster.yaml of {sides.head_name} holds a Cluster: plan without --cluster")
+    asked = request.cluster or (sides.report.name if sides.report and clusters.any else "")
+    if asked or len(clusters.names) < 2 or clusters.unnamed:
+        return {"": _plan(request, sides, asked)}
+    return {
+        name: _plan(request, sides, name)
+        for name in clusters.names
+        if cluster_digest(sides.head, name) != cluster_digest(sides.base, name)
+    }
+
+
+def _sides(request: PlanRequest) -> _Sides:
     transport = _cluster(request) if request.world else None
     report = _report(transport, observe=request.observe) if transport else None
     if transport and report is None and not request.base and not request.observe:
         raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
     base_name = request.base or (report.applied if report else "")
-    base_files = _files(request, base_name) if base_name else {}
-    files, head_name = _head(request, base_name)
-    clusters = clusters_in(files)
-    if request.cluster and not clusters.any:
-        raise WrongCluster(f"no file cluster.yaml of {head_name} holds a Cluster: plan without --cluster")
-    asked = request.cluster or (report.name if report and clusters.any else "")
-    made = clusters.files_of(asked) if clusters.any else None
+    base = _files(request, base_name) if base_name else {}
+    head, head_name = _head(request, base_name)
+    confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()
+    return _Sides(base, base_name, head, head_name, confirmed, transport, report)
+
+
+def _plan(request: PlanRequest, sides: _Sides, cluster: str) -> Plan:
+    """Returns the plan of one cluster, or of a fleet that is none of several."""
+    files, clusters, world = sides.head, clusters_in(sides.head), sides.transport
+    made = clusters.files_of(cluster) if clusters.any else None
     own = {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
-    name = made.declared.value.key if isinstance(made, ClusterFiles) else asked
+    name = made.declared.value.key if isinstance(made, ClusterFiles) else cluster
     region = region_for(request.region, own)
     head = load(files, further=(*catalog_checks(listing_for(region, own)), unreadable_checks), cluster=name)
-    base, base_name = _base(base_files, base_name, name) if base_name else (Fleet(), "")
-    planned = partial(make_plan, day=report.day if report else ()) if transport else declared_plan
-    world = _world(transport, region, installed=not request.observe) if transport else _priced(region)
-    confirmed = _repository(request).snapshot(request.head).confirms if request.head else frozenset()
-    return planned(base, head, world, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
+    base, base_name = _base(sides.base, sides.base_name, name) if sides.base_name else (Fleet(), "")
+    planned = partial(make_plan, day=sides.report.day if sides.report else ()) if world else declared_plan
+    seen = _world(world, region, installed=not request.observe) if world else _priced(region)
+    head_name, confirmed = sides.head_name, sides.confirmed
+    return planned(base, head, seen, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
 
 
 def _base(files: Mapping[str, bytes], name: str, cluster: str) -> tuple[Fleet, str]:

@@ -21,7 +21,7 @@ from agent.review.forecaster import Forecaster, Proposed
 from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
-from agent.review.world import LastPass, ProposedCommits
+from agent.review.world import LastPass, ProposedCommits, RunsWithoutChange
 from agent.sync import SyncState
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
@@ -45,6 +45,7 @@ from model.fleet import Fleet
 from providers.clock import Clock
 from providers.forge.port import (
     Comment,
+    CommitUnknown,
     Forge,
     ForgeError,
     ForgeRateLimited,
@@ -59,6 +60,8 @@ REQUESTS_MOST = 50
 """Open requests that are planned; of more, those that changed last."""
 SOON_S = 1.0
 """The pause after a look in which a request was pushed to."""
+UNKNOWN_S = 300.0
+"""For how long a forge may not know a commit before that is trouble: it learns of a push after git does."""
 
 
 class Deposed(Exception):
@@ -115,15 +118,19 @@ class Reviewer:
     _writer: SectionWriter = field(init=False)
     _untouched: UntouchedRequests = field(init=False)
     _images: ImageProposer = field(init=False)
+    _anyway: RunsWithoutChange = field(init=False)
     _pauses: Backoff = field(default_factory=Backoff)
     _undeployed: str = ""
     """Why the forge takes no deployment of the newest revision."""
     _refusals: dict[str, str] = field(default_factory=dict)
-    """Why a request rests: what the forge said of it."""
+    """Why a request rests, or the newest revision: what the forge said of it."""
+    _unknown: dict[str, float] = field(default_factory=dict)
+    """Since when the forge does not know the commit of one."""
 
     def __post_init__(self) -> None:
         self._writer = SectionWriter(self.cluster, self._still_leading)
         self._untouched = UntouchedRequests(self.cluster, self.commits)
+        self._anyway = RunsWithoutChange(self.clock)
         self._images = ImageProposer(self.cluster, self.branch, self.commits, self._still_leading)
 
     def look(self) -> float:
@@ -145,7 +152,8 @@ class Reviewer:
         except Deposed:
             return self.interval_s
         self._tell(trouble)
-        return min(SOON_S, self.interval_s) if self._look_soon else self.interval_s
+        awaited_s = self._pauses.ends_s - self.clock.now() if self._unknown else inf
+        return min(self.interval_s, SOON_S if self._look_soon else max(SOON_S, awaited_s))
 
     def close(self) -> None:
         """End what is being made for comments; from any thread."""
@@ -168,14 +176,16 @@ class Reviewer:
         self._look_soon = False
         opened = sorted(forge.open_requests(self.branch), key=lambda it: (-it.updated_at_s, it.number))
         self._planned = {it.number: self._planned[it.number] for it in opened if it.number in self._planned}
-        self._refusals = {name: words for name, words in self._refusals.items() if name in map(_subject, opened)}
+        subjects = {*map(_subject, opened), self._of_revision}
+        self._refusals = {name: words for name, words in self._refusals.items() if name in subjects}
+        self._unknown = {name: since_s for name, since_s in self._unknown.items() if name in subjects}
         self._writer.forget([it.number for it in opened])
         self.approvers.unknown_teams.clear()
         if self.forecasts is not None:
             self.forecasts.keep({it.number: it.head for it in opened})
         refused = self._review_all(forge, opened, world) if opened else ""
         refused = self._images.propose(forge, world, opened) or refused
-        self._follow(forge, world)
+        refused = self._fenced(self._of_revision, partial(self._follow, forge, world)) or refused
         return refused or self._undeployed or "; ".join(self.approvers.unknown_teams.values())
 
     def _review_all(self, forge: Forge, opened: Sequence[PullRequest], world: LastPass) -> str:
@@ -187,31 +197,41 @@ class Reviewer:
         more = len(opened) - REQUESTS_MOST
         refused = f"{more} more open requests are not looked at, those that changed least lately" if more > 0 else ""
         for request in opened[:REQUESTS_MOST]:
-            refused = self._fenced(request, partial(self._review, forge, request, base, world)) or refused
+            refused = self._fenced(_subject(request), partial(self._review, forge, request, base, world)) or refused
         return refused
 
-    def _fenced(self, request: PullRequest, review: Callable[[], None]) -> str:
+    @property
+    def _of_revision(self) -> str:
+        return f"revision {self.state().attempted}"
+
+    def _fenced(self, subject: str, review: Callable[[], None]) -> str:
         """One sick request never stops the others; a forge that is down, or wants to be left alone, stops them all.
 
-        Returns what the forge refuses.
+        Returns what the forge refuses, but for a commit that it may just not know yet.
         """
-        subject = _subject(request)
         if subject in self._pauses.pausing(self.clock.now()):
             return self._refusals.get(subject, "")
         try:
             review()
         except (ForgeUnreachable, Deposed):
             raise
+        except CommitUnknown as error:
+            now_s = self.clock.now()
+            lasts = now_s - self._unknown.setdefault(subject, now_s) >= UNKNOWN_S
+            return self._put_off(subject, error, f"{subject}: {error}" if lasts else "")
         except Exception as error:
-            self._pauses.failed(subject, self.clock.now())
-            self.count(type(error).__name__)
-            log.exception("review_failed", request=request.number)
-            words = f"request {request.number}: {error}" if isinstance(error, ForgeError) else ""
-            self._refusals[subject] = words
-            return words
+            log.exception("review_failed", subject=subject)
+            return self._put_off(subject, error, f"{subject}: {error}" if isinstance(error, ForgeError) else "")
         self._pauses.succeeded(subject)
-        self._refusals.pop(subject, None)
+        for kept in (self._refusals, self._unknown):
+            kept.pop(subject, None)
         return ""
+
+    def _put_off(self, subject: str, error: Exception, words: str) -> str:
+        self._pauses.failed(subject, self.clock.now())
+        self.count(type(error).__name__)
+        self._refusals[subject] = words
+        return words
 
     # -- before the merge -------------------------------------------------------------------------------------------
 
@@ -277,6 +297,7 @@ class Reviewer:
         Nothing, where its ref is another commit than its head.
         """
         review = Review(self.cluster, request.head, base, ReviewOutcome.FAILED)
+        anyway = self._anyway.begin(world) if trusted else None
         try:
             head = self.commits.fetch_ref(request.head_ref)
             if head != request.head:
@@ -288,7 +309,9 @@ class Reviewer:
             return replace(review, sentence=str(error)), None
         state = self.state()
         day = last_day(state.day, world.snapshot.now_s)
-        planned = PlanJob(Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted, self.cluster)()
+        planned = PlanJob(
+            Pushed(head, files), world.fleet, state.applied, world.snapshot, day, trusted, self.cluster, anyway
+        )()
         if planned.error is not None:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
@@ -412,4 +435,4 @@ def _progress(state: SyncState) -> Convergence | None:
 
 
 def _subject(request: PullRequest) -> str:
-    return f"request/{request.number}"
+    return f"request {request.number}"

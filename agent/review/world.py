@@ -1,12 +1,19 @@
 """What a review reads beside the forge: what the last pass of all deciders saw, and the commits that are proposed."""
 
+import threading
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from concurrent.futures import Future
+from dataclasses import dataclass, fields, replace
+from typing import Final, NamedTuple, Protocol
 
+from agent.planning import KnownRun
 from agent.sync import SyncState
 from agent.watch import Watcher
+from fleet.plan import happens_anyway
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
+from model.index import Index
+from providers.clock import Clock
 from providers.git.files import Files
 
 
@@ -37,6 +44,57 @@ class LatestWorld(Watcher):
         if stands != self._stood:
             self._stood = stands
             self._wake()
+
+
+SAME_WORLD_S: Final = 120.0
+"""For how long a run counts while nothing changes: what falls due meanwhile is so much further off in it."""
+_MOVING: Final = frozenset(
+    {"now_s", "instances_at_s", "reservations_at_s", "index", "busy", "spent_usd", "local_usage"}
+)
+"""What a snapshot has of the time, and of what passes with it."""
+_TOLD: Final = tuple(it.name for it in fields(Snapshot) if it.name not in _MOVING)
+
+
+class _Begun(NamedTuple):
+    world: LastPass
+    at_s: float
+    run: "Future[KnownRun]"
+
+
+@dataclass(slots=True)
+class RunsWithoutChange:
+    """Finds out what happens without any request, once for all requests that are planned in the same world.
+
+    That is half of what a plan costs, and it begins while the commits are still being fetched.
+    """
+
+    clock: Clock
+    _begun: _Begun | None = None
+
+    def begin(self, world: LastPass) -> Callable[[], KnownRun]:
+        """Begins with it, unless it has begun; calling what is returned waits for it, and raises what it raised."""
+        now_s, begun = self.clock.monotonic(), self._begun
+        if begun is None or now_s - begun.at_s >= SAME_WORLD_S or not _is_same(begun.world, world) or _failed(begun):
+            begun = self._begun = _Begun(world, now_s, Future())
+            threading.Thread(target=_run, args=(world, begun.run), name="without-change", daemon=True).start()
+        return begun.run.result
+
+
+def _failed(begun: _Begun) -> bool:
+    return begun.run.done() and begun.run.exception() is not None
+
+
+def _is_same(one: LastPass, other: LastPass) -> bool:
+    told = (getattr(one.snapshot, name) == getattr(other.snapshot, name) for name in _TOLD)
+    return one.fleet is other.fleet and all(told)
+
+
+def _run(world: LastPass, found: "Future[KnownRun]") -> None:
+    try:
+        snapshot = replace(world.snapshot, index=Index())  # the brain goes on deriving views of its own
+        found.set_result(KnownRun(world.fleet, world.snapshot, happens_anyway(world.fleet, snapshot)))
+    except Exception as error:  # noqa: BLE001  the thread's end: whoever waits shows it as that request's failure
+        found.set_exception(error)
 
 
 class ProposedCommits(Protocol):

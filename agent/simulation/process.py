@@ -31,10 +31,10 @@ from agent.sources import (
     reservations_listener,
 )
 from agent.sync import Sync
+from agent.timetable import RestPace
 from agent.watch import Watcher
 from agent.workers import Workers
 from fleet.actions import Action, Announce
-from fleet.replay.deadlines import next_turn_s
 from fleet.snapshot import Snapshot
 from providers.clock import Clock, VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
@@ -54,8 +54,6 @@ MOST_TURNS = 1000
 """More turns than this at one instant: the agent undoes and redoes its own work, and in real time would spin."""
 MOST_IN_A_ROW = 100
 """Messages one source takes in before the brain has its turn."""
-SHORTEST_TICK_S = 10.0
-"""Ticks that wait for something to fall due come no sooner after the last one: a clock may stand still."""
 LAYOUTS_AT = ("gpu-operator", "muster-mig-config")
 SOURCE = ("sim://fleet", "main", "")
 
@@ -74,8 +72,8 @@ class Tempo:
 
     tick_s: float = 1.0
     slowest_tick_s: float = 0.0
-    """While nothing comes of ticks they come ever later, up to this long, but never past what the deciders read off the
-    clock (`next_turn_s`); 0 = they keep their pace."""
+    """While nothing is under way ticks come ever later, up to this long, but never past what the deciders read off the
+    clock (`agent.timetable.RestPace`); 0 = they keep their pace."""
     listing_s: float = 10.0
     refresh_s: float = 3600.0
     reservations_s: float = 60.0
@@ -298,8 +296,7 @@ class Process:
             _SteppedSource(self._tick, now),
         )
         self._tempo, self._foresees = tempo, tempo.foresees
-        self._pause_s, self._actions = tempo.tick_s, 0
-        self._actions_at_tick = 0
+        self._pace = RestPace(tempo.tick_s, max(tempo.slowest_tick_s, tempo.tick_s), tempo.tick_s)
         self.turns = 0
 
     def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> str:
@@ -319,19 +316,12 @@ class Process:
     def _report(self, event: Event) -> None:
         if isinstance(event, Done | Failed):
             self._acted.append(event.action)
-            self._actions += 1
         self.inbox.append(event)
 
     def _tick(self) -> float:
-        """The next one comes after half as long again as this one did, where nothing was done since."""
+        """The next one comes as in the agent, at the pace of the simulation."""
         self.inbox.append(Tick())
-        idle, self._actions_at_tick = self._actions == self._actions_at_tick, self._actions
-        longest_s = max(self._tempo.slowest_tick_s, self._tempo.tick_s)
-        self._pause_s = min(self._pause_s * 1.5, longest_s) if idle else self._tempo.tick_s
-        if longest_s <= self._tempo.tick_s or (fleet := self.brain.sync.fleet) is None:
-            return self._pause_s
-        seen = self.brain.mirror.snapshot(self._of_day.now(), frozenset())
-        return min(self._pause_s, max(SHORTEST_TICK_S, next_turn_s(fleet, seen) - seen.now_s))
+        return self._pace.rest_s(self.brain.due_s - self._of_day.now())
 
     def step(self, now: float) -> float | None:
         """Folds the events there are, decides once for each batch and acts, until nothing more is due now."""

@@ -1,13 +1,13 @@
 """Expiry: machines past their pool's maximum age. As in Karpenter budgets do not hold it back, but count it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import undeclared
 from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
 from fleet.disruption.replacement import whatever_budgets_say, why_not_replaced
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot import Claim
 from model.kinds import NEVER, NodePool
 
 
@@ -26,7 +26,7 @@ class Expiry:
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
-        most_s, ends_s = pool.spec.template.expire_after, expires_at_s(context.snapshot, pool, claim)
+        most_s, ends_s = pool.spec.template.expire_after, expires_at_s(context.snapshot.never_expire, pool, claim)
         if most_s == NEVER:
             return no_reason(Obstacle.NOT_DUE, "machines of its pool never expire")
         if context.snapshot.now_s < ends_s:
@@ -38,7 +38,7 @@ class Expiry:
         now_s = context.snapshot.now_s
 
         def look(pool: NodePool | None, claim: Claim) -> tuple[str, tuple[Reason, str]] | None:
-            if pool is None or now_s < expires_at_s(context.snapshot, pool, claim):
+            if pool is None or now_s < expires_at_s(context.snapshot.never_expire, pool, claim):
                 return None
             age_h, most_h = (now_s - claim.launched_at_s) / 3600, pool.spec.template.expire_after / 3600
             return claim.name, (self.reason, f"it is {age_h:.1f} h old, the pool allows {most_h:.1f} h")
@@ -46,8 +46,8 @@ class Expiry:
         return dict(found_at(context.older_than(lambda pool: pool.spec.template.expire_after), look))
 
 
-def expires_at_s(snapshot: Snapshot, pool: NodePool, claim: Claim) -> float:
+def expires_at_s(never_expire: Container[str], pool: NodePool, claim: Claim) -> float:
     """Returns when the machine is too old (epoch seconds)."""
-    if claim.name in snapshot.never_expire:
+    if claim.name in never_expire:
         return NEVER
     return claim.launched_at_s + pool.spec.template.expire_after

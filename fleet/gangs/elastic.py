@@ -31,25 +31,25 @@ from fleet.snapshot.elastic_parts import (
 )
 from fleet.snapshot.seats import active_pods, place_of
 from fleet.snapshot.sub_groups import SubGroup, chosen, filled
-from model.index import Index, derived
+from model.index import followed_each
 from model.plain_text import counted
 
 
 def growing(snapshot: Snapshot) -> Sequence[Gang]:
     """Returns the running gangs, by uid, whose jobs ask for more pods than they were admitted with."""
-    return _growing(snapshot.index, snapshot.gangs, snapshot.jobs)
+    return tuple(_growing(snapshot.index, snapshot.gangs, snapshot.jobs).values())
 
 
-@derived()
-def _growing(_index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Sequence[Gang]:
-    return tuple(gang for uid, gang in sorted(gangs.items()) if (job := jobs.get(uid)) and _may_grow(gang, job))
+@followed_each(tables=2)
+def _growing(gang: Gang, job: Job | None) -> Gang | None:
+    return gang if job is not None and _may_grow(gang, job) else None
 
 
 def _may_grow(gang: Gang, job: Job) -> bool:
+    if not _settled(gang, job):
+        return False
     held = {pods.name: pods.count for pods in gang.pod_sets}
-    return _settled(gang, job) and any(
-        asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets
-    )
+    return any(asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets)
 
 
 def _settled(gang: Gang, job: Job) -> bool:

@@ -50,7 +50,8 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = 
     jobs = ((uid, snapshot.jobs[uid]) for uid in uids if uid in snapshot.jobs and uid not in snapshot.gangs)
     gangs = ((uid, snapshot.gangs[uid]) for uid in uids if uid in snapshot.gangs)
     grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
-    risky = at_risk(snapshot)
+    few = None if among is None else [snapshot.gangs[uid] for uid in uids if uid in snapshot.gangs]
+    risky = at_risk(snapshot, few)
     return [
         *each(snapshot, _free(snapshot, jobs), lambda job: _open(fleet, snapshot, job)),
         *each(snapshot, _free(snapshot, gangs), lambda gang: _step(fleet, snapshot, gang, risky)),

@@ -39,14 +39,27 @@ class LostPlace(NamedTuple):
     """Since when, as far as that is known (epoch seconds)."""
 
 
-def at_risk(snapshot: Snapshot) -> Collection[str]:
+def at_risk(snapshot: Snapshot, among: Iterable[Gang] | None = None) -> Collection[str]:
     """Returns the uids of the gangs with a pin whose machine is unwell, tainted, leaving, gone or still to come.
 
-    Of a gang that is none of them no machine is lost.
+    Of a gang that is none of them no machine is lost. `among`: the gangs that are asked about, where they are few.
     """
+    if among is not None:
+        return frozenset(gang.uid for gang in among if gang.holds_capacity and _has_pin_at_risk(snapshot, gang))
     index = snapshot.index
     pinned, unsafe = _pinned(index, snapshot.gangs), _unsafe(index, snapshot.nodes)
     return _at_risk(index, pinned, unsafe, leaving_claims(snapshot), node_names(snapshot), claim_names(snapshot))
+
+
+def _has_pin_at_risk(snapshot: Snapshot, gang: Gang) -> bool:
+    nodes, claims, owners = snapshot.nodes, snapshot.claims, claims_by_node(snapshot)
+    for pin in gang.pins:
+        node, claim = nodes.get(pin.node), claims.get(pin.claim)
+        if node is None or _is_unsafe(node) or (pin.claim and claim is None):
+            return True
+        if any(it is not None and _is_leaving(it) for it in (claim, owners.get(pin.node))):
+            return True
+    return False
 
 
 def leaving_claims(snapshot: Snapshot) -> Mapping[str, str]:
@@ -56,12 +69,20 @@ def leaving_claims(snapshot: Snapshot) -> Mapping[str, str]:
 
 @followed_each()
 def _leaving_claims(claim: Claim) -> str | None:
-    return claim.node if claim.disruption is not None or claim.deleting else None
+    return claim.node if _is_leaving(claim) else None
+
+
+def _is_leaving(claim: Claim) -> bool:
+    return claim.disruption is not None or claim.deleting
 
 
 @followed_each()
 def _unsafe(node: Node) -> bool | None:
-    return True if not node.ready or node.unschedulable or node.taints else None
+    return _is_unsafe(node) or None
+
+
+def _is_unsafe(node: Node) -> bool:
+    return not node.ready or node.unschedulable or bool(node.taints)
 
 
 class _Pinned(NamedTuple):
@@ -102,11 +123,15 @@ def _at_risk(
     claims: Mapping[str, bool],
 ) -> frozenset[str]:
     by_node, by_claim = pinned
-    bad_nodes = (by_node.keys() - nodes.keys()) | unsafe.keys() | set(leaving.values())
-    bad_claims = (by_claim.keys() - claims.keys()) | leaving.keys()
+    bad_nodes = {*_absent(by_node, nodes), *unsafe, *leaving.values()}
+    bad_claims = {*_absent(by_claim, claims), *leaving}
     found = [by_node[name] for name in bad_nodes if name in by_node]
     found += [by_claim[name] for name in bad_claims if name in by_claim]
     return frozenset().union(*found)
+
+
+def _absent(named: Mapping[str, object], there: Mapping[str, object]) -> Collection[str]:
+    return () if named.keys() <= there.keys() else named.keys() - there.keys()
 
 
 def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
@@ -299,7 +324,8 @@ _BootTimes = dict[tuple[str, str], dict[str, float]]
 @followed(_BootTimes)
 def _boot_times(before: _BootTimes, changes: TableChanges[Claim]) -> _BootTimes:
     gone, came = changes.gone(), [(name, claim) for name, claim in changes.came() if _has_booted(claim)]
-    own = {kind: dict(before.get(kind, {})) for _, claim in (*gone, *came) for kind in _kinds(claim)}
+    kinds = dict.fromkeys(kind for _, claim in (*gone, *came) for kind in _kinds(claim))
+    own = {kind: dict(before.get(kind, {})) for kind in kinds}
     for name, claim in gone:
         for kind in _kinds(claim):
             own[kind].pop(name, None)

@@ -85,16 +85,17 @@ def make_plan(
     head_revision: str = "",
     day: Sequence[RevisionTally] = (),
     confirmed: frozenset[str] = frozenset(),
+    anyway: Consequences | None = None,
 ) -> Plan:
     """Returns the plan from one fleet to another in the world of `snapshot`.
 
     `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply. `day` is
     what came of the revisions of the last 24 hours; `confirmed` has the declarations (`nodepool/h100`) that the commit
-    says may go.
+    says may go. `anyway` is what `happens_anyway` under `before`, where that is known already for this very snapshot.
     """
-    base = _consequences(before, snapshot) if base_revision else _untouched(snapshot)
-    head = _consequences(after, snapshot, before)
-    machines, anyway = caused(head.machines, base.machines)
+    base = _untouched(snapshot) if not base_revision else anyway or happens_anyway(before, snapshot)
+    head = consequences(after, simulate(after, snapshot, before=before))
+    machines, shared = caused(head.machines, base.machines)
     gangs = impacts(head.gangs, base.gangs, snapshot)
     given_up = head.given_up_after_s is not None and base.given_up_after_s is None
     restless = given_up or not _never_at_rest(head) <= _never_at_rest(base)
@@ -114,7 +115,7 @@ def make_plan(
         declared,
         machines=machines,
         gangs=gangs,
-        without=WithoutRevision(anyway, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
+        without=WithoutRevision(shared, stopped_anyway(head.gangs, base.gangs, snapshot), base.bill),
         now=now,
         then=head.bill,
         peak=head.peak,
@@ -168,8 +169,9 @@ def _conflicts(after: Fleet, snapshot: Snapshot) -> Iterator[str]:
     yield from unfenced(after, snapshot)
 
 
-def _consequences(fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> Consequences:
-    return consequences(fleet, simulate(fleet, snapshot, before=before))
+def happens_anyway(fleet: Fleet, snapshot: Snapshot) -> Consequences:
+    """Returns what the fleet in force does from a snapshot on without any change: one half of each plan there."""
+    return consequences(fleet, simulate(fleet, snapshot))
 
 
 def _unsettled(head: Consequences) -> Iterator[str]:
@@ -248,4 +250,4 @@ def _gang_told(gang: GangImpact) -> str:
     return _canonical([gang.name, gang.queue, dict(gang.resources), gang.reason, gang.stopped, str(gang.when)])
 
 
-__all__ = ["Plan", "PlannedChange", "declared_plan", "make_plan"]
+__all__ = ["Consequences", "Plan", "PlannedChange", "declared_plan", "happens_anyway", "make_plan"]

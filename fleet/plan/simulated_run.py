@@ -25,6 +25,8 @@ HORIZON_S: Final = 24 * 3600.0
 FIRST_STEP_S: Final = 1.0
 LONGEST_STEP_S: Final = 900.0
 """Steps of time while nothing happens: each is half as long again as the one before."""
+LONGEST_PART: Final = 1 / 8
+"""What is further off is looked at in longer steps: at most this part of the time since the beginning."""
 RESTLESS_S: Final = 1800.0
 """A fleet whose machines expire sooner never comes to rest, as far as guard rails go."""
 MOST_TURNS: Final = 5_000
@@ -74,7 +76,8 @@ def simulate(
         seen = model.snapshot()
         look_s = model.now_s + step_s if _anything(seen) else inf
         to_s = min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen), until_s)
-        step_s = min(step_s * 1.5, LONGEST_STEP_S) if to_s < model.next_s else FIRST_STEP_S
+        longest_s = max(LONGEST_STEP_S, LONGEST_PART * (model.now_s - snapshot.now_s))
+        step_s = min(step_s * 1.5, longest_s) if to_s < model.next_s else FIRST_STEP_S
         model.advance(to_s)
     else:
         run.given_up_after_s = model.now_s - snapshot.now_s

@@ -108,10 +108,12 @@ def _open_claims(model: ClusterModel, action: OpenClaims) -> None:
 
 
 def _save_claim(model: ClusterModel, action: SaveClaim) -> None:
-    known = model.claims.get(action.claim.name)
+    known, saved = model.claims.get(action.claim.name), action.claim
     if known is None:
         return
-    model.claims.put(action.claim.name, replace(action.claim, uid=known.uid, deleting=known.deleting))
+    if (saved.uid, saved.deleting) != (known.uid, known.deleting):
+        saved = replace(saved, uid=known.uid, deleting=known.deleting)
+    model.claims.put(saved.name, saved)
 
 
 def _close_claim(model: ClusterModel, action: CloseClaim) -> None:

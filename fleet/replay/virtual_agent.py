@@ -17,7 +17,7 @@ from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.nodeclaims import lifecycle as claim_lifecycle
 from fleet.quota.without_queue import with_default_queues
-from fleet.replay.deadlines import of_gang, of_machine, window_openings
+from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
 from fleet.snapshot import ClaimState, GangState, Snapshot
@@ -67,7 +67,7 @@ class VirtualAgent:
     """Whether machines are to be looked at for giving back."""
     _everything_s: float = -inf
     _window_s: float = -inf
-    """When a window opens next."""
+    """When a window opens or closes next."""
     _scheduled_s: float = -inf
     _consolidated_s: float = -inf
     _consolidate_until_s: float = -inf
@@ -118,7 +118,7 @@ class VirtualAgent:
         if now_s >= self._scheduled_s + self._step_s:
             self._silent_about.clear()
         if now_s >= self._window_s:
-            self._window_s = min(window_openings(self.fleet, now_s), default=inf)
+            self._window_s = min(window_edges(self.fleet, now_s), default=inf)
             self._disrupt = True
         if now_s < self._everything_s + EVERYTHING_S:
             return False
@@ -210,20 +210,21 @@ class VirtualAgent:
     def _notice(self) -> None:
         """Finds whom it concerns what has changed since the last time."""
         world = self.world
-        for name in sorted(world.claims.news()):
-            self._notice_claim(name)
-        for instance_id in world.instances.news():
-            self._touch(self._claim_of.get(instance_id, ""))
-        for name in world.nodes.news():
-            node = world.nodes.get(name)
-            self._touch(self._claim_of.get(node.instance_id, "") if node is not None else "")
+        claims, instances, nodes = world.claims.news(), world.instances.news(), world.nodes.news()
+        if claims or instances or nodes:
+            seen = world.snapshot()
+            for name in sorted(claims):
+                self._notice_claim(name, seen)
+            there = (node for node in map(world.nodes.get, nodes) if node is not None)
+            for instance_id in (*instances, *(node.instance_id for node in there)):
+                self._touch(self._claim_of.get(instance_id, ""), seen)
         for uid in sorted(world.gangs.news()):
             self._notice_gang(uid)
         self._gangs |= world.jobs.news()
 
-    def _notice_claim(self, name: str) -> None:
-        claim = self.world.claims.get(name)
-        self._touch(name)
+    def _notice_claim(self, name: str, seen: Snapshot) -> None:
+        claim = seen.claims.get(name)
+        self._touch(name, seen)
         if claim is None:
             self._unsettled.discard(name)
             self._disrupt = True  # it counts no more in the budget of its pool
@@ -233,8 +234,8 @@ class VirtualAgent:
             self._claim_of[claim.instance_id] = name
         self._disrupt |= bool(claim.replaces)
         self._stir(claim.node_pool)
-        for at_s in of_machine(self.fleet, self.world.snapshot(), claim):
-            if self.world.now_s < at_s < inf:
+        for at_s in of_machine(self.fleet, seen, claim):
+            if seen.now_s < at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
 
     def _falls_due(self, name: str, at_s: float) -> None:
@@ -250,11 +251,10 @@ class VirtualAgent:
             until_s = self.world.now_s + pool.spec.disruption.consolidate_after + 2 * CONSOLIDATION_S
             self._consolidate_until_s = max(self._consolidate_until_s, until_s)
 
-    def _touch(self, claim: str) -> None:
+    def _touch(self, claim: str, seen: Snapshot) -> None:
         if claim:
             self._claims.add(claim)
-            held = machines_held(self.world.snapshot())
-            self._gangs.update(gang.uid for gang in held.get(claim, ()))
+            self._gangs.update(gang.uid for gang in machines_held(seen).get(claim, ()))
 
     def _notice_gang(self, uid: str) -> None:
         gang = self.world.gangs.get(uid)

@@ -239,7 +239,7 @@ def _tally(
         bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
     else:
         plain = replace(problem, kinds=listed)
-        theirs = in_karpenters_order(plain, effort)
+        theirs = in_karpenters_order(plain, effort, cost_usd_h)
         bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0

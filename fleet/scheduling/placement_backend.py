@@ -99,7 +99,8 @@ class ClusterBackend:
         if asked not in self._refusal_when_empty:
             if self._empty_state is None:
                 self._empty_state = self.build_empty_state()
-            found = self._find_plan(self._empty_state, workload, given)
+            room = self.planner.has_room(self._empty_state, workload, given)  # tells most of them apart for nothing
+            found = None if room else self._find_plan(self._empty_state, workload, given)
             self._refusal_when_empty[asked] = found if isinstance(found, PlacementRefusal) else None
         return self._refusal_when_empty[asked] or PlacementPlan()
 

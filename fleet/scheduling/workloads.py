@@ -27,6 +27,14 @@ class Workloads:
     leave_for: frozenset[str] = frozenset()
     """Those of them that somebody has not left for yet: nothing is bought for them meanwhile."""
     _bindings: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
+    _kept: dict[str, tuple[Gang, Fleet, Workload]] = field(init=False)
+    """uid -> what was made of it last, in this pass or one before."""
+    _only_itself: bool = field(init=False)
+    """Whether nothing beside it decides what a gang that stands is."""
+
+    def __post_init__(self) -> None:
+        self._kept = self.snapshot.index.kept(Workloads)
+        self._only_itself = self.snapshot.refused.get(LAYOUTS) is None and not anti_affinity_terms(self.snapshot)
 
     def binding(self, gang: Gang) -> QueueBinding | None:
         """Returns where a gang's queue leads, None where it is not declared; looked up once a queue."""
@@ -39,8 +47,8 @@ class Workloads:
         """Returns what holds capacity as a workload; the one of the last pass where nothing says otherwise since."""
         if not self._lasts(part, binding):
             return self.of(part, binding, part.pod_sets)
-        kept = self.snapshot.index.kept(Workloads)
-        known: tuple[Gang, Fleet, Workload] | None = kept.get(part.uid)
+        kept = self._kept
+        known = kept.get(part.uid)
         if known is None or known[0] is not part or known[1] is not self.fleet:
             if len(kept) > 2 * len(self.snapshot.gangs) + 1024:
                 kept.clear()
@@ -50,10 +58,9 @@ class Workloads:
 
     def _lasts(self, part: Gang, binding: QueueBinding) -> bool:
         """Returns whether nothing but the part itself, the fleet and the work it would lose decides what it is."""
-        if self.snapshot.refused.get(LAYOUTS) is not None or anti_affinity_terms(self.snapshot):
-            return False
         waits = binding.reserve_after_s is not None or part.sla_waiting_s is not None
-        return part.state is not GangState.PENDING and not waits and part.evictions < PREEMPTION_BACKOFF_AFTER
+        rests = part.state is not GangState.PENDING and part.evictions < PREEMPTION_BACKOFF_AFTER
+        return self._only_itself and rests and not waits
 
     def of(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
         """Returns a gang as a workload with these pod sets; none given: a waiting one, whose core has to start."""

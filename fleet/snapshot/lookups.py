@@ -110,9 +110,10 @@ def _unclaimed(
     index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str
 ) -> Sequence[Instance]:
     ours = _billing(index, instances, cluster)
-    strays = [ours[each] for each in sorted(ours.keys() - _owned(index, claims).keys())]
-    if not strays:
+    owned = _owned(index, claims)
+    if ours.keys() <= owned.keys():
         return ()
+    strays = [ours[each] for each in sorted(ours.keys() - owned.keys())]
     awaited = {claim.launch.group for claim in claims.values() if not claim.instance_id}
     return [found for found in strays if found.tags.get(labels.LAUNCH_GROUP) not in awaited]
 
@@ -148,12 +149,17 @@ def add(counts: dict[str, int], key: str, count: int) -> None:
 
 def holders(snapshot: Snapshot) -> Sequence[Gang]:
     """Returns the gangs that hold capacity, by uid."""
-    return _holders(snapshot.index, snapshot.gangs)
+    return _in_a_row(snapshot.index, _holders(snapshot.index, snapshot.gangs))
 
 
-@derived(steady=True)
-def _holders(_index: Index, gangs: Mapping[str, Gang]) -> Sequence[Gang]:
-    return tuple(gang for _, gang in sorted(gangs.items()) if gang.holds_capacity)
+@followed_each()
+def _holders(gang: Gang) -> Gang | None:
+    return gang if gang.holds_capacity else None
+
+
+@derived(1)
+def _in_a_row(_index: Index, gangs: Mapping[str, Gang]) -> Sequence[Gang]:
+    return tuple(gangs.values())
 
 
 def awaited(snapshot: Snapshot) -> frozenset[str]:

@@ -14,6 +14,10 @@ class ForgeError(Exception):
     """The forge did not do what was asked: the request is wrong or not allowed, and will be so again."""
 
 
+class CommitUnknown(ForgeError):
+    """The forge knows no such commit, or not yet: what was pushed is told by git a while before its interface does."""
+
+
 class ForgeUnreachable(ForgeError):
     """No answer, or one that says that the forge is broken (5xx). The same request may succeed later."""
 

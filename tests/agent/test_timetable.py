@@ -9,7 +9,8 @@ import pytest
 
 from agent.inbox import Event, Tick
 from agent.sources import SourceThread
-from agent.timetable import JUMP_LEAST_S, Timetable, steady_scheduler
+from agent.timetable import JUMP_LEAST_S, LEAST_S, MOST_S, SOONEST_S, Alarm, RestPace, Timetable, steady_scheduler
+from providers.clock import VirtualClock
 
 
 class WoundClock:
@@ -133,3 +134,47 @@ def test_the_pause_of_a_source_ends_by_the_timetable(running: Timetable) -> None
     stop.set()
     thread.join(5.0)
     assert times == [3]
+
+
+class WrittenTimetable(Timetable):
+    """Writes down when it is to call, and calls nobody."""
+
+    def __init__(self) -> None:
+        self.in_s: list[float] = []
+
+    def at(self, name: str, in_s: float, call: Callable[[], object]) -> None:
+        """One call."""
+        assert name == "deciders"
+        self.in_s.append(in_s)
+
+
+def test_rests_grow_while_nothing_is_due_and_end_when_something_is() -> None:
+    pace = RestPace()
+    assert [pace.rest_s(3600.0) for _ in range(8)] == [1.0, 1.5, 2.25, 3.375, 5.0625, 7.59375, 11.390625, MOST_S]
+    assert pace.rest_s(3.5) == 3.5
+    assert pace.rest_s(0.001) == SOONEST_S
+    assert [pace.rest_s(due) for due in (0.0, -5.0, 60.0, 60.0)] == [LEAST_S, LEAST_S, LEAST_S, 1.5]
+
+
+def test_an_hour_in_which_nothing_is_due_asks_the_deciders_a_few_hundred_times() -> None:
+    clock, written = VirtualClock(0.0), WrittenTimetable()
+    alarm = Alarm(written, clock, lambda: None)
+    while clock.now() < 3600.0:
+        alarm.rest(7200.0, ticked=True)
+        clock.advance(written.in_s[-1])
+    assert len(written.in_s) == 245
+
+
+def test_a_rest_is_cut_short_by_what_is_heard_and_never_made_longer() -> None:
+    clock, written = VirtualClock(0.0), WrittenTimetable()
+    alarm = Alarm(written, clock, lambda: None)
+    alarm.rest(60.0, ticked=True)
+    alarm.rest(0.4, ticked=False)
+    alarm.rest(30.0, ticked=False)
+    alarm.rest(0.0, ticked=False)
+    assert written.in_s == [1.0, 0.4], "it rings in 0.4 s already"
+    clock.advance(0.4)
+    alarm.rest(20.0, ticked=True)
+    clock.advance(0.5)
+    alarm.rest(0.0, ticked=False)
+    assert written.in_s[2:] == [1.0], "half a second is left of this one"

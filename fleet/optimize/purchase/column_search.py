@@ -132,6 +132,8 @@ def _without_unplaced_pods(best: PurchaseIncumbent) -> PurchaseIncumbent:
 
 def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
     """Takes the steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
+    if best.cost_usd_h - best.bound_usd_h <= enough_usd_h:
+        return
     bound = best.bound
     if best.part.fits.sum() <= effort.bulk_pairs:
         bound = by_bulk(best.part, effort.iterations)

@@ -30,6 +30,7 @@ from fleet.optimize.presolve import (
     usage,
     useful,
 )
+from fleet.optimize.purchase.bounds import by_one_resource
 from fleet.optimize.purchase.column_search import PurchaseIncumbent, greedy, improved, quick_bound
 from fleet.optimize.purchase.heuristics import provisioning_order
 from fleet.optimize.purchase.purchase_problem import (
@@ -58,11 +59,14 @@ def solve(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> Purchase
     return _solve_in_domains(problem, {}, effort)
 
 
-def in_karpenters_order(problem: PurchaseProblem, effort: PurchaseEffort | None = None) -> PurchaseSolution:
+def in_karpenters_order(
+    problem: PurchaseProblem, effort: PurchaseEffort | None = None, known_usd_h: float = inf
+) -> PurchaseSolution:
     """Returns what Karpenter's order would buy; groups are not kept together.
 
     With an effort it comes with a bound of what any purchase of all pods that fit somewhere costs. That needs no
-    search: it is from each resource alone and, with a solver, from machines in bulk.
+    search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough to
+    `known_usd_h`, what a purchase is known to cost.
     """
     parts, unfit = packing_instances(problem, {})
     mixes = [(part, provisioning_order(part)) for part in parts]
@@ -73,7 +77,7 @@ def in_karpenters_order(problem: PurchaseProblem, effort: PurchaseEffort | None 
     return PurchaseSolution(
         batches=tuple(batch for part, mix in mixes for batch in batches(part, mix)),
         cost_usd_h=cost_usd_h,
-        bound_usd_h=0.0 if effort is None else sum(quick_bound(part, effort).usd_h for part in parts),
+        bound_usd_h=0.0 if effort is None else _quick_bound_usd_h(parts, effort, known_usd_h),
         baseline_usd_h=cost_usd_h,
         left=left,
         heuristics=(PurchaseHeuristic.BASELINE,) * len(parts),
@@ -92,6 +96,14 @@ def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseE
         return False
     little = min(effort.close_enough * max(1.0, pairs / effort.search_pairs), effort.close_enough_at_most)
     return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
+
+
+def _quick_bound_usd_h(parts: Sequence[PackingInstance], effort: PurchaseEffort, known_usd_h: float) -> float:
+    """Returns a bound without a search; from one resource alone, if that is close enough to what is known to do."""
+    quick_usd_h = sum(by_one_resource(part).usd_h for part in parts)
+    if known_usd_h - quick_usd_h <= effort.close_enough * known_usd_h < inf:
+        return quick_usd_h
+    return sum(quick_bound(part, effort).usd_h for part in parts)
 
 
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:

@@ -32,7 +32,7 @@ from providers.forge.github.answers import GitHubRefusal
 from providers.forge.github.calls import GitHubCall
 from providers.forge.github.sign_in import GitHubApp, GitHubRepository, GitHubToken
 from providers.forge.httpx_bounds import ask_plainly, bound
-from providers.forge.port import ForgeError, ForgeUnreachable
+from providers.forge.port import CommitUnknown, ForgeError, ForgeUnreachable
 from providers.forge.reading import read
 
 _T = TypeVar("_T")
@@ -42,6 +42,8 @@ PAGE: Final = 100
 """How many items a page has; GitHub gives no more."""
 MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
 _RESET = "x-ratelimit-reset"
+_UNKNOWN = ("no commit found", "no ref found")
+"""How GitHub begins where it does not know a commit, with 422: its interface lags behind its git."""
 _OUR_FAULTS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 
 
@@ -175,6 +177,8 @@ class GitHubClient:
         what = f"GitHub refuses to {call.words} of {self._repository}: {said} (HTTP {status})"
         if _is_limit(status, response.headers, said):
             return limited(what, rest_s(response.headers, _RESET, self._clock), self._clock)
+        if status == httpx.codes.UNPROCESSABLE_ENTITY and said.lower().startswith(_UNKNOWN):
+            return CommitUnknown(what)
         if status == httpx.codes.UNAUTHORIZED:
             self._tokens.cleanup()  # an App's token that is revoked would be sent for the rest of its hour
         return refused(what, status, remedy(status, f"the {call.needs}", proof="token or the App's key"))

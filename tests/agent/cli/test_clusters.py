@@ -1,5 +1,6 @@
 """Several clusters of one repository, on the command line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,6 @@ def test_plan_is_of_one_cluster(clone: Path) -> None:
     assert done.exit_code == exits.OK, done.stdout
     assert "spec.limits.nodes: 16 -> 20" in done.stdout
     assert "No changes" in muster("plan", "--from", "HEAD", "--cluster", "frankfurt").stdout
-    done = muster("plan", "--from", "HEAD")
-    assert done.exit_code == exits.INVALID
-    assert "name one of them with --cluster" in done.stdout
 
 
 def test_plan_of_a_cluster_that_is_new(clone: Path) -> None:
@@ -107,3 +105,32 @@ def test_plan_of_a_cluster_that_is_new(clone: Path) -> None:
 def test_plan_in_a_repository_without_clusters(clone: Path) -> None:
     git(clone, "rm", "--quiet", "-r", "clusters")
     assert muster("plan", "--from", "HEAD~0", "--cluster", "virginia").exit_code == exits.ERROR
+
+
+def test_a_plan_covers_every_cluster_that_a_change_touches(clone: Path) -> None:
+    changed(clone / "base/pools.yaml", "[spot, on-demand]", "[on-demand]")
+    text = muster("plan", "--from", "HEAD").stdout
+    first, second = text.split("=== cluster virginia ===")
+    assert first.startswith("=== cluster frankfurt ===\n")
+    assert "# region: eu-central-1" in first
+    assert "# region: us-east-1" in second
+    assert all("~   spec.capacityTypes:" in half for half in (first, second))
+    told = json.loads(muster("plan", "--from", "HEAD", "--output", "json").stdout)
+    assert list(told["clusters"]) == ["frankfurt", "virginia"]
+    counts = json.loads(muster("plan", "--from", "HEAD", "--output", "gitlab").stdout)
+    assert counts == {"create": 0, "update": 2, "delete": 0}
+    markdown = muster("plan", "--from", "HEAD", "--output", "markdown").stdout
+    assert [line for line in markdown.splitlines() if line.startswith("## ")] == ["## frankfurt", "## virginia"]
+    one = muster("plan", "--from", "HEAD", "--cluster", "virginia").stdout
+    assert one.splitlines()[4:] == second.strip().splitlines()[4:]
+
+
+def test_a_plan_leaves_out_the_clusters_that_a_change_does_not_touch(clone: Path) -> None:
+    changed(clone / "clusters/frankfurt/quiet.yaml", "value: 5", "value: 6")
+    text = muster("plan", "--from", "HEAD").stdout
+    assert "=== cluster frankfurt ===" in text
+    assert "virginia" not in text
+    git(clone, "checkout", "--quiet", "--", ".")
+    done = muster("plan", "--from", "HEAD", "--detailed-exitcode")
+    assert (done.stdout, done.exit_code) == ("No file that a cluster reads is changed.\n", exits.OK)
+    assert json.loads(muster("plan", "--from", "HEAD", "--output", "json").stdout) == {"clusters": {}}
