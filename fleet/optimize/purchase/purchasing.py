@@ -65,8 +65,8 @@ def in_karpenters_order(
     """Returns what Karpenter's order would buy; groups are not kept together.
 
     With an effort it comes with a bound of what any purchase of all pods that fit somewhere costs. That needs no
-    search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough to
-    `known_usd_h`, what a purchase is known to cost.
+    search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough
+    to `known_usd_h`, what a purchase is known to cost.
     """
     parts, unfit = packing_instances(problem, {})
     mixes = [(part, provisioning_order(part)) for part in parts]
