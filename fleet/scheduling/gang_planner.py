@@ -30,7 +30,7 @@ _MOST_BESIDE: Final = 128
 
 @dataclass(slots=True)
 class _AskedAbout:
-    """`_AskedAbout` is a gang with an assignment that the planner was asked about: the engine asks several questions."""
+    """`_AskedAbout` is a gang with an assignment of which the planner was asked: several things, one by one."""
 
     workload: Workload
     given: Sequence[PodSetAssignment]
