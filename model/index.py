@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
 from itertools import compress, islice
-from operator import is_not
+from operator import is_, is_not
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -169,7 +169,7 @@ def followed(
                 raise TypeError(f"{function.__name__} takes its arguments by position")
             kept = index.kept(view)
             held: tuple[Mapping[str, V], tuple[object, ...], R] | None = kept.get(0)
-            if held is not None and all(one is other for one, other in zip(held[1], context, strict=True)):
+            if held is not None and (not context or all(map(is_, held[1], context))):
                 if held[0] is table:
                     return held[2]
                 old, before = held[0], held[2]

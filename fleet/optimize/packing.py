@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Order = NDArray[np.intp]
 Member = tuple[str, int]
 """A class by name, and how many pods of it are asked for here."""
 _EVERYWHERE = 1e18
@@ -152,68 +151,64 @@ def best_fills(part: PackingInstance, kinds: Ints, worth: Floats, demand: Ints) 
 
     Each is filled a second time in an order that weighs resources by how much of them the first filling used.
     """
-    many, order = _orders(part, kinds, worth)
-    first = filled(part, many, order, demand)
-    again = filled(part, many, order_by_scarcity(part, many, worth, first), demand)
+    many, density = _densities(part, kinds, worth)
+    nothing = np.zeros(density.shape, dtype=np.int64)
+    first = _filled(part, many, density, demand, nothing)
+    again = filled_up(part, many, worth, first, demand, nothing)
     return np.concatenate([many, many]), np.concatenate([first, again])
 
 
-def filled(part: PackingInstance, kinds: Ints, order: Order, demand: Ints, begun: Ints | None = None) -> Ints:
-    """Returns [M, C] pods on machines of `kinds` [M], filled by `order` [M, C] of classes, on top of `begun`.
+def filled_up(part: PackingInstance, kinds: Ints, worth: Floats, like: Ints, demand: Ints, begun: Ints) -> Ints:
+    """Returns [M, C] pods on machines of `kinds` [M] that have `begun` [M, C] on them, filled up greedily.
 
-    Each machine takes as many as it can of its first class that still fits, then of the next; a step is one class on
-    every machine, so the steps are as many as the classes on the fullest machine, not as all classes.
+    The best is what is worth most for the resources that are used most with the pods of `like` [M, C].
     """
-    pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64) if begun is None else begun.copy()
+    capacity = np.maximum(part.capacity[kinds], 1.0)
+    weight = (like @ part.requests / capacity) ** _SHARPNESS + 1e-6
+    size: Floats = np.einsum("mr,cr->mc", weight / capacity, part.requests)
+    return _filled(part, kinds, _density(worth, size), demand, begun)
+
+
+def _filled(part: PackingInstance, kinds: Ints, density: Floats, demand: Ints, begun: Ints) -> Ints:
+    """Returns [M, C] pods on machines of `kinds` [M], filled by `density` [M, C] of classes, on top of `begun` [M, C].
+
+    Each machine takes as many as it can of its best class that still fits, then of the next, of equal ones that with
+    the lowest number. A step is one class on every machine, so the steps are as many as the classes on the fullest
+    machine; as those are few of thousands, the best is looked for each time, and nothing is sorted.
+    """
+    pods = begun.copy()
     rest = part.capacity[kinds] - pods @ part.requests
-    left = demand[None] - pods
+    fitting = part.fits.T[kinds] & (pods < demand)
     lines = np.arange(len(kinds))
-    asked = part.requests.T[:, order]  # [R, M, C], in each machine's own order
-    open_ = part.fits.T[kinds[:, None], order] & (np.take_along_axis(left, order, axis=1) > 0)
-    while True:
-        for resource, amounts in enumerate(asked):
-            open_ &= amounts <= rest[lines, resource, None]
-        first = open_.argmax(axis=1)
-        taking = np.flatnonzero(open_[np.arange(len(lines)), first])
-        if not len(taking):
-            return pods
-        row, line = order[taking, first[taking]], lines[taking]
+    while len(lines):
+        for resource, amounts in enumerate(part.requests.T):
+            fitting &= amounts <= rest[lines, resource, None]
+        best = np.where(fitting, density, -np.inf).argmax(axis=1)
+        taking = np.flatnonzero(fitting[np.arange(len(lines)), best])
+        row, line = best[taking], lines[taking]
         times = np.floor((rest[line] + part.step[0].T[row]) / part.step[1].T[row]).min(axis=1)
-        count = np.minimum(times, left[line, row])
+        count = np.minimum(times, demand[row] - pods[line, row])
         pods[line, row] += count.astype(np.int64)
         rest[line] -= count[:, None] * part.requests[row]
-        open_[taking, first[taking]] = False
-        if 2 * len(taking) < len(lines):
-            lines, order, open_, asked = line, order[taking], open_[taking], asked[:, taking]
+        fitting[taking, row] = False
+        if len(taking) < len(lines):
+            lines, fitting, density = line, fitting[taking], density[taking]
+    return pods
 
 
-def order_by_scarcity(part: PackingInstance, kinds: Ints, worth: Floats, pods: Ints) -> Order:
-    """Returns [M, C] classes by worth for the resources most used on machines of `kinds` [M] with `pods` [M, C]."""
-    capacity = np.maximum(part.capacity[kinds], 1.0)
-    scarce = (pods @ part.requests / capacity) ** _SHARPNESS
-    size = np.einsum("mr,mcr->mc", scarce + 1e-6, _shares(part, kinds))
-    return _by_density(part, kinds, worth, size)
+def _densities(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints, Floats]:
+    """Returns (kinds [M], density [M, C]) of M = kinds x measures machines: what classes are worth for their size.
 
-
-def _orders(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints, Order]:
-    """Returns (kinds, order) of M = kinds x orders machines: several orders of the classes for each kind.
-
-    By worth for each resource alone, for the sum of shares, for the largest share, and by worth alone.
+    Size is the share of each resource alone, the sum of shares, the largest share, and the same for all.
     """
-    share = _shares(part, kinds)
+    share = part.requests[None] / np.maximum(part.capacity[kinds], 1.0)[:, None]
     sizes = [share[:, :, resource] for resource in range(share.shape[2])]
     sizes += [share.sum(axis=2), share.max(axis=2), np.ones(share.shape[:2])]
-    return np.tile(kinds, len(sizes)), np.vstack([_by_density(part, kinds, worth, size) for size in sizes])
+    return np.tile(kinds, len(sizes)), np.vstack([_density(worth, size) for size in sizes])
 
 
-def _shares(part: PackingInstance, kinds: Ints) -> Floats:
-    """Returns [M, C, R] the part of the machine's capacity that one pod takes of each resource."""
-    return part.requests[None] / np.maximum(part.capacity[kinds], 1.0)[:, None]
-
-
-def _by_density(part: PackingInstance, kinds: Ints, worth: Floats, size: Floats) -> Order:
-    """Returns [M, C] classes by worth for size, best first; ties by number; what does not fit or is worthless last."""
+def _density(worth: Floats, size: Floats) -> Floats:
+    """Returns [M, C] worth [C] for size [M, C]; -1 for what is worthless."""
     with np.errstate(divide="ignore", invalid="ignore"):
         density = np.where(size > 0, worth / size, worth * 1e12)
-    density = np.where(part.fits[:, kinds].T & (worth > 0), density, -1.0)
-    return np.argsort(-density, axis=1, kind="stable")
+    return np.where(worth > 0, density, -1.0)

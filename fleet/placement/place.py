@@ -88,8 +88,7 @@ def _place_within_zones(
     state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need]
 ) -> PlacementPlan | Refusal:
     """The best plan where only zones and hosts may be shared on what is bought: the best attempt, made once more."""
-    ordered = sorted(needs, key=_hardest_first)
-    ordered.sort(key=lambda need: _looks_for_others(need.pod_set))
+    ordered = sorted(needs, key=_hardest_first) if len(needs) > 1 else list(needs)
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
 
     def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
@@ -129,10 +128,10 @@ def _place_within_zones(
 
 
 def _hardest_first(need: Need) -> tuple[object, ...]:
-    """What may buy before what may not, GPUs before the rest, then by size and name."""
-    requests = need.pod_set.requests
-    gpus = sum(gpu_part(requests).values())
-    return (not need.charged, -gpus, -requests.get(CPU, 0), -max(requests.values(), default=0), need.pod_set.name)
+    """Who needs nobody first; what may buy before what may not, GPUs before the rest, then by size and name."""
+    requests, looks = need.pod_set.requests, _looks_for_others(need.pod_set)
+    gpus, most = sum(gpu_part(requests).values()), max(requests.values(), default=0)
+    return looks, not need.charged, -gpus, -requests.get(CPU, 0), -most, need.pod_set.name
 
 
 def _looks_for_others(pod_set: PodSet) -> bool:

@@ -119,8 +119,7 @@ class FlavorAssigner:
     def _count(self, pods: PodSetFlavors, usage: dict[Cell, int]) -> None:
         """Adds to `usage` what quota counts of a pod set's choices."""
         for resource, choice in (pods.choices or {}).items():
-            if self._counted(choice.flavor, resource):
-                cell = self.tree.cell(FlavorResource(choice.flavor, resource))
+            if (cell := self._counted(choice.flavor, resource)) is not None:
                 usage[cell] = usage.get(cell, 0) + pods.amounts[resource]
 
     def _not_limited(self, resource: str, amount: int) -> bool:
@@ -217,8 +216,7 @@ class FlavorAssigner:
         choices: dict[str, FlavorAssignment] = {}
         for resource, amount in wanted.items():
             found = GranularMode(PreemptionMode.FIT, 0)
-            if self._counted(flavor, resource):
-                cell = self.tree.cell(FlavorResource(flavor, resource))
+            if (cell := self._counted(flavor, resource)) is not None:
                 found = self._mode_of(cell, assumed.get(cell, 0) + amount, refusals)
             if not self.pairwise:
                 mode, borrow = min(mode, found.mode), max(borrow, found.borrow)
@@ -229,8 +227,10 @@ class FlavorAssigner:
             choices[resource] = FlavorAssignment(flavor, found.mode, found.borrow, -1)
         return GranularMode(mode, borrow), choices
 
-    def _counted(self, flavor: str, resource: str) -> bool:
-        return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
+    def _counted(self, flavor: str, resource: str) -> Cell | None:
+        """Returns the cell of a (flavor, resource); None where no quota counts it."""
+        named = FlavorResource(flavor, resource)
+        return self.tree.cell(named) if not self.declared_only or self.tree.counts(self.node, named) else None
 
     def _mode_of(self, cell: Cell, amount: int, refusals: list[FlavorRefusal]) -> GranularMode:
         """Returns how an amount of a cell could be had; adds to `refusals` what is short."""

@@ -23,13 +23,15 @@ from fleet.snapshot.affinity import near_each_other
 if TYPE_CHECKING:
     from fleet.placement.topology_placer import TopologyPlacer
 
+_MOST_ASKED: Final = 16_384
+"""Assignments that are remembered at once."""
 _MOST_BESIDE: Final = 128
 """Waiting pods with a view to which a place is chosen for the first of them: about what a machine holds."""
 
 
 @dataclass(slots=True)
-class _LastAsked:
-    """`_LastAsked` is whom the planner was asked about last: the engine asks several questions in a row about each."""
+class _AskedAbout:
+    """`_AskedAbout` is a gang with an assignment of which the planner was asked: several things, one by one."""
 
     workload: Workload
     given: Sequence[PodSetAssignment]
@@ -55,7 +57,8 @@ class GangPlanner:
     gathering: dict[Hashable, dict[str, int]] = field(default_factory=dict)
     """Class of pods that keep near each other -> uid of each gang of such pods that waits for its place -> its pods."""
     _needs: dict[Hashable, list[Need]] = field(default_factory=dict)
-    _last: _LastAsked | None = None
+    _asked_about: dict[int, _AskedAbout] = field(default_factory=dict)
+    """Identity of an assignment -> what was asked about it, which keeps it alive."""
     _topologies: "dict[int, TopologyPlacer]" = field(default_factory=dict)
 
     def plan(
@@ -176,20 +179,22 @@ class GangPlanner:
         """Returns what the pods of a gang need, pod set by pod set; gangs of one shape share the answer."""
         return self._asked(workload, given).needs
 
-    def _asked(self, workload: Workload, given: Sequence[PodSetAssignment]) -> _LastAsked:
-        last = self._last
-        if last is None or last.workload is not workload or last.given is not given:
+    def _asked(self, workload: Workload, given: Sequence[PodSetAssignment]) -> _AskedAbout:
+        known = self._asked_about.get(id(given))
+        if known is None or known.workload is not workload:
             key = (workload.queue, workload.shape, shape_of(given))
             if key not in self._needs:
                 self._needs[key] = list(self._compute_needs(workload, given))
-            known = self._needs[key]
-            if len(known) == 1 == len(workload.pod_sets):
-                needs = [known[0].of(workload.pod_sets[0])]
+            own = self._needs[key]
+            if len(own) == 1 == len(workload.pod_sets):
+                needs = [own[0].of(workload.pod_sets[0])]
             else:
                 pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-                needs = [need.of(pod_sets[need.pod_set.name]) for need in known]
-            last = self._last = _LastAsked(workload, given, needs)
-        return last
+                needs = [need.of(pod_sets[need.pod_set.name]) for need in own]
+            if len(self._asked_about) >= _MOST_ASKED:
+                self._asked_about.clear()
+            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs)
+        return known
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
         """Yields what each pod set needs with the flavors and the count it was given."""

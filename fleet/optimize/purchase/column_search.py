@@ -18,7 +18,7 @@ from fleet.optimize.master import (
     RestrictedMaster,
     generate,
 )
-from fleet.optimize.packing import Floats, Ints, PackingInstance, best_fills, filled, holding, order_by_scarcity
+from fleet.optimize.packing import Floats, Ints, PackingInstance, best_fills, filled_up, holding
 from fleet.optimize.purchase.bounds import (
     EACH,
     LowerBound,
@@ -309,13 +309,13 @@ def _from_each_class(part: PackingInstance, _: PatternMix, worth: Floats) -> Fil
     begun = np.zeros((len(many), len(worth)), dtype=np.int64)
     begun[np.arange(len(kinds)), row] = 1
     begun[np.arange(len(kinds), len(many)), row] = part.holds[row, kinds]
-    rough = filled(part, many, order_by_scarcity(part, many, worth, begun), part.demand, begun)
+    rough = filled_up(part, many, worth, begun, part.demand, begun)
     return _refilled(part, worth, many, rough, begun)
 
 
 def _refilled(part: PackingInstance, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> Fills:
     """Fills up machines `begun` with some pods [M, C], in the order of scarcity of `full` ones [M, C]."""
-    return kinds, filled(part, kinds, order_by_scarcity(part, kinds, worth, full), part.demand, begun)
+    return kinds, filled_up(part, kinds, worth, full, part.demand, begun)
 
 
 NEIGHBOURHOODS: tuple[Neighbourhood, ...] = (
