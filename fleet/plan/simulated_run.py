@@ -5,7 +5,7 @@ runs, waits or stands it passes at once until something falls due. A machine tha
 in it: what takes its place would expire as well, and so on to the horizon.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -14,7 +14,7 @@ from fleet.actions import Action, Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed, told_apart
 from fleet.quota.without_queue import with_default_queues
-from fleet.replay.cluster_model import ClusterModel
+from fleet.replay.cluster_model import NO_RUN_TIMES, ClusterModel
 from fleet.replay.deadlines import next_deadline_s
 from fleet.replay.effects import carry_out
 from fleet.snapshot import Snapshot
@@ -54,18 +54,28 @@ class SimulatedRun:
 
 
 def simulate(
-    fleet: Fleet, snapshot: Snapshot, *, before: Fleet | None = None, horizon_s: float = HORIZON_S
+    fleet: Fleet,
+    snapshot: Snapshot,
+    *,
+    before: Fleet | None = None,
+    horizon_s: float = HORIZON_S,
+    run_s: Mapping[str, float] = NO_RUN_TIMES,
+    enough: Callable[[Snapshot], bool] = lambda _seen: False,
+    most_turns: int = MOST_TURNS,
 ) -> SimulatedRun:
     """Returns what the agent would do from a snapshot on, until the horizon (seconds from then).
 
-    `before`: the fleet in force until now, under which machines that are still on their way were bought.
+    `before`: the fleet in force until now, under which machines that are still on their way were bought. `run_s` says
+    how long runs take beside what gangs say themselves (`ClusterModel`); `enough`, what ends the run sooner.
     """
-    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet)
+    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet, run_s)
     run = SimulatedRun(model.snapshot(), model.snapshot())
     until_s, step_s = snapshot.now_s + horizon_s, FIRST_STEP_S
     aside: dict[str, frozenset[str]] = {}
-    for _ in range(MOST_TURNS):
+    for _ in range(most_turns):
         acted = _turn(fleet, model, run, aside)
+        if enough(model.snapshot()):
+            break
         if acted:
             step_s = FIRST_STEP_S
             continue

@@ -9,6 +9,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
@@ -44,6 +45,7 @@ TERMINATION_S: Final = 60.0
 """From the order to end a machine until it is known to be terminated: that takes EC2 half a minute, and a listing."""
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
+NO_RUN_TIMES: Final[Mapping[str, float]] = MappingProxyType({})
 _POD_TABLES = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
 """What a snapshot has of a `PodIndex` that counts no DaemonSets."""
 
@@ -51,9 +53,19 @@ _POD_TABLES = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "wait
 class ClusterModel:
     """The state of a modelled cluster at `now_s`, and the events that are still to come."""
 
-    def __init__(self, fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> None:
-        """`before`: the fleet in force until now, whose templates the machines on their way were bought with."""
+    def __init__(
+        self,
+        fleet: Fleet,
+        snapshot: Snapshot,
+        before: Fleet | None = None,
+        run_s: Mapping[str, float] = NO_RUN_TIMES,
+    ) -> None:
+        """`before`: the fleet in force until now, whose templates the machines on their way were bought with.
+
+        `run_s`: gang (uid) -> how long its run takes from its admission on (s), which nobody who decides knows.
+        """
         self.fleet = fleet
+        self._run_s = run_s
         self._born = {
             claim.name: pool.spec.template
             for claim in snapshot.claims.values()
@@ -357,7 +369,9 @@ class ClusterModel:
         Its pods have started a little after it was admitted, and end as much later.
         """
         end_s = ends_at_s(gang, self.now_s - 2 * POD_STARTS_S)
-        if gang.expected_run_s is not None and end_s < inf:
+        if (run_s := self._run_s.get(gang.uid)) is not None:
+            self.later(gang.admitted_at_s + run_s, lambda: self._finish(gang.uid, gang.admitted_at_s))
+        elif gang.expected_run_s is not None and end_s < inf:
             self.later(end_s, lambda: self._finish(gang.uid, gang.admitted_at_s))
 
     def _finish(self, uid: str, admitted_at_s: float) -> None:
