@@ -118,7 +118,8 @@ class Adviser:
         self._snapshot = replace(snapshot, busy=frozenset(), index=Index())
         self._changes = list(changes_for(fleet, snapshot, gang))[:MOST_TRIES]
         self._counts = _Counts(fleet, gang)
-        self._found: list[Advice] = []
+        self.worked: list[tuple[Change, Advice]] = []
+        """Every change that the engine has admitted the gang with, and what comes of it."""
         self.tries = 0
 
     @property
@@ -129,26 +130,31 @@ class Adviser:
     def step(self) -> None:
         """Tries one change: those of a list first, then fewer pods."""
         self.tries += 1
-        if self._changes:
-            found = tried(self._changes.pop(0), self._snapshot)
-            self._found += [found] if found is not None else []
-        elif (change := self._counts.next()) is not None:
-            self._counts.note(tried(change, self._snapshot))
+        listed = bool(self._changes)
+        change = self._changes.pop(0) if listed else self._counts.next()
+        found = tried(change, self._snapshot) if change is not None else None
+        if not listed:
+            self._counts.note(works=found is not None)
+        if change is not None and found is not None:
+            self.worked.append((change, found))
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """Returns what has been found to work, what wastes least first; of each kind the first two."""
-        found = [*self._found, *([self._counts.best] if self._counts.best is not None else [])]
-        ordered = sorted(found, key=lambda it: (round(it.lost_usd, 2), len(it.evicted), _ORDER.index(it.kind)))
-        kept: list[Advice] = []
-        for it in ordered:
-            if sum(other.kind is it.kind for other in kept) < 2:
-                kept.append(it)
-        return tuple(kept)
+        """Returns the best that has been found to work of each kind, what wastes least first."""
+        best: dict[ChangeKind, Advice] = {}
+        for change, it in self.worked:
+            old = best.get(it.kind)
+            if old is None or change.kind is ChangeKind.LOWER_COUNT or _waste(it) < _waste(old):
+                best[it.kind] = it  # of counts the last that worked is the highest
+        return tuple(sorted(best.values(), key=_waste))
+
+
+def _waste(it: Advice) -> tuple[object, ...]:
+    return round(it.lost_usd, 2), len(it.evicted), _ORDER.index(it.kind), round(it.bought_usd_h, 2)
 
 
 def advice_for(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Advice, ...]:
-    """Returns what would have a waiting gang start, what wastes least first: at most `MOST_TRIES` passes or twice that."""
+    """Returns what would have a waiting gang start, what wastes least first, by at most `MOST_TRIES` tries."""
     adviser = Adviser(fleet, snapshot, gang)
     while adviser.left:
         adviser.step()
@@ -285,7 +291,6 @@ class _Counts:
         self._each = max((sum(gpu_part(pods.requests).values()) for pods in gang.pod_sets), default=0)
         self._low, self._high = 0, (count if self._pods else self._each)
         self._tries = 0
-        self.best: Advice | None = None
 
     def next(self) -> Change | None:
         """Returns the next count to try; None when it is found, or enough was tried."""
@@ -300,14 +305,14 @@ class _Counts:
             words = f"ask for {middle} instead of {self._each} GPUs a pod"
         return Change(ChangeKind.LOWER_COUNT, words, replace(self._gang, pod_sets=smaller), self._fleet)
 
-    def note(self, found: Advice | None) -> None:
+    def note(self, *, works: bool) -> None:
         """Takes in what came of the last count."""
         self._tries += 1
         middle = (self._low + self._high) // 2
-        if found is None:
-            self._high = middle
+        if works:
+            self._low = middle
         else:
-            self._low, self.best = middle, found
+            self._high = middle
 
     def _count(self) -> int:
         return self._gang.pod_set(self._set).count

@@ -325,25 +325,20 @@ def _holders(
     """Yields who holds the quotas that it lacks in its tree, the first to end first, then by amount and name."""
     roots = {FlavorResource(it.levels[0].flavor, it.levels[0].resource): it.levels[-1].node for it in short}
     taken = usages(fleet, snapshot) if roots else {}
-    found = []
-    for uid, cells in taken.items():
-        holder = snapshot.gangs.get(uid)
-        if holder is None or uid == gang.uid or not holder.holds_capacity:
-            continue
-        end = expected_end(holder, snapshot.now_s, ends)
-        team = payer_of(fleet, holder.namespace, holder.queue) or ""
-        for cell in sorted(cells.keys() & roots.keys()):
-            if cells[cell] and _under(fleet, holder, roots[cell], short):
-                found.append(
-                    QuotaHolder(holder.name, team, holder.queue, *cell, cells[cell], ends_s=end.at_s, ends_by=end.by)
-                )
+    others = ((snapshot.gangs.get(uid), cells) for uid, cells in taken.items() if uid != gang.uid)
+    found = [
+        _holder(fleet, holder, cell, cells[cell], expected_end(holder, snapshot.now_s, ends))
+        for holder, cells in others
+        if holder is not None and holder.holds_capacity
+        for cell in sorted(cells.keys() & roots.keys())
+        if cells[cell] and _root_of(fleet, holder) in {"", roots[cell].strip("/").partition("/")[0]}
+    ]
     yield from sorted(found, key=lambda it: (inf if it.ends_s is None else it.ends_s, -it.amount, it.gang))
 
 
-def _under(fleet: Fleet, holder: Gang, root: str, short: Sequence[QuotaStanding]) -> bool:
-    """Returns whether a gang's queue is in the tree of that root."""
-    theirs = _root_of(fleet, holder)
-    return not theirs or theirs == root.strip("/").partition("/")[0]
+def _holder(fleet: Fleet, gang: Gang, cell: FlavorResource, amount: int, end: ExpectedEnd) -> QuotaHolder:
+    team = payer_of(fleet, gang.namespace, gang.queue) or ""
+    return QuotaHolder(gang.name, team, gang.queue, *cell, amount, end.at_s, end.by)
 
 
 def _root_of(fleet: Fleet, gang: Gang) -> str:

@@ -106,7 +106,7 @@ def _drawn(snapshot: Snapshot, spreads: Mapping[str, RunTimeSpread], number: int
 
 
 def level_of(uid: str, number: int, futures: int) -> float:
-    """Returns which level of a gang's run times a future has: each of so many equal parts once, in an order of its own."""
+    """Returns which level of its run times a gang has in a future: each of so many equal parts once, in its order."""
     digest = blake2b(uid.encode(), digest_size=16).digest()
     order = sorted(range(futures), key=lambda it: blake2b(digest + it.to_bytes(4, "big"), digest_size=8).digest())
     within = blake2b(digest + b"within" + number.to_bytes(4, "big"), digest_size=4).digest()
