@@ -5,13 +5,14 @@ of the Workload. Instants are epoch seconds, amounts canonical, money USD.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import Final
 
 from fleet.cost.lost_work import lost_since_s, lost_work_usd
 from fleet.explain.advice import Advice
+from fleet.explain.gang_notes import REMEDIES, gang_notes
 from fleet.explain.tried_machines import TriedMachines, TriedOutcome, tried_machines
 from fleet.explain.what_if import QuotaStanding, standings
 from fleet.mig.layouts import gpu_part
@@ -125,7 +126,7 @@ class ExpectedEnd:
 class ToldLately:
     """What takes longer to find out than an answer may: found in idle time, each part with its own age."""
 
-    ends: Mapping[str, ExpectedEnd] = frozenset()  # type: ignore[assignment]
+    ends: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     """uid -> when gangs end, of those that nothing has declared."""
     start: StartEstimate | None = None
     advice: tuple[Advice, ...] | None = None
@@ -176,6 +177,10 @@ class GangExplanation:
     advice: tuple[Advice, ...] | None
     """What would have it start, cheapest first; None = not tried yet, or it does not wait."""
     advised_at_s: float
+    remedy: str
+    """What would change it where that is nobody's to try: by its reason alone; empty = nothing is known."""
+    notes: tuple[str, ...]
+    """What else is to be said, a `subject: words` each."""
 
     @property
     def waits_for(self) -> GangCheck | None:
@@ -199,7 +204,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
     waits = gang.state is GangState.PENDING
     quotas = tuple(standings(fleet, snapshot, gang)) if waits else ()
     short = _short(quotas)
-    holders = list(_holders(fleet, snapshot, gang, short, lately.ends or {}))
+    holders = list(_holders(fleet, snapshot, gang, short, lately.ends))
     tried = tried_machines(fleet, snapshot, gang) if waits else None
     position = _position(fleet, snapshot, gang) if waits else None
     asks: dict[str, int] = {}
@@ -236,6 +241,8 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         start=lately.start if gang.state in {GangState.PENDING, GangState.RESERVED} else None,
         advice=lately.advice if waits else None,
         advised_at_s=lately.advised_at_s if waits else 0.0,
+        remedy=REMEDIES.get(gang.reason, ""),
+        notes=tuple(gang_notes(snapshot, gang)),
     )
 
 

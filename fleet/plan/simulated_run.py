@@ -62,29 +62,32 @@ def simulate(
     run_s: Mapping[str, float] = NO_RUN_TIMES,
     enough: Callable[[Snapshot], bool] = lambda _seen: False,
     most_turns: int = MOST_TURNS,
+    steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S),
 ) -> SimulatedRun:
     """Returns what the agent would do from a snapshot on, until the horizon (seconds from then).
 
     `before`: the fleet in force until now, under which machines that are still on their way were bought. `run_s` says
-    how long runs take beside what gangs say themselves (`ClusterModel`); `enough`, what ends the run sooner.
+    how long runs take beside what gangs say themselves (`ClusterModel`); `enough`, what ends the run sooner;
+    `steps_s`, how far time goes at once where nothing falls due: at first, and at most.
     """
     model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet, run_s)
     run = SimulatedRun(model.snapshot(), model.snapshot())
-    until_s, step_s = snapshot.now_s + horizon_s, FIRST_STEP_S
+    first_s, longest_s = steps_s
+    until_s, step_s = snapshot.now_s + horizon_s, first_s
     aside: dict[str, frozenset[str]] = {}
     for _ in range(most_turns):
         acted = _turn(fleet, model, run, aside)
         if enough(model.snapshot()):
             break
         if acted:
-            step_s = FIRST_STEP_S
+            step_s = first_s
             continue
         if model.now_s >= until_s:
             break
         seen = model.snapshot()
         look_s = model.now_s + step_s if _anything(seen) else inf
         to_s = min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen), until_s)
-        step_s = min(step_s * 1.5, LONGEST_STEP_S) if to_s < model.next_s else FIRST_STEP_S
+        step_s = min(step_s * 1.5, longest_s) if to_s < model.next_s else first_s
         model.advance(to_s)
     else:
         run.given_up_after_s = model.now_s - snapshot.now_s

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from fleet.actions import SaveGang
-from fleet.explain.gang import StartEstimate
+from fleet.explain.gang import ExpectedEnd, StartEstimate
 from fleet.plan.simulated_run import simulate
 from fleet.replay.run_times import RunTimeBasis, RunTimes, RunTimeSpread
 from fleet.snapshot import GangState, Snapshot
@@ -24,6 +24,8 @@ FUTURES: Final = 10
 HORIZON_S: Final = 7 * 86_400.0
 MOST_TURNS: Final = 1_500
 """Turns of all deciders in one future; what has not started by then starts later than is foreseen."""
+STEPS_S: Final = (600.0, 6 * 3600.0)
+"""Futures go from event to event; so much later at most is seen what falls due by the clock alone."""
 _WAITS: Final = frozenset({GangState.PENDING, GangState.RESERVED})
 _NAMED: Final = 3
 
@@ -75,23 +77,61 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
+class StartForecaster:
+    """Plays futures one at a time, so that whoever asks may pause between them."""
+
+    def __init__(
+        self, fleet: Fleet, snapshot: Snapshot, known: RunTimes, futures: int = FUTURES, horizon_s: float = HORIZON_S
+    ) -> None:
+        gangs = [gang for gang in snapshot.gangs.values() if gang.state is not GangState.FINISHED]
+        self._fleet, self._snapshot, self._horizon_s = fleet, snapshot, horizon_s
+        self._waiting = frozenset(gang.uid for gang in gangs if gang.state in _WAITS)
+        self._spreads = {gang.uid: known.spread(gang) for gang in gangs}
+        running = [gang for gang in gangs if gang.uid not in self._waiting]
+        self._timeless = sorted(gang.name for gang in running if not self._spreads[gang.uid].times_s)
+        self._starts: dict[str, list[float]] = {uid: [] for uid in sorted(self._waiting)}
+        self._futures, self._played = (futures if self._waiting else 0), 0
+
+    @property
+    def left(self) -> bool:
+        """Returns whether there is another future to play."""
+        return self._played < self._futures
+
+    def step(self) -> None:
+        """Plays one future."""
+        drawn = _drawn(self._snapshot, self._spreads, self._played, self._futures)
+        began = _future(self._fleet, self._snapshot, drawn, self._waiting, self._horizon_s)
+        for uid, starts in self._starts.items():
+            starts.append(began.get(uid, inf))
+        self._played += 1
+
+    @property
+    def forecast(self) -> StartForecast:
+        """Returns what the futures so far have shown."""
+        bases = Counter(str(it.basis) for it in self._spreads.values() if it.times_s)
+        starts = {uid: sorted(each) for uid, each in self._starts.items() if each}
+        return StartForecast(self._snapshot.now_s, starts, bases, self._timeless)
+
+    @property
+    def ends(self) -> Mapping[str, ExpectedEnd]:
+        """Returns uid -> when gangs that run end in the median, as far as anything tells."""
+        now_s, found = self._snapshot.now_s, {}
+        for uid, spread in self._spreads.items():
+            gang = self._snapshot.gangs[uid]
+            if gang.state is GangState.ADMITTED and spread.times_s:
+                at_s = gang.admitted_at_s + spread.at(0.5, now_s - gang.admitted_at_s)
+                found[uid] = ExpectedEnd(at_s, _WORDS[spread.basis])
+        return found
+
+
 def forecast_starts(
     fleet: Fleet, snapshot: Snapshot, known: RunTimes, *, futures: int = FUTURES, horizon_s: float = HORIZON_S
 ) -> StartForecast:
     """Returns when all that wait now start. Its cost is that of `futures` plans that stop when all have started."""
-    waiting = frozenset(uid for uid, gang in snapshot.gangs.items() if gang.state in _WAITS)
-    spreads = {uid: known.spread(gang) for uid, gang in snapshot.gangs.items() if gang.state is not GangState.FINISHED}
-    running = [gang for gang in snapshot.gangs.values() if gang.holds_capacity and gang.uid not in waiting]
-    timeless = sorted(gang.name for gang in running if not spreads[gang.uid].times_s)
-    if not waiting:
-        return StartForecast(snapshot.now_s, {}, {}, timeless)
-    found: dict[str, list[float]] = {uid: [] for uid in waiting}
-    for number in range(futures):
-        began = _future(fleet, snapshot, _drawn(snapshot, spreads, number, futures), waiting, horizon_s)
-        for uid, starts in found.items():
-            starts.append(began.get(uid, inf))
-    bases = Counter(str(it.basis) for it in spreads.values() if it.times_s)
-    return StartForecast(snapshot.now_s, {uid: sorted(each) for uid, each in found.items()}, bases, timeless)
+    forecaster = StartForecaster(fleet, snapshot, known, futures, horizon_s)
+    while forecaster.left:
+        forecaster.step()
+    return forecaster.forecast
 
 
 def _drawn(snapshot: Snapshot, spreads: Mapping[str, RunTimeSpread], number: int, futures: int) -> Mapping[str, float]:
@@ -129,6 +169,7 @@ def _future(
         run_s=run_s,
         enough=all_started,
         most_turns=MOST_TURNS,
+        steps_s=STEPS_S,
     )
     began: dict[str, float] = {}
     for timed in run.actions:

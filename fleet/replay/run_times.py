@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from fleet.cost.lost_work import devices
+from fleet.replay.submissions import SubmittedGang
 from fleet.snapshot import Gang
 from model import labels
 
@@ -45,6 +46,16 @@ class EndedRun(NamedTuple):
 
     gang: Gang
     ran_s: float
+
+
+def ended_run(work: SubmittedGang) -> EndedRun:
+    """Returns the run of a gang as the record has it."""
+    job = work.job()
+    gang = Gang(
+        work.uid, work.namespace, "", job.ref, work.queue, work.priority_class, 0, job.pod_sets, work.submitted_s,
+        expected_run_s=work.expected_run_s,
+    )  # fmt: skip
+    return EndedRun(gang, work.run_s)
 
 
 @dataclass(frozen=True, slots=True)
