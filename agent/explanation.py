@@ -82,7 +82,10 @@ def _checks(it: GangExplanation) -> Iterator[str]:
     for check in it.checks:
         mark = {True: "yes", False: "NO", None: "-"}[check.holds]
         again = f" (tried again in {age(check.retry_at_s - it.at_s)})" if check.retry_at_s > it.at_s else ""
-        yield f"  {_STEPS[check.step] + ':':14} {mark:4} {check.message}{again}"
+        usage = it.position.usage if it.position is not None and check.step is CheckStep.POSITION else {}
+        lately = ", ".join(f"{name} {value:.4g}" for name, value in usage.items())
+        order = f"; who used less lately goes first: {lately}" if lately else ""
+        yield f"  {_STEPS[check.step] + ':':14} {mark:4} {check.message}{again}{order}"
 
 
 def _quotas(it: GangExplanation) -> Iterator[str]:

@@ -73,7 +73,7 @@ def _by_agent(question: Question) -> int:
     namespace = question.namespace or _of_context(question)
     body = _asked(question, namespace)
     if question.json:
-        sys.stdout.write(body.decode() + "\n")
+        sys.stdout.write(json.dumps(_json(question, body)) + "\n")
         return exits.OK
     try:
         answer = msgspec.json.decode(body, type=GangAnswer)
@@ -81,6 +81,13 @@ def _by_agent(question: Question) -> int:
         raise NotAnswered(f"{question.agent} answers what this version does not read: {error}") from error
     sys.stdout.write(plain_lines(list(answer_lines(answer, question.otherwise))) + "\n")
     return exits.OK
+
+
+def _json(question: Question, body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise NotAnswered(f"{question.agent} answers no JSON: {error}") from error
 
 
 def answer_lines(answer: GangAnswer, asked: Otherwise) -> Iterator[str]:

@@ -12,7 +12,7 @@ from agent.review.world import LastPass
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.actions import Action, Announce
-from fleet.cost.uses import CostTerms
+from fleet.cost.uses import CostTerms, subject_usd_h, uses
 from fleet.explain.gang import GangExplanation, ToldLately, explain_gang
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Gang, Snapshot
@@ -28,7 +28,8 @@ Explain = Callable[[Fleet, Snapshot, Gang], GangExplanation]
 
 def explained_at_once(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> GangExplanation:
     """Returns the explanation without what takes long to find."""
-    return explain_gang(fleet, snapshot, gang, ToldLately())
+    rates = subject_usd_h(snapshot.index, uses(fleet, snapshot, CostTerms(payer_of)))
+    return explain_gang(fleet, snapshot, gang, ToldLately(usd_h=rates.get(gang.uid, 0.0)))
 
 
 class JournalEntry(NamedTuple):

@@ -5,6 +5,8 @@ stand. A gang that asks for what nobody has would else be told to wait for quota
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from fleet.mig.layouts import gpu_part
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -24,6 +26,23 @@ from model.kinds import Taint
 from model.quantity import Resources, format_amount
 
 _KNOWN = frozenset({labels.GPU_RESOURCE, labels.SHARED_GPU_RESOURCE, "cpu", "memory", "ephemeral-storage", "pods"})
+
+BEFORE_MACHINES: Final = frozenset(
+    {Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_MAX_QUOTA, Reason.BEHIND_HEAD, Reason.NO_MATCHING_FLAVOR}
+)
+"""Reasons of gangs for which no machine was looked for yet."""
+_MEANT: Final = "did you mean"
+
+
+def foremost(answer: Refusal, never: Refusal | None) -> Refusal:
+    """Returns what is said of a gang that got an answer before machines were looked at, and may never fit any.
+
+    That no flavor offers a resource says as much already; which one may be meant is added.
+    """
+    if never is None or answer.reason is not Reason.NO_MATCHING_FLAVOR:
+        return never or answer
+    hint = never.message.partition(_MEANT)[2]
+    return replace(answer, message=f"{answer.message}; {_MEANT}{hint}") if hint else answer
 
 
 def never_fits(fleet: Fleet, snapshot: Snapshot, gang: Gang, capacity: BuyableCapacity | None = None) -> Refusal | None:
@@ -89,7 +108,7 @@ def _words(snapshot: Snapshot, pods: PodSet, needs: Iterable[Need], capacity: Bu
 def misspelt(resource: str, there: Iterable[str]) -> str:
     """Says that no machine has a resource, and which one may be meant."""
     meant = near(resource, {*there, *_KNOWN})
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = f"; {_MEANT} {meant}?" if meant else ""
     return f"it asks for {resource}, which no machine has{hint}"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from fleet.hard_fence import HARD_FENCE as HARD_FENCE
+from fleet.hard_fence import HARD_FENCE
 from fleet.snapshot import HardFence
 from model.quantity import Resources, canonical_resources, format_amount
 from providers.kube.objects.shapes import JsonObject, Wire, dig, set_fields
