@@ -242,7 +242,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         advice=lately.advice if waits else None,
         advised_at_s=lately.advised_at_s if waits else 0.0,
         remedy=REMEDIES.get(gang.reason, ""),
-        notes=tuple(gang_notes(snapshot, gang)),
+        notes=tuple(gang_notes(snapshot, gang, fleet)),
     )
 
 

@@ -5,11 +5,13 @@ And, by reason, what would change it where no change can be tried on the engine:
 
 from collections.abc import Iterator
 
+from fleet.gangs.changed_job import changed_since
 from fleet.hard_fence import HARD_FENCE
 from fleet.reasons import Reason
 from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
 from fleet.snapshot.elastic_parts import cores
 from fleet.snapshot.gangs import POD
+from model.fleet import Fleet
 from model.plain_text import age, number_of
 from model.quantity import format_amount
 
@@ -41,9 +43,11 @@ REMEDIES: dict[str, str] = {
 }
 
 
-def gang_notes(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
-    """Yields what else is to be said of a gang, a `subject: words` each."""
+def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:
+    """Yields what else is to be said of a gang, a `subject: words` each; what was changed since takes the fleet."""
     now = snapshot.now_s
+    if fleet is not None:
+        yield from (f"changed: {words}" for words in changed_since(fleet, gang, snapshot.jobs.get(gang.uid)))
     if gang.eviction:
         yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
     if gang.holds_capacity:
