@@ -59,6 +59,7 @@ WARNINGS = frozenset(
         Reason.TOPOLOGY,
         Reason.BUDGET_EXHAUSTED,
         Reason.WRITE_REFUSED,
+        Reason.FAILED,
         Reason.NOT_READY,
         Reason.PODS_READY_TIMEOUT,
         Reason.LAUNCH_TIMEOUT,
