@@ -67,7 +67,7 @@ WriteShort = Callable[[Gang, GangExplanation | None], None]
 """Writes the short form into the status of a gang's Workload; None takes it away."""
 
 
-class _Kept(NamedTuple):
+class _Tried(NamedTuple):
     """Advice for one gang, for which reason it waited then, and when."""
 
     why: tuple[str, str]
@@ -112,7 +112,7 @@ class ExplanationKeeper(Watcher):
         self._forecaster: tuple[StartForecaster, Snapshot] | None = None
         self._forecast = _Forecast({}, {}, float("-inf"))
         self._adviser: tuple[Gang, Adviser] | None = None
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _Tried] = OrderedDict()
         self._spent_at_s = float("-inf")
         self._written: dict[str, tuple[object, float]] = {}
         self._round: list[str] = []
@@ -269,7 +269,7 @@ class ExplanationKeeper(Watcher):
         if adviser.left:
             adviser.step()
             return True
-        self._kept[gang.uid] = _Kept(_why(gang), adviser.advice, seen.snapshot.now_s)
+        self._kept[gang.uid] = _Tried(_why(gang), adviser.advice, seen.snapshot.now_s)
         self._kept.move_to_end(gang.uid)
         while len(self._kept) > KEPT_MOST:
             self._kept.popitem(last=False)
@@ -338,7 +338,7 @@ def _why(gang: Gang) -> tuple[str, str]:
     return str(gang.reason), gang.message
 
 
-def _stale(kept: _Kept | None, gang: Gang, seen: LastPass, holds_s: float) -> bool:
+def _stale(kept: _Tried | None, gang: Gang, seen: LastPass, holds_s: float) -> bool:
     return kept is None or kept.why != _why(gang) or seen.snapshot.now_s > kept.at_s + holds_s
 
 

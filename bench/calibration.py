@@ -1,10 +1,11 @@
 """How true estimates of starts are: a trace is replayed, gangs are told when they will start, and start when they do.
 
-`python -m bench calibration`. Of each gang that waits the first estimate counts, made within the quarter of an hour
+`python -m bench calibration`. Of each gang that waits the first estimate counts, made within half an hour
 after it came, by what the agent would have learned until then: nothing of the future is known. Without the trace
-(`TRACE`) nothing is measured, and it says so.
+(`TRACE_VARIABLE`) nothing is measured, and it says so.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from agent.cli.look import catalog_of
 from fleet.explain.gang import StartEstimate
 from fleet.plan.forecast_correction import ForecastCorrection
-from fleet.plan.start_forecast import FUTURES, forecast_starts
+from fleet.plan.start_forecast import FUTURES, StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes
 from fleet.replay.submissions import SubmittedGang
 from fleet.replay.virtual_agent import VirtualAgent
@@ -24,19 +25,24 @@ from model.fleet import Fleet
 from model.loader import load
 from providers.traces import read_trace
 
-TRACE = Path("/work/shared/traces/philly/philly_jobs.csv")
-"""Public; see `docs/guides/benchmarks.md`. It is not part of the repository."""
+TRACE_VARIABLE = "MUSTER_PHILLY_TRACE"
+"""Names the file of the trace, which is public and no part of the repository (`docs/guides/benchmarks.md`)."""
 QUEUES = ("103959", "ed69ec")
 """Virtual clusters of the trace that are played together."""
 SCENES = {"a": (20.0, 12.0, 5), "b": (40.0, 12.0, 7)}
 """Name -> days from the first arrival to the beginning, days that are played, machines of eight GPUs."""
 _DAY_S = 86_400.0
-EVERY_S = 900.0
+EVERY_S = 1800.0
 """From one forecast to the next, at least."""
 WAITED_S = 120.0
 """Gangs that start sooner are told nothing."""
-LEARNED = 50
+LEARNED = 30
 """Estimates that are told before any counts: what an agent that has just started tells is not judged."""
+
+
+def trace() -> Path:
+    """Where the trace is."""
+    return Path(os.environ.get(TRACE_VARIABLE, "philly_jobs.csv"))
 
 
 def fleet_of(machines: int, queues: Sequence[str] = QUEUES) -> Fleet:
@@ -77,7 +83,7 @@ spec: {{team: t{name}, flavors: [a100]}}
 
 def work_of(fleet: Fleet, machines: int, from_days: float, days: float) -> list[SubmittedGang]:
     """The work of a window of the trace."""
-    named = [it for it in read_trace(TRACE).work if it.queue in QUEUES and it.gpus <= 8 * machines]
+    named = [it for it in read_trace(trace()).work if it.queue in QUEUES and it.gpus <= 8 * machines]
     begin_s = min(it.submitted_s for it in named) + from_days * _DAY_S
     return [at_home(fleet, it) for it in named if begin_s <= it.submitted_s < begin_s + days * _DAY_S]
 
@@ -92,7 +98,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Scene:
+class TraceScene:
     """One window, played from event to event, with an estimate for everybody who waits."""
 
     agent: VirtualAgent
@@ -122,7 +128,10 @@ class Scene:
             return
         self.forecast_s = world.now_s
         snapshot = with_pods(world)
-        found = forecast_starts(self.agent.fleet, snapshot, self.times, futures=self.futures)
+        forecaster = StartForecaster(self.agent.fleet, snapshot, self.times, self.futures)
+        while forecaster.left:
+            forecaster.step()
+        found = forecaster.forecast
         for uid in new:
             raw = found.estimate(uid)
             queue = world.gangs.view[uid].queue
@@ -161,14 +170,14 @@ def _pods(gang: Gang, now_s: float) -> Iterator[Pod]:
             )  # fmt: skip
 
 
-def play(name: str) -> Scene:
+def play(name: str) -> TraceScene:
     """Plays one window to its end."""
     from_days, days, machines = SCENES[name]
     fleet = fleet_of(machines)
     work = work_of(fleet, machines, from_days, days)
     begin_s = min(it.submitted_s for it in work)
     world = VirtualWorld(fleet, Snapshot(now_s=begin_s, catalog=catalog_of("us-east-1")), work)
-    scene, until_s = Scene(VirtualAgent(fleet, world, 60.0)), begin_s + days * _DAY_S
+    scene, until_s = TraceScene(VirtualAgent(fleet, world, 60.0)), begin_s + days * _DAY_S
     while True:
         scene.agent.settle()
         scene.look()
@@ -177,7 +186,7 @@ def play(name: str) -> Scene:
         world.advance(min(until_s, world.next_s, scene.agent.next_s()))
 
 
-def coverage(scene: Scene) -> Mapping[str, float]:
+def coverage(scene: TraceScene) -> Mapping[str, float]:
     """The parts (%) of estimates that came true, and of how many."""
     now_s, hits, told = scene.agent.world.now_s, {"p50": [], "p90": [], "raw_p50": [], "raw_p90": []}, 0
     unknown = sum(it.said.p50_s is None for it in scene.told.values())
@@ -200,8 +209,8 @@ def coverage(scene: Scene) -> Mapping[str, float]:
 
 def run() -> dict[str, float]:
     """Coverage of every window; nothing but a zero where the trace is not there."""
-    if not TRACE.exists():
-        sys.stderr.write(f"skipped: {TRACE} is not here\n")
+    if not trace().is_file():
+        sys.stderr.write(f"skipped: {TRACE_VARIABLE} names no file with the trace of Philly\n")
         return {"skipped": 1}
     found: dict[str, float] = {}
     for name in SCENES:

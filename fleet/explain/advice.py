@@ -153,14 +153,6 @@ def _waste(it: Advice) -> tuple[object, ...]:
     return round(it.lost_usd, 2), len(it.evicted), _ORDER.index(it.kind), round(it.bought_usd_h, 2)
 
 
-def advice_for(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Advice, ...]:
-    """Returns what would have a waiting gang start, what wastes least first, by at most `MOST_TRIES` tries."""
-    adviser = Adviser(fleet, snapshot, gang)
-    while adviser.left:
-        adviser.step()
-    return adviser.advice
-
-
 # -- what is tried ----------------------------------------------------------------------------------------------------
 
 

@@ -124,16 +124,6 @@ class StartForecaster:
         return found
 
 
-def forecast_starts(
-    fleet: Fleet, snapshot: Snapshot, known: RunTimes, *, futures: int = FUTURES, horizon_s: float = HORIZON_S
-) -> StartForecast:
-    """Returns when all that wait now start. Its cost is that of `futures` plans that stop when all have started."""
-    forecaster = StartForecaster(fleet, snapshot, known, futures, horizon_s)
-    while forecaster.left:
-        forecaster.step()
-    return forecaster.forecast
-
-
 def _drawn(snapshot: Snapshot, spreads: Mapping[str, RunTimeSpread], number: int, futures: int) -> Mapping[str, float]:
     """Returns uid -> how long its run takes from its admission on, in one future."""
     found = {}

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.advice import MOST_TRIES, Advice, Adviser, Change, ChangeKind, advice_for
-from fleet.snapshot import GangState
+from fleet.explain.advice import MOST_TRIES, Advice, Adviser, Change, ChangeKind
+from fleet.snapshot import Gang, GangState, Snapshot
+from model.fleet import Fleet
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang, pod_set
 from tests.support.world import World
 
@@ -24,6 +25,13 @@ def contended(*, borrowing: int | None = None, reclaim: str = "Any") -> World:
     for n in range(2):
         made.machine(f"m{n}")
     return made
+
+
+def advice_for(fleet: Fleet, snapshot: Snapshot, it: Gang) -> tuple[Advice, ...]:
+    adviser = Adviser(fleet, snapshot, it)
+    while adviser.left:
+        adviser.step()
+    return adviser.advice
 
 
 def kinds(found: Sequence[Advice]) -> list[str]:

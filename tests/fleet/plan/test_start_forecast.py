@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from fleet.explain.gang import StartEstimate
 from fleet.plan.forecast_correction import ForecastCorrection
-from fleet.plan.start_forecast import forecast_starts, level_of
+from fleet.plan.start_forecast import StartForecast, StartForecaster, level_of
 from fleet.replay.run_times import ENDS_KEPT, EndedRun, RunTimeBasis, RunTimes
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World
 
@@ -21,6 +23,13 @@ def full(**running: object) -> World:
     made.runs(gang("first", created_s=NOW - 900), ("m0", 1), **running)
     made.waits(gang("second"))
     return made
+
+
+def forecast_starts(fleet: Fleet, snapshot: Snapshot, known: RunTimes) -> StartForecast:
+    forecaster = StartForecaster(fleet, snapshot, known)
+    while forecaster.left:
+        forecaster.step()
+    return forecaster.forecast
 
 
 def test_it_starts_when_whoever_is_before_it_has_declared_to_end() -> None:
