@@ -245,7 +245,7 @@ NO_QUEUE = (
 
 def about_jobs(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, tuple[Announce, ...]]:
     """Job (uid) -> the events on it: it is in no queue, or says otherwise than the gang that runs was admitted with."""
-    found = {
+    found: dict[str, tuple[Announce, ...]] = {
         job.ref.uid: (Announce(job.ref, "NoQueue", NO_QUEUE, "Warning"),) for job in left_in_teams(fleet, snapshot)
     }
     for uid, gang in snapshot.gangs.items():

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from fleet.explain.gang import CheckStep, GangExplanation, StartEstimate
+from fleet.explain.gang import CheckStep, GangExplanation
+from fleet.explain.gang_facts import StartEstimate
 from fleet.explain.tried_machines import TriedOutcome
 from fleet.explain.what_if import QuotaStanding, WhatIfDecision, otherwise
 from fleet.snapshot import Gang, Snapshot

@@ -28,7 +28,9 @@ from agent.web.time_share import TimeShare
 from fleet.actions import CloseGang, SaveGang
 from fleet.cost.uses import CostTerms, subject_usd_h, uses
 from fleet.explain.advice import Advice, Adviser
-from fleet.explain.gang import ExpectedEnd, GangExplanation, StartEstimate, ToldLately, explain_gang
+from fleet.explain.gang import GangExplanation, explain_gang
+from fleet.explain.gang_facts import StartEstimate, ToldLately
+from fleet.explain.quota_holders import ExpectedEnd
 from fleet.plan.forecast_correction import ForecastCorrection
 from fleet.plan.start_forecast import StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes, ended_run
@@ -67,7 +69,7 @@ WriteShort = Callable[[Gang, GangExplanation | None], None]
 """Writes the short form into the status of a gang's Workload; None takes it away."""
 
 
-class _Tried(NamedTuple):
+class _KeptAdvice(NamedTuple):
     """Advice for one gang, for which reason it waited then, and when."""
 
     why: tuple[str, str]
@@ -112,7 +114,7 @@ class ExplanationKeeper(Watcher):
         self._forecaster: tuple[StartForecaster, Snapshot] | None = None
         self._forecast = _Forecast({}, {}, float("-inf"))
         self._adviser: tuple[Gang, Adviser] | None = None
-        self._kept: OrderedDict[str, _Tried] = OrderedDict()
+        self._kept: OrderedDict[str, _KeptAdvice] = OrderedDict()
         self._spent_at_s = float("-inf")
         self._written: dict[str, tuple[object, float]] = {}
         self._round: list[str] = []
@@ -269,7 +271,7 @@ class ExplanationKeeper(Watcher):
         if adviser.left:
             adviser.step()
             return True
-        self._kept[gang.uid] = _Tried(_why(gang), adviser.advice, seen.snapshot.now_s)
+        self._kept[gang.uid] = _KeptAdvice(_why(gang), adviser.advice, seen.snapshot.now_s)
         self._kept.move_to_end(gang.uid)
         while len(self._kept) > KEPT_MOST:
             self._kept.popitem(last=False)
@@ -338,7 +340,7 @@ def _why(gang: Gang) -> tuple[str, str]:
     return str(gang.reason), gang.message
 
 
-def _stale(kept: _Tried | None, gang: Gang, seen: LastPass, holds_s: float) -> bool:
+def _stale(kept: _KeptAdvice | None, gang: Gang, seen: LastPass, holds_s: float) -> bool:
     return kept is None or kept.why != _why(gang) or seen.snapshot.now_s > kept.at_s + holds_s
 
 

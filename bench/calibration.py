@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.cli.look import catalog_of
-from fleet.explain.gang import StartEstimate
+from fleet.explain.gang_facts import StartEstimate
 from fleet.plan.forecast_correction import ForecastCorrection
 from fleet.plan.start_forecast import FUTURES, StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes

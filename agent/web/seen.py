@@ -13,7 +13,8 @@ from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.actions import Action, Announce
 from fleet.cost.uses import CostTerms, subject_usd_h, uses
-from fleet.explain.gang import GangExplanation, ToldLately, explain_gang
+from fleet.explain.gang import GangExplanation, explain_gang
+from fleet.explain.gang_facts import ToldLately
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet

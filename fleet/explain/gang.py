@@ -5,24 +5,21 @@ of the Workload. Instants are epoch seconds, amounts canonical, money USD.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import inf
 from typing import Final
 
-from fleet.cost.lost_work import lost_since_s, lost_work_usd
 from fleet.explain.advice import Advice
+from fleet.explain.gang_facts import GangCost, QueuePosition, StartEstimate, ToldLately, gang_cost, queue_position
 from fleet.explain.gang_notes import REMEDIES, gang_notes
+from fleet.explain.quota_holders import QuotaHolder, quota_holders, short_of
 from fleet.explain.tried_machines import TriedMachines, TriedOutcome, tried_machines
 from fleet.explain.what_if import QuotaStanding, standings
 from fleet.mig.layouts import gpu_part
-from fleet.quota.build_tree import usages
 from fleet.quota.queue_binding import binding_of, payer_of
-from fleet.quota.specs import FlavorResource
 from fleet.reasons import Reason, Refusal, some_of
 from fleet.scheduling.never_fits import never_fits
 from fleet.scheduling.prefilter import prefilter
-from fleet.scheduling.queue_order import ends_at_s, pending_in_same_queue, usage_of_local_queues
 from fleet.snapshot import Gang, GangState, Snapshot
 from model.fleet import Fleet
 from model.quantity import format_amount
@@ -53,87 +50,6 @@ class GangCheck:
     message: str = ""
     retry_at_s: float = 0.0
     """When it is tried again; 0 = when something changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaHolder:
-    """A gang that holds some of a quota that another one lacks."""
-
-    gang: str
-    team: str
-    queue: str
-    flavor: str
-    resource: str
-    amount: int
-    ends_s: float | None
-    """When it will have ended; None = nothing tells."""
-    ends_by: str
-    """What that stands on."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePosition:
-    """Where a gang stands among those that wait in its queue."""
-
-    queue: str
-    place: int
-    of: int
-    ahead: tuple[str, ...]
-    """Names of those before it, the next one last; three at most."""
-    usage: Mapping[str, float]
-    """Local queue -> what it used lately, where that decides who goes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartEstimate:
-    """When a gang will start: half of such estimates come true by `p50_s`, nine of ten by `p90_s`."""
-
-    made_at_s: float
-    p50_s: float | None = None
-    p90_s: float | None = None
-    """None = later than the forecast looks ahead."""
-    basis: str = ""
-    why_unknown: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GangCost:
-    """What a gang costs, in USD."""
-
-    usd_h: float
-    """Now; 0 while it holds no machine."""
-    would_usd_h: float | None
-    """Of the cheapest machines that it could have now, while it waits; None = there are none."""
-    so_far_usd: float | None
-    """By the ledger; None = none is kept, or it has not been read yet."""
-    at_run_time_usd: float | None
-    """For all of its declared run time at that rate; None = it declares none, or has no rate."""
-    lost_usd: float
-    """Machine time that its eviction now would waste."""
-    lost_since_s: float
-    """From when on that counts: the last checkpoint, or the start; 0 = it would lose nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedEnd:
-    """When a gang that runs will have ended, and what that stands on; None = nothing tells."""
-
-    at_s: float | None
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToldLately:
-    """What takes longer to find out than an answer may: found in idle time, each part with its own age."""
-
-    ends: Mapping[str, ExpectedEnd] = field(default_factory=dict)
-    """uid -> when gangs end, of those that nothing has declared."""
-    start: StartEstimate | None = None
-    advice: tuple[Advice, ...] | None = None
-    """None = not tried yet."""
-    advised_at_s: float = 0.0
-    so_far_usd: float | None = None
-    usd_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +119,10 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
     """Returns the explanation of one gang; what of it takes long is taken from what was found `lately`."""
     waits = gang.state is GangState.PENDING
     quotas = tuple(standings(fleet, snapshot, gang)) if waits else ()
-    short = _short(quotas)
-    holders = list(_holders(fleet, snapshot, gang, short, lately.ends))
+    short = short_of(quotas)
+    holders = list(quota_holders(fleet, snapshot, gang, short, lately.ends))
     tried = tried_machines(fleet, snapshot, gang) if waits else None
-    position = _position(fleet, snapshot, gang) if waits else None
+    position = queue_position(fleet, snapshot, gang) if waits else None
     asks: dict[str, int] = {}
     for pods in gang.pod_sets:
         for resource, amount in gpu_part(pods.requests).items():
@@ -237,7 +153,7 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         machines=tried,
         stands=tuple(sorted({pin.node or pin.claim for pin in gang.pins})),
         position=position,
-        cost=_cost(snapshot, gang, tried, lately),
+        cost=gang_cost(snapshot, gang, tried, lately),
         start=lately.start if gang.state in {GangState.PENDING, GangState.RESERVED} else None,
         advice=lately.advice if waits else None,
         advised_at_s=lately.advised_at_s if waits else 0.0,
@@ -289,7 +205,7 @@ def _quota_check(gang: Gang, quotas: Sequence[QuotaStanding]) -> GangCheck:
     """Tells of the flavor in which least is missing; what the last pass said of it goes before."""
     if gang.reason in _OF_QUOTA:
         return GangCheck(CheckStep.QUOTA, False, str(gang.reason), gang.message)
-    missing = _short(quotas)
+    missing = short_of(quotas)
     if not missing:
         return GangCheck(CheckStep.QUOTA, True, message="enough is free in one of its flavors")
     words = "; ".join(
@@ -298,15 +214,6 @@ def _quota_check(gang: Gang, quotas: Sequence[QuotaStanding]) -> GangCheck:
         for it in missing
     )
     return GangCheck(CheckStep.QUOTA, False, str(Reason.WAITING_FOR_QUOTA), words)
-
-
-def _short(quotas: Sequence[QuotaStanding]) -> list[QuotaStanding]:
-    """Returns what is missing in the flavor where least is, a row a resource; nothing where one has all."""
-    flavors: dict[str, list[QuotaStanding]] = {}
-    for it in quotas:
-        flavors.setdefault(it.levels[0].flavor, []).append(it)
-    found = [[it for it in rows if it.asked > it.free] for rows in flavors.values()]
-    return min(found, key=lambda rows: (len(rows), sum(it.asked - it.free for it in rows)), default=[])
 
 
 def _machine_check(gang: Gang, tried: TriedMachines) -> GangCheck:
@@ -321,72 +228,3 @@ def _machine_check(gang: Gang, tried: TriedMachines) -> GangCheck:
     retry_s = min((it.retry_at_s for it in tried.offers if it.retry_at_s), default=0.0)
     message = f"no machine can be bought now ({counts or 'no pool of its flavors sells any'})"
     return GangCheck(CheckStep.MACHINES, False, str(Reason.NO_OFFER), message, retry_s)
-
-
-# -- who holds what is missing ----------------------------------------------------------------------------------------
-
-
-def _holders(
-    fleet: Fleet, snapshot: Snapshot, gang: Gang, short: Sequence[QuotaStanding], ends: Mapping[str, ExpectedEnd]
-) -> Iterator[QuotaHolder]:
-    """Yields who holds the quotas that it lacks in its tree, the first to end first, then by amount and name."""
-    roots = {FlavorResource(it.levels[0].flavor, it.levels[0].resource): it.levels[-1].node for it in short}
-    taken = usages(fleet, snapshot) if roots else {}
-    others = ((snapshot.gangs.get(uid), cells) for uid, cells in taken.items() if uid != gang.uid)
-    found = [
-        _holder(fleet, holder, cell, cells[cell], expected_end(holder, snapshot.now_s, ends))
-        for holder, cells in others
-        if holder is not None and holder.holds_capacity
-        for cell in sorted(cells.keys() & roots.keys())
-        if cells[cell] and _root_of(fleet, holder) in {"", roots[cell].strip("/").partition("/")[0]}
-    ]
-    yield from sorted(found, key=lambda it: (inf if it.ends_s is None else it.ends_s, -it.amount, it.gang))
-
-
-def _holder(fleet: Fleet, gang: Gang, cell: FlavorResource, amount: int, end: ExpectedEnd) -> QuotaHolder:
-    team = payer_of(fleet, gang.namespace, gang.queue) or ""
-    return QuotaHolder(gang.name, team, gang.queue, *cell, amount, end.at_s, end.by)
-
-
-def _root_of(fleet: Fleet, gang: Gang) -> str:
-    """Returns the team at the root of a gang's tree; empty where that is not one of ours."""
-    binding = binding_of(fleet, gang.namespace, gang.queue)
-    team = binding.team if binding is not None else None
-    seen: set[str] = set()
-    while team is not None and team.spec.parent and team.spec.parent in fleet.teams and team.name not in seen:
-        seen.add(team.name)
-        team = fleet.teams[team.spec.parent]
-    return team.name if team is not None else ""
-
-
-def expected_end(gang: Gang, now_s: float, ends: Mapping[str, ExpectedEnd]) -> ExpectedEnd:
-    """Returns when a gang ends: as it has declared, as runs like it took, or nobody knows."""
-    declared_s = ends_at_s(gang, now_s)
-    if gang.state is GangState.EVICTING:
-        return ExpectedEnd(now_s, "it is leaving")
-    return ExpectedEnd(declared_s, "as declared") if declared_s < inf else ends.get(gang.uid, ExpectedEnd(None, ""))
-
-
-# -- position and cost ------------------------------------------------------------------------------------------------
-
-
-def _position(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> QueuePosition:
-    waiting = pending_in_same_queue(fleet, snapshot, gang)
-    place = next((number for number, it in enumerate(waiting, 1) if it.uid == gang.uid), 1)
-    ahead = tuple(it.name for it in waiting[max(0, place - 4) : place - 1])
-    return QueuePosition(gang.queue, place, len(waiting), ahead, dict(usage_of_local_queues(fleet, snapshot, gang)))
-
-
-def _cost(snapshot: Snapshot, gang: Gang, tried: TriedMachines | None, lately: ToldLately) -> GangCost:
-    would = min((it.total_usd_h for it in tried.open), default=None) if tried is not None else None
-    rate = lately.usd_h or would
-    declared_s = gang.expected_run_s
-    lost_usd = lost_work_usd(gang, snapshot)
-    return GangCost(
-        usd_h=lately.usd_h,
-        would_usd_h=would,
-        so_far_usd=lately.so_far_usd,
-        at_run_time_usd=rate * declared_s / 3600 if rate and declared_s else None,
-        lost_usd=lost_usd,
-        lost_since_s=lost_since_s(gang, snapshot.now_s) if lost_usd else 0.0,
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import exp
 from typing import Final
 
-from fleet.explain.gang import StartEstimate
+from fleet.explain.gang_facts import StartEstimate
 
 STEP: Final = 0.2
 """How far (natural logarithm) a factor moves by one forecast at most."""

@@ -12,7 +12,8 @@ from math import inf
 from typing import Final
 
 from fleet.actions import SaveGang
-from fleet.explain.gang import ExpectedEnd, StartEstimate
+from fleet.explain.gang_facts import StartEstimate
+from fleet.explain.quota_holders import ExpectedEnd
 from fleet.plan.simulated_run import simulate
 from fleet.replay.run_times import RunTimeBasis, RunTimes, RunTimeSpread
 from fleet.snapshot import GangState, Snapshot

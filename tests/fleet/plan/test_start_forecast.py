@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.gang import StartEstimate
+from fleet.explain.gang_facts import StartEstimate
 from fleet.plan.forecast_correction import ForecastCorrection
 from fleet.plan.start_forecast import StartForecast, StartForecaster, level_of
 from fleet.replay.run_times import ENDS_KEPT, EndedRun, RunTimeBasis, RunTimes
