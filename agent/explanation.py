@@ -156,7 +156,7 @@ def start_words(start: StartEstimate, now_s: float) -> str:
 def cost_words(it: GangExplanation) -> str:
     """Says what a gang costs, in USD."""
     cost = it.cost
-    parts = [f"{cost.usd_h:.2f} USD/h now"]
+    parts = [f"{cost.usd_h:.2f} USD/h now" if cost.usd_h else "nothing now"]
     if cost.would_usd_h is not None and not cost.usd_h:
         parts = [f"nothing now, {cost.would_usd_h:.2f} USD/h on machines bought for it"]
     parts.append(

@@ -64,7 +64,7 @@ class TriedOffer:
     outcome: TriedOutcome
     detail: str
     machines: int
-    """For all of its pods; 0 where one does not hold a pod."""
+    """For all pods that standing machines have no room for; 0 where one does not hold a pod."""
     total_usd_h: float
     retry_at_s: float = 0.0
 
@@ -100,17 +100,18 @@ def tried_machines(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> TriedMachine
     """Returns every offer of the flavors of a gang's queue; nothing for a queue that is not declared."""
     capacity = build_capacity(fleet, snapshot, may_buy=False)
     flavors = flavors_of_queue(fleet, snapshot, gang)
-    found = dict.fromkeys(_tried(fleet, capacity, gang, flavors))
-    ordered = sorted(found, key=_nearest_first)
-    counts = Counter(it.outcome for it in ordered)
     tiles = machine_tiles(fleet, snapshot)
     largest = max(gang.pod_sets, key=lambda pods: (sum(gpu_part(pods.requests).values()), pods.name), default=None)
     wanted = gpu_part(largest.requests) if largest is not None else {}
     ready = ({it.resource: it.total - it.used for it in tile.devices} for tile in tiles if tile.state == "Ready")
+    free = sum(min((has.get(name, 0) // each for name, each in wanted.items()), default=0) for has in ready)
+    missing = {pods.name: pods.count - (free if pods is largest else 0) for pods in gang.pod_sets}
+    ordered = sorted(dict.fromkeys(_tried(fleet, capacity, gang, flavors, missing)), key=_nearest_first)
+    counts = Counter(it.outcome for it in ordered)
     return TriedMachines(
         len(tiles),
         largest.count if largest is not None else 0,
-        sum(min((free.get(name, 0) // each for name, each in wanted.items()), default=0) for free in ready),
+        free,
         tuple(ordered[:ROWS_MOST]),
         {str(outcome): counts[outcome] for outcome in _ORDER if counts[outcome]},
     )
@@ -121,19 +122,21 @@ def _nearest_first(it: TriedOffer) -> tuple[object, ...]:
     return _ORDER.index(it.outcome), round(it.total_usd_h, 6), *names
 
 
-def _tried(fleet: Fleet, capacity: BuyableCapacity, gang: Gang, flavors: Sequence[str]) -> Iterator[TriedOffer]:
+def _tried(
+    fleet: Fleet, capacity: BuyableCapacity, gang: Gang, flavors: Sequence[str], missing: Mapping[str, int]
+) -> Iterator[TriedOffer]:
     for pods in gang.pod_sets:
-        for flavor in flavors if pods.count else ():
+        for flavor in flavors if missing[pods.name] > 0 else ():
             need = need_of_flavors(fleet, pods, (flavor,))
             for pool in need.pools:
                 for offering in capacity.offerings.of(pool):
-                    yield _row(need, flavor, offering, capacity)
+                    yield _row(need, flavor, offering, capacity, missing[pods.name])
 
 
-def _row(need: Need, flavor: str, offering: Offering, capacity: BuyableCapacity) -> TriedOffer:
+def _row(need: Need, flavor: str, offering: Offering, capacity: BuyableCapacity, missing: int) -> TriedOffer:
     offer, pods = offering.offer, need.pod_set
     each = room_in(offering.allocatable, pods.requests)
-    machines = -(-pods.count // each) if each else 0
+    machines = -(-missing // each) if each else 0
     outcome, detail, retry_s = _against(need, offering, capacity, machines)
     return TriedOffer(
         pods.name,

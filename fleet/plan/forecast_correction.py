@@ -1,66 +1,91 @@
-"""How far forecasts were off lately, and what follows for the next: two factors a queue, for median and nine-tenths.
+"""How far forecasts were off lately, and what follows for the next: a factor for the median, and one for nine-tenths.
 
-A forecast counts as met when its gang has started by then. A factor moves up by each that was not met and down by each
-that was, in a proportion at which the share that is met stays at its aim (adaptive conformal inference: Gibbs and
-Candes, 2021). So in the long run half are met by the median and nine of ten by the other, whatever the work is like.
+Each forecast that was told leaves a score: the logarithm of the wait that came over the one that was foreseen. The next
+is multiplied by a quantile of the latest scores of its queue. At which level that is taken moves up with each
+forecast that was not met and down with each that was, in a proportion at which the share that is met stays at its aim
+(adaptive conformal inference: Gibbs and Candes, 2021). So in the long run half are met by the median and nine of ten by
+the other, whatever the work is like.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp
+from math import exp, log
 from typing import Final
 
 from fleet.explain.gang_facts import StartEstimate
 
-STEP: Final = 0.2
-"""How far (natural logarithm) a factor moves by one forecast at most."""
+SCORES_KEPT: Final = 60
+"""Latest scores of a queue that count."""
+ENOUGH: Final = 8
+"""Scores of a queue from which on they count; with fewer, those of all queues do."""
+STEP: Final = 0.05
+"""How far the level moves by one forecast at most."""
 LEAST_S: Final = 60.0
-"""Added to every forecast wait before it is multiplied, so that one that is nearly nothing can be corrected as well."""
-FURTHEST: Final = 7.0
-"""Bound of the logarithm of a factor: a thousandfold."""
+"""Added to every wait before it is compared, so that one that is nearly nothing can be corrected as well."""
 OPEN_MOST: Final = 10_000
 """Forecasts that may be waiting to be judged; of more the oldest are not judged."""
 MEDIAN, NINE_TENTHS = 0.5, 0.9
+EVERYBODY: Final = ""
+"""In place of a queue: all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """What forecast waits of one queue are multiplied by (logarithms), and how many forecasts have taught that."""
+@dataclass(slots=True)
+class Scores:
+    """What the latest forecasts of one queue have taught about one of the two instants."""
 
-    median: float = 0.0
-    nine_tenths: float = 0.0
+    aim: float
+    level: float
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=SCORES_KEPT))
     judged: int = 0
+
+    def learn(self, *, met: bool) -> None:
+        """Moves the level."""
+        self.judged += 1
+        self.level = min(1.0, max(0.0, self.level + STEP * (self.aim - 1.0 if met else self.aim)))
+
+    def factor(self, passed: Iterable[float]) -> float:
+        """Returns the quantile of the scores, with those of forecasts that have passed and are not over yet."""
+        ordered = sorted((*self.latest, *passed))
+        return ordered[min(len(ordered) - 1, int(self.level * len(ordered)))] if len(ordered) >= ENOUGH else 0.0
 
 
 @dataclass(slots=True)
 class _Open:
-    """A forecast that was told, of which one or both halves have not been judged yet."""
+    """A forecast that was told, before and after its correction, and which of its instants are not judged yet."""
 
     queue: str
+    raw: StartEstimate
     told: StartEstimate
-    median_open: bool = True
-    nine_tenths_open: bool = True
+    left: set[float] = field(default_factory=lambda: {MEDIAN, NINE_TENTHS})
+
+    def score(self, aim: float, began_s: float) -> Iterator[float]:
+        """Yields the score that it has if its gang has begun then; none where nothing was foreseen."""
+        at_s = self.raw.p50_s if aim == MEDIAN else self.raw.p90_s
+        if at_s is not None:
+            made_s = self.raw.made_at_s
+            yield log((max(0.0, began_s - made_s) + LEAST_S) / (max(0.0, at_s - made_s) + LEAST_S))
 
 
 @dataclass(slots=True)
 class ForecastCorrection:
     """Corrects forecasts by those before, and learns from what came of them. For one thread."""
 
-    factors: dict[str, Factors] = field(default_factory=dict)
+    scores: dict[tuple[str, float], Scores] = field(default_factory=dict)
+    """(queue, aim) -> its scores."""
     _open: "OrderedDict[str, _Open]" = field(default_factory=OrderedDict)
 
     def told(self, uid: str, queue: str, raw: StartEstimate) -> StartEstimate:
         """Returns what to tell of a gang; the first that is told of it will be judged."""
         if raw.p50_s is None:
             return raw
-        by = self.factors.get(queue, Factors())
-        p50_s = _further(raw.made_at_s, raw.p50_s, by.median)
-        p90_s = None if raw.p90_s is None else max(p50_s, _further(raw.made_at_s, raw.p90_s, by.nine_tenths))
-        basis = f"{raw.basis}, corrected by {by.judged} forecasts of this queue" if by.judged else raw.basis
-        found = replace(raw, p50_s=p50_s, p90_s=p90_s, basis=basis)
+        p50_s = self._corrected(queue, MEDIAN, raw.made_at_s, raw.p50_s)
+        late_s = raw.p90_s if raw.p90_s is None else self._corrected(queue, NINE_TENTHS, raw.made_at_s, raw.p90_s)
+        judged = self._of(queue, MEDIAN).judged
+        basis = f"{raw.basis}, corrected by {judged} forecasts of this queue" if judged else raw.basis
+        found = replace(raw, p50_s=p50_s, p90_s=None if late_s is None else max(p50_s, late_s), basis=basis)
         if uid not in self._open:
-            self._open[uid] = _Open(queue, found)
+            self._open[uid] = _Open(queue, raw, found)
             while len(self._open) > OPEN_MOST:
                 self._open.popitem(last=False)
         return found
@@ -71,42 +96,40 @@ class ForecastCorrection:
         `gone` are gangs that ended or were taken away without starting: of those nothing is learned.
         """
         for uid, told in list(self._open.items()):
-            if uid in gone and uid not in started:
+            began_s = started.get(uid)
+            if uid in gone and began_s is None:
                 del self._open[uid]
                 continue
-            began_s = started.get(uid)
-            for target, met in _verdicts(told, began_s, now_s):
-                self._learn(told.queue, target, met=met)
+            for aim, met in _verdicts(told, began_s, now_s):
+                for queue in (told.queue, EVERYBODY):
+                    self._of(queue, aim).learn(met=met)
             if began_s is not None:
+                for aim in (MEDIAN, NINE_TENTHS):
+                    for queue in (told.queue, EVERYBODY):
+                        self._of(queue, aim).latest.extend(told.score(aim, began_s))
                 del self._open[uid]
 
-    def _learn(self, queue: str, target: float, *, met: bool) -> None:
-        by = self.factors.get(queue, Factors())
-        moved = STEP * (target - 1.0 if met else target)
-        if target == MEDIAN:
-            by = replace(by, median=_bounded(by.median + moved), judged=by.judged + 1)
-        else:
-            by = replace(by, nine_tenths=_bounded(by.nine_tenths + moved))
-        self.factors[queue] = by
+    def _of(self, queue: str, aim: float) -> Scores:
+        return self.scores.setdefault((queue, aim), Scores(aim, aim))
+
+    def _corrected(self, queue: str, aim: float, made_at_s: float, at_s: float) -> float:
+        own = self._of(queue, aim)
+        taught, whose = (own, queue) if len(own.latest) >= ENOUGH else (self._of(EVERYBODY, aim), EVERYBODY)
+        passed = (
+            score
+            for it in self._open.values()
+            if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s
+            for score in it.score(aim, made_at_s)
+            if score > 0
+        )
+        wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(taught.factor(passed)) - LEAST_S
+        return made_at_s + max(0.0, wait_s)
 
 
 def _verdicts(told: _Open, began_s: float | None, now_s: float) -> Iterator[tuple[float, bool]]:
     """Yields (aim, whether it was met) of what can be judged now and was not before."""
     end_s = now_s if began_s is None else began_s
-    p50_s, p90_s = told.told.p50_s, told.told.p90_s
-    if told.median_open and p50_s is not None and (began_s is not None or end_s > p50_s):
-        told.median_open = False
-        yield MEDIAN, end_s <= p50_s
-    if told.nine_tenths_open and p90_s is not None and (began_s is not None or end_s > p90_s):
-        told.nine_tenths_open = False
-        yield NINE_TENTHS, end_s <= p90_s
-
-
-def _further(made_at_s: float, at_s: float, by: float) -> float:
-    if not by:
-        return at_s
-    return made_at_s + max(0.0, (at_s - made_at_s + LEAST_S) * exp(by) - (LEAST_S if by < 0 else 0.0))
-
-
-def _bounded(value: float) -> float:
-    return max(-FURTHEST, min(FURTHEST, value))
+    for aim, at_s in ((MEDIAN, told.told.p50_s), (NINE_TENTHS, told.told.p90_s)):
+        if aim in told.left and at_s is not None and (began_s is not None or end_s > at_s):
+            told.left.discard(aim)
+            yield aim, end_s <= at_s

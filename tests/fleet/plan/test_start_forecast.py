@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.explain.gang_facts import StartEstimate
-from fleet.plan.forecast_correction import ForecastCorrection
+from fleet.plan.forecast_correction import MEDIAN, ForecastCorrection
 from fleet.plan.start_forecast import StartForecast, StartForecaster, level_of
 from fleet.replay.run_times import ENDS_KEPT, EndedRun, RunTimeBasis, RunTimes
 from fleet.snapshot import Snapshot
@@ -134,13 +134,13 @@ def test_a_forecast_that_has_passed_is_judged_before_the_gang_starts_and_only_on
     correction = ForecastCorrection()
     correction.told("g", "q", StartEstimate(0.0, 100.0, 200.0, "runs"))
     correction.judge({}, frozenset(), 150.0)
-    once = correction.factors["q"]
-    assert once.median > 0
+    once = replace(correction.scores["q", MEDIAN])
+    assert (once.judged, once.level > MEDIAN) == (1, True)
     correction.judge({}, frozenset(), 160.0)
-    assert correction.factors["q"] == once
+    assert correction.scores["q", MEDIAN] == once
     correction.judge({}, frozenset({"g"}), 170.0)
     correction.judge({"g": 1000.0}, frozenset(), 1000.0)
-    assert correction.factors["q"] == once, "it went away: nothing is learned of it"
+    assert correction.scores["q", MEDIAN] == once, "it went away: nothing is learned of it"
 
 
 def test_what_is_unknown_stays_unknown() -> None:
