@@ -29,7 +29,7 @@ TRACE_VARIABLE = "MUSTER_PHILLY_TRACE"
 """Names the file of the trace, which is public and no part of the repository (`docs/guides/benchmarks.md`)."""
 QUEUES = ("103959", "ed69ec")
 """Virtual clusters of the trace that are played together."""
-SCENES = {"a": (20.0, 12.0, 5), "b": (40.0, 12.0, 7)}
+SCENES = {"philly": (40.0, 25.0, 5)}
 """Name -> days from the first arrival to the beginning, days that are played, machines of eight GPUs."""
 _DAY_S = 86_400.0
 EVERY_S = 1800.0
@@ -86,6 +86,9 @@ def work_of(fleet: Fleet, machines: int, from_days: float, days: float) -> list[
     named = [it for it in read_trace(trace()).work if it.queue in QUEUES and it.gpus <= 8 * machines]
     begin_s = min(it.submitted_s for it in named) + from_days * _DAY_S
     return [at_home(fleet, it) for it in named if begin_s <= it.submitted_s < begin_s + days * _DAY_S]
+
+
+AIMS = {"p50": 50, "p90": 90}
 
 
 @dataclass(slots=True)
@@ -204,7 +207,8 @@ def coverage(scene: TraceScene) -> Mapping[str, float]:
             if at_s is not None and (began_s is not None or now_s > at_s):
                 hits[label].append(began_s is not None and began_s <= at_s)
     shares = {f"{label}_covered_pct": 100 * sum(each) / len(each) for label, each in hits.items() if each}
-    return {"estimates": told, "unknown": unknown, **shares}
+    off = {f"{label}_off_pct": abs(shares[f"{label}_covered_pct"] - aim) for label, aim in AIMS.items() if hits[label]}
+    return {"estimates": told, "unknown": unknown, **shares, **off}
 
 
 def run() -> dict[str, float]:
