@@ -13,8 +13,10 @@ from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.cost.budgets import LEVELS, BudgetNews
+from fleet.gangs.changed_job import changed_since
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
+from fleet.quota.without_queue import left_in_teams
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, Hold, JobRef, Node, Pod, PodVerdict, Snapshot
 from fleet.snapshot.lookups import nodes_by_instance
@@ -48,10 +50,26 @@ WARNINGS = frozenset(
         Reason.PODS_FORBIDDEN,
         Reason.QUEUE_NOT_FOUND,
         Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.PRIORITY_NOT_FOUND,
+        Reason.PRIORITY_NOT_ALLOWED,
+        Reason.TOO_MANY_PODS,
+        Reason.NO_MATCHING_FLAVOR,
+        Reason.NO_OFFER,
+        Reason.POOL_LIMIT,
+        Reason.TOPOLOGY,
+        Reason.BUDGET_EXHAUSTED,
+        Reason.WRITE_REFUSED,
+        Reason.FAILED,
+        Reason.NOT_READY,
+        Reason.PODS_READY_TIMEOUT,
+        Reason.LAUNCH_TIMEOUT,
+        Reason.INSTANCE_GONE,
     }
 )
 
 
+JOBS_EVERY_S = 5.0
+"""From one look at what people have changed of jobs to the next."""
 MOST_PODS_TOLD = 200
 """Events on ordinary pods in one turn; the others are told by `muster explain`."""
 
@@ -64,6 +82,8 @@ class Announcer(Watcher):
         self._refused: Mapping[str, Refusal] = {}
         self._told: dict[tuple[str, str], DecisionFailure] = {}
         self._once_done = OnceDone()
+        self._of_jobs: Mapping[str, tuple[Announce, ...]] = {}
+        self._looked_at_s = 0.0
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Compare what is about to be written with what stands there."""
@@ -92,7 +112,13 @@ class Announcer(Watcher):
         self._say_all(Announce(ref, "WriteRefused", write.refusal.message, "Warning") for ref in refs)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Announce adoptions that are refused, each time for another reason."""
+        """Announce adoptions that are refused, each time for another reason, and what people have changed of jobs."""
+        if not 0 <= snapshot.now_s - self._looked_at_s < JOBS_EVERY_S:
+            self._looked_at_s = snapshot.now_s
+            told = about_jobs(fleet, snapshot)
+            news = (each for uid, them in told.items() for each in them if each not in self._of_jobs.get(uid, ()))
+            self._say_all(islice(news, MOST_PODS_TOLD))
+            self._of_jobs = told
         refused = refusals(fleet, snapshot)
         for instance_id, refusal in refused.items():
             if self._refused.get(instance_id) != refusal:
@@ -209,6 +235,24 @@ def _refs_of_gang(gang: Gang) -> tuple[JobRef, ...]:
     """A gang's job, and its Workload as soon as that is known: whoever describes either finds the events."""
     workload = JobRef(API_VERSION, "Workload", gang.namespace, gang.workload, gang.workload_uid)
     return (gang.job, workload) if gang.workload_uid else (gang.job,)
+
+
+NO_QUEUE = (
+    "it names no queue: no quota counts it, kube-scheduler runs it where there is room, and its team pays for what it "
+    "takes; create it with the label muster.dev/queue, or give the team a defaultQueue"
+)
+
+
+def about_jobs(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, tuple[Announce, ...]]:
+    """Job (uid) -> the events on it: it is in no queue, or says otherwise than the gang that runs was admitted with."""
+    found: dict[str, tuple[Announce, ...]] = {
+        job.ref.uid: (Announce(job.ref, "NoQueue", NO_QUEUE, "Warning"),) for job in left_in_teams(fleet, snapshot)
+    }
+    for uid, gang in snapshot.gangs.items():
+        if gang.state is GangState.ADMITTED and (said := tuple(changed_since(fleet, gang, snapshot.jobs.get(uid)))):
+            refs = _refs_of_gang(gang)
+            found[uid] = tuple(Announce(ref, "JobChanged", words, "Warning") for words in said for ref in refs)
+    return found
 
 
 def _runs_already(mirror: Mirror, gang: Gang) -> bool:

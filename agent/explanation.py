@@ -1,47 +1,17 @@
-"""Why a gang waits or runs, its place in the queue, and what would change it, for the CLI and for reviews."""
+"""An explanation as lines of text: what the command line, the page and comments show of it."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from fleet.explain.what_if import otherwise, standings
-from fleet.mig.layouts import gpu_part
-from fleet.reasons import Reason
-from fleet.scheduling.queue_order import pending_in_same_queue, queue_key, usage_of_local_queues
-from fleet.snapshot import STATEFUL_SET, Gang, GangState, Snapshot
-from fleet.snapshot.elastic_parts import cores
-from fleet.snapshot.gangs import POD
+from fleet.explain.gang import CheckStep, GangExplanation
+from fleet.explain.gang_facts import StartEstimate
+from fleet.explain.tried_machines import TriedOutcome
+from fleet.explain.what_if import QuotaStanding, WhatIfDecision, otherwise
+from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
-from model.plain_text import age, number_of
+from model.plain_text import age, counted
 from model.quantity import format_amount
-from providers.kube.objects import HARD_FENCE
-
-REMEDIES: dict[str, str] = {
-    Reason.QUEUE_NOT_FOUND: "name a declared queue in the label muster.dev/queue, or declare this one in git",
-    Reason.NAMESPACE_NOT_ALLOWED: "add the namespace to the team in git, or submit from one the team owns",
-    Reason.PRIORITY_NOT_FOUND: "declare the priority class in git, or name another",
-    Reason.PRIORITY_NOT_ALLOWED: "use a class the team may use, or add it to the team in git",
-    Reason.QUEUE_STOPPED: "set the queue's stopPolicy to None in git",
-    Reason.BUDGET_EXHAUSTED: "raise the team's budget in git, or wait for the next month",
-    Reason.BACK_OFF: "nothing to do: it is considered again after the pause",
-    Reason.DEACTIVATED: "set spec.active of its Workload to true",
-    Reason.BEHIND_HEAD: "let the head of the queue run, or set the queue's order to BestEffortFIFO",
-    Reason.UNSUPPORTED: "correct the field in the job, as the reason says; it keeps its place in the queue",
-    Reason.RUNTIME_CLASS_NOT_FOUND: "create the RuntimeClass, or name another in the job",
-    Reason.PODS_FORBIDDEN: "correct requests and limits in the job, or change the LimitRange that is named",
-    Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
-    Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
-    Reason.WAITING_FOR_QUOTA: "it runs when others finish; a higher priority or more guaranteed quota gets it sooner",
-    Reason.WAITING_FOR_PREEMPTED: "nothing to do: it runs as soon as the named gangs have left",
-    Reason.NO_OFFER: "change the pods' selectors or sizes, or a pool's requirements in git",
-    Reason.POOL_LIMIT: "raise the pool's limits in git, or wait until machines are free",
-    Reason.NO_CAPACITY: "nothing to do: the shortage is forgotten after some minutes; more zones or types help",
-    Reason.TOPOLOGY: "ask for a coarser topology level, or wait until a whole domain is free",
-    Reason.BATCHING: "nothing to do: it takes a second, ten at most",
-    Reason.BUYING: "nothing to do: it starts when every machine is ready",
-    Reason.WAITING_FOR_CHECKS: "the named checks have to be answered in status.admissionChecks of its Workload",
-    Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +26,15 @@ class Otherwise:
     def __bool__(self) -> bool:
         return bool(self.priority or self.queue or self.gpus is not None)
 
-
-def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:
-    """How much the pods of a namespace may request together, where its team has a hard fence."""
-    fence = (snapshot.hard_fences or {}).get(namespace)
-    if fence is not None and fence.ours:
-        most = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(fence.hard.items()))
-        yield f"  fence:    all pods of {namespace} together request at most {most} (ResourceQuota {HARD_FENCE})"
+    @property
+    def words(self) -> str:
+        """Returns the question in words."""
+        asked = [
+            f"priority class {self.priority}" if self.priority else "",
+            f"queue {self.queue}" if self.queue else "",
+            f"{self.gpus} GPUs a pod" if self.gpus is not None else "",
+        ]
+        return ", ".join(it for it in asked if it)
 
 
 def find(snapshot: Snapshot, name: str) -> list[Gang]:
@@ -74,110 +46,137 @@ def find(snapshot: Snapshot, name: str) -> list[Gang]:
     ]
 
 
-def gang_lines(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None, usage: Iterable[str] = ()) -> Iterator[str]:
-    """The explanation, line by line; `usage` has those about its queue's quota."""
-    now = snapshot.now_s
-    asked = "; ".join(f"{count} x ({words})" for words, count in _asked(gang).items())
-    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.effective_priority})"
-    yield f"  asks:     {asked}"
-    yield f"  state:    {gang.state} for {age(now - gang.since_s)}, {age(now - gang.created_at_s)} since submission"
-    yield f"  reason:   {gang.reason}: {gang.message}"
-    if gang.eviction:
-        yield f"  evicted:  {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
-    if gang.state is GangState.PENDING:
-        yield from _position(snapshot, gang, fleet)
-        yield from usage
-    if gang.holds_capacity:
-        yield from _held(snapshot, gang)
-    if gang.ran_s(now) or gang.max_run_s is not None:
-        most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
-        yield f"  ran:      {age(gang.ran_s(now))} in all{most}"
-    if gang.pins:
-        yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
-    yield from _grown(snapshot, gang)
-    yield from fence_words(snapshot, gang.namespace)
-    if remedy := REMEDIES.get(gang.reason):
-        yield f"  what would change it: {remedy}"
+_STEPS = {
+    CheckStep.CAN_RUN: "can ever run",
+    CheckStep.RIGHT_PLACE: "right place",
+    CheckStep.QUOTA: "quota",
+    CheckStep.MACHINES: "machines",
+    CheckStep.POSITION: "position",
+}
+OFFERS_SHOWN, HOLDERS_SHOWN, ADVICE_SHOWN = 8, 8, 4
 
 
-def _grown(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
-    """Of a StatefulSet that was scaled up while its gang ran: which of its pods ask for themselves."""
-    pods = snapshot.job_pods.get(gang.uid, ())
-    if gang.job.kind == POD and pods and (of := snapshot.gangs.get(pods[0].owner_job)) is not None:
-        yield f"  came:     by scaling up {of.name} while that runs; it asks for itself until {of.job.name} starts anew"
-    if gang.job.kind != STATEFUL_SET:
-        return
-    alone = [it for it in snapshot.gangs.values() if it.job.kind == POD and _owner_of(snapshot, it) == gang.uid]
-    if alone:
-        told = ", ".join(f"{it.job.name} ({it.state}: {it.reason})" for it in sorted(alone, key=lambda it: it.job.name))
-        asks = number_of(
-            len(alone),
-            "pod that came by scaling up asks for itself",
-            "pods that came by scaling up ask each for themselves",
-        )
-        yield f"  beside:   {len(alone)} {asks}: {told}"
+def explanation_lines(it: GangExplanation) -> Iterator[str]:
+    """Yields the explanation, line by line."""
+    asked = ", ".join(f"{amount} {name}" for name, amount in it.asks.items()) or "no GPU"
+    yield f"{it.name}  ({it.kind}, queue {it.queue or '-'}, priority {it.priority})"
+    starts = f", starts with {it.needs}" if it.needs != it.pods else ""
+    yield f"  asks:     {counted(it.pods, 'pod')} with {asked}{starts}"
+    yield f"  state:    {it.state} for {age(it.at_s - it.since_s)}, {age(it.at_s - it.created_at_s)} since submission"
+    yield f"  reason:   {it.reason}: {it.message}"
+    if it.stands:
+        yield f"  machines: {', '.join(it.stands)}"
+    for note in it.notes:
+        subject, _, words = note.partition(": ")
+        yield f"  {subject + ':':9} {words}"
+    yield from _checks(it)
+    yield from _quotas(it)
+    yield from _holders(it)
+    yield from _offers(it)
+    if it.start is not None:
+        yield f"  starts:   {start_words(it.start, it.at_s)}"
+    yield from _advice(it)
+    yield f"  costs:    {cost_words(it)}"
 
 
-def _owner_of(snapshot: Snapshot, gang: Gang) -> str:
-    return next((pod.owner_job for pod in snapshot.job_pods.get(gang.uid, ())), "")
+def _checks(it: GangExplanation) -> Iterator[str]:
+    for check in it.checks:
+        mark = {True: "yes", False: "NO", None: "-"}[check.holds]
+        again = f" (tried again in {age(check.retry_at_s - it.at_s)})" if check.retry_at_s > it.at_s else ""
+        usage = it.position.usage if it.position is not None and check.step is CheckStep.POSITION else {}
+        lately = ", ".join(f"{name} {value:.4g}" for name, value in usage.items())
+        order = f"; who used less lately goes first: {lately}" if lately else ""
+        yield f"  {_STEPS[check.step] + ':':14} {mark:4} {check.message}{again}{order}"
 
 
-def _asked(gang: Gang) -> Mapping[str, int]:
-    """What a pod asks for -> pods, of pod sets in order; those that ask the same are told together."""
-    found = Counter[str]()
-    for pods in gang.pod_sets:
-        found[", ".join(f"{a} {r}" for r, a in gpu_part(pods.requests).items()) or "no GPU"] += pods.count
-    return found
-
-
-def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
-    """How many pods it has of those that were asked for, where these are more."""
-    job = snapshot.jobs.get(gang.uid)
-    asked = sum(pods.count for pods in job.pod_sets) if job else 0
-    has, needs = sum(pods.count for pods in gang.pod_sets), sum(pods.count for pods in cores(gang.pod_sets))
-    if asked > has or has > needs:
-        leaving = sum(pin.count for pin in gang.leaving)
-        gone = f", {leaving} of them leaving" if leaving else ""
-        yield f"  pods:     {has} of {max(asked, has)}{gone}; starts with {needs}"
-
-
-def _position(snapshot: Snapshot, gang: Gang, fleet: Fleet | None) -> Iterator[str]:
-    """Its place in the queue; without the fleet's files by priority and age alone."""
-    if fleet is not None:
-        waiting = pending_in_same_queue(fleet, snapshot, gang)
-    else:
-        pending = (it for it in snapshot.gangs.values() if it.queue == gang.queue and it.state is GangState.PENDING)
-        waiting = sorted(pending, key=queue_key)
-    place = [it.uid for it in waiting].index(gang.uid) + 1
-    unsure = " by priority and age; --fleet tells the order by use" if fleet is None and snapshot.local_usage else ""
-    yield f"  position: {place} of {len(waiting)} in queue {gang.queue}{unsure}"
-    if fleet is not None and (rivals := usage_of_local_queues(fleet, snapshot, gang)):
-        told = ", ".join(f"{name} {value:.4g}" for name, value in rivals)
-        yield f"  usage:    {told}: who used less lately goes first"
-
-
-def way_through(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
-    """The quota tree from the gang's queue to the root, without what the gang itself holds."""
-    for standing in standings(fleet, snapshot, gang):
+def _quotas(it: GangExplanation) -> Iterator[str]:
+    """The way through the quota tree, from its queue to the root, without what it holds itself."""
+    for standing in it.quotas:
         resource = standing.levels[0].resource
         asked, free = (format_amount(resource, amount) for amount in (standing.asked, standing.free))
-        yield f"  {resource} of {standing.levels[0].flavor}: asks {asked}, {free} free for it"
-        for level in standing.levels:
-            quota, used = (format_amount(resource, amount) for amount in (level.quota, level.used))
-            bound = "" if level.most is None else f", at most {format_amount(resource, level.most)}"
-            borrowed = f", borrows {format_amount(resource, level.borrowed)}" if level.borrowed else ""
-            yield f"    {level.node}: uses {used} of {quota}{borrowed}{bound}"
+        yield f"    {resource} of {standing.levels[0].flavor}: asks {asked}, {free} free for it"
+        yield from _levels(standing)
 
 
-def imagined(fleet: Fleet, snapshot: Snapshot, gang: Gang, question: Otherwise) -> Iterator[str]:
-    """What the next decision would be if the gang were as the question has it, at the prices of the snapshot."""
-    found = otherwise(fleet, snapshot, gang, priority_class=question.priority, queue=question.queue, gpus=question.gpus)
-    asked = [
-        f"priority class {question.priority}" if question.priority else "",
-        f"queue {question.queue}" if question.queue else "",
-        f"{question.gpus} GPUs a pod" if question.gpus is not None else "",
-    ]
-    yield f"  with {', '.join(it for it in asked if it)}: {found.state}, {found.reason}: {found.message}"
+def _levels(standing: QuotaStanding) -> Iterator[str]:
+    for level in standing.levels:
+        quota, used = (format_amount(level.resource, amount) for amount in (level.quota, level.used))
+        bound = "" if level.most is None else f", at most {format_amount(level.resource, level.most)}"
+        borrowed = f", borrows {format_amount(level.resource, level.borrowed)}" if level.borrowed else ""
+        yield f"      {level.node}: uses {used} of {quota}{borrowed}{bound}"
+
+
+def _holders(it: GangExplanation) -> Iterator[str]:
+    for holder in it.holders[:HOLDERS_SHOWN]:
+        who = holder.gang or f"a gang of team {holder.team}"
+        until = (
+            f"until {instant(holder.ends_s)} ({holder.ends_by})"
+            if holder.ends_s is not None
+            else "nobody knows until when"
+        )
+        amount = format_amount(holder.resource, holder.amount)
+        yield f"    held by {who}: {amount} {holder.resource} of {holder.flavor}, {until}"
+    left = len(it.holders) - HOLDERS_SHOWN + it.holders_more
+    if left > 0:
+        yield f"    and by {counted(left, 'gang')} more"
+
+
+def _offers(it: GangExplanation) -> Iterator[str]:
+    if it.machines is None or it.machines.free_pods >= it.machines.asked_pods > 0:
+        return
+    for offer in it.machines.offers[:OFFERS_SHOWN]:
+        against = "could be bought now" if offer.outcome is TriedOutcome.OPEN else f"{offer.outcome}: {offer.detail}"
+        again = f", tried again in {age(offer.retry_at_s - it.at_s)}" if offer.retry_at_s > it.at_s else ""
+        yield f"    {offer.pool} {offer.instance_type} {offer.capacity_type} {offer.zone}: {against}{again}"
+    if (more := sum(it.machines.counts.values()) - OFFERS_SHOWN) > 0:
+        yield f"    and {counted(more, 'offer')} more"
+
+
+def _advice(it: GangExplanation) -> Iterator[str]:
+    if it.advice is None:
+        if it.remedy:
+            yield f"  would help: {it.remedy}"
+        return
+    if not it.advice and it.checks:
+        yield f"  would help: {it.remedy or 'none of the changes that were tried has it start now'}"
+    for number, each in enumerate(it.advice[:ADVICE_SHOWN]):
+        yield f"  {'would help:' if not number else '        or:'} {each.words}"
+
+
+def start_words(start: StartEstimate, now_s: float) -> str:
+    """Says when a gang will start, or why that is unknown."""
+    if start.p50_s is None:
+        return f"unknown because {start.why_unknown}"
+    late = f"by {instant(start.p90_s)} in nine of ten" if start.p90_s is not None else "nobody knows how late at worst"
+    if start.p50_s <= now_s:
+        return f"any moment, {late} ({start.basis})"
+    return f"about {instant(start.p50_s)}, in {age(start.p50_s - now_s)}; {late} ({start.basis})"
+
+
+def cost_words(it: GangExplanation) -> str:
+    """Says what a gang costs, in USD."""
+    cost = it.cost
+    parts = [f"{cost.usd_h:.2f} USD/h now" if cost.usd_h else "nothing now"]
+    if cost.would_usd_h is not None and not cost.usd_h:
+        parts = [f"nothing now, {cost.would_usd_h:.2f} USD/h on machines bought for it"]
+    parts.append(
+        "so far unknown: no ledger is kept" if cost.so_far_usd is None else f"{cost.so_far_usd:.2f} USD so far"
+    )
+    if cost.at_run_time_usd is not None:
+        parts.append(f"{cost.at_run_time_usd:.2f} USD for its declared run time")
+    if cost.lost_usd:
+        parts.append(f"its eviction would lose {cost.lost_usd:.2f} USD of work, {age(it.at_s - cost.lost_since_s)}")
+    return "; ".join(parts)
+
+
+def instant(at_s: float) -> str:
+    """Returns an instant as people read it, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def imagined_lines(question: Otherwise, found: WhatIfDecision) -> Iterator[str]:
+    """Yields what the next decision would be if the gang were as the question has it."""
+    yield f"  with {question.words}: {found.state}, {found.reason}: {found.message}"
     if found.evicted:
         yield f"    would make leave: {', '.join(found.evicted)}"
 
@@ -186,13 +185,21 @@ GANGS_MOST = 3
 """Gangs of one name that an answer tells of."""
 
 
-def told_of(name: str, question: Otherwise, fleet: Fleet, snapshot: Snapshot) -> Iterator[str]:
+def told_of(
+    name: str,
+    question: Otherwise,
+    fleet: Fleet,
+    snapshot: Snapshot,
+    explain: Callable[[Fleet, Snapshot, Gang], GangExplanation],
+) -> Iterator[str]:
     """All there is to say of the gangs of a name, in the fleet in force."""
     gangs = find(snapshot, name)
     if not gangs:
         yield f"no workload {name!r}"
     for gang in gangs[:GANGS_MOST]:
-        yield from gang_lines(snapshot, gang, fleet)
-        yield from way_through(fleet, snapshot, gang)
+        yield from explanation_lines(explain(fleet, snapshot, gang))
         if question:
-            yield from imagined(fleet, snapshot, gang, question)
+            found = otherwise(
+                fleet, snapshot, gang, priority_class=question.priority, queue=question.queue, gpus=question.gpus
+            )
+            yield from imagined_lines(question, found)

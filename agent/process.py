@@ -19,6 +19,7 @@ from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import LEASE, Settings
 from agent.connection_limits import ConnectionLimits
+from agent.explanations import keeper_of
 from agent.failures import Failures
 from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event, Tick
@@ -244,17 +245,21 @@ class Agent:
         telling = [self.metrics, DecisionLog(sync), Announcer(say), ConvergenceFollower(sync), notifier]
         used = books.accounts.used
         self.metrics.lead(lambda: sync.state, used.terms)
-        self._seen.lead(lambda: sync.state, latest_lines(said.journal) if said.journal else (), used.terms)
+        why = keeper_of(said, used.terms, self._transport, self._clock.monotonic, self._leading)
+        earlier = latest_lines(said.journal) if said.journal else ()
+        self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain)
         keepers = ledger_keepers(said, used, failures, self._leading)
-        watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen]
+        watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen, why]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
         reviewer = self._reviewer(latest, sync)
         listening = self._listening(in_force, questions, sync.state.handled_request, reviewer)
+        why.start()
         try:
             self._think(brain, books, publisher, listening.alarm)
         finally:
             self._stopping.set()
+            why.close()
             listening.stop()
             if reviewer is not None:
                 reviewer.close()

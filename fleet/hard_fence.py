@@ -9,6 +9,7 @@ of what some flavor gives without a quota the queues know no most.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 from fleet.actions import Action, KeepHardFence, LiftHardFence, namespace_subject
 from fleet.fence import Decided, each
@@ -24,6 +25,8 @@ from model.kinds import Team
 from model.labels import NODE_POOL
 from model.quantity import CPU, MAX_AMOUNT, Resources
 
+HARD_FENCE: Final = "muster-hard-fence"
+"""Name of the ResourceQuota in each namespace."""
 _EVERY_MACHINE = frozenset({CPU, "memory", "ephemeral-storage", PODS})
 
 

@@ -62,6 +62,9 @@ class Reason(StrEnum):
     """It has lost a node, and only its pods there get another place."""
     MACHINE_LOST = "MachineLost"
     FINISHED = "Finished"
+    """Not written any more; Workloads of earlier versions have it."""
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
     # a gang is evicted
     MADE_ROOM = "MadeRoom"
     """It moves elsewhere so that another gang finds a place where it stood."""

@@ -299,31 +299,37 @@ def get_claims(kubeconfig: Kubeconfig = None, context: Context = None, output: O
 def explain_workload(
     name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: whichever has it.")] = "",
-    fleet: Annotated[
-        Path | None, typer.Option(help="The fleet's files: also shows the way through the quota tree.")
-    ] = None,
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="URL", help="Ask the agent's page there; default: $MUSTER_AGENT, if set.")
+    ] = "",
     priority: Annotated[
-        str, typer.Option(metavar="CLASS", help="What if it had this priority class? Needs --fleet.")
+        str, typer.Option(metavar="CLASS", help="What if it had this priority class? Asks the agent.")
     ] = "",
-    queue: Annotated[str, typer.Option(metavar="QUEUE", help="What if it waited in this queue? Needs --fleet.")] = "",
-    gpus: Annotated[int | None, typer.Option(min=0, help="What if each pod asked so many GPUs? Needs --fleet.")] = None,
-    region: Annotated[
-        str, typer.Option(help="AWS region whose machines a what-if may buy; default: of the fleet's zones.")
-    ] = "",
+    queue: Annotated[str, typer.Option(metavar="QUEUE", help="What if it waited in this queue? Asks the agent.")] = "",
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="What if each pod asked so many GPUs? Asks the agent.")
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    output: Output = TableFormat.TEXT,
 ) -> None:
-    """Why a gang waits or runs, its place in the queue, and what would change it."""
-    from agent.cli.explain import Question, explain_gang
+    """Why a gang waits or runs, when it starts, what would change that, and what it costs."""
+    from agent.cli.explain import Question, agent_address, explain_gang
     from agent.explanation import Otherwise
 
-    if fleet is None and (priority or queue or gpus is not None):
-        raise typer.BadParameter("a what-if needs --fleet: the folder with the fleet's files")
     if namespace and "/" in name:
         raise typer.BadParameter("the name has a namespace already", param_hint="--namespace")
-    name = f"{namespace}/{name}" if namespace else name
-    question = Question(Otherwise(priority, queue, gpus), fleet, region)
-    raise typer.Exit(explain_gang(name, question, kubeconfig, context))
+    own, _, job = name.rpartition("/")
+    question = Question(
+        job,
+        namespace or own,
+        Otherwise(priority, queue, gpus),
+        agent_address(agent),
+        kubeconfig,
+        context,
+        json=output is TableFormat.JSON,
+    )
+    raise typer.Exit(explain_gang(question))
 
 
 @explain.command("node")

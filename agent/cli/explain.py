@@ -1,116 +1,262 @@
-"""`muster explain workload`: why a gang waits or runs, its place in the queue, and what would change it."""
+"""`muster explain workload`: why a gang waits or runs, when it starts and what it costs.
 
+The agent is asked where its address is known; else the Workload says it in short, which takes no more than to read
+Workloads in one namespace.
+"""
+
+import json
+import os
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+import urllib3
 
 from agent.cli import exits
-from agent.cli.tables import world
-from agent.cli.validate import read_folder, region_for
-from agent.clouds import cloud_provider
-from agent.explanation import Otherwise, fence_words, find, gang_lines, imagined, way_through
-from agent.world import open_cluster
-from fleet.quota.without_queue import left_without_queue
-from fleet.snapshot import Gang, Job, Snapshot
-from fleet.snapshot.ordinary_pods import makers
-from model.fleet import Fleet
-from model.loader import InvalidFleet, load
-from model.plain_text import plain_lines
+from agent.explanation import Otherwise, explanation_lines, imagined_lines
+from agent.gang_answer import GangAnswer, JobInNoQueue
+from fleet.snapshot import Gang, GangState
+from model.plain_text import age, plain_lines
 from model.quantity import format_amount
-from model.report import text as problem_text
-from providers.kube.errors import KubeError, NotFound
-from providers.kube.objects.paths import QUEUES
+from providers.clock import SystemClock
+from providers.kube.config import connect
+from providers.kube.errors import BadConnection, Forbidden, KubeError
+from providers.kube.objects import decode_workload
+from providers.kube.objects.explanations import ShortExplanation, decode_explanation
+from providers.kube.objects.paths import WORKLOADS
 from providers.kube.transport import KubeTransport
+
+AGENT_VARIABLE: Final = "MUSTER_AGENT"
+"""Address of the agent's page, where --agent does not give it."""
+_TIMEOUT_S: Final = 10.0
+_ANSWER_MOST: Final = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked beyond why: the fleet's files, and how the gang would be otherwise."""
+    """What is asked of which gang."""
 
+    name: str
+    namespace: str
+    """Empty = whichever has it, or that of the context for who may not read all."""
     otherwise: Otherwise
-    fleet: Path | None = None
-    region: str = ""
-    """Whose machines a what-if may buy; empty = that of the fleet's zones."""
+    agent: str
+    """Address of the agent's page; empty = it is not asked."""
+    kubeconfig: Path | None
+    context: str | None
+    json: bool = False
 
 
-def explain_gang(name: str, question: Question, kubeconfig: Path | None, context: str | None) -> int:
+class NotAnswered(Exception):
+    """The agent did not answer, or not what was asked; the message says why."""
+
+
+def explain_gang(question: Question) -> int:
     """Print the explanation; the exit code."""
     try:
-        files = read_folder(question.fleet) if question.fleet else {}
-        fleet = load(files) if question.fleet else None
-        question = replace(question, region=region_for(question.region, files))
-        transport = open_cluster(kubeconfig, context)
-        snapshot = world(transport)
-        gangs = find(snapshot, name)
-        if not gangs and (left := left_without_queue(snapshot, name)):
-            sys.stdout.write(plain_lines([line for job in left for line in without_queue(job, snapshot)]) + "\n")
-            return exits.OK
-        if not gangs:
-            known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
-            exits.complain(f"no workload {name!r}; there are: {known}. Of pods in no queue: muster explain pod {name}")
-            return exits.ERROR
-        for gang in gangs:
-            told = [*lines(transport, snapshot, gang, fleet)]
-            if fleet is not None:
-                told += [*way_through(fleet, snapshot, gang)]
-                if question.otherwise:
-                    priced = replace(snapshot, catalog=cloud_provider().catalog(question.region))
-                    told += imagined(fleet, priced, gang, question.otherwise)
-            sys.stdout.write(plain_lines(told) + "\n")
-    except InvalidFleet as invalid:
-        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
-        return exits.INVALID
-    except (KubeError, OSError) as error:
+        return _by_agent(question) if question.agent else _by_status(question)
+    except (KubeError, BadConnection, NotAnswered, OSError) as error:
         exits.complain(error)
         return exits.ERROR
+
+
+# -- the agent over HTTP ----------------------------------------------------------------------------------------------
+
+
+def _by_agent(question: Question) -> int:
+    namespace = question.namespace or _of_context(question)
+    body = _asked(question, namespace)
+    if question.json:
+        sys.stdout.write(json.dumps(_json(question, body)) + "\n")
+        return exits.OK
+    try:
+        answer = msgspec.json.decode(body, type=GangAnswer)
+    except msgspec.MsgspecError as error:
+        raise NotAnswered(f"{question.agent} answers what this version does not read: {error}") from error
+    sys.stdout.write(plain_lines(list(answer_lines(answer, question.otherwise))) + "\n")
     return exits.OK
 
 
-def without_queue(job: Job, snapshot: Snapshot) -> Iterator[str]:
-    """What is to be said of a job that is left to itself."""
-    asked = Counter[str]()
-    for pods in job.pod_sets:
-        asked.update({name: amount * pods.count for name, amount in pods.requests.items()})
-    takes = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(asked.items()))
-    yield f"{job.ref.namespace}/{job.ref.name}  ({job.ref.kind}, no queue)"
-    yield f"  it asks for {takes or 'nothing'} and counts in no quota: it is left to kube-scheduler"
-    yield from _holdings(job, snapshot)
-    yield from fence_words(snapshot, job.ref.namespace)
+def _json(question: Question, body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise NotAnswered(f"{question.agent} answers no JSON: {error}") from error
+
+
+def answer_lines(answer: GangAnswer, asked: Otherwise) -> Iterator[str]:
+    """Yields an answer of the agent, line by line."""
+    if answer.gang is not None:
+        yield from explanation_lines(answer.gang)
+    if answer.otherwise is not None:
+        yield from imagined_lines(asked, answer.otherwise)
+    if answer.in_no_queue is not None:
+        yield from in_no_queue_lines(answer.in_no_queue)
+
+
+def in_no_queue_lines(job: JobInNoQueue) -> Iterator[str]:
+    """Yields what is to be said of a job that is left to itself."""
+    yield f"{job.name}  ({job.kind}, no queue)"
+    yield f"  it asks for {_amounts(job.asks) or 'nothing'} and counts in no quota: it is left to kube-scheduler"
+    if job.nodes:
+        where = ", ".join(f"{node} ({count})" for node, count in sorted(job.nodes.items()))
+        pays = f"team {job.team}" if job.team else "nobody"
+        yield f"  holds:    {_amounts(job.holds)}, on {where}, which {pays} pays for"
     yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
 
 
-def _holdings(job: Job, snapshot: Snapshot) -> Iterator[str]:
-    """What the pods of a job that is left hold, and where; those of jobs that it has made count."""
-    held, places = Counter[str](), Counter[str]()
-    for node, pods in snapshot.ordinary_pods.items():
-        for pod in pods:
-            if job.ref.uid in makers(snapshot.jobs, pod.owner_job):
-                held.update(pod.requests)
-                places[node] += 1
-    if places:
-        takes = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(held.items()))
-        where = ", ".join(f"{node} ({count})" for node, count in sorted(places.items()))
-        yield f"  holds:    {takes}, on {where}, which its namespace's team pays for"
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(amounts.items()))
 
 
-def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:
-    """The explanation, line by line."""
-    yield from gang_lines(snapshot, gang, fleet, _usage(transport, gang))
-
-
-def _usage(transport: KubeTransport, gang: Gang) -> Iterator[str]:
+def _asked(question: Question, namespace: str) -> bytes:
+    """Returns the agent's answer. Errors: `NotAnswered`."""
+    asked = question.otherwise
+    words = {"priority": asked.priority, "queue": asked.queue, "gpus": "" if asked.gpus is None else str(asked.gpus)}
+    query = urlencode({name: value for name, value in words.items() if value})
+    path = f"/api/gangs/{quote(namespace, safe='')}/{quote(question.name, safe='')}"
+    url = f"{question.agent.rstrip('/')}{path}{'?' + query if query else ''}"
+    pool = urllib3.PoolManager(retries=False, timeout=_TIMEOUT_S)
     try:
-        queue = msgspec.json.decode(transport.read(QUEUES, gang.queue))
-    except NotFound:
+        response = pool.request("GET", url, headers=_token(question), redirect=False, preload_content=False)
+        body = response.read(_ANSWER_MOST)
+    except urllib3.exceptions.HTTPError as error:
+        raise NotAnswered(f"{question.agent} does not answer: {error}") from error
+    if response.status != 200:
+        raise NotAnswered(f"{question.agent}: {_why(body) or f'status {response.status}'}")
+    return body
+
+
+def _why(body: bytes) -> str:
+    with suppress(ValueError, AttributeError):
+        return str(json.loads(body).get("error", ""))
+    return ""
+
+
+def _token(question: Question) -> Mapping[str, str]:
+    """Returns who asks, as the kubeconfig has it. A token crosses no network in the clear."""
+    parts = urlsplit(question.agent)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise NotAnswered(f"{question.agent} is no address such as https://muster.example or http://127.0.0.1:8080")
+    if parts.scheme == "http" and not _here(parts.hostname):
+        raise NotAnswered("a token would cross the network in the clear: use https, or kubectl port-forward")
+    try:
+        found = connect("", question.kubeconfig, question.context).auth_headers()
+    except BadConnection:
+        return {}  # an agent that lets everybody look
+    return {name: value for name, value in found.items() if name.lower() == "authorization"}
+
+
+def _here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# -- the Workload's status --------------------------------------------------------------------------------------------
+
+
+def _by_status(question: Question) -> int:
+    transport = KubeTransport(connect("", question.kubeconfig, question.context))
+    if question.otherwise:
+        raise NotAnswered(f"a what-if is the agent's to answer: give --agent URL, or set {AGENT_VARIABLE}")
+    known = _workloads(transport, question)
+    found = [(gang, short) for gang, short in known if question.name in {gang.job.name, gang.workload}]
+    if not found:
+        names = ", ".join(sorted(gang.name for gang, _ in known)[:10]) or "none"
+        words = f"no workload {question.name!r}; there are: {names}. A job without the label muster.dev/queue has none"
+        exits.complain(f"{words}; of pods in no queue: muster explain pod {question.name}")
+        return exits.ERROR
+    now_s = SystemClock().now()
+    for gang, short in found:
+        if question.json:
+            told = {"name": gang.name, "state": gang.state, "reason": gang.reason, "message": gang.message}
+            sys.stdout.write(json.dumps({**told, "explanation": msgspec.to_builtins(short)}) + "\n")
+        else:
+            sys.stdout.write(plain_lines(list(short_lines(gang, short, now_s))) + "\n")
+    return exits.OK
+
+
+def _workloads(transport: KubeTransport, question: Question) -> list[tuple[Gang, ShortExplanation | None]]:
+    """Returns the Workloads of the namespace; of all of them where none is given and all may be read."""
+    namespace = question.namespace
+    try:
+        raws = _listed(transport, namespace)
+    except Forbidden:
+        if namespace:
+            raise
+        raws = _listed(transport, _of_context(question))
+    return [(decode_workload(raw), decode_explanation(raw)) for raw in raws]
+
+
+def _listed(transport: KubeTransport, namespace: str) -> list[Any]:
+    return [raw for page in transport.list_pages(WORKLOADS, namespace) for raw in page.items or ()]
+
+
+def _of_context(question: Question) -> str:
+    """Returns the namespace that kubectl would ask in."""
+    from kubernetes.config import ConfigException, list_kube_config_contexts
+
+    try:
+        contexts, active = list_kube_config_contexts(str(question.kubeconfig) if question.kubeconfig else None)
+    except (ConfigException, OSError):
+        return "default"
+    chosen = next((it for it in contexts if it["name"] == question.context), active)
+    return str((chosen or {}).get("context", {}).get("namespace") or "default")
+
+
+def short_lines(gang: Gang, short: ShortExplanation | None, now_s: float) -> Iterator[str]:
+    """Yields what a Workload says of itself."""
+    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.priority})"
+    yield f"  state:    {gang.state} for {age(now_s - gang.since_s)}, {age(now_s - gang.created_at_s)} since submission"
+    yield f"  reason:   {gang.reason}: {gang.message}"
+    if gang.pins:
+        yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
+    if short is None:
+        if gang.state is GangState.PENDING:
+            yield "  the agent has not told more yet; it does so in idle time"
         return
-    yield f"  team:     {queue['spec']['team']}"
-    for usage in (queue.get("status") or {}).get("usage") or ():
-        borrowed = f", team borrows {usage['borrowed']}" if usage["borrowed"] != "0" else ""
-        yield (
-            f"  quota:    {usage['resource']} of {usage['flavor']}: guaranteed {usage['quota']}, "
-            f"queue uses {usage['used']}{borrowed}"
+    if short.position is not None:
+        yield f"  position: {short.position.place} of {short.position.of} in queue {gang.queue}"
+    if short.waits_for:
+        yield f"  waits for: {short.waits_for}: {short.why}"
+    yield from (f"    held by {holder}" for holder in short.held_by)
+    if short.start is not None:
+        yield f"  starts:   {_start(short)}"
+    for number, words in enumerate(short.would_help):
+        yield f"  {'would help:' if not number else '        or:'} {words}"
+    if short.cost is not None:
+        told = msgspec.to_builtins(short.cost)
+        yield "  costs:    " + (
+            ", ".join(f"{_COSTS[name]} {told[name]} USD" for name in _COSTS if told[name]) or "nothing"
         )
+
+
+_COSTS: Final = {
+    "usdPerHour": "an hour",
+    "soFar": "so far",
+    "atRunTime": "for its declared run time",
+    "lostIfEvicted": "its eviction would lose",
+}
+
+
+def _start(short: ShortExplanation) -> str:
+    start = short.start
+    if start is None or not start.p50:
+        return f"unknown because {start.unknown_because if start is not None else 'nothing is forecast'}"
+    late = f", by {start.p90} in nine of ten" if start.p90 else ""
+    return f"about {start.p50}{late} ({start.basis})"
+
+
+def agent_address(given: str) -> str:
+    """Returns the address of the agent that an option or the environment gives; empty for neither."""
+    return given or os.environ.get(AGENT_VARIABLE, "")

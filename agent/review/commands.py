@@ -6,6 +6,7 @@ from typing import NamedTuple
 from agent.explanation import Otherwise, told_of
 from agent.review.approvers import Approver
 from agent.review.world import LastPass
+from agent.web.seen import explained_at_once
 from fleet.review.commands import AskedFor, CommentCommand, command_in
 from fleet.review.comment import ANSWERS_MOST, SectionMarker, answer
 from providers.forge.port import Comment, Forge, Permission, PullRequest
@@ -68,7 +69,7 @@ def _answered(asked: AskedFor, world: LastPass) -> str:
     wanted = dict(asked.changes)
     gpus = int(wanted["gpus"]) if "gpus" in wanted else None
     question = Otherwise(wanted.get("priority", ""), wanted.get("queue", ""), gpus)
-    return answer(asked, list(told_of(asked.gang, question, world.fleet, world.snapshot)))
+    return answer(asked, list(told_of(asked.gang, question, world.fleet, world.snapshot, explained_at_once)))
 
 
 def may_write(forge: Forge, user: str) -> bool:

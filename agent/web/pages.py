@@ -4,13 +4,17 @@ import gzip
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 from urllib.parse import urlencode
 
+import msgspec
+
+from agent.gang_answer import answer_of
+from agent.review.world import LastPass
 from agent.web.rendering import Assets, PageRenderer, RenderedPage, compile_templates
 from agent.web.seen import PageNews, PageWatcher, Scope
 from agent.web.time_share import SHARE, TimeShare
@@ -155,13 +159,28 @@ class Pages:
         if seen.last is None:
             shown: PageView | None = notice("Nothing to show yet", [seen.state.standing[1], STANDBY])
         else:
-            shown = view(
-                Looking(*seen.last, seen.state, seen.journal, seen.events, scope, query, match.groups(), seen.terms)
-            )
+            shown = view(_looking(seen, seen.last, scope, query, match.groups()))
         if shown is None:
             return None
         parts = self.renderer.parts(shown, f"{path}?{urlencode(query)} {scope}", root_of(path))
         return PageAnswer(RenderedPage(shown.title, seen.version, parts))
+
+    def answer(self, namespace: str, name: str, query: Mapping[str, str], scope: Scope) -> bytes | None:
+        """Returns what is known of a gang, or a job in no queue, as JSON; None for one that there is not, or unseen.
+
+        Errors: `Busy`, `NothingSeen`, and `ValueError` for a question that makes no sense.
+        """
+        seen = self.current()
+        if seen.last is None:
+            raise NothingSeen(seen.state.standing[1])
+        if (wait_s := self._share.wait_s()) > 0:
+            raise Busy(wait_s)
+        began_s = time.thread_time()
+        try:
+            found = answer_of(_looking(seen, seen.last, scope, query, (namespace, name)))
+            return msgspec.json.encode(found) if found is not None else None
+        finally:
+            self._share.spend(time.thread_time() - began_s)
 
     def _whole(self, made: PageAnswer, path: str, who: str) -> PageAnswer:
         html = self.renderer.document(made.page, root_of(path), path.split("/")[1], who=who).encode()
@@ -174,6 +193,14 @@ class Pages:
         while len(self._kept) > KEPT_PAGES or self._kept_bytes > KEPT_BYTES:
             _, gone = self._kept.popitem(last=False)
             self._kept_bytes -= gone.size
+
+
+class NothingSeen(Exception):
+    """The agent has not looked yet, or does not lead; the message says which."""
+
+
+def _looking(seen: PageNews, last: LastPass, scope: Scope, query: Mapping[str, str], names: Sequence[str]) -> Looking:
+    return Looking(*last, seen.state, seen.journal, seen.events, scope, query, names, seen.terms, seen.explain)
 
 
 @derived()

@@ -12,7 +12,9 @@ from agent.review.world import LastPass
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.actions import Action, Announce
-from fleet.cost.uses import CostTerms
+from fleet.cost.uses import CostTerms, subject_usd_h, uses
+from fleet.explain.gang import GangExplanation, explain_gang
+from fleet.explain.gang_facts import ToldLately
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
@@ -20,6 +22,15 @@ from model.index import Index
 
 EVENTS_MOST: Final = 4_000
 """Events that are kept to be shown."""
+
+
+Explain = Callable[[Fleet, Snapshot, Gang], GangExplanation]
+
+
+def explained_at_once(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> GangExplanation:
+    """Returns the explanation without what takes long to find."""
+    rates = subject_usd_h(snapshot.index, uses(fleet, snapshot, CostTerms(payer_of)))
+    return explain_gang(fleet, snapshot, gang, ToldLately(usd_h=rates.get(gang.uid, 0.0)))
 
 
 class JournalEntry(NamedTuple):
@@ -49,6 +60,8 @@ class PageNews(NamedTuple):
     """Of this process, oldest first."""
     terms: CostTerms
     """How costs are told apart."""
+    explain: Explain
+    """Explains a gang of the last pass."""
 
 
 class PageWatcher(Watcher):
@@ -65,21 +78,24 @@ class PageWatcher(Watcher):
         self._last: LastPass | None = None
         self._version = 0
         self._terms = CostTerms(payer_of)
+        self._explain: Explain = explained_at_once
 
     def lead(
         self,
         state: Callable[[], SyncState],
         earlier: Iterable[tuple[float, Mapping[str, Any]]] = (),
         terms: CostTerms | None = None,
+        explain: Explain | None = None,
     ) -> None:
         """Begin to show a brain's sync; `earlier` are lines of the journal from before, oldest first."""
-        self._state, self._terms = state, terms or self._terms
+        self._state, self._terms, self._explain = state, terms or self._terms, explain or self._explain
         self._lines.extend(JournalEntry(*each) for each in earlier)
         self._frozen = tuple(self._lines)
 
     def now(self) -> PageNews:
         """Returns what there is to show; another version is another picture. For any thread."""
-        return PageNews(self._version, self._state(), self._last, self._frozen, self._frozen_events, self._terms)
+        told = self._frozen, self._frozen_events, self._terms, self._explain
+        return PageNews(self._version, self._state(), self._last, *told)
 
     def hearing(self, say: Callable[[Announce], None], now: Callable[[], float]) -> Callable[[Announce], None]:
         """Returns a way to tell events that the page hears of as well."""

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from agent.config import WebSettings
 from agent.web.access import DenialReason, Gate, NotAllowed, PageCaller, Viewer, gate_of
-from agent.web.pages import Busy, PageAnswer, Pages, root_of
+from agent.web.pages import Busy, NothingSeen, PageAnswer, Pages, root_of
 from agent.web.rendering import ASSETS
 from agent.web.seen import PageWatcher
 from providers.kube.transport import KubeTransport
@@ -42,6 +42,7 @@ _HAVE: Final = "X-Have"
 COOKIE: Final = "muster"
 COOKIE_S: Final = 12 * 3600
 """A token that ends earlier is not known any more then."""
+_GANG: Final = re.compile(r"/api/gangs/([a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9][A-Za-z0-9._:-]{0,252})")
 _FORM_MOST: Final = 8 * 1024
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,3800}")
 _STATUS: Final[Mapping[DenialReason, int]] = {
@@ -73,6 +74,8 @@ class WebPages:
             viewer = await self._viewer(request)
         except NotAllowed as denied:
             return self._denied(request, denied)
+        if (asked := _GANG.fullmatch(request.path)) is not None:
+            return await self._gang(request, viewer, *asked.groups())
         return await (self._live(request) if request.path == "/live" else self._page(request, viewer))
 
     async def _viewer(self, request: web.BaseRequest) -> Viewer:
@@ -83,6 +86,9 @@ class WebPages:
         return await loop.run_in_executor(self._asking, self._gate.admit, caller, self._pages.namespaces())
 
     def _denied(self, request: web.BaseRequest, denied: NotAllowed) -> web.Response:
+        if request.path.startswith("/api/"):
+            known = {"WWW-Authenticate": "Bearer"} if denied.reason is DenialReason.UNKNOWN else {}
+            return _json(_STATUS[denied.reason], {"error": str(denied)}, known)
         words = [f"{denied}."]
         asks = self._gate.logs_in and denied.reason in {DenialReason.UNKNOWN, DenialReason.FORBIDDEN}
         html = self._pages.renderer.notice("Not for everybody", words, root_of(request.path), login=asks)
@@ -131,6 +137,21 @@ class WebPages:
         headers |= {"Content-Encoding": "gzip"} if packed else {}
         return web.Response(body=found.packed if packed else found.html, headers=headers)
 
+    async def _gang(self, request: web.BaseRequest, viewer: Viewer, namespace: str, name: str) -> web.Response:
+        """Answers `/api/gangs/NAMESPACE/NAME` in JSON: what the page of the gang shows, as typed values."""
+        find = partial(self._pages.answer, namespace, name, dict(request.query), viewer.scope)
+        try:
+            body = await asyncio.get_running_loop().run_in_executor(self._pages.executor, find)
+        except Busy as busy:
+            return _json(503, {"error": str(busy)}, {"Retry-After": f"{busy.after_s:.0f}"})
+        except NothingSeen as nothing:
+            return _json(503, {"error": str(nothing)}, {"Retry-After": "5"})
+        except ValueError as error:
+            return _json(400, {"error": str(error)})
+        if body is None:
+            return _json(404, {"error": f"no gang or job {namespace}/{name} that you may see"})
+        return web.Response(body=body, headers={**HEADERS, "Content-Type": "application/json"})
+
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
         """Tells a viewer that there is another picture, at most once a second."""
         if self.viewers >= VIEWERS_MOST:
@@ -154,6 +175,11 @@ class WebPages:
                 known = version
                 await stream.write(f"id: {version}\nevent: changed\ndata: {version}\n\n".encode())
             await asyncio.sleep(LOOK_S)
+
+
+def _json(status: int, told: Mapping[str, str], more: Mapping[str, str] | None = None) -> web.Response:
+    headers = {**HEADERS, "Content-Type": "application/json", **(more or {})}
+    return web.Response(status=status, body=json.dumps(told).encode(), headers=headers)
 
 
 def _changed(found: PageAnswer, have: frozenset[str]) -> web.Response:

@@ -6,8 +6,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from agent.sync import SyncState
-from agent.web.seen import JournalEntry, Scope, ToldEvent
+from agent.web.seen import Explain, JournalEntry, Scope, ToldEvent, explained_at_once
 from fleet.cost.uses import CostTerms, MachineUse, subject_usd_h, uses
+from fleet.explain.gang import GangExplanation
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 
@@ -35,6 +36,12 @@ class Looking:
     """What the address names, a part of the path each."""
     terms: CostTerms
     """How costs are told apart."""
+    explain: Explain = explained_at_once
+
+    def explanation(self, gang: Gang) -> GangExplanation:
+        """Returns the explanation of a gang, as the viewer may see it."""
+        found = self.explain(self.fleet, self.snapshot, gang)
+        return found if self.scope.namespaces is None else found.without_names(self.scope.namespaces)
 
     @property
     def used(self) -> Mapping[str, MachineUse]:

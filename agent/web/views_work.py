@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from agent.explanation import REMEDIES, gang_lines, way_through
+from agent.explanation import explanation_lines, start_words
 from agent.web.seen import JournalEntry, ToldEvent
 from agent.web.view import Looking, PageView, Part, notice, paged
-from fleet.cost.lost_work import lost_work_usd
 from fleet.explain.machine_tiles import machine_tiles
 from fleet.explain.quota_tree import QuotaRow, quota_rows
 from fleet.mig.layouts import gpu_part
@@ -193,9 +192,7 @@ def gang(look: Looking) -> PageView | None:
     if found is None:
         return None
     snapshot = look.snapshot
-    why = list(gang_lines(snapshot, found, look.fleet))
-    if found.state is GangState.PENDING:
-        why += way_through(look.fleet, snapshot, found)
+    told = look.explanation(found)
     pods = _pods(snapshot, found)
     binding = binding_of(look.fleet, found.namespace, found.queue)
     head = {
@@ -203,14 +200,13 @@ def gang(look: Looking) -> PageView | None:
         "bound": binding.name if binding is not None else "",
         "now_s": snapshot.now_s,
         "gpus": gpus_asked(found),
-        "usd_h": look.usd_h(found),
-        "lost_usd": lost_work_usd(found, snapshot),
-        "remedy": REMEDIES.get(found.reason, ""),
+        "told": told,
+        "starts": start_words(told.start, told.at_s) if told.start is not None else "",
     }
     tiles = [tile for tile in machine_tiles(look.fleet, snapshot) if found in tile.holders]
     parts = [
         Part("head", "gang.html", head),
-        Part("why", "gang_why.html", {"lines": why}),
+        Part("why", "gang_why.html", {"told": told, "lines": list(explanation_lines(told))}),
         Part("timeline", "gang_timeline.html", {"rows": timeline(found, look.journal), "now_s": snapshot.now_s}),
         Part("events", "gang_events.html", {"rows": events_of(found, look.events)}),
         Part("machines", "gang_machines.html", {"tiles": tiles}),

@@ -138,10 +138,10 @@ def otherwise(
 
     `gpus`: so many GPUs for every pod that asks for any. What-ifs are about quota and place: nothing is kept.
     """
-    asks = replace(_of_class(fleet, gang, priority_class), queue=queue or gang.queue, requeue_at_s=0.0)
+    asks = replace(of_class(fleet, gang, priority_class), queue=queue or gang.queue, requeue_at_s=0.0)
     asks = replace(asks, reason="Queued", message="")
     if gpus is not None:
-        asks = replace(asks, pod_sets=tuple(_with_gpus(pods, gpus) for pods in gang.pod_sets))
+        asks = replace(asks, pod_sets=tuple(with_gpus(pods, gpus) for pods in gang.pod_sets))
     others = {uid: it for uid, it in snapshot.gangs.items() if it.state is not GangState.PENDING}
     imagined = replace(snapshot, gangs=others | {gang.uid: asks}, busy=frozenset())
     saved = [action.gang for action in cycle.decide(fleet, imagined) if isinstance(action, SaveGang)]
@@ -150,7 +150,7 @@ def otherwise(
     return WhatIfDecision(own.state, own.reason, own.message, tuple(evicted))
 
 
-def _of_class(fleet: Fleet, gang: Gang, priority_class: str) -> Gang:
+def of_class(fleet: Fleet, gang: Gang, priority_class: str) -> Gang:
     """Returns the gang with this priority class; as it is where none is given."""
     if not priority_class:
         return gang
@@ -161,7 +161,8 @@ def _of_class(fleet: Fleet, gang: Gang, priority_class: str) -> Gang:
     return replace(gang, priority_class=priority_class, priority=spec.value, preempts=spec.preempts)
 
 
-def _with_gpus(pods: PodSet, gpus: int) -> PodSet:
+def with_gpus(pods: PodSet, gpus: int) -> PodSet:
+    """Returns the pod set with so many GPUs a pod, where it asks for any."""
     if not gpu_part(pods.requests):
         return pods
     kept = {name: amount for name, amount in pods.requests.items() if name not in gpu_part(pods.requests)}

@@ -20,7 +20,7 @@ from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, ret
 from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Hold, Job, JobResult, Pin, PodSet, Snapshot
 from fleet.snapshot.gangs import workload_name
 from fleet.snapshot.seats import given_back, pods_of, strays_of
 from fleet.snapshot.works import outgrown
@@ -97,14 +97,15 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, risky: Collection[str]) 
     if gang.state is GangState.FINISHED:
         return []
     if job.result:
-        finished = _finished(gang, f"the job has {job.result.lower()}", snapshot.now_s)
+        finished = _finished(gang, job.result, snapshot.now_s)
         return [] if _has_active_pods(snapshot, gang) else [SaveGang(finished)]
     return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job, risky)))
 
 
-def _finished(gang: Gang, message: str, now_s: float) -> Gang:
+def _finished(gang: Gang, result: JobResult, now_s: float) -> Gang:
     ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(now_s)}
-    return gang.moved(GangState.FINISHED, Reason.FINISHED, message, now_s, **ended)
+    reason = Reason.SUCCEEDED if result is JobResult.SUCCEEDED else Reason.FAILED
+    return gang.moved(GangState.FINISHED, reason, f"the job has {result.lower()}", now_s, **ended)
 
 
 def _has_active_pods(snapshot: Snapshot, gang: Gang) -> bool:

@@ -114,6 +114,17 @@ _KEPT: Final = (Toleration(key=FOR_GANGS.key, operator="Exists", effect="NoSched
 """Of gangs whose machines are kept from ordinary pods until they start."""
 
 
+def need_of_flavors(fleet: Fleet, pod_set: PodSet, names: Sequence[str], *, charged: bool = True) -> Need:
+    """What a pod set needs once it has flavors: machines that belong to all of them. KeyError for unknown ones."""
+    chosen = [_flavors(fleet.index, fleet)[name] for name in names]
+    labels = {key: value for nodes in chosen for key, value in nodes.node_labels.items()}
+    first, *others = chosen
+    pools = tuple(pool for pool in first.pools if all(pool in other.pools for other in others))
+    any_node = all(nodes.any_node for nodes in chosen)
+    pod_set = admitted_by_plugin(fleet, pod_set)
+    return Need(pod_set, tolerations_of(fleet, names), labels, pools, charged, any_node)
+
+
 @dataclass(slots=True)
 class FleetFlavors:
     """The flavors of a fleet, with the resources that each can offer; made once a pass."""
@@ -137,14 +148,8 @@ class FleetFlavors:
         return all(nodes_of_flavor(self.fleet, name) is not None for given in gang.flavors.values() for name in given)
 
     def need(self, pod_set: PodSet, names: Sequence[str], *, charged: bool = True) -> Need:
-        """What a pod set needs once it has flavors: machines that belong to all of them. KeyError for unknown ones."""
-        chosen = [_flavors(self.fleet.index, self.fleet)[name] for name in names]
-        labels = {key: value for nodes in chosen for key, value in nodes.node_labels.items()}
-        first, *others = chosen
-        pools = tuple(pool for pool in first.pools if all(pool in other.pools for other in others))
-        any_node = all(nodes.any_node for nodes in chosen)
-        pod_set = admitted_by_plugin(self.fleet, pod_set)
-        return Need(pod_set, tolerations_of(self.fleet, names), labels, pools, charged, any_node)
+        """What a pod set needs once it has flavors (`need_of_flavors`)."""
+        return need_of_flavors(self.fleet, pod_set, names, charged=charged)
 
     def ordinary(self, pod_set: PodSet, flavor: str = "") -> Need:
         """What pods of no gang need: any node will do, and machines of the pools that serve pods may be bought.

@@ -5,7 +5,7 @@ runs, waits or stands it passes at once until something falls due. A machine tha
 in it: what takes its place would expire as well, and so on to the horizon.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -14,7 +14,7 @@ from fleet.actions import Action, Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed, told_apart
 from fleet.quota.without_queue import with_default_queues
-from fleet.replay.cluster_model import ClusterModel
+from fleet.replay.cluster_model import NO_RUN_TIMES, ClusterModel
 from fleet.replay.deadlines import next_deadline_s
 from fleet.replay.effects import carry_out
 from fleet.snapshot import Snapshot
@@ -56,28 +56,41 @@ class SimulatedRun:
 
 
 def simulate(
-    fleet: Fleet, snapshot: Snapshot, *, before: Fleet | None = None, horizon_s: float = HORIZON_S
+    fleet: Fleet,
+    snapshot: Snapshot,
+    *,
+    before: Fleet | None = None,
+    horizon_s: float = HORIZON_S,
+    run_s: Mapping[str, float] = NO_RUN_TIMES,
+    enough: Callable[[Snapshot], bool] = lambda _seen: False,
+    most_turns: int = MOST_TURNS,
+    steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S),
 ) -> SimulatedRun:
     """Returns what the agent would do from a snapshot on, until the horizon (seconds from then).
 
-    `before`: the fleet in force until now, under which machines that are still on their way were bought.
+    `before`: the fleet in force until now, under which machines that are still on their way were bought. `run_s` says
+    how long runs take beside what gangs say themselves (`ClusterModel`); `enough`, what ends the run sooner;
+    `steps_s`, how far time goes at once where nothing falls due: at first, and at most.
     """
-    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet)
+    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet, run_s)
     run = SimulatedRun(model.snapshot(), model.snapshot())
-    until_s, step_s = snapshot.now_s + horizon_s, FIRST_STEP_S
+    first_s, longest_s = steps_s
+    until_s, step_s = snapshot.now_s + horizon_s, first_s
     aside: dict[str, frozenset[str]] = {}
-    for _ in range(MOST_TURNS):
+    for _ in range(most_turns):
         acted = _turn(fleet, model, run, aside)
+        if enough(model.snapshot()):
+            break
         if acted:
-            step_s = FIRST_STEP_S
+            step_s = first_s
             continue
         if model.now_s >= until_s:
             break
         seen = model.snapshot()
         look_s = model.now_s + step_s if _anything(seen) else inf
         to_s = min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen), until_s)
-        longest_s = max(LONGEST_STEP_S, LONGEST_PART * (model.now_s - snapshot.now_s))
-        step_s = min(step_s * 1.5, longest_s) if to_s < model.next_s else FIRST_STEP_S
+        most_s = max(longest_s, LONGEST_PART * (model.now_s - snapshot.now_s))
+        step_s = min(step_s * 1.5, most_s) if to_s < model.next_s else first_s
         model.advance(to_s)
     else:
         run.given_up_after_s = model.now_s - snapshot.now_s

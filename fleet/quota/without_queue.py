@@ -33,14 +33,29 @@ def with_default_queues(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
 
 def left_without_queue(snapshot: Snapshot, name: str) -> list[Job]:
     """Returns the jobs of this name, or `namespace/name`, that are in no queue and have no gang."""
-    return [
-        job
-        for uid, job in sorted(snapshot.jobs.items())
-        if not job.managed
-        and job.may_be_queued
-        and uid not in snapshot.gangs
-        and name in {job.ref.name, f"{job.ref.namespace}/{job.ref.name}"}
-    ]
+    return [job for job in left_jobs(snapshot) if name in {job.ref.name, f"{job.ref.namespace}/{job.ref.name}"}]
+
+
+def left_jobs(snapshot: Snapshot) -> Sequence[Job]:
+    """Returns the jobs that are in no queue, have no gang, and are not over: kube-scheduler runs them. By uid."""
+    return _left(snapshot.index, snapshot.jobs, snapshot.gangs)
+
+
+@derived(1, steady=True)
+def _left(_index: Index, jobs: Mapping[str, Job], gangs: Mapping[str, Gang]) -> Sequence[Job]:
+    found = (job for job in jobs.values() if job.may_be_queued and not job.managed and not job.result)
+    return tuple(sorted((job for job in found if job.ref.uid not in gangs), key=lambda job: job.ref.uid))
+
+
+def left_in_teams(fleet: Fleet, snapshot: Snapshot) -> Sequence[Job]:
+    """Returns those of them in namespaces of teams, whose pods the team pays for and no quota counts."""
+    homes = _namespaces_of_teams(fleet.index, fleet)
+    return [job for job in left_jobs(snapshot) if job.ref.namespace in homes and not job.deleting]
+
+
+@derived()
+def _namespaces_of_teams(_index: Index, fleet: Fleet) -> frozenset[str]:
+    return frozenset(namespace for team in fleet.teams.values() for namespace in team.spec.namespaces)
 
 
 @derived()

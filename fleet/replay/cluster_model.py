@@ -1,4 +1,4 @@
-"""A model of cluster and cloud in which all goes well: what actions make of it, and what follows by itself in time.
+"""A model of cluster and cloud in which all goes well: what actions make of it, and what follows by itself.
 
 It decides nothing. Launches bring what they ask for unless a shortage is known, machines join after as long as others
 of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
@@ -9,6 +9,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
@@ -44,6 +45,7 @@ TERMINATION_S: Final = 60.0
 """From the order to end a machine until it is known to be terminated: that takes EC2 half a minute, and a listing."""
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
+NO_RUN_TIMES: Final = MappingProxyType[str, float]({})
 _POD_TABLES = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
 """What a snapshot has of a `PodIndex` that counts no DaemonSets."""
 
@@ -51,9 +53,12 @@ _POD_TABLES = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "wait
 class ClusterModel:
     """The state of a modelled cluster at `now_s`, and the events that are still to come."""
 
-    def __init__(self, fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None) -> None:
-        """`before`: the fleet in force until now, whose templates the machines on their way were bought with."""
+    def __init__(
+        self, fleet: Fleet, snapshot: Snapshot, before: Fleet | None = None, run_s: Mapping[str, float] = NO_RUN_TIMES
+    ) -> None:
+        """`before`: whose templates machines on their way have. `run_s`: uid -> its run from admission on (s)."""
         self.fleet = fleet
+        self._run_s = run_s
         self._born = {
             claim.name: pool.spec.template
             for claim in snapshot.claims.values()
@@ -316,8 +321,7 @@ class ClusterModel:
         self.later(self.now_s + POD_STARTS_S, lambda: self._ready(key))
 
     def _ready(self, key: str) -> None:
-        pod = self._pods.get(key)
-        if pod is None or pod.gated or pod.ready or not pod.active or pod.deleting:
+        if (pod := self._pods.get(key)) is None or pod.gated or pod.ready or not pod.active or pod.deleting:
             return
         node = self.node_of(pod.pinned_host)
         place = pod.node or (node.name if node else pod.pinned_host)
@@ -356,8 +360,9 @@ class ClusterModel:
 
         Its pods have started a little after it was admitted, and end as much later.
         """
-        end_s = ends_at_s(gang, self.now_s - 2 * POD_STARTS_S)
-        if gang.expected_run_s is not None and end_s < inf:
+        said_s = ends_at_s(gang, self.now_s - 2 * POD_STARTS_S) if gang.expected_run_s is not None else inf
+        end_s = gang.admitted_at_s + self._run_s[gang.uid] if gang.uid in self._run_s else said_s
+        if end_s < inf:
             self.later(end_s, lambda: self._finish(gang.uid, gang.admitted_at_s))
 
     def _finish(self, uid: str, admitted_at_s: float) -> None:
@@ -385,8 +390,7 @@ class ClusterModel:
         self.later(at_s, lambda: self._end(key))
 
     def _end(self, key: str) -> None:
-        pod = self._pods.get(key)
-        if pod is None:
+        if (pod := self._pods.get(key)) is None:
             return
         self.put_pod(key, None)
         gang = self._gang_of(pod)

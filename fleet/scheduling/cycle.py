@@ -44,6 +44,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.scheduling.declared_ends import DeclaredEnds
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
+from fleet.scheduling.never_fits import BEFORE_MACHINES, foremost, never_fits
 from fleet.scheduling.ordinary_pods import OrdinaryPods, forgotten, lacking
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import prefilter, takes_no_more, uncut
@@ -392,14 +393,23 @@ class AdmissionPass:
         of_shape: dict[object, CycleEntry] = {}
         for entry in sorted(result.waiting, key=lambda entry: entry.outcome not in SETS_ASIDE):
             of_shape.setdefault((entry.queue.name, entry.workload.shape), entry)
-        for waiting in self.scheduler.still_waiting():
+        left = list(self.scheduler.still_waiting())
+        for waiting in left:
             if waiting.uid not in answers and waiting.queue in heads:
                 answers[waiting.uid] = explainer.behind(heads[waiting.queue])
             elif waiting.uid not in answers:
                 answers[waiting.uid] = explainer.entry(of_shape[waiting.queue, waiting.shape])
+        shapes = {it.uid: (it.queue, it.shape) for it in (*(e.workload for e in result.waiting), *left)}
+        never: dict[object, Refusal | None] = {}
         for gang in self.waiting:
             if gang.uid in answers and gang_subject(gang.uid) not in self.snapshot.busy:
-                self._wait(gang, uncut(self.snapshot, gang) or self._with_clause(gang, answers[gang.uid]))
+                answer = self._with_clause(gang, answers[gang.uid])
+                if answer.reason in BEFORE_MACHINES:  # what no machine could ever hold is said first
+                    shape = shapes[gang.uid]
+                    if shape not in never:
+                        never[shape] = never_fits(self.fleet, self.snapshot, gang, self.backend.planner.capacity)
+                    answer = foremost(answer, never[shape])
+                self._wait(gang, uncut(self.snapshot, gang) or answer)
 
     def _with_clause(self, gang: Gang, refusal: Refusal) -> Refusal:
         """Returns the refusal with what moving others was compared with, for a gang that waits for them to leave."""

@@ -5,6 +5,7 @@ batching window: `BATCH_IDLE_DURATION`, `BATCH_MAX_DURATION`; reference 2.1). Ga
 pod that finds room on a machine that stands.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -50,6 +51,17 @@ def pending_in_same_queue(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Seque
         return [gang]
     bound = ((other, binding_of(fleet, other.namespace, other.queue)) for other in pending_in_order(fleet, snapshot))
     return [other for other, binding in bound if binding is not None and binding.name == own.name]
+
+
+def places_in_queues(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, int]:
+    """Returns uid -> place among the pending gangs of its queue, from 1; those in no declared queue are missing."""
+    taken: Counter[str] = Counter()
+    found: dict[str, int] = {}
+    for gang in pending_in_order(fleet, snapshot):
+        if (binding := binding_of(fleet, gang.namespace, gang.queue)) is not None:
+            taken[binding.name] += 1
+            found[gang.uid] = taken[binding.name]
+    return found
 
 
 def usage_of_local_queues(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[tuple[str, float]]:

@@ -177,13 +177,16 @@ class KubeTransport:
         subresource: str = "",
         *,
         force: bool = False,
+        manager: str = FIELD_MANAGER,
     ) -> bytes:
         """Server-side apply of the fields we own; `Conflict` with causes when another manager owns one, unless `force`.
+
+        Another `manager` owns its own fields: what we apply under either leaves those of the other.
 
         Never for lists the API calls atomic (Node taints, Pod tolerations): they would be taken over whole; use
         `patch_json` with a `test` operation.
         """
-        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
         path = resource.object(name, namespace, subresource)
         return self._call("PATCH", path, query=query, body=obj, content_type=_APPLY)
 

@@ -8,16 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 
 from agent.cli import exits
-from agent.cli.explain import lines as explain_lines
+from agent.cli.explain import short_lines
 from agent.cli.tables import TextTable, render
+from agent.explanation import explanation_lines
 from agent.logs import LibraryRecords, configure_logs
 from agent.news import News
+from agent.web.seen import explained_at_once
 from fleet.actions import Announce
 from fleet.plan import declared_plan, make_plan
 from fleet.plan.render import to_markdown, to_text
@@ -40,7 +41,7 @@ from providers.kube.objects import (
     workload_status,
 )
 from providers.kube.objects.reports import DriftReport, PlanSummary
-from tests.support.fleets import FleetBuilder, gang
+from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,19 +111,10 @@ def plan_markdown(words: str) -> str:
 
 def explained(words: str) -> str:
     world = World(FleetBuilder().pool().team().queue().build())
-    it = gang("g")
+    it = replace(gang("g"), message=words)
     world.waits(it)
-    transport: Any = None
-    try:
-        return plain_lines(explain_lines(transport, world.snapshot(), replace(it, message=words)))
-    except AttributeError:  # only what comes after the reason asks the API
-        found: list[str] = []
-        try:
-            for line in explain_lines(transport, world.snapshot(), replace(it, message=words)):
-                found.append(line)
-        except AttributeError:
-            pass
-        return plain_lines(found)
+    told = explanation_lines(explained_at_once(world.fleet, world.snapshot(), it))
+    return plain_lines([*told, *short_lines(it, None, NOW)])
 
 
 def complained(words: str) -> str:

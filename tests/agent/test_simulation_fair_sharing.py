@@ -1,14 +1,10 @@
 """Queues that go by use, over the life of several agents: whoever used less lately goes first, also after a restart."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from typer.testing import CliRunner
 
-from agent.cli.app import app
+from agent.explanation import explanation_lines, find
+from agent.web.seen import explained_at_once
 from providers.kube.objects.paths import CONFIG_MAPS
-from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import Scene, doc, files, gpu_job, pool, queue, team
 
 SHARING = {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1m"}
@@ -64,28 +60,15 @@ def test_without_its_books_it_begins_anew() -> None:
     assert scene.state("other") == "Pending"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    """The kubeconfig of a busy cluster, and the fleet's files."""
-    scene = busy()
-    folder = tmp_path_factory.mktemp("fleet")
-    (folder / "fleet.yaml").write_text(FLEET["fleet.yaml"], encoding="utf-8")
-    with ApiServer(scene.sim.store, clock=scene.sim.clock) as server:
-        yield server.kubeconfig(tmp_path_factory.mktemp("cluster") / "kubeconfig"), folder
-        server.drop_connections()
-
-
 @pytest.mark.parametrize(("job", "place"), [("other", 1), ("again", 2)])
-def test_people_are_told_who_goes_first_and_why(cluster: tuple[Path, Path], job: str, place: int) -> None:
-    kubeconfig, folder = cluster
-    told = CliRunner().invoke(
-        app, ["explain", "workload", job, "--kubeconfig", str(kubeconfig), "--fleet", str(folder)]
-    )
-    assert f"position: {place} of 2 in queue t\n" in told.stdout
-    assert "usage:    b/t 0, a/t 1." in told.stdout
-    assert "who used less lately goes first" in told.stdout
-
-
-def test_without_the_fleet_they_are_told_what_is_missing(cluster: tuple[Path, Path]) -> None:
-    told = CliRunner().invoke(app, ["explain", "workload", "again", "--kubeconfig", str(cluster[0])])
-    assert "position: 1 of 2 in queue t by priority and age; --fleet tells the order by use" in told.stdout
+def test_people_are_told_who_goes_first_and_why(job: str, place: int) -> None:
+    scene = busy()
+    snapshot, fleet = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset()), scene.sim.brain.sync.fleet
+    assert fleet is not None
+    (found,) = find(snapshot, job)
+    told = explained_at_once(fleet, snapshot, found)
+    assert told.position is not None
+    assert (told.position.place, told.position.of) == (place, 2)
+    assert list(told.position.usage) == ["b/t", "a/t"]
+    assert told.position.usage["b/t"] == 0
+    assert "; who used less lately goes first: b/t 0, a/t 1." in "\n".join(explanation_lines(told))

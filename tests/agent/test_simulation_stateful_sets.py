@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.explanation import find, gang_lines
+from agent.explanation import find
+from fleet.explain.gang_notes import gang_notes
 from fleet.plan.simulated_run import simulate
 from model.loader import load
 from providers.sim.store import PatchType
@@ -119,7 +120,7 @@ def test_pods_that_come_by_scaling_up_ask_for_themselves(policy: str) -> None:
 def told(scene: Scene, name: str) -> str:
     """What `muster explain workload` says."""
     found = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
-    return "\n".join(line for gang in find(found, name) for line in gang_lines(found, gang))
+    return "\n".join(line for gang in find(found, name) for line in gang_notes(found, gang))
 
 
 @BOTH_POLICIES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.explanation import REMEDIES
+from fleet.explain.gang_notes import REMEDIES
 from fleet.reasons import Reason
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reasons.md").read_text(encoding="utf-8")

@@ -8,11 +8,12 @@
 - `*_patch` are JSON patches (RFC 6902), empty when nothing is left to do; `release_patch` is a strategic merge patch.
 """
 
+from fleet.hard_fence import HARD_FENCE
 from providers.kube.objects.claims import claim_object, claim_status, decode_claim, forget_patch
 from providers.kube.objects.conditions import Condition, Finding, decode_standing
 from providers.kube.objects.daemons import decode_daemonset
 from providers.kube.objects.events import EventSeries, event_name, event_object
-from providers.kube.objects.hard_fences import HARD_FENCE, decode_hard_fence, hard_fence_object
+from providers.kube.objects.hard_fences import decode_hard_fence, hard_fence_object
 from providers.kube.objects.jobs import DECODERS, KINDS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
 from providers.kube.objects.node_patches import node_patch
 from providers.kube.objects.nodes import decode_node

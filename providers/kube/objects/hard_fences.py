@@ -9,13 +9,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from fleet.hard_fence import HARD_FENCE
 from fleet.snapshot import HardFence
 from model.quantity import Resources, canonical_resources, format_amount
 from providers.kube.objects.shapes import JsonObject, Wire, dig, set_fields
 from providers.kube.transport import FIELD_MANAGER
 
-HARD_FENCE: Final = "muster-hard-fence"
-"""The name of all of them."""
 _REQUESTS: Final = "requests."
 _LABELS: Final = {"app.kubernetes.io/managed-by": "muster"}
 

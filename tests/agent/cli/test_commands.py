@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +14,13 @@ from typer.testing import CliRunner, Result
 from agent.cli import exits
 from agent.cli.app import app
 from agent.cli.plan import PlanRequest, run_plan
+from agent.web.seen import explained_at_once
 from model.plain_text import age
+from providers.kube.errors import Forbidden
+from providers.kube.objects import workload_status
+from providers.kube.objects.explanations import EXPLAINED_BY, explanation_status
+from providers.kube.objects.paths import WORKLOADS
+from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import Scene, doc, files, gpu_job, gpu_jobset, pool, queue, simple, team
 from tests.providers.git.support import WorkTree
@@ -371,16 +378,60 @@ def test_get_the_others(cluster: tuple[Scene, Path], what: str) -> None:
 
 
 def test_explain_a_gang_that_waits(cluster: tuple[Scene, Path]) -> None:
-    done = muster("explain", "workload", "later", "--kubeconfig", cluster[1])
+    """The Workload says it in short, in a field that what decides leaves alone."""
+    scene, kubeconfig = cluster
+    gang, fleet = scene.sim.gang("later"), scene.sim.brain.sync.fleet
+    assert gang is not None
+    assert fleet is not None
+    told = explained_at_once(fleet, scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset()), gang)
+    scene.sim.api.apply(
+        WORKLOADS,
+        gang.workload,
+        explanation_status(gang, told),
+        gang.namespace,
+        "status",
+        force=True,
+        manager=EXPLAINED_BY,
+    )
+    body = workload_status(gang, scene.sim.now_s)
+    scene.sim.api.apply(WORKLOADS, gang.workload, body, gang.namespace, "status", force=True)
+    done = muster("explain", "workload", "later", "--kubeconfig", kubeconfig)
     assert done.exit_code == exits.OK
-    for words in (
-        "state:    Pending",
-        "reason:",
-        "position: 1 of 1 in queue t",
-        "what would change it:",
-        "team:     t",
-    ):
+    for words in ("state:    Pending", "reason:", "position: 1 of 1 in queue t", "waits for: Quota", "held by t/train"):
         assert words in done.stdout, words
+    as_json = json.loads(muster("explain", "workload", "later", "--kubeconfig", kubeconfig, "-o", "json").stdout)
+    assert as_json["explanation"]["position"] == {"place": 1, "of": 1}
+
+
+def test_explain_takes_no_more_than_to_read_workloads_in_one_namespace(
+    cluster: tuple[Scene, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def listed(transport: KubeTransport, namespace: str) -> list[Any]:
+        asked.append(namespace)
+        if not namespace:
+            raise Forbidden("workloads.muster.dev is forbidden at the cluster scope")
+        return [raw for page in transport.list_pages(WORKLOADS, "t") for raw in page.items or ()]
+
+    monkeypatch.setattr("agent.cli.explain._listed", listed)
+    done = muster("explain", "workload", "train", "--kubeconfig", cluster[1])
+    assert (done.exit_code, asked) == (exits.OK, ["", "default"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--gpus", "1"], "a what-if is the agent's to answer"),
+        (["--agent", "http://muster.example"], "a token would cross the network in the clear"),
+        (["--agent", "ftp://127.0.0.1"], "is no address"),
+        (["--agent", "http://127.0.0.1:9"], "does not answer"),
+    ],
+)
+def test_explain_says_how_to_ask(cluster: tuple[Scene, Path], words: list[str], told: str) -> None:
+    done = muster("explain", "workload", "later", *words, "--kubeconfig", cluster[1])
+    assert done.exit_code == exits.ERROR
+    assert told in done.stderr
 
 
 @pytest.mark.parametrize("name", [["train"], ["t/train"], ["train", "-n", "t"]], ids=" ".join)

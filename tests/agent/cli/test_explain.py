@@ -1,12 +1,15 @@
-"""What `muster explain workload` says of a gang that runs."""
+"""What `muster explain workload` says of a gang that runs, and of a job in no queue."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.cli.explain import lines, without_queue
-from agent.explanation import fence_words
+from agent.cli.explain import in_no_queue_lines
+from agent.explanation import explanation_lines
+from agent.gang_answer import in_no_queue
+from agent.web.seen import explained_at_once
+from fleet.explain.gang_notes import fence_words
 from fleet.snapshot import Gang, GangState, HardFence, Pin, Snapshot
 from tests.support.fleets import GPU, NOW, FleetBuilder, foreign_pod, gang, job_of, pod_set
 from tests.support.world import World
@@ -16,8 +19,7 @@ def told(it: Gang, asked: int) -> list[str]:
     world = World(FleetBuilder().pool().team().queue().build())
     world.waits(it)
     world.jobs[it.uid] = job_of(replace(it, pod_sets=tuple(replace(p, count=asked) for p in it.pod_sets)))
-    transport: Any = None  # only of gangs that wait is anything read from the API
-    return list(lines(transport, world.snapshot(), it))
+    return list(explanation_lines(explained_at_once(world.fleet, world.snapshot(), it)))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_how_long_it_has_run_of_the_time_it_has() -> None:
 
 
 def test_a_job_that_is_left_to_itself() -> None:
-    head, takes, remedy = without_queue(job_of(gang("g", count=3, gpu=4)), Snapshot(NOW))
+    head, takes, remedy = in_no_queue_lines(in_no_queue(job_of(gang("g", count=3, gpu=4)), Snapshot(NOW), "t"))
     assert head.endswith("g  (Job, no queue)")
     assert "asks for 3 cpu, 3Gi memory, 12 nvidia.com/gpu and counts in no quota" in takes
     assert "muster.dev/queue" in remedy
@@ -56,8 +58,8 @@ def test_what_the_pods_of_a_job_that_is_left_hold() -> None:
     below = replace(left, ref=replace(left.ref, uid="below"), owner_uid=left.ref.uid)
     mine, other = (foreign_pod(uid, "n0", {GPU: 4}, owner_job=uid) for uid in ("below", "somebody"))
     seen = Snapshot(NOW, jobs={it.ref.uid: it for it in (left, below)}, ordinary_pods={"n0": (mine, mine, other)})
-    assert "  holds:    8 nvidia.com/gpu, on n0 (2), which its namespace's team pays for" in [
-        *without_queue(left, seen)
+    assert "  holds:    8 nvidia.com/gpu, on n0 (2), which team t pays for" in [
+        *in_no_queue_lines(in_no_queue(left, seen, "t"))
     ]
 
 
@@ -70,7 +72,7 @@ def test_what_the_pods_of_a_job_that_is_left_hold() -> None:
             HardFence("ns", hard={"nvidia.com/gpu": 32, "cpu": 1500}, ours=True),
             [
                 (
-                    "  fence:    all pods of ns together request at most 1500m cpu, 32 nvidia.com/gpu "
+                    "fence: all pods of ns together request at most 1500m cpu, 32 nvidia.com/gpu "
                     "(ResourceQuota muster-hard-fence)"
                 )
             ],

@@ -69,7 +69,7 @@ def watcher() -> PageWatcher:
             "/gangs/red/job-red-0",
             ("red/red-0", "Timeline", "admitted", "it fits", "m0", "98.00 an hour", "red-0 may start"),
         ),
-        ("/gangs/blue/job-blue-1", ("position: 1 of 1", "asks 16", "start together")),
+        ("/gangs/blue/job-blue-1", ("Position", "1 of 1", "asks 16", "start together")),
         ("/machines", ("h100", "of no pool")),
         ("/machines/m2", ("Leaving", "Drifted: its pool declares another image", "8 of 8 used", "red/red-2")),
         ("/machines/stranger", ("Unclaimed", "0 of 4 used")),

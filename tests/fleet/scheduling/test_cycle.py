@@ -331,7 +331,8 @@ SCREEN: list[Any] = [
         "team 't' has used up its 50.00 USD of this month",
     ),
     ({"requeue_at_s": NOW + 1}, "BackOff", "waits out the pause after its last eviction"),
-    ({"gpu": 17}, "ExceedsMaxQuota", "at most 16 with everybody else idle"),
+    ({"gpu": 17}, "NoMatchingOffer", "one pod asks 17 nvidia.com/gpu, one machine has 8"),
+    ({"count": 3}, "ExceedsMaxQuota", "at most 16 with everybody else idle"),
     ({"gpu": 9}, "NoMatchingOffer", "holds one pod of main"),
 ]
 

@@ -74,7 +74,7 @@ def test_only_what_is_like_it_counts_against_the_guarantee() -> None:
 @pytest.mark.parametrize(
     ("gpus", "reason", "words"),
     [
-        (16, "ExceedsMaxQuota", "stays within the guarantee of t, of which such work has 0 left"),
+        (8, "WaitingForQuota", "stays within the guarantee of t, of which such work has 0 left"),
         (4, "WaitingForQuota", "asks 4 nvidia.com/gpu of h100; it is non-preemptible and stays within"),
     ],
 )

@@ -1,0 +1,397 @@
+"""What would have a waiting gang start: a few changes, each tried on the engine that decides, the cheapest that works.
+
+A change is tried in a whole pass over the present snapshot, with everybody else as they are. One that has others
+evicted is tried again as if they had left. What the engine does not admit then is never told.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from fleet.actions import OpenClaims, SaveGang
+from fleet.cost.lost_work import lost_work_usd
+from fleet.explain.what_if import QuotaStanding, of_class, standings, with_gpus
+from fleet.fence import told_apart
+from fleet.mig.layouts import gpu_part
+from fleet.quota.build_tree import usages
+from fleet.quota.queue_binding import binding_of, known_queues
+from fleet.reasons import Reason, some_of
+from fleet.scheduling import cycle
+from fleet.scheduling.queue_order import BATCH_MAX_S, ends_at_s
+from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from model.fleet import Fleet
+from model.index import Index
+from model.kinds import Team
+from model.plain_text import counted
+from model.quantity import format_amount
+
+MOST_TRIES: Final = 16
+"""Changes that are tried for one gang; each takes one pass, or two where it has others evicted."""
+CLASSES_MOST, QUEUES_MOST, ENDS_MOST, COUNTS_MOST = 3, 3, 4, 4
+"""Of each kind of change, tried at most."""
+OTHER_TEAMS: Final = "a gang of another team"
+
+
+class ChangeKind(StrEnum):
+    """What is changed; of changes that waste as little, the one that comes first here is told first."""
+
+    OTHER_FLAVOR = "OtherFlavor"
+    """Its pods select their machines no longer, and so may use another flavor."""
+    OTHER_QUEUE = "OtherQueue"
+    HIGHER_CLASS = "HigherClass"
+    BORROWING_LIMIT = "BorrowingLimit"
+    LOWER_COUNT = "LowerCount"
+    GANG_ENDS = "GangEnds"
+
+
+_ORDER: Final = tuple(ChangeKind)
+
+
+class Change(NamedTuple):
+    """A change, as it is tried: another gang, another fleet, or somebody gone."""
+
+    kind: ChangeKind
+    words: str
+    """What to do, as a sentence without its full stop."""
+    gang: Gang
+    """The gang as it would be."""
+    fleet: Fleet
+    gone: str = ""
+    """uid of a gang that would have ended."""
+    named: str = ""
+    """Its name."""
+
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        """Returns the snapshot with the change in it."""
+        gangs = {uid: it for uid, it in snapshot.gangs.items() if uid != self.gone}
+        jobs = snapshot.jobs
+        if (job := jobs.get(self.gang.uid)) is not None:
+            jobs = {**jobs, self.gang.uid: replace(job, pod_sets=self.gang.pod_sets, queue=self.gang.queue)}
+        pods = snapshot.gang_pods
+        if self.gone and (left := snapshot.gangs.get(self.gone)) is not None:
+            jobs = {uid: it for uid, it in jobs.items() if uid != self.gone}
+            pods = {key: it for key, it in pods.items() if key != f"{left.namespace}/{left.workload}"}
+        gangs[self.gang.uid] = self.gang
+        return replace(snapshot, gangs=gangs, jobs=jobs, gang_pods=pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change that the engine has admitted the gang with, and what comes of it."""
+
+    kind: ChangeKind
+    change: str
+    """What to do."""
+    effect: str
+    """What would happen then."""
+    state: str
+    """Of the gang after the pass that admits it: `Admitted`, or `QuotaReserved` while machines are bought."""
+    evicted: tuple[str, ...]
+    """Names of gangs that would have to leave."""
+    lost_usd: float
+    """Work that they would lose."""
+    bought_usd_h: float
+    """Machines that would be bought for it."""
+    named: str = ""
+    """The gang whose end it is about; empty = none."""
+
+    @property
+    def words(self) -> str:
+        """Returns change and effect as one sentence."""
+        return f"{self.change}: {self.effect}"
+
+    def without_names(self, seen: Callable[[str], bool]) -> "Advice":
+        """Returns it for somebody who may not know of gangs that are not `seen`."""
+        hidden = [name for name in (*self.evicted, self.named) if name and not seen(name)]
+        change, effect = self.change, self.effect
+        for name in sorted(hidden, key=len, reverse=True):
+            change, effect = change.replace(name, OTHER_TEAMS), effect.replace(name, OTHER_TEAMS)
+        evicted = tuple(name if seen(name) else OTHER_TEAMS for name in self.evicted)
+        return replace(self, change=change, effect=effect, evicted=evicted, named="" if hidden else self.named)
+
+
+class Adviser:
+    """Tries changes for one gang, one at a time, so that whoever asks may pause between them."""
+
+    def __init__(self, fleet: Fleet, snapshot: Snapshot, gang: Gang) -> None:
+        self._snapshot = replace(snapshot, busy=frozenset(), index=Index())
+        self._changes = list(changes_for(fleet, snapshot, gang))[:MOST_TRIES]
+        self._counts = _Counts(fleet, gang)
+        self.worked: list[tuple[Change, Advice]] = []
+        """Every change that the engine has admitted the gang with, and what comes of it."""
+        self.tries = 0
+
+    @property
+    def left(self) -> bool:
+        """Returns whether there is anything more to try."""
+        return self.tries < MOST_TRIES and (bool(self._changes) or self._counts.next() is not None)
+
+    def step(self) -> None:
+        """Tries one change: those of a list first, then fewer pods."""
+        self.tries += 1
+        listed = bool(self._changes)
+        change = self._changes.pop(0) if listed else self._counts.next()
+        found = tried(change, self._snapshot) if change is not None else None
+        if not listed:
+            self._counts.note(works=found is not None)
+        if change is not None and found is not None:
+            self.worked.append((change, found))
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """Returns the best that has been found to work of each kind, what wastes least first."""
+        best: dict[ChangeKind, Advice] = {}
+        for change, it in self.worked:
+            old = best.get(it.kind)
+            if old is None or change.kind is ChangeKind.LOWER_COUNT or _waste(it) < _waste(old):
+                best[it.kind] = it  # of counts the last that worked is the highest
+        return tuple(sorted(best.values(), key=_waste))
+
+
+def _waste(it: Advice) -> tuple[object, ...]:
+    return round(it.lost_usd, 2), len(it.evicted), _ORDER.index(it.kind), round(it.bought_usd_h, 2)
+
+
+# -- what is tried ----------------------------------------------------------------------------------------------------
+
+
+def changes_for(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Change]:
+    """Yields the changes that are tried for a gang, without fewer pods, which depend on each other."""
+    asks = asking_anew(gang)
+    short = [it for it in standings(fleet, snapshot, gang) if it.asked > it.free]
+    yield from _other_flavors(fleet, asks)
+    yield from _other_queues(fleet, asks)
+    yield from _higher_classes(fleet, asks)
+    yield from _borrowing(fleet, asks, short)
+    yield from _ends(fleet, snapshot, asks, short)
+
+
+def asking_anew(gang: Gang) -> Gang:
+    """Returns the gang as one that is to be decided now, whatever it was told before."""
+    return replace(gang, reason=str(Reason.QUEUED), message="", requeue_at_s=0.0)
+
+
+def _other_flavors(fleet: Fleet, gang: Gang) -> Iterator[Change]:
+    chosen = sorted({key for pods in gang.pod_sets for key in pods.node_selector})
+    if not chosen and not any(pods.required_affinity for pods in gang.pod_sets):
+        return
+    free = tuple(replace(pods, node_selector={}, required_affinity=()) for pods in gang.pod_sets)
+    what = f"the node selector {', '.join(chosen)}" if chosen else "the required node affinity"
+    yield Change(
+        ChangeKind.OTHER_FLAVOR, f"drop {what}, so that other machines will do", replace(gang, pod_sets=free), fleet
+    )
+
+
+def _other_queues(fleet: Fleet, gang: Gang) -> Iterator[Change]:
+    others = []
+    for name in known_queues(fleet, gang.namespace):
+        binding = binding_of(fleet, gang.namespace, name)
+        mine = binding is not None and (binding.team is None or gang.namespace in binding.team.spec.namespaces)
+        if name != gang.queue and mine:
+            others.append(name)
+    for name in others[:QUEUES_MOST]:
+        yield Change(ChangeKind.OTHER_QUEUE, f"submit it to queue {name}", replace(gang, queue=name), fleet)
+
+
+def _higher_classes(fleet: Fleet, gang: Gang) -> Iterator[Change]:
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    allowed = binding.team.spec.priority_classes if binding is not None and binding.team is not None else ()
+    higher = sorted(
+        (it.spec.value, name)
+        for name, it in fleet.priority_classes.items()
+        if it.spec.value > gang.priority and (not allowed or name in allowed)
+    )
+    for _, name in higher[:CLASSES_MOST]:
+        yield Change(ChangeKind.HIGHER_CLASS, f"give it priority class {name}", of_class(fleet, gang, name), fleet)
+
+
+def _borrowing(fleet: Fleet, gang: Gang, short: Sequence[QuotaStanding]) -> Iterator[Change]:
+    """Yields the least borrowing limits of its team under which each resource of one flavor would be enough."""
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    team = binding.team if binding is not None else None
+    if team is None:
+        return
+    for flavor in dict.fromkeys(it.levels[0].flavor for it in short):
+        raised = _raised(team, [it for it in short if it.levels[0].flavor == flavor])
+        if raised is not None:
+            teams = {**fleet.teams, team.name: raised.team}
+            yield Change(ChangeKind.BORROWING_LIMIT, raised.words, gang, replace(fleet, teams=teams, index=Index()))
+
+
+class _Raised(NamedTuple):
+    team: Team
+    words: str
+
+
+def _raised(team: Team, short: Sequence[QuotaStanding]) -> _Raised | None:
+    flavor = short[0].levels[0].flavor
+    quota = team.spec.quotas.get(flavor)
+    limits = dict(quota.borrowing_limit or {}) if quota is not None else {}
+    words = []
+    for it in short:
+        resource, own = it.levels[0].resource, it.levels[1] if len(it.levels) > 1 else it.levels[0]
+        if quota is None or resource not in limits:
+            continue
+        needed = own.used + it.asked - quota.guaranteed.get(resource, 0)
+        if needed > limits[resource]:
+            now, then = (format_amount(resource, amount) for amount in (limits[resource], needed))
+            words.append(f"raise borrowingLimit of {resource} in {flavor} of team {team.name} from {now} to {then}")
+            limits[resource] = needed
+    if quota is None or not words:
+        return None
+    quotas = {**team.spec.quotas, flavor: quota.model_copy(update={"borrowing_limit": limits})}
+    spec = team.spec.model_copy(update={"quotas": quotas})
+    return _Raised(team.model_copy(update={"spec": spec}), " and ".join(words))
+
+
+def _ends(fleet: Fleet, snapshot: Snapshot, gang: Gang, short: Sequence[QuotaStanding]) -> Iterator[Change]:
+    """Yields the ends of gangs that hold what it lacks, the first to end first, then the smallest that is enough."""
+    cells = {(it.levels[0].flavor, it.levels[0].resource) for it in short}
+    taken = usages(fleet, snapshot) if cells else {}
+    holding = [
+        it
+        for it in snapshot.gangs.values()
+        if it.uid != gang.uid
+        and it.holds_capacity
+        and (any(tuple(cell) in cells and amount for cell, amount in taken.get(it.uid, {}).items()) or not cells)
+    ]
+    wanted = _gpus(gang)
+
+    def order(it: Gang) -> tuple[object, ...]:
+        has = _gpus(it)
+        return has < wanted, ends_at_s(it, snapshot.now_s), has, it.name, it.uid
+
+    for it in sorted(holding, key=order)[:ENDS_MOST]:
+        yield Change(ChangeKind.GANG_ENDS, f"wait for {it.name} to end", gang, fleet, it.uid, it.name)
+
+
+def _gpus(gang: Gang) -> int:
+    return sum(sum(gpu_part(pods.requests).values()) * pods.count for pods in gang.pod_sets)
+
+
+class _Counts:
+    """Fewer pods of the largest set, or fewer GPUs of a single pod: bisected for the most that starts."""
+
+    def __init__(self, fleet: Fleet, gang: Gang) -> None:
+        self._fleet, self._gang = fleet, asking_anew(gang)
+        sizes = [
+            (pods.count, pods.name) for pods in gang.pod_sets if gpu_part(pods.requests) or len(gang.pod_sets) == 1
+        ]
+        count, self._set = max(sizes, default=(0, ""))
+        self._pods = count > 1
+        self._each = max((sum(gpu_part(pods.requests).values()) for pods in gang.pod_sets), default=0)
+        self._low, self._high = 0, (count if self._pods else self._each)
+        self._tries = 0
+
+    def next(self) -> Change | None:
+        """Returns the next count to try; None when it is found, or enough was tried."""
+        if self._tries >= COUNTS_MOST or self._high - self._low < 2 or self._gang.choice is not None:
+            return None
+        middle = (self._low + self._high) // 2
+        if self._pods:
+            smaller = tuple(_of_count(pods, self._set, middle) for pods in self._gang.pod_sets)
+            words = f"ask for {middle} instead of {self._count()} pods of {self._set}"
+        else:
+            smaller = tuple(with_gpus(pods, middle) for pods in self._gang.pod_sets)
+            words = f"ask for {middle} instead of {self._each} GPUs a pod"
+        return Change(ChangeKind.LOWER_COUNT, words, replace(self._gang, pod_sets=smaller), self._fleet)
+
+    def note(self, *, works: bool) -> None:
+        """Takes in what came of the last count."""
+        self._tries += 1
+        middle = (self._low + self._high) // 2
+        if works:
+            self._low = middle
+        else:
+            self._high = middle
+
+    def _count(self) -> int:
+        return self._gang.pod_set(self._set).count
+
+
+def _of_count(pods: PodSet, name: str, count: int) -> PodSet:
+    if pods.name != name:
+        return pods
+    core = None if pods.core is None else min(pods.core, count)
+    return replace(pods, count=count, core=core, min_count=pods.min_count and min(pods.min_count, count))
+
+
+# -- trying it --------------------------------------------------------------------------------------------------------
+
+_HAS: Final = frozenset({GangState.RESERVED, GangState.ADMITTED})
+
+
+def tried(change: Change, snapshot: Snapshot) -> Advice | None:
+    """Returns what comes of a change if the engine admits the gang with it; None where it does not."""
+    world = change.applied(snapshot)
+    first = _pass(change, world)
+    if first.reason == Reason.BATCHING:
+        world = replace(world, now_s=world.now_s + BATCH_MAX_S + 1)
+        first = _pass(change, world)
+    if first.state in _HAS:
+        return _advice(change, first, (), snapshot)
+    if first.reason != Reason.WAITING_FOR_PREEMPTED or not first.evicted:
+        return None
+    left = frozenset(gang.uid for gang in first.evicted)
+    gangs: Mapping[str, Gang] = {uid: it for uid, it in world.gangs.items() if uid not in left}
+    pods = {f"{it.namespace}/{it.workload}" for it in first.evicted}
+    gone = replace(
+        world,
+        gangs={**gangs, change.gang.uid: first.gang},
+        jobs={uid: it for uid, it in world.jobs.items() if uid not in left},
+        gang_pods={key: it for key, it in world.gang_pods.items() if key not in pods},
+    )
+    second = _pass(change, gone)
+    return _advice(change, second, first.evicted, snapshot) if second.state in _HAS else None
+
+
+class _Outcome(NamedTuple):
+    gang: Gang
+    evicted: Sequence[Gang]
+    bought_usd_h: float
+
+    @property
+    def state(self) -> GangState:
+        return self.gang.state
+
+    @property
+    def reason(self) -> str:
+        return self.gang.reason
+
+
+def _pass(change: Change, world: Snapshot) -> _Outcome:
+    """Returns what one pass makes of the gang. Others whom it cannot decide about are left out, as the agent does."""
+    actions, _ = told_apart(cycle.decide(change.fleet, world))
+    saved = [action.gang for action in actions if isinstance(action, SaveGang)]
+    gang = next((it for it in saved if it.uid == change.gang.uid), change.gang)
+    evicted = [it for it in saved if it.uid != gang.uid and it.state is GangState.EVICTING]
+    claims = [claim for action in actions if isinstance(action, OpenClaims) for claim in action.claims]
+    own = {pin.claim for pin in gang.pins}
+    return _Outcome(gang, evicted, sum(claim.charged_usd_h for claim in claims if claim.name in own))
+
+
+def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot: Snapshot) -> Advice:
+    before = [snapshot.gangs.get(it.uid, it) for it in evicted]
+    lost_usd = sum(lost_work_usd(it, snapshot) for it in before)
+    names = tuple(sorted(it.name for it in before))
+    parts = []
+    if names:
+        lost = f", which lose {lost_usd:.2f} USD of work" if lost_usd else ""
+        parts.append(f"{some_of(names)} would leave{lost}")
+    if outcome.state is GangState.ADMITTED:
+        parts.append("it starts at once" if not names else "it starts then")
+    else:
+        bought = f" for {outcome.bought_usd_h:.2f} USD/h" if outcome.bought_usd_h else ""
+        machines = counted(len({pin.claim for pin in outcome.gang.pins if not pin.node}), "machine")
+        parts.append(f"{machines} would be readied{bought}, and it starts on them")
+    return Advice(
+        change.kind,
+        change.words,
+        "; ".join(parts),
+        str(outcome.state),
+        names,
+        lost_usd,
+        outcome.bought_usd_h,
+        change.named,
+    )

@@ -1,0 +1,100 @@
+"""What else is to be said of a gang: what happened to it, how many of its pods it has, what bounds its namespace.
+
+And, by reason, what would change it where no change can be tried on the engine: it is somebody else's to make.
+"""
+
+from collections.abc import Iterator
+
+from fleet.gangs.changed_job import changed_since
+from fleet.hard_fence import HARD_FENCE
+from fleet.reasons import Reason
+from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
+from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.gangs import POD
+from model.fleet import Fleet
+from model.plain_text import age, number_of
+from model.quantity import format_amount
+
+REMEDIES: dict[str, str] = {
+    Reason.QUEUE_NOT_FOUND: "name a declared queue in the label muster.dev/queue, or declare this one in git",
+    Reason.NAMESPACE_NOT_ALLOWED: "add the namespace to the team in git, or submit from one the team owns",
+    Reason.PRIORITY_NOT_FOUND: "declare the priority class in git, or name another",
+    Reason.PRIORITY_NOT_ALLOWED: "use a class the team may use, or add it to the team in git",
+    Reason.QUEUE_STOPPED: "set the queue's stopPolicy to None in git",
+    Reason.BUDGET_EXHAUSTED: "raise the team's budget in git, or wait for the next month",
+    Reason.BACK_OFF: "nothing to do: it is considered again after the pause",
+    Reason.DEACTIVATED: "set spec.active of its Workload to true",
+    Reason.BEHIND_HEAD: "let the head of the queue run, or set the queue's order to BestEffortFIFO",
+    Reason.UNSUPPORTED: "correct the field in the job, as the reason says; it keeps its place in the queue",
+    Reason.RUNTIME_CLASS_NOT_FOUND: "create the RuntimeClass, or name another in the job",
+    Reason.PODS_FORBIDDEN: "correct requests and limits in the job, or change the LimitRange that is named",
+    Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
+    Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
+    Reason.WAITING_FOR_QUOTA: "it runs when others finish; a higher priority or more guaranteed quota gets it sooner",
+    Reason.WAITING_FOR_PREEMPTED: "nothing to do: it runs as soon as the named gangs have left",
+    Reason.NO_OFFER: "change the pods' selectors or sizes, or a pool's requirements in git",
+    Reason.POOL_LIMIT: "raise the pool's limits in git, or wait until machines are free",
+    Reason.NO_CAPACITY: "nothing to do: the shortage is forgotten after some minutes; more zones or types help",
+    Reason.TOPOLOGY: "ask for a coarser topology level, or wait until a whole domain is free",
+    Reason.BATCHING: "nothing to do: it takes a second, ten at most",
+    Reason.BUYING: "nothing to do: it starts when every machine is ready",
+    Reason.WAITING_FOR_CHECKS: "the named checks have to be answered in status.admissionChecks of its Workload",
+    Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",
+}
+
+
+def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:
+    """Yields what else is to be said of a gang, a `subject: words` each; what was changed since takes the fleet."""
+    now = snapshot.now_s
+    if fleet is not None:
+        yield from (f"changed: {words}" for words in changed_since(fleet, gang, snapshot.jobs.get(gang.uid)))
+    if gang.eviction:
+        yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
+    if gang.holds_capacity:
+        yield from _held(snapshot, gang)
+    if gang.ran_s(now) or gang.max_run_s is not None:
+        most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
+        yield f"ran: {age(gang.ran_s(now))} in all{most}"
+    yield from _grown(snapshot, gang)
+    yield from fence_words(snapshot, gang.namespace)
+
+
+def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:
+    """Yields how much the pods of a namespace may request together, where its team has a hard fence."""
+    fence = (snapshot.hard_fences or {}).get(namespace)
+    if fence is not None and fence.ours:
+        most = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(fence.hard.items()))
+        yield f"fence: all pods of {namespace} together request at most {most} (ResourceQuota {HARD_FENCE})"
+
+
+def _grown(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields of a StatefulSet that was scaled up while its gang ran: which of its pods ask for themselves."""
+    pods = snapshot.job_pods.get(gang.uid, ())
+    if gang.job.kind == POD and pods and (of := snapshot.gangs.get(pods[0].owner_job)) is not None:
+        yield f"came: by scaling up {of.name} while that runs; it asks for itself until {of.job.name} starts anew"
+    if gang.job.kind != STATEFUL_SET:
+        return
+    alone = [it for it in snapshot.gangs.values() if it.job.kind == POD and _owner_of(snapshot, it) == gang.uid]
+    if alone:
+        told = ", ".join(f"{it.job.name} ({it.state}: {it.reason})" for it in sorted(alone, key=lambda it: it.job.name))
+        asks = number_of(
+            len(alone),
+            "pod that came by scaling up asks for itself",
+            "pods that came by scaling up ask each for themselves",
+        )
+        yield f"beside: {len(alone)} {asks}: {told}"
+
+
+def _owner_of(snapshot: Snapshot, gang: Gang) -> str:
+    return next((pod.owner_job for pod in snapshot.job_pods.get(gang.uid, ())), "")
+
+
+def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields how many pods it has of those that were asked for, where these are more."""
+    job = snapshot.jobs.get(gang.uid)
+    asked = sum(pods.count for pods in job.pod_sets) if job else 0
+    has, needs = sum(pods.count for pods in gang.pod_sets), sum(pods.count for pods in cores(gang.pod_sets))
+    if asked > has or has > needs:
+        leaving = sum(pin.count for pin in gang.leaving)
+        gone = f", {leaving} of them leaving" if leaving else ""
+        yield f"pods: {has} of {max(asked, has)}{gone}; starts with {needs}"

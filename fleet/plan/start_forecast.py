@@ -1,0 +1,169 @@
+"""When waiting gangs start: the plan's own run, played several times with run times as they may turn out.
+
+Each future gives every gang one of its equally likely run times. Levels are stratified and shuffled by a hash of the
+gang, so that futures differ, no two gangs move in step, and the same snapshot gives the same forecast.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import inf
+from typing import Final
+
+from fleet.actions import SaveGang
+from fleet.explain.gang_facts import StartEstimate
+from fleet.explain.quota_holders import ExpectedEnd
+from fleet.plan.simulated_run import simulate
+from fleet.replay.run_times import RunTimeBasis, RunTimes, RunTimeSpread
+from fleet.snapshot import GangState, Snapshot
+from model.fleet import Fleet
+from model.plain_text import counted
+
+FUTURES: Final = 10
+"""Runs of the plan that one forecast plays."""
+HORIZON_S: Final = 7 * 86_400.0
+MOST_TURNS: Final = 1_500
+"""Turns of all deciders in one future; what has not started by then starts later than is foreseen."""
+STEPS_S: Final = (600.0, 6 * 3600.0)
+"""Futures go from event to event; so much later at most is seen what falls due by the clock alone."""
+_WAITS: Final = frozenset({GangState.PENDING, GangState.RESERVED})
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecast:
+    """The instants (epoch s) at which gangs start, one a future; inf = not within the horizon."""
+
+    made_at_s: float
+    starts: Mapping[str, Sequence[float]]
+    """uid -> its starts, earliest first."""
+    bases: Mapping[str, int]
+    """What expected run times stand on -> gangs."""
+    timeless: Sequence[str]
+    """Names of gangs that hold capacity and whose run time nothing tells, in order."""
+
+    def estimate(self, uid: str) -> StartEstimate:
+        """Returns the estimate for one gang; unknown for one that did not wait."""
+        found = self.starts.get(uid, ())
+        if not found:
+            return StartEstimate(self.made_at_s, why_unknown="it came after the last forecast")
+        p50_s, p90_s = (found[min(len(found) - 1, int(level * len(found)))] for level in (0.5, 0.9))
+        if p50_s == inf:
+            return StartEstimate(self.made_at_s, why_unknown=self._why())
+        return StartEstimate(self.made_at_s, p50_s, p90_s if p90_s < inf else None, self._basis())
+
+    def _why(self) -> str:
+        if self.timeless:
+            more = f" and {len(self.timeless) - _NAMED} more" if len(self.timeless) > _NAMED else ""
+            names = ", ".join(self.timeless[:_NAMED])
+            return f"nothing tells how long {names}{more} will run: none is declared, and none has ended"
+        return f"it does not start within {HORIZON_S / 86_400:.0f} days in most futures"
+
+    def _basis(self) -> str:
+        told = [
+            f"{words} of {counted(count, 'gang')}" for kind, words in _WORDS.items() if (count := self.bases.get(kind))
+        ]
+        unknown = f"; {counted(len(self.timeless), 'gang')} without any" if self.timeless else ""
+        return f"{FUTURES} runs of the plan with " + (", ".join(told) or "nothing that has to end first") + unknown
+
+
+_WORDS: Final[Mapping[str, str]] = {
+    RunTimeBasis.DECLARED: "declared run times",
+    RunTimeBasis.NAME: "run times learned of jobs of the same name",
+    RunTimeBasis.USER: "run times learned of the same user",
+    RunTimeBasis.SHAPE: "run times learned of the same queue and size",
+    RunTimeBasis.QUEUE: "run times learned of the same queue",
+    RunTimeBasis.ALL: "run times learned of all queues",
+}
+
+
+class StartForecaster:
+    """Plays futures one at a time, so that whoever asks may pause between them."""
+
+    def __init__(
+        self, fleet: Fleet, snapshot: Snapshot, known: RunTimes, futures: int = FUTURES, horizon_s: float = HORIZON_S
+    ) -> None:
+        gangs = [gang for gang in snapshot.gangs.values() if gang.state is not GangState.FINISHED]
+        self._fleet, self._snapshot, self._horizon_s = fleet, snapshot, horizon_s
+        self._waiting = frozenset(gang.uid for gang in gangs if gang.state in _WAITS)
+        self._spreads = {gang.uid: known.spread(gang) for gang in gangs}
+        running = [gang for gang in gangs if gang.uid not in self._waiting]
+        self._timeless = sorted(gang.name for gang in running if not self._spreads[gang.uid].times_s)
+        self._starts: dict[str, list[float]] = {uid: [] for uid in sorted(self._waiting)}
+        self._futures, self._played = (futures if self._waiting else 0), 0
+
+    @property
+    def left(self) -> bool:
+        """Returns whether there is another future to play."""
+        return self._played < self._futures
+
+    def step(self) -> None:
+        """Plays one future."""
+        drawn = _drawn(self._snapshot, self._spreads, self._played, self._futures)
+        began = _future(self._fleet, self._snapshot, drawn, self._waiting, self._horizon_s)
+        for uid, starts in self._starts.items():
+            starts.append(began.get(uid, inf))
+        self._played += 1
+
+    @property
+    def forecast(self) -> StartForecast:
+        """Returns what the futures so far have shown."""
+        bases = Counter(str(it.basis) for it in self._spreads.values() if it.times_s)
+        starts = {uid: sorted(each) for uid, each in self._starts.items() if each}
+        return StartForecast(self._snapshot.now_s, starts, bases, self._timeless)
+
+    @property
+    def ends(self) -> Mapping[str, ExpectedEnd]:
+        """Returns uid -> when gangs that run end in the median, as far as anything tells."""
+        now_s, found = self._snapshot.now_s, {}
+        for uid, spread in self._spreads.items():
+            gang = self._snapshot.gangs[uid]
+            if gang.state is GangState.ADMITTED and spread.times_s:
+                at_s = gang.admitted_at_s + spread.at(0.5, now_s - gang.admitted_at_s)
+                found[uid] = ExpectedEnd(at_s, _WORDS[spread.basis])
+        return found
+
+
+def _drawn(snapshot: Snapshot, spreads: Mapping[str, RunTimeSpread], number: int, futures: int) -> Mapping[str, float]:
+    """Returns uid -> how long its run takes from its admission on, in one future."""
+    found = {}
+    for uid, spread in spreads.items():
+        gang = snapshot.gangs[uid]
+        if spread.times_s:
+            ran_s = snapshot.now_s - gang.admitted_at_s if gang.state is GangState.ADMITTED else 0.0
+            found[uid] = max(ran_s + 1.0, spread.at(level_of(uid, number, futures), ran_s))
+    return found
+
+
+def level_of(uid: str, number: int, futures: int) -> float:
+    """Returns which level of its run times a gang has in a future: each of so many equal parts once, in its order."""
+    digest = blake2b(uid.encode(), digest_size=16).digest()
+    order = sorted(range(futures), key=lambda it: blake2b(digest + it.to_bytes(4, "big"), digest_size=8).digest())
+    within = blake2b(digest + b"within" + number.to_bytes(4, "big"), digest_size=4).digest()
+    return (order[number % futures] + int.from_bytes(within, "big") / 2**32) / futures
+
+
+def _future(
+    fleet: Fleet, snapshot: Snapshot, run_s: Mapping[str, float], waiting: Collection[str], horizon_s: float
+) -> Mapping[str, float]:
+    """Returns uid -> when it starts for the first time, for those that do."""
+
+    def all_started(seen: Snapshot) -> bool:
+        left = (seen.gangs.get(uid) for uid in waiting)
+        return not any(gang is not None and gang.state in _WAITS for gang in left)
+
+    run = simulate(
+        fleet,
+        snapshot,
+        horizon_s=horizon_s,
+        run_s=run_s,
+        enough=all_started,
+        most_turns=MOST_TURNS,
+        steps_s=STEPS_S,
+    )
+    began: dict[str, float] = {}
+    for timed in run.actions:
+        if isinstance(timed.action, SaveGang) and timed.action.gang.state is GangState.ADMITTED:
+            began.setdefault(timed.action.gang.uid, timed.at_s)
+    return began

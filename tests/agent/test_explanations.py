@@ -1,0 +1,211 @@
+"""The keeper of explanations: what it finds in idle time, what that may cost, and where the same value is shown."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.cli.explain import answer_lines, short_lines
+from agent.explanation import Otherwise, explanation_lines
+from agent.explanations import SHARE, ExplanationKeeper
+from agent.gang_answer import GangAnswer
+from agent.inbox import Done
+from fleet.actions import SaveGang
+from fleet.cost.uses import CostTerms
+from fleet.explain.gang import CheckStep, GangExplanation
+from fleet.quota.queue_binding import payer_of
+from fleet.replay.run_times import EndedRun
+from fleet.snapshot import Gang, GangState
+from providers.kube.objects.explanations import decode_explanation, explanation_status
+from tests.agent.web import stage
+from tests.agent.web.stage import HandClock
+from tests.agent.web.test_server import PageSite
+from tests.support.fleets import NOW, gang
+from tests.support.world import World
+
+
+class KeptWorld:
+    """A keeper on the stage's world, with time of its own."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = HandClock()
+        self.world: World = stage.world()
+        self.keeper = ExplanationKeeper(self.clock, CostTerms(payer_of), **options)
+        self.turn()
+
+    def turn(self) -> None:
+        self.keeper.turned(self.world.fleet, self.world.snapshot())
+
+    def rest(self, units: int = 400) -> None:
+        """Lets it work until there is nothing more to do, however long that takes."""
+        for _ in range(units):
+            self.clock.now_s += 60.0
+            if not self.keeper.work():
+                return
+
+    def told(self, name: str) -> GangExplanation:
+        return self.keeper.explain(self.world.fleet, self.world.snapshot(), self.world.gang(name))
+
+
+def ended(count: int, queue: str, run_s: float) -> Iterator[EndedRun]:
+    for number in range(count):
+        yield EndedRun(gang(f"old-{number}", queue=queue, namespace=queue.removeprefix("q-")), run_s + number)
+
+
+def test_what_is_not_found_yet_is_said_to_be_so_and_found_next() -> None:
+    kept = KeptWorld(known=ended(20, "q-red", 7200.0))
+    before = kept.told("blue-1")
+    assert (before.start, before.advice) == (None, None)
+    kept.rest()
+    after = kept.told("blue-1")
+    assert after.start is not None
+    assert after.start.p50_s is not None
+    assert after.start.p50_s > NOW
+    assert "run times learned" in after.start.basis
+    assert after.advice is not None
+    assert kept.keeper.trouble == ""
+
+
+def test_without_any_run_time_the_start_is_unknown_because_of_whom() -> None:
+    kept = KeptWorld()
+    kept.rest()
+    start = kept.told("blue-1").start
+    assert start is not None
+    assert start.p50_s is None
+    assert "nothing tells how long" in start.why_unknown
+    assert "red/red-0" in start.why_unknown
+
+
+def test_the_checks_come_in_their_order_and_holders_are_named() -> None:
+    kept = KeptWorld(known=ended(20, "q-red", 7200.0))
+    kept.world.gangs["uid-red-1"] = replace(kept.world.gang("red-1"), expected_run_s=3600.0)
+    kept.turn()
+    kept.rest()
+    told = kept.told("blue-1")
+    assert [check.step for check in told.checks] == list(CheckStep)
+    assert told.waits_for is not None
+    lines = list(explanation_lines(told))
+    assert any(line.startswith("  starts:   about ") for line in lines)
+    assert any("  position: " in line for line in lines)
+
+
+def test_it_never_takes_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every unit of work costs a second here: a hundred seconds allow the one that is saved, and five more or so."""
+    taken = [0.0]
+
+    def thread_time() -> float:
+        taken[0] += 0.5
+        return taken[0]
+
+    monkeypatch.setattr("agent.explanations.thread_time", thread_time)
+    kept = KeptWorld(known=ended(20, "q-red", 7200.0))
+    units = 0
+    for _ in range(1000):
+        kept.clock.now_s += 0.1
+        units += kept.keeper.work()
+    assert units * 0.5 <= 100 * SHARE + 2.0
+
+
+def test_a_unit_of_work_that_fails_is_told_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptWorld()
+
+    def broken(*_: Any) -> None:
+        raise ValueError("a gang that cannot be explained")
+
+    monkeypatch.setattr("agent.explanations.StartForecaster", broken)
+    kept.rest(8)
+    start = kept.told("blue-1").start
+    assert start is not None
+    assert "a gang that cannot be explained" in start.why_unknown
+    monkeypatch.undo()
+    kept.rest()
+    assert kept.told("blue-1").advice is not None
+
+
+def test_run_times_are_learned_of_what_ends() -> None:
+    kept = KeptWorld()
+    done = replace(kept.world.gang("red-0"), state=GangState.FINISHED, ran_before_s=500.0)
+    kept.keeper.ended(Done(SaveGang(done)), NOW + 10)
+    kept.rest()
+    assert kept.keeper.times.ends == 1
+
+
+def test_the_short_form_goes_into_the_status_and_says_the_same() -> None:
+    written: list[tuple[Gang, dict[str, Any]]] = []
+    kept = KeptWorld(
+        known=ended(20, "q-red", 7200.0), write=lambda it, told: written.append((it, explanation_status(it, told)))
+    )
+    kept.world.gangs = {uid: replace(it, workload_uid="w") for uid, it in kept.world.gangs.items()}
+    kept.turn()
+    kept.rest()
+    last = next(body for it, body in reversed(written) if it.job.name == "blue-1")
+    short = decode_explanation(json.dumps(last).encode())
+    told = kept.told("blue-1")
+    assert short is not None
+    assert short.position is not None
+    assert told.position is not None
+    assert (short.position.place, short.position.of) == (told.position.place, told.position.of)
+    assert told.waits_for is not None
+    assert short.waits_for == told.waits_for.step
+    lines = list(short_lines(kept.world.gang("blue-1"), short, NOW))
+    assert any(line.startswith("  position: 1 of 1") for line in lines)
+    count = len(written)
+    kept.rest()
+    assert len(written) <= count + 10, "what says the same is written again only when it is old"
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site() -> Iterator[PageSite]:
+    made = PageSite()
+    yield made
+    made.listener.stop()
+
+
+def test_the_api_gives_typed_values_and_the_command_line_prints_them(site: PageSite) -> None:
+    status, headers, body = site.ask("/api/gangs/blue/blue-1")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    answer = msgspec.json.decode(body, type=GangAnswer)
+    assert answer.gang is not None
+    assert answer.gang.name == "blue/blue-1"
+    assert isinstance(json.loads(body)["gang"]["position"]["place"], int)
+    lines = list(answer_lines(answer, Otherwise()))
+    page = site.ask("/gangs/blue/blue-1")[2].decode()
+    assert lines[0].startswith("blue/blue-1  (Job, queue q-blue")
+    assert lines[0].split("  (")[0] in page
+
+
+def test_a_what_if_is_asked_of_the_agent(site: PageSite) -> None:
+    _, _, body = site.ask("/api/gangs/blue/blue-1?priority=high&gpus=2")
+    answer = msgspec.json.decode(body, type=GangAnswer)
+    assert answer.otherwise is not None
+    lines = list(answer_lines(answer, Otherwise("high", "", 2)))
+    assert any(line.startswith("  with priority class high, 2 GPUs a pod: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/gangs/blue/nobody", 404),
+        ("/api/gangs/blue", 404),
+        ("/api/gangs/blue/blue-1?gpus=-1", 400),
+        ("/api/gangs/blue/blue-1?gpus=99999999999999", 400),
+    ],
+)
+def test_what_there_is_not_is_an_error_in_json(site: PageSite, path: str, status: int) -> None:
+    found, _, _ = site.ask(path)
+    assert found == status
+
+
+def test_somebody_of_one_team_reads_no_names_of_others() -> None:
+    made = stage.world()
+    told = KeptWorld(known=ended(20, "q-red", 7200.0))
+    told.rest()
+    seen = told.told("blue-1").without_names(frozenset({"blue"}))
+    assert "red/" not in json.dumps([msgspec.to_builtins(it) for it in (seen.holders, seen.advice)])
+    assert made.gang("blue-1").namespace == "blue"

@@ -1,0 +1,148 @@
+"""When waiting gangs start: forecasts by the plan's own run, their spread, and their correction."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.explain.gang_facts import StartEstimate
+from fleet.plan.forecast_correction import MEDIAN, ForecastCorrection
+from fleet.plan.start_forecast import StartForecast, StartForecaster, level_of
+from fleet.replay.run_times import ENDS_KEPT, EndedRun, RunTimeBasis, RunTimes
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from tests.support.world import World
+
+
+def full(**running: object) -> World:
+    """One machine, which somebody runs on, and somebody who waits for it."""
+    made = World(FleetBuilder().pool(limits={"nodes": 1}).team(quotas={"h100": {GPU: 8}}).queue().build())
+    made.machine("m0")
+    made.runs(gang("first", created_s=NOW - 900), ("m0", 1), **running)
+    made.waits(gang("second"))
+    return made
+
+
+def forecast_starts(fleet: Fleet, snapshot: Snapshot, known: RunTimes) -> StartForecast:
+    forecaster = StartForecaster(fleet, snapshot, known)
+    while forecaster.left:
+        forecaster.step()
+    return forecaster.forecast
+
+
+def test_it_starts_when_whoever_is_before_it_has_declared_to_end() -> None:
+    world = full(expected_run_s=3500.0)
+    found = forecast_starts(world.fleet, world.snapshot(), RunTimes()).estimate("uid-second")
+    assert found.p50_s == pytest.approx(NOW + 3000, abs=120)
+    assert found.p90_s == pytest.approx(NOW + 3000, abs=120)
+    assert found.basis.startswith("10 runs of the plan with declared run times of 1 gang")
+
+
+def test_learned_run_times_give_a_spread_and_the_time_that_has_passed_counts() -> None:
+    known = RunTimes()
+    for number in range(40):
+        known.learn(EndedRun(gang(f"old-{number}"), 600.0 * (number + 1)))
+    world = full()
+    found = forecast_starts(world.fleet, world.snapshot(), known).estimate("uid-second")
+    assert found.p50_s is not None
+    assert found.p90_s is not None
+    assert NOW + 3600 < found.p50_s < found.p90_s < NOW + 24_100
+    assert "same queue and size" in found.basis
+
+
+def test_nobody_knows_where_nothing_tells_and_it_is_said_who_is_in_the_way() -> None:
+    world = full()
+    found = forecast_starts(world.fleet, world.snapshot(), RunTimes()).estimate("uid-second")
+    assert found.p50_s is None
+    assert "nothing tells how long ns/first will run" in found.why_unknown
+
+
+def test_the_same_snapshot_gives_the_same_forecast() -> None:
+    world = full(expected_run_s=3500.0)
+    first, second = (forecast_starts(world.fleet, world.snapshot(), RunTimes()) for _ in range(2))
+    assert first == second
+
+
+@given(st.text(min_size=1, max_size=20), st.integers(1, 40))
+def test_each_part_of_the_levels_has_its_future(uid: str, futures: int) -> None:
+    levels = sorted(level_of(uid, number, futures) for number in range(futures))
+    assert [int(level * futures) for level in levels] == list(range(futures))
+
+
+# -- run times --------------------------------------------------------------------------------------------------------
+
+
+def test_the_closest_kind_of_which_enough_is_known_counts() -> None:
+    known = RunTimes()
+    for number in range(12):
+        known.learn(EndedRun(gang(f"train-{number}"), 100.0))
+        known.learn(EndedRun(gang(f"other-{number}", gpu=2), 900.0))
+    assert known.spread(gang("train-99")).basis is RunTimeBasis.NAME
+    assert known.spread(gang("novel", gpu=2)).basis is RunTimeBasis.SHAPE
+    assert known.spread(gang("novel", gpu=4)).basis is RunTimeBasis.QUEUE
+    assert known.spread(gang("novel", queue="elsewhere")).basis is RunTimeBasis.ALL
+
+
+def test_declared_run_times_are_corrected_by_how_far_such_words_were_off() -> None:
+    known = RunTimes()
+    for number in range(10):
+        known.learn(EndedRun(gang(f"g{number}", expected_run_s=100.0), 200.0))
+    assert known.spread(gang("g", expected_run_s=1000.0)).at(0.5) == 2000.0
+
+
+def test_no_run_is_longer_than_it_may_be_and_only_so_many_are_kept() -> None:
+    known = RunTimes()
+    for number in range(2 * ENDS_KEPT):
+        known.learn(EndedRun(gang(f"x{number}"), float(number)))
+    spread = known.spread(gang("x", max_run_s=250.0))
+    assert len(known.spread(gang("x")).times_s) == ENDS_KEPT
+    assert max(spread.times_s) == 250.0
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=30), st.floats(0, 1e6), st.floats(0, 0.999))
+def test_what_is_left_is_never_less_than_nothing(times: list[float], ran_s: float, level: float) -> None:
+    known = RunTimes()
+    for number, run_s in enumerate(times * 10):
+        known.learn(EndedRun(gang(f"x{number}"), run_s))
+    assert known.spread(gang("x")).at(level, ran_s) >= ran_s
+
+
+# -- correction -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
+def test_forecasts_that_are_always_off_by_a_factor_come_true_as_often_as_they_should(factor: float) -> None:
+    """Waits are spread evenly over a thousand seconds, forecasts say the middle and the end, times a factor."""
+    correction, met = ForecastCorrection(), {"p50": 0, "p90": 0}
+    for number in range(2000):
+        now_s, wait_s = float(number * 10_000), 1000.0 * ((number * 0.6180339887) % 1.0)
+        raw = StartEstimate(now_s, now_s + 500 * factor, now_s + 900 * factor, "runs")
+        told = correction.told(str(number), "q", raw)
+        assert told.p50_s is not None
+        assert told.p90_s is not None
+        if number >= 200:
+            met["p50"] += now_s + wait_s <= told.p50_s
+            met["p90"] += now_s + wait_s <= told.p90_s
+        correction.judge({str(number): now_s + wait_s}, frozenset(), now_s + wait_s)
+    assert 0.45 <= met["p50"] / 1800 <= 0.55
+    assert 0.87 <= met["p90"] / 1800 <= 0.93
+
+
+def test_a_forecast_that_has_passed_is_judged_before_the_gang_starts_and_only_once() -> None:
+    correction = ForecastCorrection()
+    correction.told("g", "q", StartEstimate(0.0, 100.0, 200.0, "runs"))
+    correction.judge({}, frozenset(), 150.0)
+    once = replace(correction.scores["q", MEDIAN])
+    assert (once.judged, once.level > MEDIAN) == (1, True)
+    correction.judge({}, frozenset(), 160.0)
+    assert correction.scores["q", MEDIAN] == once
+    correction.judge({}, frozenset({"g"}), 170.0)
+    correction.judge({"g": 1000.0}, frozenset(), 1000.0)
+    assert correction.scores["q", MEDIAN] == once, "it went away: nothing is learned of it"
+
+
+def test_what_is_unknown_stays_unknown() -> None:
+    raw = StartEstimate(0.0, why_unknown="nobody knows")
+    assert ForecastCorrection().told("g", "q", raw) == replace(raw)
