@@ -13,6 +13,7 @@ from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.cost.budgets import LEVELS, BudgetNews
+from fleet.mig.layouts import layout_name
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.reasons import Reason, Refusal
@@ -42,6 +43,8 @@ WARNINGS = frozenset(
         Reason.LAUNCH_REFUSED,
         Reason.REGISTRATION_TIMEOUT,
         Reason.INITIALIZATION_TIMEOUT,
+        Reason.LAYOUT_DRIFT,
+        Reason.LAYOUT_FAILED,
         Reason.EXCEEDS_MAX_QUOTA,
         Reason.UNSUPPORTED,
         Reason.RUNTIME_CLASS_NOT_FOUND,
@@ -185,6 +188,7 @@ def _told_of(action: Action, mirror: Mirror) -> Iterator[Announce]:
     elif isinstance(action, SaveClaim):
         if told_to_go(action.claim, mirror):
             yield about_claim(action.claim)
+        yield from _about_cut(action.claim, mirror)
     elif isinstance(action, OpenClaims):
         yield from (about_adoption(claim) for claim in action.claims if claim.adopts)
 
@@ -203,6 +207,18 @@ def told_to_go(claim: Claim, mirror: Mirror) -> bool:
 
 def _why_it_goes(claim: Claim) -> tuple[str, str] | None:
     return (claim.disruption.reason, claim.disruption.message) if claim.disruption else None
+
+
+def _about_cut(claim: Claim, mirror: Mirror) -> Iterator[Announce]:
+    """The events of a layout that departs from its claim or is rolled out: when that begins, and when it is over."""
+    held = mirror.claims.current.get(claim.name)
+    before, now = held.cut if held is not None else None, claim.cut
+    ref = JobRef(API_VERSION, "NodeClaim", "", claim.name, claim.uid)
+    if now is not None and now.reason and (before is None or before.reason != now.reason):
+        bad: Literal["Normal", "Warning"] = "Warning" if now.reason == Reason.LAYOUT_DRIFT else "Normal"
+        yield Announce(ref, now.reason, now.message, bad)
+    elif before is not None and before.reason and now is None and claim.disruption is None:
+        yield Announce(ref, "LayoutRight", f"its GPUs are cut to {layout_name(claim.layout) or 'none'} as it says")
 
 
 def _refs_of_gang(gang: Gang) -> tuple[JobRef, ...]:

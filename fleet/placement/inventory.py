@@ -30,7 +30,7 @@ MOVES_WITHIN_S: Final = 900.0
 MOVED: Final = frozenset(
     {
         *(Reason.UNDERUTILIZED, Reason.DRIFTED, Reason.EXPIRED, Reason.REBALANCED, Reason.PREFERRED),
-        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED, Reason.MADE_ROOM),
+        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED, Reason.MADE_ROOM, Reason.LAYOUT_DRIFT, Reason.LAYOUT_ROLLOUT),
     }
 )
 """Reasons for which a gang is stopped although nothing is against its running: only its machine has to go."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, Launch, NodeDisruption
+from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, NodeDisruption
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -167,6 +167,7 @@ __all__ = [
     "CheckState",
     "Claim",
     "ClaimState",
+    "CutOrder",
     "DaemonOverhead",
     "DecisionFailure",
     "Eviction",

@@ -12,6 +12,7 @@ from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from fleet.snapshot import (
     CapacityPool,
     Claim,
+    CutOrder,
     DecisionFailure,
     Eviction,
     Gang,
@@ -231,6 +232,16 @@ startup_taints = st.none() | st.lists(
     ),
     max_size=2,
 ).map(tuple)
+cut_orders = st.builds(
+    CutOrder,
+    reason=st.sampled_from(("", "LayoutDrift", "LayoutRollout")),
+    message=words,
+    since_s=instants,
+    began_s=maybe_instants,
+    asked_at_s=maybe_instants,
+    tries=st.integers(0, 9),
+    former=names | st.just(""),
+)
 claims = st.builds(
     Claim,
     name=names,
@@ -255,6 +266,7 @@ claims = st.builds(
     ready_at_s=maybe_instants,
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
+    cut=st.none() | cut_orders,
     advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
