@@ -152,11 +152,22 @@ _OVER: Mapping[str, str] = {
     "ReviewFailed": "Recovered",
     "LedgerFailed": "Recovered",
     "RolloutPaused": "RolloutResumed",
+    "LayoutsFailing": "Recovered",
     "OutsideQuota": "Recovered",
 }
 """Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
 _BAD_CONDITIONS = frozenset(
-    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "LedgerFailed", "RolloutPaused", "OutsideQuota"}
+    {
+        "Stalled",
+        "DecisionFailed",
+        "WriteRefused",
+        "ReviewFailed",
+        "LedgerFailed",
+        "RolloutPaused",
+        "OutsideQuota",
+        "LayoutsFailing",
+        "LayoutRolledBack",
+    }
 )
 
 

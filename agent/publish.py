@@ -305,7 +305,7 @@ def restore(reports: ReportWriter, publisher: Publisher, sync: Sync, expected: C
     sync.hear(operated)
     sync.hear(RequestHandled(report.handled_request))
     if revision := expected(report.applied):
-        sync.expect(revision, report.day, report.convergence, report.approved, report.rollout)
+        sync.expect(revision, report.day, report.convergence, report.approved, report.rollout, report.layouts)
     return revision
 
 
@@ -319,6 +319,7 @@ class ConvergenceFollower(Watcher):
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
         self.sync.roll_out(fleet, snapshot)
+        self.sync.follow_layouts(fleet, snapshot)
         if snapshot.now_s - self._looked_at_s >= EVERY_S:
             self._looked_at_s = snapshot.now_s
             self.sync.follow(fleet, snapshot)

@@ -9,6 +9,7 @@ from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
 from fleet.disruption.pool_rollout import paused_words
+from fleet.mig.records import rolled_back_words, stopped_words
 from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.nodeclaims.repair import registers
@@ -234,6 +235,7 @@ def sync_report(
     findings += _converging(state, stalled=stalled)
     if state.rollout is not None and state.rollout.paused:
         findings.append(Finding("RolloutPaused", True, "MachineFailed", paused_words(state.rollout)))
+    findings += _layouts(state)
     history = before.history
     if state.attempted and (
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
@@ -258,7 +260,17 @@ def sync_report(
         approved=state.approved,
         convergence=state.convergence,
         rollout=state.rollout,
+        layouts=state.layouts,
     )
+
+
+def _layouts(state: SyncState) -> list[Finding]:
+    """Pools that buy nothing as machines could not be cut, and those that went back to the layout of before."""
+    records = [record for _, record in sorted(state.layouts.items())]
+    stopped = [words for it in records if (words := stopped_words(it))]
+    back = [rolled_back_words(it) for it in records if it.rolled_back]
+    found = [Finding("LayoutsFailing", True, "CutFailed", "; ".join(stopped))] if stopped else []
+    return found + ([Finding("LayoutRolledBack", True, "CutFailed", "; ".join(back))] if back else [])
 
 
 def _attempt(state: SyncState) -> SyncAttempt:

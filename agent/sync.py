@@ -32,6 +32,7 @@ from fleet.actions import Action
 from fleet.disruption import frozen_until
 from fleet.disruption.pool_rollout import paused_words, rollout_progress
 from fleet.fence import DecisionFailed
+from fleet.mig.records import LayoutRecords, layout_records, rolled_back_words, with_former_layouts
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
 from fleet.plan.changes import only_windows, says_the_same, suspension
@@ -100,6 +101,8 @@ class SyncState:
     convergence: Convergence | None = None
     """What is left to do of the revision in force; None before there is one."""
     rollout: RolloutProgress | None = None
+    layouts: LayoutRecords = field(default_factory=dict)
+    """What is remembered of the layouts of pools."""
     """What is remembered of the roll-out pool by pool; None where there is none."""
 
     @property
@@ -177,6 +180,7 @@ class Sync:
         convergence: Convergence | None = None,
         approved: Sequence[ApprovedPlan] = (),
         rollout: RolloutProgress | None = None,
+        layouts: LayoutRecords | None = None,
     ) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
         self._expected = revision
@@ -189,6 +193,7 @@ class Sync:
             convergence=convergence,
             approved=tuple(approved),
             rollout=rollout,
+            layouts=layouts or {},
         )
 
     def hear(self, event: SyncEvent) -> None:
@@ -303,7 +308,7 @@ class Sync:
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] not in _WAITS, approved_by=verdict.by)
             return ()
         self._settled(event)
-        self.fleet = fleet
+        self.fleet = with_former_layouts(fleet, self.state.layouts)
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan, approved_by=verdict.by)
         named = "" if event.restored else plan.plan_id
         self.state = replace(
@@ -374,6 +379,17 @@ class Sync:
         if after and after.paused:
             log.warning("rollout_paused", pool=after.pool, why=paused_words(after))
         self.state = replace(self.state, rollout=after)
+
+    def follow_layouts(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Remember which cuts failed; pools that go back to the layout of before do so from now on."""
+        before, after = self.state.layouts, layout_records(self.state.layouts, fleet, snapshot)
+        if after is before:
+            return
+        for name, record in after.items():
+            if record.rolled_back and not (name in before and before[name].rolled_back):
+                log.warning("layout_rolled_back", pool=name, why=rolled_back_words(record))
+        self.state = replace(self.state, layouts=after)
+        self.fleet = with_former_layouts(fleet, after)
 
     def _reconsidered_s(self, now_s: float) -> float:
         """When a revision that is held back is looked at again: plans cost, and the end of a window is known."""

@@ -88,6 +88,7 @@ KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 
 # NVIDIA: mig-manager's protocol and GPU feature discovery
 MIG_CONFIG: Final = "nvidia.com/mig.config"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
 

@@ -59,7 +59,7 @@ def _files(_index: Index, fleet: Fleet) -> _GpuOperatorFiles:
     sharing = plugin_configs(pool.spec.sharing for pool in fleet.node_pools.values())
     if not fleet.mig_layouts:
         return _GpuOperatorFiles("", sharing, frozenset(sharing))
-    config = mig_parted_config(layout for _, layout in sorted(fleet.mig_layouts.items()))
+    config = mig_parted_config([*fleet.mig_layouts.values(), *fleet.former_layouts.values()])
     text = yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
     return _GpuOperatorFiles(text, sharing, frozenset((*config["mig-configs"], *sharing)))
 

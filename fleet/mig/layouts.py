@@ -43,9 +43,11 @@ def cut(instance_type: InstanceType, layout: MigLayout) -> Resources | None:
 
 def pool_layouts(fleet: Fleet, pool: NodePool) -> dict[str, MigLayout]:
     """Returns configuration name -> layout, for the layouts that the pool allows in its order; empty without MIG."""
-    mig = pool.spec.sharing.mig
+    mig, former = pool.spec.sharing.mig, fleet.former_layouts.get(pool.name)
     if mig is None:
         return {}
+    if former is not None:
+        return {config_name(former): former}
     return {config_name(layout): layout for layout in (fleet.mig_layouts[name] for name in mig.layouts)}
 
 

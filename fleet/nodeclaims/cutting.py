@@ -36,6 +36,8 @@ SERVED_AFTER_S: Final = 60.0
 """The device plugin starts anew after a cut, and then shows what there is."""
 SILENT_AFTER_S: Final = 120.0
 """Who waits for GPU clients for longer may have given up (gpu-operator#2833); who has not hears nothing."""
+LOOK_S: Final = 15.0
+"""So often a machine that is being cut is looked at, whatever else happens."""
 _FAILED: Final = "failed"
 _PENDING: Final = "pending"
 _PAUSED: Final = "paused-for-mig-change"

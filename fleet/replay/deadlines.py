@@ -5,6 +5,7 @@ from contextlib import suppress
 from math import inf
 
 from fleet.disruption.expiry import expires_at_s
+from fleet.nodeclaims.cutting import LOOK_S
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.cron import Cron, InvalidCron, window_active
 from model.fleet import Fleet
@@ -29,6 +30,8 @@ def of_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[float
     if pool is None or not claim.launched_at_s or claim.disruption is not None:
         return
     yield expires_at_s(snapshot, pool, claim)
+    if claim.cut is not None or claim.recut_at_s > claim.ready_at_s:
+        yield snapshot.now_s + LOOK_S
     yield claim.emptied_at_s + pool.spec.disruption.consolidate_after
     if (back := pool.spec.disruption.return_to_preferred) is not None:
         yield claim.launched_at_s + back.after

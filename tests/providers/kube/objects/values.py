@@ -12,6 +12,7 @@ from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from fleet.snapshot import (
     CapacityPool,
     Claim,
+    CutFailure,
     CutOrder,
     DecisionFailure,
     Eviction,
@@ -19,6 +20,7 @@ from fleet.snapshot import (
     GangState,
     JobRef,
     Launch,
+    LayoutRecord,
     NodeDisruption,
     Pin,
     PodSet,
@@ -288,6 +290,17 @@ claims = st.builds(
     launched_at_s=instants,
 )
 """Any claim; one that adopts has its instance, and counts as launched, from the first."""
+layout_records = st.builds(
+    LayoutRecord,
+    pool=names,
+    declared=st.lists(names, max_size=2).map(tuple),
+    content=names,
+    since_s=instants,
+    failures=st.lists(st.builds(CutFailure, at_s=instants, claim=names, message=words), max_size=2).map(tuple),
+    proven=st.booleans(),
+    former=names | st.just(""),
+    rolled_back=st.booleans(),
+)
 counts = st.integers(min_value=0, max_value=10**6)
 tallies = st.builds(
     RevisionTally,
@@ -338,6 +351,9 @@ reports = st.builds(
     convergence=st.none() | convergences,
     rollout=st.none()
     | st.builds(RolloutProgress, templates=names, began_s=instants, pool=st.just("") | names, failure=words),
+    layouts=st.lists(layout_records, max_size=2, unique_by=lambda it: it.pool).map(
+        lambda its: {it.pool: it for it in its}
+    ),
     history=st.lists(
         st.builds(
             SyncAttempt,
