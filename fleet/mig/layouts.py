@@ -6,6 +6,7 @@ generation and still says `success` of the previous layout until mig-manager wak
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from fleet.snapshot import Claim, CutOrder, InstanceType, Node
 from model import labels
@@ -74,6 +75,8 @@ def gpu_part(resources: Resources) -> dict[str, int]:
 
 
 MIG_SUCCESS = "success"
+REASSERT: Final = "muster-reassert"
+"""A name that no file of mig-parted has: it is answered `failed`, and nothing is paused or changed."""
 
 
 def owed(claim: Claim, node: Node) -> str:
@@ -118,7 +121,9 @@ def slices_gone(claim: Claim, node: Node) -> bool:
 
     A node that shows no GPUs at all has its device plugin paused: how its GPUs are cut is not known.
     """
-    real = gpu_part(node.allocatable)
+    real, order = gpu_part(node.allocatable), claim.cut
+    if order is not None and order.former and node.labels.get(labels.MIG_CONFIG) not in {claim.layout, REASSERT}:
+        return True
     return bool(real) and real != gpu_part(claim.resources)
 
 

@@ -11,7 +11,17 @@ from math import ceil
 from typing import Final
 
 from fleet.actions import Action, EvictPod, PatchNode, SaveClaim, node_subject, pod_subject
-from fleet.mig.layouts import MIG_SUCCESS, cut_anew, departed, due_config, gpu_part, layout_name, owed, slices_gone
+from fleet.mig.layouts import (
+    MIG_SUCCESS,
+    REASSERT,
+    cut_anew,
+    departed,
+    due_config,
+    gpu_part,
+    layout_name,
+    owed,
+    slices_gone,
+)
 from fleet.nodeclaims.repair import MOST_PERCENT
 from fleet.nodeclaims.termination import close
 from fleet.reasons import Reason
@@ -23,8 +33,6 @@ from model.fleet import Fleet
 from model.index import Index, derived, followed_each
 from model.kinds import NodePool
 
-REASSERT: Final = "muster-reassert"
-"""A name that no file of mig-parted has: it is answered `failed`, and nothing is paused or changed."""
 MOST_TRIES: Final = 3
 """So often a node is told once more before its cut has failed."""
 CUT_MOST_S: Final = 30 * 60.0
@@ -141,7 +149,9 @@ def _given_up(snapshot: Snapshot, claim: Claim, node: Node, *, drains: bool) -> 
         if not late or (claim.name in machines_held(snapshot) and _too_many(snapshot, claim.node_pool)):
             return None
         return Reason.LAYOUT_DRIFT, f"not put right in {DRIFT_MOST_S / 60:.0f} min: {order.message}"
-    failed = "" if drains else cut_failed(claim, node, now_s)
+    if drains:
+        return None  # its work has time to end well
+    failed = cut_failed(claim, node, now_s)
     if not failed and now_s >= max(claim.recut_at_s, order.began_s if order else 0.0) + CUT_MOST_S:
         failed = f"cut to {claim.layout} failed: {owed(claim, node)}"
     return (Reason.LAYOUT_FAILED, failed) if failed else None

@@ -5,6 +5,7 @@ from contextlib import suppress
 from math import inf
 
 from fleet.disruption.expiry import expires_at_s
+from fleet.disruption.layout_rollout import next_checkpoint_s
 from fleet.nodeclaims.cutting import LOOK_S
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.cron import Cron, InvalidCron, window_active
@@ -20,6 +21,8 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
     """
     machines = (at_s for claim in snapshot.claims.values() for at_s in of_machine(fleet, snapshot, claim))
     due = (*machines, *(at_s for gang in snapshot.gangs.values() for at_s in of_gang(gang)))
+    if any(pool.spec.sharing.mig and pool.spec.sharing.mig.rollout for pool in fleet.node_pools.values()):
+        due = (*due, *(next_checkpoint_s(gang, snapshot.now_s) for gang in snapshot.gangs.values()))
     passed = [at_s for at_s in due if at_s > snapshot.now_s]
     return min([*passed, *window_openings(fleet, snapshot.now_s)], default=inf)
 

@@ -11,7 +11,6 @@ from providers.sim.controllers.mig_manager import read_mig_fault
 from tests.agent.scenes import P4DE, Scene
 from tests.agent.test_simulation_mig import mig, sliced
 
-
 CALM = Tempo(slowest_tick_s=20.0, foresees=False)
 
 
