@@ -78,9 +78,7 @@ def equivalents_of_replicas(declarations: Declarations) -> Iterator[Problem]:
             shared = next((pool.name for pool in pools if pool.spec.sharing.by_replicas is not None), "")
             if shared and GPU_EQUIVALENT in quota.guaranteed:
                 path: Path = ("spec", "quotas", flavor, "guaranteed", GPU_EQUIVALENT)
-                message = (
-                    f"node pool {shared!r} shares GPUs by replicas, which go by the name of whole ones"
-                )
+                message = f"node pool {shared!r} shares GPUs by replicas, which go by the name of whole ones"
                 yield team.problem(path, message, Code.QUOTA_WITHOUT_CAPACITY, hint="count its replicas", key=True)
 
 

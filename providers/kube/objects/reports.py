@@ -57,6 +57,8 @@ class NodePoolReport:
     name: str
     nodes: int = 0
     ready: int = 0
+    gpus: int = 0
+    """GPUs that its ready machines carry, whatever they are cut into."""
     resources: Resources = field(default_factory=dict)
     usd_per_hour: float = 0.0
     limit_resources: Resources = field(default_factory=dict)
