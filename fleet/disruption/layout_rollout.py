@@ -16,14 +16,14 @@ from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import keeps, spared
 from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.fence import Decided, each
-from fleet.mig.layouts import cut, cut_anew, layout_name, pool_layouts
-from fleet.reasons import Reason
+from fleet.mig.layouts import TAKES_OVER, cut, cut_anew, layout_name, pool_layouts
+from fleet.reasons import Reason, some_of
 from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import Claim, CutOrder, Gang, Snapshot
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.kinds.node_pool import LayoutRollout
-from model.plain_text import age
+from model.plain_text import age, number_of
 from model.quantity import Resources
 
 FRESH_S: Final = 60.0
@@ -132,9 +132,10 @@ def _cut(turn: LayoutTurn, claim: Claim) -> Iterable[SaveClaim]:
     if target is None:
         return ()
     now_s = turn.context.snapshot.now_s
-    names = ", ".join(gang.name for gang in turn.context.gangs_on(claim)[:3])
-    work = f"; {names} moves, {turn.lost_usd(claim):.2f} USD of work is lost" if names else ""
-    words = f"node pool {turn.pool.name} takes over layout {layout_name(target.layout)}{work}"
+    gangs = [gang.name for gang in turn.context.gangs_on(claim)]
+    move = f"{some_of(gangs)} {number_of(len(gangs), 'moves', 'move')}"
+    work = f"; {move}, {turn.lost_usd(claim):.2f} USD of work is lost" if gangs else ""
+    words = f"node pool {turn.pool.name} {TAKES_OVER} {layout_name(target.layout)}{work}"
     order = CutOrder(Reason.LAYOUT_ROLLOUT, words, now_s, former=claim.layout)
     return [SaveClaim(cut_anew(claim, target.layout, target.gpus, now_s, order))]
 

@@ -152,7 +152,8 @@ def _lost_slices(gang: Gang, claim: Claim | None, node: Node, pin: Pin) -> LostP
         return None
     if not any(gpu_part(pods.requests) for pods in gang.pod_sets if pods.name == pin.pod_set):
         return None
-    return LostPlace(Reason(order.reason), f"the GPUs of {node.name} are cut anew: {order.message}", order.since_s)
+    why = order.message.partition(";")[0] if order.former else order.message
+    return LostPlace(Reason(order.reason), f"the GPUs of {node.name} are cut anew: {why}", order.since_s)
 
 
 def closed_to(fleet: Fleet, gang: Gang, node: Node, claim: Claim | None) -> str:

@@ -75,6 +75,8 @@ def gpu_part(resources: Resources) -> dict[str, int]:
 
 
 MIG_SUCCESS = "success"
+TAKES_OVER: Final = "takes over layout"
+"""What a roll-out says of a pool; gangs that leave for it say it, too."""
 REASSERT: Final = "muster-reassert"
 """A name that no file of mig-parted has: it is answered `failed`, and nothing is paused or changed."""
 

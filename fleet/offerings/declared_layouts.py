@@ -17,7 +17,7 @@ _MOST_STEPS: Final = 50_000
 
 
 def quotas_beyond_layouts(pools: DeclaredPools) -> Iterator[Problem]:
-    """Yields a warning for each pool of several layouts whose limit on nodes holds no mix of them that quotas ask for.
+    """Yields a warning for each pool whose limit on nodes holds each quota of slices, and in no mix of layouts all.
 
     Flavors that are this one pool are looked at, and pools whose machines differ in nothing but their layout. It stands
     at the last quota of a slice, by name.
@@ -36,7 +36,10 @@ def quotas_beyond_layouts(pools: DeclaredPools) -> Iterator[Problem]:
         for each in asked:
             wanted[each.resource] = wanted.get(each.resource, 0) + each.amount
         least = least_machines(list(cuts.values()), wanted) if cuts else None
-        if least is not None and sum(least) > most:
+        alone = (
+            [least_machines(list(cuts.values()), {name: amount}) for name, amount in wanted.items()] if least else []
+        )
+        if least is not None and sum(least) > most >= max(sum(it or ()) for it in alone):
             last = max(asked, key=lambda it: (it.resource, it.source.value.name))
             mix = ", ".join(f"{count} of {name}" for name, count in zip(cuts, least, strict=True) if count)
             amounts = ", ".join(f"{amount} {name.partition('/')[2]}" for name, amount in sorted(wanted.items()))

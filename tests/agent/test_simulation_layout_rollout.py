@@ -7,6 +7,9 @@ import pytest
 
 from agent.demo.jobs import Manifest, job
 from agent.simulation import Tempo
+from fleet.plan import make_plan
+from fleet.plan.render import to_text
+from model.loader import load
 from providers.sim.controllers.mig_manager import read_mig_fault
 from providers.sim.store import StoreEvent
 from tests.agent.scenes import P4DE, B, C, Scene, files, layout, pool, queue, team
@@ -100,6 +103,17 @@ def test_a_layout_is_rolled_out_under_load_one_machine_at_a_time() -> None:
     assert (most, cuts.held, scene.bought(P4DE)) == (1, [], MACHINES)
     reasons = {claim.disruption for claim in scene.sim.claims().values()}
     assert reasons == {None}
+
+
+def test_the_plan_says_what_moves_and_what_is_lost() -> None:
+    """And that is what happens."""
+    scene, _ = loaded()
+    scene.sim.advance(600)
+    before, after = (load({name: text.encode() for name, text in fleet(it).items()}) for it in ("thin", "wide"))
+    plan = make_plan(before, after, scene.sim.brain._snapshot(), base_revision="a", head_revision="b")
+    line = next(it for it in to_text(plan).splitlines() if "re-cut" in it)
+    assert "3 machines re-cut, 3 gangs move, at most " in line
+    assert "USD of lost work, the last one in about" in line
 
 
 @pytest.mark.slow
