@@ -32,7 +32,7 @@ from fleet.actions import Action
 from fleet.disruption import frozen_until
 from fleet.disruption.pool_rollout import paused_words, rollout_progress
 from fleet.fence import DecisionFailed
-from fleet.mig.records import LayoutRecords, layout_records, rolled_back_words, with_former_layouts
+from fleet.mig.records import LayoutRecords, with_former_layouts
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
 from fleet.plan.changes import only_windows, says_the_same, suspension
@@ -102,7 +102,6 @@ class SyncState:
     """What is left to do of the revision in force; None before there is one."""
     rollout: RolloutProgress | None = None
     layouts: LayoutRecords = field(default_factory=dict)
-    """What is remembered of the layouts of pools."""
     """What is remembered of the roll-out pool by pool; None where there is none."""
 
     @property
@@ -180,21 +179,14 @@ class Sync:
         convergence: Convergence | None = None,
         approved: Sequence[ApprovedPlan] = (),
         rollout: RolloutProgress | None = None,
-        layouts: LayoutRecords | None = None,
     ) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
         self._expected = revision
         message = f"{revision} is being restored and verified again"
         self.state = replace(
-            self.state,
-            applied=revision,
-            message=message,
-            day=tuple(day),
-            convergence=convergence,
-            approved=tuple(approved),
-            rollout=rollout,
-            layouts=layouts or {},
-        )
+            self.state, applied=revision, message=message,
+            day=tuple(day), convergence=convergence, approved=tuple(approved), rollout=rollout,
+        )  # fmt: skip
 
     def hear(self, event: SyncEvent) -> None:
         """A new revision, how the repository and its forge are, or what people ask for."""
@@ -379,17 +371,6 @@ class Sync:
         if after and after.paused:
             log.warning("rollout_paused", pool=after.pool, why=paused_words(after))
         self.state = replace(self.state, rollout=after)
-
-    def follow_layouts(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Remember which cuts failed; pools that go back to the layout of before do so from now on."""
-        before, after = self.state.layouts, layout_records(self.state.layouts, fleet, snapshot)
-        if after is before:
-            return
-        for name, record in after.items():
-            if record.rolled_back and not (name in before and before[name].rolled_back):
-                log.warning("layout_rolled_back", pool=name, why=rolled_back_words(record))
-        self.state = replace(self.state, layouts=after)
-        self.fleet = with_former_layouts(fleet, after)
 
     def _reconsidered_s(self, now_s: float) -> float:
         """When a revision that is held back is looked at again: plans cost, and the end of a window is known."""
