@@ -14,6 +14,7 @@ from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.cost.budgets import LEVELS, BudgetNews
 from fleet.gangs.changed_job import changed_since
+from fleet.mig.layouts import layout_name
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.quota.without_queue import left_in_teams
@@ -44,6 +45,8 @@ WARNINGS = frozenset(
         Reason.LAUNCH_REFUSED,
         Reason.REGISTRATION_TIMEOUT,
         Reason.INITIALIZATION_TIMEOUT,
+        Reason.LAYOUT_DRIFT,
+        Reason.LAYOUT_FAILED,
         Reason.EXCEEDS_MAX_QUOTA,
         Reason.UNSUPPORTED,
         Reason.RUNTIME_CLASS_NOT_FOUND,
@@ -175,11 +178,22 @@ _OVER: Mapping[str, str] = {
     "ReviewFailed": "Recovered",
     "LedgerFailed": "Recovered",
     "RolloutPaused": "RolloutResumed",
+    "LayoutsFailing": "Recovered",
     "OutsideQuota": "Recovered",
 }
 """Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
 _BAD_CONDITIONS = frozenset(
-    {"Stalled", "DecisionFailed", "WriteRefused", "ReviewFailed", "LedgerFailed", "RolloutPaused", "OutsideQuota"}
+    {
+        "Stalled",
+        "DecisionFailed",
+        "WriteRefused",
+        "ReviewFailed",
+        "LedgerFailed",
+        "RolloutPaused",
+        "OutsideQuota",
+        "LayoutsFailing",
+        "LayoutRolledBack",
+    }
 )
 
 
@@ -211,6 +225,7 @@ def _told_of(action: Action, mirror: Mirror) -> Iterator[Announce]:
     elif isinstance(action, SaveClaim):
         if told_to_go(action.claim, mirror):
             yield about_claim(action.claim)
+        yield from _about_cut(action.claim, mirror)
     elif isinstance(action, OpenClaims):
         yield from (about_adoption(claim) for claim in action.claims if claim.adopts)
 
@@ -229,6 +244,18 @@ def told_to_go(claim: Claim, mirror: Mirror) -> bool:
 
 def _why_it_goes(claim: Claim) -> tuple[str, str] | None:
     return (claim.disruption.reason, claim.disruption.message) if claim.disruption else None
+
+
+def _about_cut(claim: Claim, mirror: Mirror) -> Iterator[Announce]:
+    """The events of a layout that departs from its claim or is rolled out: when that begins, and when it is over."""
+    held = mirror.claims.current.get(claim.name)
+    before, now = held.cut if held is not None else None, claim.cut
+    ref = JobRef(API_VERSION, "NodeClaim", "", claim.name, claim.uid)
+    if now is not None and now.reason and (before is None or before.reason != now.reason):
+        bad: Literal["Normal", "Warning"] = "Warning" if now.reason == Reason.LAYOUT_DRIFT else "Normal"
+        yield Announce(ref, now.reason, now.message, bad)
+    elif before is not None and before.reason and now is None and claim.disruption is None:
+        yield Announce(ref, "LayoutRight", f"its GPUs are cut to {layout_name(claim.layout) or 'none'} as it says")
 
 
 def _refs_of_gang(gang: Gang) -> tuple[JobRef, ...]:

@@ -275,7 +275,7 @@ class Brain:
 
     def _observed(self) -> Snapshot:
         now = self._clock.now()
-        self.mirror.rollout = self.sync.state.rollout
+        self.mirror.rollout, self.mirror.layout_records = self.sync.state.rollout, self.sync.state.layouts
         snapshot = self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
         return replace(snapshot, refused=refused) if (refused := self.failures.writes.starts_refused()) else snapshot
 

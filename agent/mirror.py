@@ -19,6 +19,7 @@ from fleet.snapshot import (
     Instance,
     InterruptionHistory,
     Job,
+    LayoutRecord,
     LimitRange,
     Namespace,
     Node,
@@ -108,6 +109,7 @@ class Mirror:
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
         self.rollout: RolloutProgress | None = None
+        self.layout_records: Mapping[str, LayoutRecord] = {}
         self._tables_synced = False
 
     @property
@@ -259,6 +261,7 @@ class Mirror:
             interruptions=self.interruptions,
             registrations=self.registrations,
             rollout=self.rollout,
+            layout_records=self.layout_records,
             busy=busy,
             index=self.index,
         )

@@ -5,7 +5,7 @@ Never read back to decide, with one exception: the FleetSync says after a restar
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from agent.refused_writes import TOLD_AFTER, RefusedWrite, report_refusal
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
+from fleet.mig.records import layout_records, rolled_back_words, with_former_layouts
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.plan.withdrawals import UncountedGang, outside_quota
 from fleet.snapshot import Snapshot, WriteRefusal
@@ -303,6 +304,7 @@ def restore(reports: ReportWriter, publisher: Publisher, sync: Sync, expected: C
     report, operated = reports.read_sync()
     publisher.continue_from(report)
     sync.hear(operated)
+    sync.state = replace(sync.state, layouts=report.layouts)
     sync.hear(RequestHandled(report.handled_request))
     if revision := expected(report.applied):
         sync.expect(revision, report.day, report.convergence, report.approved, report.rollout)
@@ -319,6 +321,19 @@ class ConvergenceFollower(Watcher):
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
         self.sync.roll_out(fleet, snapshot)
+        follow_layouts(self.sync, fleet, snapshot)
         if snapshot.now_s - self._looked_at_s >= EVERY_S:
             self._looked_at_s = snapshot.now_s
             self.sync.follow(fleet, snapshot)
+
+
+def follow_layouts(sync: Sync, fleet: Fleet, snapshot: Snapshot) -> None:
+    """Remembers which cuts failed; pools that go back to the layout of before do so from now on."""
+    before = sync.state.layouts
+    after = layout_records(before, fleet, snapshot)
+    if after is before:
+        return
+    for name, record in after.items():
+        if record.rolled_back and not (name in before and before[name].rolled_back):
+            log.warning("layout_rolled_back", pool=name, why=rolled_back_words(record))
+    sync.state, sync.fleet = replace(sync.state, layouts=after), with_former_layouts(fleet, after)

@@ -9,6 +9,7 @@ from agent.refused_writes import RefusedWrite
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
 from fleet.disruption.pool_rollout import paused_words
+from fleet.mig.records import rolled_back_words, stopped_words
 from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.nodeclaims.repair import registers
@@ -109,7 +110,9 @@ def _stop_words(policy: str) -> str:
 
 def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequence[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost, and what is short of what it could buy."""
-    reports = _pool_reports(snapshot.index, fleet, claims_by_pool(snapshot), snapshot.nodes)
+    reports = _pool_reports(
+        snapshot.index, fleet, claims_by_pool(snapshot), snapshot.nodes, _gpu_counts(snapshot.index, snapshot.catalog)
+    )
     if drifted := _drifted(snapshot.claims, drifts(fleet, snapshot)):
         reports = [replace(report, drifted=drifted.get(report.name, ())) for report in reports]
     if failures:
@@ -173,12 +176,24 @@ def _sold(_index: Index, fleet: Fleet, catalog: Catalog) -> Mapping[str, frozens
 
 @derived(1)
 def _pool_reports(
-    _index: Index, fleet: Fleet, claims: Mapping[str, Sequence[Claim]], nodes: Mapping[str, Node]
+    _index: Index,
+    fleet: Fleet,
+    claims: Mapping[str, Sequence[Claim]],
+    nodes: Mapping[str, Node],
+    gpus: Mapping[str, int],
 ) -> Sequence[NodePoolReport]:
-    return [_pool(pool, claims.get(name, ()), nodes) for name, pool in sorted(fleet.node_pools.items())]
+    return [_pool(pool, claims.get(name, ()), nodes, gpus) for name, pool in sorted(fleet.node_pools.items())]
 
 
-def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) -> NodePoolReport:
+@derived(1, steady=True)
+def _gpu_counts(_index: Index, catalog: Catalog) -> Mapping[str, int]:
+    """Instance type -> GPUs that a machine carries, whatever they are cut into."""
+    return {name: known.gpu_count for name, known in catalog.types.items() if known.gpu_count}
+
+
+def _pool(
+    pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node], gpus: Mapping[str, int]
+) -> NodePoolReport:
     ready = [claim for claim in claims if claim.state is ClaimState.READY]
     resources: dict[str, int] = {}
     for claim in ready:
@@ -190,6 +205,7 @@ def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) ->
         pool.name,
         nodes=len(claims),
         ready=len(ready),
+        gpus=sum(gpus.get(claim.capacity_pool.instance_type, 0) for claim in ready),
         resources={name: amount for name, amount in resources.items() if "/" in name or name in {"cpu", "memory"}},
         usd_per_hour=sum(claim.charged_usd_h for claim in claims if claim.launched_at_s),
         limit_resources=limits.resources,
@@ -234,6 +250,7 @@ def sync_report(
     findings += _converging(state, stalled=stalled)
     if state.rollout is not None and state.rollout.paused:
         findings.append(Finding("RolloutPaused", True, "MachineFailed", paused_words(state.rollout)))
+    findings += _layouts(state)
     history = before.history
     if state.attempted and (
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
@@ -258,7 +275,17 @@ def sync_report(
         approved=state.approved,
         convergence=state.convergence,
         rollout=state.rollout,
+        layouts=state.layouts,
     )
+
+
+def _layouts(state: SyncState) -> list[Finding]:
+    """Pools that buy nothing as machines could not be cut, and those that went back to the layout of before."""
+    records = [record for _, record in sorted(state.layouts.items())]
+    stopped = [words for it in records if (words := stopped_words(it))]
+    back = [rolled_back_words(it) for it in records if it.rolled_back]
+    found = [Finding("LayoutsFailing", True, "CutFailed", "; ".join(stopped))] if stopped else []
+    return found + ([Finding("LayoutRolledBack", True, "CutFailed", "; ".join(back))] if back else [])
 
 
 def _attempt(state: SyncState) -> SyncAttempt:

@@ -32,6 +32,7 @@ from fleet.actions import Action
 from fleet.disruption import frozen_until
 from fleet.disruption.pool_rollout import paused_words, rollout_progress
 from fleet.fence import DecisionFailed
+from fleet.mig.records import LayoutRecords, with_former_layouts
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
 from fleet.plan.changes import only_windows, says_the_same, suspension
@@ -100,6 +101,7 @@ class SyncState:
     convergence: Convergence | None = None
     """What is left to do of the revision in force; None before there is one."""
     rollout: RolloutProgress | None = None
+    layouts: LayoutRecords = field(default_factory=dict)
     """What is remembered of the roll-out pool by pool; None where there is none."""
 
     @property
@@ -182,14 +184,9 @@ class Sync:
         self._expected = revision
         message = f"{revision} is being restored and verified again"
         self.state = replace(
-            self.state,
-            applied=revision,
-            message=message,
-            day=tuple(day),
-            convergence=convergence,
-            approved=tuple(approved),
-            rollout=rollout,
-        )
+            self.state, applied=revision, message=message,
+            day=tuple(day), convergence=convergence, approved=tuple(approved), rollout=rollout,
+        )  # fmt: skip
 
     def hear(self, event: SyncEvent) -> None:
         """A new revision, how the repository and its forge are, or what people ask for."""
@@ -303,7 +300,7 @@ class Sync:
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] not in _WAITS, approved_by=verdict.by)
             return ()
         self._settled(event)
-        self.fleet = fleet
+        self.fleet = with_former_layouts(fleet, self.state.layouts)
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan, approved_by=verdict.by)
         named = "" if event.restored else plan.plan_id
         self.state = replace(

@@ -15,7 +15,7 @@ from agent.mirror import Mirror
 from agent.sources import WATCHED
 from fleet.nodeclaims.drift import RESERVATION
 from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
-from fleet.snapshot import Catalog, RolloutProgress, Snapshot
+from fleet.snapshot import Catalog, Snapshot
 from model import labels
 from providers.clock import Clock
 from providers.kube.batches import Replace
@@ -61,7 +61,7 @@ def read_world(
     now_s = of_day.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
     mirror.spent_usd = books.spent_usd if books.month == month_of(now_s) else {}
-    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport), rollout=_rollout(transport, cluster))
+    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport), **_remembered(transport, cluster))
 
 
 def _listed(
@@ -100,12 +100,12 @@ def _strays(transport: KubeTransport) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-def _rollout(transport: KubeTransport, cluster: str) -> RolloutProgress | None:
-    """What the agent remembers of the roll-out pool by pool; None for who may not read the FleetSync."""
+def _remembered(transport: KubeTransport, cluster: str) -> dict[str, Any]:
+    """What the agent remembers of roll-outs and layouts; nothing for who may not read the FleetSync."""
     with suppress(Forbidden, NotFound):
         syncs = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
-        return next((it.rollout for it in syncs if it.name == cluster), None)
-    return None
+        return next(({"rollout": it.rollout, "layout_records": it.layouts} for it in syncs if it.name == cluster), {})
+    return {}
 
 
 _FROM_THE_CLOUD = PROVIDER_DRIFT | {RESERVATION}

@@ -22,7 +22,7 @@ from fleet.snapshot import HardFence, Hold, Node, Snapshot
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import Team
-from model.labels import NODE_POOL
+from model.labels import GPU_EQUIVALENT, NODE_POOL
 from model.quantity import CPU, MAX_AMOUNT, Resources
 
 HARD_FENCE: Final = "muster-hard-fence"
@@ -112,7 +112,8 @@ def _flavors(_index: Index, fleet: Fleet) -> Mapping[str, frozenset[str]]:
 
 
 def _named(team: Team) -> list[str]:
-    return sorted({resource for quota in team.spec.quotas.values() for resource in quota.guaranteed})
+    """Returns what its quotas count that a ResourceQuota can count, too."""
+    return sorted({name for quota in team.spec.quotas.values() for name in quota.guaranteed} - {GPU_EQUIVALENT})
 
 
 @derived(2)

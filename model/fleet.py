@@ -47,6 +47,8 @@ class Fleet:
     node_pools: Mapping[str, NodePool] = field(default_factory=dict)
     node_overlays: Mapping[str, NodeOverlay] = field(default_factory=dict)
     mig_layouts: Mapping[str, MigLayout] = field(default_factory=dict)
+    former_layouts: Mapping[str, MigLayout] = field(default_factory=dict)
+    """Pool -> the layout that it has gone back to, whatever it declares; no repository says this."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     """Declared flavors and, for each NodePool without a namesake, the flavor it implies."""
     teams: Mapping[str, Team] = field(default_factory=dict)

@@ -88,6 +88,11 @@ KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 
 # NVIDIA: mig-manager's protocol and GPU feature discovery
 MIG_CONFIG: Final = "nvidia.com/mig.config"
+GPU_EQUIVALENT: Final = "muster.dev/gpu-equivalent"
+"""A resource of quotas alone: whole GPUs of a flavor, in any shape; a slice is its part of the GPU's compute slices."""
+GPU_PARTS: Final = 840
+"""Parts of a GPU that quotas of GPU-equivalents are counted in: sevenths, quarters and eighths are whole numbers."""
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
 

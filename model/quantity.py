@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
+from model.labels import GPU_EQUIVALENT, GPU_PARTS
+
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _SYNTAX = re.compile(
@@ -20,10 +22,13 @@ MAX_AMOUNT = 2**63 - 1
 """What a larger quantity counts as."""
 
 CPU = "cpu"
-"""The one resource counted in thousandths; every other is counted in whole units (bytes, devices, pods)."""
+"""Counted in thousandths; nearly every other resource is counted in whole units (bytes, devices, pods)."""
+
+_PARTS = {CPU: 1000, GPU_EQUIVALENT: GPU_PARTS}
 
 Resources = Mapping[str, int]
-"""Resource name -> canonical integer amount: milli-CPU for `cpu`, whole units for all else."""
+"""Resource name -> canonical integer amount: milli-CPU for `cpu`, 840ths for GPU-equivalents, whole units for all else.
+"""
 
 
 class InvalidQuantity(ValueError):
@@ -65,7 +70,7 @@ def canonical_amount(resource: str, value: str | float) -> int:
 
     Raises `InvalidQuantity` for what is no quantity and for what is negative.
     """
-    exact = parse_quantity(value) * (1000 if resource == CPU else 1)
+    exact = parse_quantity(value) * _PARTS.get(resource, 1)
     if exact < 0:
         raise InvalidQuantity(f"{value!r} is negative")
     return min(ceil(exact), MAX_AMOUNT)
@@ -77,9 +82,14 @@ def canonical_resources(amounts: Mapping[str, str | float]) -> dict[str, int]:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """The shortest exact quantity for a canonical amount: milli for `cpu`, binary suffixes for whole powers of 1024."""
+    """The shortest exact quantity for a canonical amount: milli for `cpu`, binary suffixes for whole powers of 1024.
+
+    GPU-equivalents are rounded to three places: a seventh has no exact one.
+    """
     if resource == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if resource == GPU_EQUIVALENT:
+        return f"{amount / GPU_PARTS:.3f}".rstrip("0").rstrip(".")
     if resource in {"memory", "ephemeral-storage"} or resource.startswith("hugepages-"):
         for suffix, power in reversed(_BINARY.items()):
             if amount and amount % 1024**power == 0:

@@ -279,6 +279,14 @@ def get_nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Ou
     raise typer.Exit(show("nodes", kubeconfig, context, output.value))
 
 
+@get.command("pools")
+def get_pools(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
+    """Node pools: machines, GPUs, and the slices that these are cut into."""
+    from agent.cli.tables import show
+
+    raise typer.Exit(show("pools", kubeconfig, context, output.value))
+
+
 @get.command("queues")
 def get_queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
     """Queues: gangs by state, quota used and borrowed."""

@@ -67,8 +67,7 @@ def lines(view: MachineView, now_s: float) -> Iterator[str]:
     yield f"{claim.node or claim.name}  (claim {claim.name}, pool {claim.node_pool})"
     where_words = f"{where.instance_type} {where.capacity_type} {where.zone}"
     yield f"  machine:  {where_words}, {claim.instance_id or 'no instance yet'}"
-    if claim.layout:
-        yield f"  cut:      {layout_name(claim.layout)}"
+    yield from _cut(view, now_s)
     since_s = claim.ready_at_s or claim.registered_at_s or claim.launched_at_s or claim.created_at_s
     yield f"  state:    {claim.state} for {age(now_s - since_s)}"
     how = "adopted: " if claim.adopts else "bought:  "
@@ -89,6 +88,19 @@ def lines(view: MachineView, now_s: float) -> Iterator[str]:
         until = "" if leaving.deadline_s == inf else f"; the drain may take {age(leaving.deadline_s - now_s)} more"
         yield f"  leaves:   {leaving.reason}: {leaving.message}, told {age(now_s - leaving.at_s)} ago{until}"
     yield from _verdicts(view, now_s)
+
+
+def _cut(view: MachineView, now_s: float) -> Iterator[str]:
+    """How its GPUs are to be cut, and where they are not: how they are, since when, and what is done about it."""
+    order = view.claim.cut
+    if view.claim.layout:
+        yield f"  cut:      {layout_name(view.claim.layout)}"
+    if view.departed:
+        yield f"  departs:  {view.departed}"
+    if order is not None:
+        tries = f", told once more {order.tries} times" if order.tries else ""
+        what = f"{order.reason}: {order.message}" if order.reason else order.message
+        yield f"  cutting:  {what}, for {age(now_s - order.since_s)}{tries}; it takes no new work"
 
 
 def _for_whom(view: MachineView) -> str:

@@ -128,6 +128,7 @@ def _now(option: PurchaseOption, now_s: float) -> str:
     words = {
         OfferObstacle.NONE: "yes" if option.allowed is None else f"yes, {option.allowed} within limits",
         OfferObstacle.SHORT: f"short, for {age(option.short_until_s - now_s)} more",
+        OfferObstacle.STOPPED: "no, its machines could not be cut",
         OfferObstacle.LIMIT: f"no, {option.allowed} within limits",
         OfferObstacle.FIXED: "no, the pool is fixed",
         OfferObstacle.MIN_VALUES: "no, too few kinds for minValues",

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from agent.cli import exits
 from agent.world import open_cluster, read_world
-from fleet.mig.layouts import gpu_part
+from fleet.mig.layouts import gpu_part, layout_name
 from fleet.snapshot import Catalog, Claim, GangState, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model.plain_text import age, plain
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
-from providers.kube.objects.paths import QUEUES
+from providers.kube.objects.paths import NODE_POOLS, QUEUES
 from providers.kube.transport import KubeTransport
 
 
@@ -103,13 +103,14 @@ def nodes(transport: KubeTransport) -> TextTable:
                 "type": claim.capacity_pool.instance_type,
                 "zone": claim.capacity_pool.zone,
                 "capacity": _capacity(claim),
-                "state": str(claim.state),
+                "state": "Cutting" if claim.recut_at_s > claim.ready_at_s > 0 else str(claim.state),
+                "cut": layout_name(claim.layout) or "-",
                 "gpus": ", ".join(gpus) or "-",
                 "gangs": ", ".join(gang.name for gang in gangs) or "-",
                 "usd/h": f"{claim.charged_usd_h:.2f}",
             }
         )
-    return TextTable(("name", "pool", "type", "zone", "capacity", "state", "gpus", "gangs", "usd/h"), rows)
+    return TextTable(("name", "pool", "type", "zone", "capacity", "state", "cut", "gpus", "gangs", "usd/h"), rows)
 
 
 def claims(transport: KubeTransport) -> TextTable:
@@ -161,11 +162,36 @@ def queues(transport: KubeTransport) -> TextTable:
     return TextTable(("name", "team", "pending", "reserving", "admitted", "usage"), rows)
 
 
+def pools(transport: KubeTransport) -> TextTable:
+    """Node pools as the agent publishes them: machines, GPUs, and what these are divided into."""
+    import msgspec
+
+    rows = []
+    for page in transport.list_pages(NODE_POOLS):
+        for raw in page.items or ():
+            pool = msgspec.json.decode(raw)
+            status = pool.get("status") or {}
+            rows.append(
+                {
+                    "name": pool["metadata"]["name"],
+                    "nodes": status.get("nodes", 0),
+                    "ready": status.get("ready", 0),
+                    "limit": (status.get("limits") or {}).get("nodes", "-"),
+                    "gpus": status.get("gpus", 0),
+                    "slices": status.get("slices") or "-",
+                    "usd/h": f"{status.get('usdPerHour', 0.0):.2f}",
+                }
+            )
+    rows.sort(key=lambda row: row["name"])
+    return TextTable(("name", "nodes", "ready", "limit", "gpus", "slices", "usd/h"), rows)
+
+
 _TABLES: Mapping[str, Callable[[KubeTransport], TextTable]] = {
     "workloads": workloads,
     "nodes": nodes,
     "queues": queues,
     "claims": claims,
+    "pools": pools,
 }
 
 

@@ -29,6 +29,7 @@ _FAILURES: Final = frozenset(
         Reason.LAUNCH_TIMEOUT,
         Reason.REGISTRATION_TIMEOUT,
         Reason.INITIALIZATION_TIMEOUT,
+        Reason.LAYOUT_FAILED,
         Reason.NODE_FAILURE,
     }
 )

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from fleet.actions import Action, PublishLayouts, SaveClaim, claim_subject
+from fleet.disruption.layout_rollout import roll_out
 from fleet.fence import Decided, DecisionFailed, each
 from fleet.mig.layouts import cut_anew, pool_layouts
 from fleet.placement.inventory import build_capacity
@@ -22,7 +23,7 @@ REPUBLISHED_AFTER_S: Final = 300.0
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
-    """Publishes the layouts, and re-cuts idle machines to their pool's first; those with work keep theirs till then."""
+    """Publishes the layouts, re-cuts idle machines to their pool's first, and others where the pool rolls them out."""
     return [*_publish(fleet, snapshot), *_recut_stale(fleet, snapshot)]
 
 
@@ -59,7 +60,7 @@ def _files(_index: Index, fleet: Fleet) -> _GpuOperatorFiles:
     sharing = plugin_configs(pool.spec.sharing for pool in fleet.node_pools.values())
     if not fleet.mig_layouts:
         return _GpuOperatorFiles("", sharing, frozenset(sharing))
-    config = mig_parted_config(layout for _, layout in sorted(fleet.mig_layouts.items()))
+    config = mig_parted_config([*fleet.mig_layouts.values(), *fleet.former_layouts.values()])
     text = yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
     return _GpuOperatorFiles(text, sharing, frozenset((*config["mig-configs"], *sharing)))
 
@@ -73,9 +74,18 @@ def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
     claims = snapshot.claims
     cut = ((claim_subject(name), claims[name]) for name in _layouts(snapshot.index, claims))
     looked = list(each(snapshot, cut, lambda claim: _if_stale(fleet, claim)))
-    stale = {it.name for it in looked if isinstance(it, Claim)}
+    stale = {it.name: it for it in looked if isinstance(it, Claim)}
     failed = [it for it in looked if isinstance(it, DecisionFailed)]
-    return [*_recut(fleet, snapshot, stale), *failed] if stale else failed
+    if not stale:
+        return failed
+    rolled = [*roll_out(fleet, snapshot, stale)]
+    idle = {name for name, claim in stale.items() if not _rolls_out(fleet, claim)}
+    return [*rolled, *_recut(fleet, snapshot, idle), *failed]
+
+
+def _rolls_out(fleet: Fleet, claim: Claim) -> bool:
+    mig = fleet.node_pools[claim.node_pool].spec.sharing.mig
+    return mig is not None and mig.rollout is not None
 
 
 def _if_stale(fleet: Fleet, claim: Claim) -> Iterable[Claim]:

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 from fleet.cost.lost_work import lost_since_s, lost_work_usd
 from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.verdicts import verdicts
+from fleet.mig.layouts import departed, due_config
 from fleet.nodeclaims.adoption_checks import AdoptionPass
 from fleet.reasons import Refusal
 from fleet.scheduling.queue_order import ends_at_s
@@ -45,6 +46,8 @@ class MachineView:
     """Pods of no gang, but not of a DaemonSet."""
     verdicts: tuple[DisruptionVerdict, ...]
     """Empty where no fleet was given."""
+    departed: str = ""
+    """How its GPUs are cut otherwise than its claim says, declared and real; empty where they are not."""
 
 
 def claim_called(snapshot: Snapshot, name: str) -> Claim | None:
@@ -63,7 +66,15 @@ def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> M
         tuple(_gangs_on(snapshot, claim)),
         tuple(sorted(pod.key for pod in pods if not pod.workload)),
         verdicts(fleet, snapshot, claim) if fleet is not None else (),
+        _departed(snapshot, claim, fleet),
     )
+
+
+def _departed(snapshot: Snapshot, claim: Claim, fleet: Fleet | None) -> str:
+    node, pool = snapshot.nodes.get(claim.node), fleet.node_pools.get(claim.node_pool) if fleet is not None else None
+    if node is None or not claim.ready_at_s or not (claim.layout or pool):
+        return ""
+    return departed(claim, node, due_config(pool, claim, snapshot.catalog.types))
 
 
 def _gangs_on(snapshot: Snapshot, claim: Claim) -> Iterator[GangOnMachine]:

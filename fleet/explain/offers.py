@@ -46,6 +46,8 @@ class OfferObstacle(StrEnum):
     """The cloud had none when it was last asked."""
     LIMIT = "Limit"
     """The pool's limits do not allow so many machines any more."""
+    STOPPED = "Stopped"
+    """Machines of the pool could not be cut lately, and none is bought."""
     FIXED = "Fixed"
     """A pool with replicas buys nothing on demand."""
     MIN_VALUES = "MinValues"
@@ -154,6 +156,7 @@ def _of_pool(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest, uni
         allowed, until_s = headroom.most(offering), capacity.shortages.get(offer.pool_key, 0.0)
         against = (
             (OfferObstacle.FIXED, pool.spec.replicas is not None),
+            (OfferObstacle.STOPPED, bool(headroom.stopped)),
             (OfferObstacle.LIMIT, allowed < machines),
             (OfferObstacle.SHORT, bool(until_s)),
             (OfferObstacle.MIN_VALUES, not choice),
@@ -214,6 +217,11 @@ def _limited(options: Sequence[PurchaseOption], count: int) -> Refusal:
     return Refusal(Reason.POOL_LIMIT, f"the limits of {_named(it.pool for it in options)} still allow {left}")
 
 
+def _stopped(options: Sequence[PurchaseOption], _count: int) -> Refusal:
+    words = f"machines of {_named(it.pool for it in options)} could not be cut, and none is bought (see the FleetSync)"
+    return Refusal(Reason.LAYOUT_FAILED, words)
+
+
 def _too_few_kinds(options: Sequence[PurchaseOption], _count: int) -> Refusal:
     words = f"too few kinds of machines for the minValues of {_named(it.pool for it in options)}"
     return Refusal(Reason.NO_OFFER, words)
@@ -226,6 +234,7 @@ def _fixed(options: Sequence[PurchaseOption], _count: int) -> Refusal:
 
 _TOLD: Mapping[OfferObstacle, Callable[[Sequence[PurchaseOption], int], Refusal]] = {
     OfferObstacle.SHORT: _short,
+    OfferObstacle.STOPPED: _stopped,
     OfferObstacle.LIMIT: _limited,
     OfferObstacle.MIN_VALUES: _too_few_kinds,
     OfferObstacle.FIXED: _fixed,

@@ -224,7 +224,9 @@ def _never_came(snapshot: Snapshot, gang: Gang) -> bool:
     return any(claim and claim.disruption and claim.disruption.reason in _NEVER_CAME for claim in claims)
 
 
-_NEVER_CAME = frozenset({Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT, Reason.INITIALIZATION_TIMEOUT})
+_NEVER_CAME = frozenset(
+    {Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT, Reason.INITIALIZATION_TIMEOUT, Reason.LAYOUT_FAILED}
+)
 
 
 def _machine_ready(snapshot: Snapshot, gang: Gang, pin: Pin) -> bool:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
 from fleet.gangs.taken_places import taken_place
+from fleet.mig.layouts import gpu_part, slices_gone
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
@@ -152,6 +153,14 @@ def _lost_machine(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: P
         return LostPlace(Reason.DELETED, f"machine {pin.node} leaves: somebody deleted NodeClaim {claim.name}", now)
     if node is None or (pin.claim and claim is None):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is gone", now)
+    return _lost_slices(gang, claim, node, pin) or _driven_from(fleet, snapshot, gang, job, pin, node, claim)
+
+
+def _driven_from(
+    fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin, node: Node, claim: Claim | None
+) -> LostPlace | None:
+    """Returns why pods cannot stay on a machine that stands: it is not ready, is closed to them, or is taken."""
+    now = snapshot.now_s
     if not node.ready and now - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
         message = f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
         return LostPlace(Reason.NODE_FAILURE, message, node.ready_changed_at_s)
@@ -159,6 +168,17 @@ def _lost_machine(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: P
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} {closed} and a pod has left it", now)
     taken = None if job.suspended or gang.pods_ready else taken_place(snapshot, gang, pin, node)
     return LostPlace(Reason.PLACE_TAKEN, *taken) if taken is not None else None
+
+
+def _lost_slices(gang: Gang, claim: Claim | None, node: Node, pin: Pin) -> LostPlace | None:
+    """Returns that pods which use GPUs have to leave a machine for its cut: a roll-out, or their slices are gone."""
+    order = claim.cut if claim is not None else None
+    if claim is None or order is None or not order.reason or not node.ready or not slices_gone(claim, node):
+        return None
+    if not any(gpu_part(pods.requests) for pods in gang.pod_sets if pods.name == pin.pod_set):
+        return None
+    why = order.message.partition(";")[0] if order.former else order.message
+    return LostPlace(Reason(order.reason), f"the GPUs of {node.name} are cut anew: {why}", order.since_s)
 
 
 def closed_to(fleet: Fleet, gang: Gang, node: Node, claim: Claim | None) -> str:

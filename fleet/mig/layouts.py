@@ -6,14 +6,15 @@ generation and still says `success` of the previous layout until mig-manager wak
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
-from fleet.snapshot import Claim, InstanceType, Node
+from fleet.snapshot import Claim, CutOrder, InstanceType, Node
 from model import labels
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from model.mig.geometry import models_for_instance_gpu
-from model.mig.layouts import LayoutMismatch, config_name, layout_resources
+from model.mig.layouts import ALL_DISABLED, LayoutMismatch, config_name, layout_resources
 from model.quantity import Resources
 
 WHOLE = ""
@@ -43,9 +44,11 @@ def cut(instance_type: InstanceType, layout: MigLayout) -> Resources | None:
 
 def pool_layouts(fleet: Fleet, pool: NodePool) -> dict[str, MigLayout]:
     """Returns configuration name -> layout, for the layouts that the pool allows in its order; empty without MIG."""
-    mig = pool.spec.sharing.mig
+    mig, former = pool.spec.sharing.mig, fleet.former_layouts.get(pool.name)
     if mig is None:
         return {}
+    if former is not None:
+        return {config_name(former): former}
     return {config_name(layout): layout for layout in (fleet.mig_layouts[name] for name in mig.layouts)}
 
 
@@ -59,10 +62,11 @@ def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in resources.items() if not is_gpu_resource(name)} | dict(gpus)
 
 
-def cut_anew(claim: Claim, layout: str, gpus: Mapping[str, int], now_s: float) -> Claim:
-    """Returns the claim to be cut to another layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
+def cut_anew(claim: Claim, layout: str, gpus: Mapping[str, int], now_s: float, order: CutOrder | None = None) -> Claim:
+    """Returns the claim to be cut to a layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
     asked_at_s = max(now_s, claim.ready_at_s + 0.001)
-    return replace(claim, layout=layout, resources=with_gpus(claim.resources, gpus), recut_at_s=asked_at_s)
+    resources = with_gpus(claim.resources, gpus)
+    return replace(claim, layout=layout, resources=resources, recut_at_s=asked_at_s, cut=order)
 
 
 def gpu_part(resources: Resources) -> dict[str, int]:
@@ -71,6 +75,10 @@ def gpu_part(resources: Resources) -> dict[str, int]:
 
 
 MIG_SUCCESS = "success"
+TAKES_OVER: Final = "takes over layout"
+"""What a roll-out says of a pool; gangs that leave for it say it, too."""
+REASSERT: Final = "muster-reassert"
+"""A name that no file of mig-parted has: it is answered `failed`, and nothing is paused or changed."""
 
 
 def owed(claim: Claim, node: Node) -> str:
@@ -78,6 +86,47 @@ def owed(claim: Claim, node: Node) -> str:
     if claim.layout:
         return _cut_owed(claim, node) or _devices_owed(claim, node)
     return _devices_owed(claim, node) or _gpus_owed(claim, node)
+
+
+def due_config(pool: NodePool | None, claim: Claim, types: Mapping[str, InstanceType]) -> str:
+    """Returns the value that the label `nvidia.com/mig.config` has to have; empty where MIG cuts no such GPUs.
+
+    Whole GPUs that could be cut have the template's, else `all-disabled`, as they are born with.
+    """
+    if claim.layout:
+        return claim.layout
+    instance_type = types.get(claim.capacity_pool.instance_type)
+    if instance_type is None or not is_cuttable(instance_type):
+        return ""
+    return (pool.spec.template.labels.get(labels.MIG_CONFIG, "") if pool else "") or ALL_DISABLED
+
+
+def departed(claim: Claim, node: Node, config: str) -> str:
+    """Returns how the label, state or GPUs of a node depart from its claim, declared and real; empty where they do not.
+
+    `config` is what its label has to be (`due_config`). Of whole GPUs only a cut is one: fewer of them are no layout.
+    """
+    real = gpu_part(node.allocatable)
+    label, state = node.labels.get(labels.MIG_CONFIG, ""), node.labels.get(labels.MIG_CONFIG_STATE, "")
+    if claim.layout:
+        right = (label, state, real) == (config, MIG_SUCCESS, gpu_part(claim.resources))
+    else:
+        right = not config or (label in {"", config} and not any(it.startswith(MIG_RESOURCE_PREFIX) for it in real))
+    if right:
+        return ""
+    said = f"label {label or 'missing'}, mig-manager says {state or 'nothing'}, allocatable {_shown(node.allocatable)}"
+    return f"declared {config} ({_shown(claim.resources)}); real: {said}"
+
+
+def slices_gone(claim: Claim, node: Node) -> bool:
+    """Returns whether the GPUs are cut otherwise than the claim says, so that work there has to leave before a cut.
+
+    A node that shows no GPUs at all has its device plugin paused: how its GPUs are cut is not known.
+    """
+    real, order = gpu_part(node.allocatable), claim.cut
+    if order is not None and order.former and node.labels.get(labels.MIG_CONFIG) not in {claim.layout, REASSERT}:
+        return True
+    return bool(real) and real != gpu_part(claim.resources)
 
 
 def _cut_owed(claim: Claim, node: Node) -> str:

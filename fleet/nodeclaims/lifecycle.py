@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
-from fleet.mig.layouts import layout_name, owed
 from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
+from fleet.nodeclaims.cutting import drifted_layouts, recut
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
-from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, is_unregistered, launched, registered, registration
+from fleet.nodeclaims.registration import is_unregistered, launched, registered, registration
 from fleet.nodeclaims.repair import READY, node_failure
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
@@ -58,6 +58,7 @@ def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
         *_stirring(index, claims),
         *_on_unwell(index, claims, node_names(snapshot), unwell),
         *_without_instance(index, claims, _standing(index, snapshot.instances)),
+        *drifted_layouts(fleet, snapshot),
         *_misjudged(index, claims, machines_held(snapshot), snapshot.ordinary_pods, buffer_tenants(fleet, snapshot)),
     }
     return [snapshot.claims[name] for name in sorted(names)]
@@ -210,8 +211,8 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
             yield _joined_anew(fleet, snapshot, claim, node)
     elif (plain := converted_to_on_demand(snapshot, claim)) is not None:
         yield from _relabelled(snapshot, plain, node)
-    elif claim.recut_at_s > claim.ready_at_s:
-        yield from _recut(snapshot, claim, node)
+    elif claim.recut_at_s > claim.ready_at_s or claim.name in drifted_layouts(fleet, snapshot):
+        yield from recut(fleet, snapshot, claim, node)
     elif (over := _over(snapshot, claim, node)) and node_subject(node.name) not in snapshot.busy:
         yield PatchNode(node.name, remove_taints=over)
     elif node.ready is not claim.node_ready:
@@ -247,21 +248,6 @@ def _relabelled(snapshot: Snapshot, plain: Claim, node: Node) -> Iterator[Action
         yield PatchNode(node.name, on_demand, remove_labels=RESERVATION_LABELS)
     else:
         yield SaveClaim(plain)
-
-
-def _recut(snapshot: Snapshot, claim: Claim, node: Node) -> Iterator[Action]:
-    """Taints and labels the node, then waits until its allocatable has the layout's GPUs (the state label may lie)."""
-    if node_subject(node.name) in snapshot.busy:
-        return
-    tainted = any(taint.key == RECUTTING.key for taint in node.taints)
-    if node.labels.get(labels.MIG_CONFIG) != claim.layout or not tainted:
-        asked = {labels.MIG_CONFIG: claim.layout, labels.MIG_LAYOUT: layout_name(claim.layout)}
-        yield PatchNode(node.name, asked, add_taints=(RECUTTING,))
-    elif not (missing := owed(claim, node)):
-        yield SaveClaim(replace(claim, ready_at_s=max(snapshot.now_s, claim.recut_at_s)))
-    elif snapshot.now_s - claim.recut_at_s >= INITIALIZATION_TIMEOUT_S:
-        message = f"cut to {claim.layout} failed: {missing}"
-        yield from close(snapshot, claim, Reason.INITIALIZATION_TIMEOUT, message)
 
 
 _STEPS: dict[ClaimState, Callable[[Fleet, Snapshot, Claim], Iterator[Action]]] = {

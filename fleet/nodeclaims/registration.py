@@ -10,6 +10,7 @@ from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, 
 from fleet.mig.layouts import owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
+from fleet.nodeclaims.cutting import cut_failed, told_once_more
 from fleet.nodeclaims.drift import stamp_of
 from fleet.nodeclaims.launch import own_tags
 from fleet.nodeclaims.repair import fell_silent
@@ -80,8 +81,14 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
     elif not (missing := _not_initialised(fleet, claim, node)):
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=emptied_at_s))
+    elif claim.layout and (failed := cut_failed(claim, node, now)):
+        yield from close(snapshot, claim, Reason.LAYOUT_FAILED, failed)
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
-        yield from close(snapshot, claim, Reason.INITIALIZATION_TIMEOUT, f"not initialised: {missing}")
+        cut = claim.layout and node.ready
+        reason = Reason.LAYOUT_FAILED if cut else Reason.INITIALIZATION_TIMEOUT
+        yield from close(snapshot, claim, reason, f"not initialised: {missing}")
+    elif claim.layout:
+        yield from told_once_more(claim, node, claim.layout, now)
 
 
 def is_unregistered(node: Node) -> bool:

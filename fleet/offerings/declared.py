@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fleet.offerings.declared_layouts import quotas_beyond_layouts
 from fleet.offerings.declared_names import unknown_names
 from fleet.offerings.declared_pools import DeclaredPools, overlays_without_offers, pools_without_offers, types_not_sold
 from fleet.offerings.declared_quotas import quotas_beyond_limits
@@ -26,5 +27,6 @@ def catalog_checks(listing: CatalogListing) -> tuple[Check, ...]:
         yield from types_not_sold(pools)
         yield from overlays_without_offers(pools)
         yield from quotas_beyond_limits(pools)
+        yield from quotas_beyond_layouts(pools)
 
     return (check,)

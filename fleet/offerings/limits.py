@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleet.mig.records import stopped_words
 from fleet.offerings.allocatable import profiled
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import ReservationCapacity
@@ -42,6 +43,8 @@ class PoolHeadroom:
     """Machines left in capacity reservations; one object for all pools."""
     grouped: Counter[str] | None = None
     """Machines of its cluster placement group by zone, shared by the pools that name it; None = it has none."""
+    stopped: str = ""
+    """Why nothing is bought at all, whatever limits say: machines of the pool could not be cut lately."""
 
     @classmethod
     def of(
@@ -72,6 +75,7 @@ class PoolHeadroom:
             },
             reserved or ReservationCapacity(),
             grouped,
+            stopped_words(snapshot.layout_records.get(pool.name)),
         )
 
     def most(self, offering: Offering) -> int:
@@ -92,7 +96,7 @@ class PoolHeadroom:
 
     def allowed(self, offering: Offering) -> int:
         """Returns how many machines of an offering the limits and the placement group allow, reservations aside."""
-        if self.bound_to(offering):
+        if self.stopped or self.bound_to(offering):
             return 0
         bounds = [] if self.nodes is None else [self.nodes]
         if self.usd_h is not None and offering.offer.price_usd_h > 0:

@@ -302,6 +302,9 @@ class BuyableCapacity:
         """
         headroom = self.headroom[offering.pool.name]
         left = headroom.reserved_left(offering)
+        if headroom.stopped:
+            obstacles.stopped.add(headroom.stopped)
+            return 0
         if zone := headroom.bound_to(offering):
             obstacles.bound.add(f"{offering.pool.spec.placement.group} in {zone}")
             return 0
@@ -371,6 +374,8 @@ class PurchaseObstacles:
     """Whether one machine has to hold all of them."""
     inflexible: set[str] = field(default_factory=set)
     over_limit: set[str] = field(default_factory=set)
+    stopped: set[str] = field(default_factory=set)
+    """Why pools buy nothing at all."""
     bound: set[str] = field(default_factory=set)
     """Placement groups whose machines stand in another zone."""
     used_up: set[str] = field(default_factory=set)
@@ -394,6 +399,7 @@ class PurchaseObstacles:
         for stood, reason, before, after in (
             (self.pools_short, Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of", ""),
             (self.over_limit, Reason.POOL_LIMIT, f"{what} {need} machines beyond the limits of", ""),
+            (self.stopped, Reason.LAYOUT_FAILED, f"no machine for {what}:", ""),
             (self.bound, Reason.POOL_LIMIT, f"{what} would stand outside of the cluster placement group", ""),
             (self.used_up, Reason.NO_CAPACITY, f"no machine for {what}: too few are left in", ""),
             (self.too_short, Reason.NO_CAPACITY, f"no machine for {what}: {they} would run past the end of", ""),

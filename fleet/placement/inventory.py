@@ -30,7 +30,7 @@ MOVES_WITHIN_S: Final = 900.0
 MOVED: Final = frozenset(
     {
         *(Reason.UNDERUTILIZED, Reason.DRIFTED, Reason.EXPIRED, Reason.REBALANCED, Reason.PREFERRED),
-        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED, Reason.MADE_ROOM),
+        *(Reason.BLOCK_ENDS, Reason.POOL_REMOVED, Reason.MADE_ROOM, Reason.LAYOUT_DRIFT, Reason.LAYOUT_ROLLOUT),
     }
 )
 """Reasons for which a gang is stopped although nothing is against its running: only its machine has to go."""
@@ -269,7 +269,10 @@ def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) ->
 
 
 def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
-    """Every other layout that an idle machine could be cut to, by claim and in the pool's order."""
+    """Every other layout that a machine could be cut to, by claim and in the pool's order.
+
+    Also of one that gangs hold: it counts for who has others evicted there, once nobody is left on it.
+    """
     cutting = {name: pool_layouts(fleet, pool) for name, pool in fleet.node_pools.items() if pool.spec.sharing.mig}
     if not cutting:
         return
@@ -278,7 +281,7 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
     for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-        if node is None or machine is None or claim.name in held or not _idle(snapshot, node, claim):
+        if node is None or machine is None or not _idle(snapshot, node, claim, held=claim.name in held):
             continue
         for layout, declared in cutting[claim.node_pool].items():
             gpus = cut(machine, declared) if layout != claim.layout else None
@@ -287,13 +290,15 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
                 yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
 
 
-def _idle(snapshot: Snapshot, node: Node, claim: Claim) -> bool:
-    """Whether a machine that no gang holds is in nobody's hands, and no pod is left that holds one of its GPUs."""
+def _idle(snapshot: Snapshot, node: Node, claim: Claim, *, held: bool) -> bool:
+    """Whether a machine is in nobody's hands, and no pod is left that holds one of its GPUs but of `held` gangs."""
     if not usable(node, claim) or claim_subject(claim.name) in snapshot.busy:
         return False
     if gpu_part(snapshot.foreign_use.get(node.name, {})):
         return False
-    return not any(gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()))
+    return not any(
+        gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()) if not (held and pod.workload)
+    )
 
 
 def _cut_slot(

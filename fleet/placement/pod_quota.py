@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fleet.placement.flavor_nodes import nodes_of_flavor
-from fleet.quota.build_tree import QueueUsage, charge_others
-from fleet.quota.specs import FlavorResource
+from fleet.quota.build_tree import QueueUsage, charge_others, equivalents
+from fleet.quota.specs import FlavorResource, with_equivalents
 from fleet.quota.tree import Cell, QuotaTree, available, charge
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Node, Pod, PodSet, Snapshot
@@ -71,7 +71,8 @@ class PodQuota:
         if not flavor:
             return {}
         node = self.tree.queues[self.queue(pods.namespace)]
-        named = ((FlavorResource(flavor, resource), amount) for resource, amount in pods.requests.items() if amount)
+        asked = with_equivalents(pods.requests, equivalents(self.fleet))
+        named = ((FlavorResource(flavor, resource), amount) for resource, amount in asked.items() if amount)
         return {self.tree.cell(each): amount for each, amount in named if self.tree.counts(node, each)}
 
     def _missing(self, cell: Cell, amount: int, free: int, most: int) -> Refusal:
@@ -130,7 +131,7 @@ def _usage(
             if not (flavor := _flavor_of(fleet, queue, nodes.get(name), claims.get(name))):
                 continue
             usage = found.setdefault(queue, {})
-            for resource, amount in taken.items():
+            for resource, amount in with_equivalents(taken, equivalents(fleet)).items():
                 named = FlavorResource(flavor, resource)
                 usage[named] = usage.get(named, 0) + amount
     return found

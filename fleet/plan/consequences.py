@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from fleet.actions import OpenClaims, PurchaseTally, SaveClaim, SaveGang
 from fleet.cost.lost_work import lost_work_usd
 from fleet.disruption import ended_window
 from fleet.disruption.drift import DriftMethod
 from fleet.explain.verdicts import verdicts
-from fleet.mig.layouts import gpu_part, layout_name
+from fleet.mig.layouts import TAKES_OVER, gpu_part, layout_name
 from fleet.nodeclaims.drift import drifts
 from fleet.plan.changes import NOW, PlannedChange, Verb, When
 from fleet.plan.simulated_run import LONGEST_STEP_S, SimulatedRun, TimedAction
@@ -19,6 +19,7 @@ from fleet.snapshot import Claim, Gang, GangState, NodeDisruption, Snapshot
 from model import labels
 from model.fleet import Fleet
 
+CUT_ANEW: Final = "is cut anew to"
 AT_ONCE_S = 120.0
 """What happens within this time happens now, as far as a plan goes."""
 
@@ -183,7 +184,7 @@ def _machines(fleet: Fleet, run: SimulatedRun) -> Iterator[PlannedChange]:
             yield replace(change, after={**(change.after or {}), "standing": True}) if stands else change
         elif (end := run.end.claims.get(name)) is not None and end.layout != claim.layout:
             yield _change(
-                claim, "update", f"is cut anew to {layout_name(end.layout)}", after(run.begin, end.recut_at_s), end
+                claim, "update", f"{CUT_ANEW} {layout_name(end.layout)}", after(run.begin, end.recut_at_s), end
             )
     yield from _held(fleet, run, gone)
     for name, claim in sorted(bought.items(), key=lambda it: (it[1].created_at_s, it[0])):
@@ -368,9 +369,17 @@ def _told(fate: GangFate, begin: Snapshot, why: str, at_s: float | None) -> Gang
         why,
         resources,
         stopped,
-        round(lost_work_usd(gang, begin), 2) if stopped else 0.0,
+        round(_lost_usd(fate, begin), 2) if stopped else 0.0,
         after(begin, at_s),
     )
+
+
+def _lost_usd(fate: GangFate, begin: Snapshot) -> float:
+    """Returns the work that a gang loses: by now, and for a roll-out that stops it later no less than by then."""
+    now_usd = lost_work_usd(fate.gang, begin)
+    if fate.stopped_s is None or TAKES_OVER not in fate.why:
+        return now_usd
+    return max(now_usd, lost_work_usd(fate.gang, replace(begin, now_s=fate.stopped_s)))
 
 
 def after(begin: Snapshot, at_s: float | None) -> When:

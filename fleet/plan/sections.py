@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fleet.actions import PurchaseTally
+from fleet.mig.layouts import TAKES_OVER
 from fleet.plan.changes import SYMBOLS, PlannedChange, utc
-from fleet.plan.consequences import GangImpact, HourlyBill
+from fleet.plan.consequences import CUT_ANEW, GangImpact, HourlyBill
 from fleet.plan.plan import Plan
-from model.plain_text import counted
+from model.plain_text import counted, number_of
 from model.quantity import format_amount
 
 HOURS_A_MONTH: Final = 730
@@ -125,6 +126,13 @@ def _words(facts: Mapping[str, Any]) -> str:
 def _rollout(plan: Plan) -> Iterator[PlanLine]:
     if len(plan.rollout) > 1:
         yield PlanLine("~", f"node pool {plan.rollout[0]} first, then {', then '.join(plan.rollout[1:])}")
+    cut = [it for it in plan.machines if it.verb == "update" and it.reason.startswith(CUT_ANEW)]
+    moved = [it for it in plan.gangs if it.stopped and TAKES_OVER in it.reason]
+    if cut:
+        last = max((it.when for it in cut), key=lambda it: it.after_s)
+        lost = f", {counted(len(moved), 'gang')} {number_of(len(moved), 'moves', 'move')}" if moved else ""
+        lost += f", at most {sum(it.lost_usd for it in moved):.2f} USD of lost work" if moved else ""
+        yield PlanLine("~", f"{counted(len(cut), 'machine')} re-cut{lost}, the last one {last}")
 
 
 def _gangs(plan: Plan) -> Iterator[PlanLine]:

@@ -33,6 +33,8 @@ from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
 from model.index import Index, TableChanges, derived, followed
 from model.kinds import Queue, Team
+from model.labels import GPU_EQUIVALENT
+from model.mig.layouts import gpu_equivalents
 from model.quantity import Resources
 from model.upstream import ClusterQueue, Cohort, cells
 from model.upstream.quotas import ResourceGroup as UpstreamGroup
@@ -204,7 +206,10 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
     cohorts = [_team(team) for _, team in sorted(fleet.teams.items())]
     cohorts += [_cohort(cohort) for _, cohort in sorted(fleet.cohorts.items())]
     remembers = fleet.policy.spec.admission_fair_sharing is not None
-    queues = {name: _queue(queue, remembers=remembers) for name, queue in fleet.queues.items()}
+    parts = equivalents(fleet)
+    queues = {
+        name: replace(_queue(queue, remembers=remembers), equivalents=parts) for name, queue in fleet.queues.items()
+    }
     queues |= {name: _cluster_queue(queue, remembers=remembers) for name, queue in fleet.cluster_queues.items()}
     above = {cohort.name: cohort.parent for cohort in cohorts}
     fair = frozenset(_root(above, name) for name in _fair(fleet))
@@ -218,6 +223,19 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
         every_flavor=True,
     )
     return QuotaSpecs(tuple(cohorts), dict(sorted(queues.items())), rules)
+
+
+def equivalents(fleet: Fleet) -> Mapping[str, int]:
+    """Returns resource -> parts of a GPU, where some quota of a Team counts GPU-equivalents."""
+    return _equivalents(fleet.index, fleet)
+
+
+@derived()
+def _equivalents(_index: Index, fleet: Fleet) -> Mapping[str, int]:
+    quotas = (quota.guaranteed for team in fleet.teams.values() for quota in team.spec.quotas.values())
+    if not any(GPU_EQUIVALENT in guaranteed for guaranteed in quotas):
+        return {}
+    return gpu_equivalents([*fleet.mig_layouts.values(), *fleet.former_layouts.values()])
 
 
 def _fair(fleet: Fleet) -> Iterator[str]:

@@ -31,11 +31,16 @@ from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import tolerates
 from model.kinds import RequirementTerm
+from model.labels import GPU_EQUIVALENT
 from model.quantity import format_amount
 from model.requirements import Requirements
 
 PreemptionOracle = Callable[[Cell, int], GranularMode]
 """What preemption could do for an amount of one cell: mode, and the borrow level once the victims are gone."""
+
+
+_OF_QUOTAS = frozenset({PODS, GPU_EQUIVALENT})
+"""What quotas count and no machine has to offer."""
 
 
 @dataclass(slots=True)
@@ -190,7 +195,7 @@ class FlavorAssigner:
     def _against_pods(self, pods: PodSetFlavors, flavor: QuotaFlavorSpec, resource: str) -> Iterator[str]:
         """Yields why pods of a set could not stand on nodes of a flavor."""
         pod_set = pods.pod_set
-        if flavor.offers is not None and (missing := pods.asks() - flavor.offers - {PODS}):
+        if flavor.offers is not None and (missing := pods.asks() - flavor.offers - _OF_QUOTAS):
             yield f"no machine offers {', '.join(sorted(missing))}"
         misplaced = flavor.levels is not None and _misplaced(pod_set, flavor.levels)
         if misplaced and (flavor.levels or not self._placed_by_another(resource)):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from fleet.snapshot import PodSet
 from model.kinds import Taint, Toleration
+from model.labels import GPU_EQUIVALENT
+from model.quantity import Resources
 
 PODS = "pods"
 """The resource that every pod takes one of, where a queue has quota for it."""
@@ -101,6 +103,12 @@ class QuotaCohortSpec:
     weight: float = 1.0
 
 
+def with_equivalents(requests: Resources, parts: Mapping[str, int]) -> Resources:
+    """Returns the requests with the GPU-equivalents that they are, where they ask for GPUs; `parts` are of a GPU."""
+    total = sum(parts.get(resource, 0) * amount for resource, amount in requests.items())
+    return {**requests, GPU_EQUIVALENT: total} if total else requests
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaQueueSpec:
     """Workloads wait in a queue, a leaf of the tree: Kueue's ClusterQueue, or a Queue below a Team."""
@@ -120,6 +128,8 @@ class QuotaQueueSpec:
     """Whether other queues may take back what it borrows."""
     rank: int = 0
     """Heads of queues of a higher rank are decided first."""
+    equivalents: Mapping[str, int] = field(default_factory=dict)
+    """Resource -> parts of a GPU, where quotas count GPU-equivalents; else empty."""
     usage_ordered: bool = False
     """The decayed usage of its local queues orders workloads before anything else does."""
 
@@ -139,7 +149,7 @@ class QuotaQueueSpec:
         """Returns resource -> what one pod takes of the quota: its requests, and 1 of `pods` where those count."""
         if PODS in self._group_of:
             return {**pod_set.requests, PODS: 1}
-        return pod_set.requests
+        return with_equivalents(pod_set.requests, self.equivalents) if self.equivalents else pod_set.requests
 
     def group_of(self, resource: str) -> QuotaResourceGroup | None:
         """Returns the group that covers a resource."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
-from fleet.mig.layouts import gpu_part, with_gpus
+from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
 from fleet.replay.model_objects import ModelTable, fewer, less, node_name, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
@@ -283,6 +283,8 @@ class ClusterModel:
     def _recut(self, name: str) -> None:
         node = self.nodes.get(name)
         claim = next((it for it in self.claims.view.values() if it.node == name), None)
+        if node is not None and node.labels.get(labels.MIG_CONFIG) == REASSERT:
+            self.put_node(name, replace(node, labels={**node.labels, labels.MIG_CONFIG_STATE: "failed"}))
         if node is None or claim is None or node.labels.get(labels.MIG_CONFIG) != claim.layout:
             return
         cut = with_gpus(node.allocatable, gpu_part(claim.resources))

@@ -8,6 +8,8 @@ from math import inf
 from typing import Final
 
 from fleet.disruption.expiry import expires_at_s
+from fleet.disruption.layout_rollout import next_checkpoint_s
+from fleet.nodeclaims.cutting import LOOK_S
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, Outlook, Snapshot
 from model.cron import Cron, InvalidCron, window_end
 from model.fleet import Fleet
@@ -41,7 +43,10 @@ def _half_done(outlook: Outlook) -> bool:
 def _anything_moves(_index: Index, claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> bool:
     """Returns whether a machine comes, leaves, is unwell or is cut anew, or a gang starts or leaves."""
     settled = (it for it in claims.values() if it.state is ClaimState.READY and it.node_ready)
-    machines = (it.disruption is not None or it.deleting or it.recut_at_s > it.ready_at_s for it in settled)
+    machines = (
+        it.disruption is not None or it.deleting or it.cut is not None or it.recut_at_s > it.ready_at_s
+        for it in settled
+    )
     if any(it.state is not ClaimState.READY or not it.node_ready for it in claims.values()):
         return True
     starts = (
@@ -61,7 +66,23 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
     machines = _of_machines(index, snapshot.claims, fleet.node_pools, snapshot.never_expire)
     due = _in_order(index, machines, _of_gangs(index, snapshot.gangs), snapshot.shortages)
     passed = bisect_right(due, now_s)
-    return min((*due[passed : passed + 1], *window_edges(fleet, now_s)), default=inf)
+    return min((*due[passed : passed + 1], *window_edges(fleet, now_s), *_of_cuts(fleet, snapshot)), default=inf)
+
+
+def _of_cuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
+    """Yields when machines that are being cut are looked at again, and when gangs lose least by a roll-out of layouts."""
+    if _any_cut(snapshot.index, snapshot.claims):
+        yield snapshot.now_s + LOOK_S
+    if any(pool.spec.sharing.mig and pool.spec.sharing.mig.rollout for pool in fleet.node_pools.values()):
+        checkpoints = (next_checkpoint_s(gang, snapshot.now_s) for gang in snapshot.gangs.values())
+        yield from (at_s for at_s in checkpoints if at_s > snapshot.now_s)
+
+
+@derived(1)
+def _any_cut(_index: Index, claims: Mapping[str, Claim]) -> bool:
+    return any(
+        it.disruption is None and (it.cut is not None or it.recut_at_s > it.ready_at_s) for it in claims.values()
+    )
 
 
 @followed_each()

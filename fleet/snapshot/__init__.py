@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, Launch, NodeDisruption
+from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, NodeDisruption
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -53,7 +53,7 @@ from fleet.snapshot.machines import (
 )
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
-from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal, RolloutProgress
+from fleet.snapshot.outlook import NOTHING, CutFailure, LayoutRecord, OfferingKey, Outlook, Proposal, RolloutProgress
 from fleet.snapshot.surroundings import HardFence, Namespace, PodBudget, PodPriority, RuntimeClass
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model.index import Index
@@ -61,6 +61,7 @@ from model.quantity import Resources
 
 _NOBODY: Mapping[str, tuple[str, str]] = MappingProxyType({})
 """One for all snapshots: what is kept by its identity stays good."""
+_NO_RECORDS: Mapping[str, LayoutRecord] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,8 @@ class Snapshot:
     """Proposals of consolidation after the last pass."""
     rollout: RolloutProgress | None = None
     """What is remembered of the roll-out pool by pool."""
+    layout_records: Mapping[str, LayoutRecord] = field(default_factory=lambda: _NO_RECORDS)
+    """Pool -> what is remembered of its layouts."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way; decided again afterwards."""
     refused: Mapping[str, WriteRefusal] = field(default_factory=dict)
@@ -167,6 +170,8 @@ __all__ = [
     "CheckState",
     "Claim",
     "ClaimState",
+    "CutFailure",
+    "CutOrder",
     "DaemonOverhead",
     "DecisionFailure",
     "Eviction",
@@ -189,6 +194,7 @@ __all__ = [
     "LaunchFailure",
     "LaunchOutcome",
     "LaunchRequest",
+    "LayoutRecord",
     "LimitRange",
     "LimitRangeItem",
     "Measured",

@@ -47,6 +47,24 @@ class NodeDisruption:
     deadline_s: float = NEVER
 
 
+@dataclass(frozen=True, slots=True)
+class CutOrder:
+    """A `CutOrder` says why the GPUs of a machine are cut, or put right, while that is under way."""
+
+    reason: str
+    """`LayoutDrift`, `LayoutRollout`; empty = it was bought, or cut anew for a gang."""
+    message: str
+    since_s: float
+    began_s: float = 0.0
+    """When its label was first written for this (epoch seconds); 0 = not yet, as work has to leave before."""
+    asked_at_s: float = 0.0
+    """When its label was last written."""
+    tries: int = 0
+    """How often mig-manager was told once more."""
+    former: str = ""
+    """In a roll-out, the layout that it had."""
+
+
 FOR_PODS: Final = "Pods"
 """Stands in `Claim.also_for` for pods of no gang."""
 
@@ -95,6 +113,8 @@ class Claim:
     """When the last gang left it or it became ready (epoch seconds); consolidation waits from then."""
     recut_at_s: float = 0.0
     """When the present MIG layout was asked for (epoch seconds); later than `ready_at_s`: it is not in effect yet."""
+    cut: CutOrder | None = None
+    """Why its GPUs are being cut, or put right."""
     advised_at_s: float = 0.0
     """When the cloud first advised to move away (a rebalance recommendation); 0 = never."""
     node_ready: bool = True

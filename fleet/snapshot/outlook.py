@@ -73,4 +73,34 @@ class RolloutProgress:
         return bool(self.pool)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class CutFailure:
+    """A `CutFailure` is a machine whose GPUs could not be cut: when it was given up (epoch seconds), and why."""
+
+    at_s: float
+    claim: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRecord:
+    """A `LayoutRecord` is what is remembered of a pool's layouts, in the status of the FleetSync."""
+
+    pool: str
+    declared: tuple[str, ...]
+    """Names of the configurations that it declares; others are another record."""
+    content: str
+    """The first of them, as text."""
+    since_s: float
+    """When it declared them first (epoch seconds)."""
+    failures: tuple[CutFailure, ...] = ()
+    """Those of the last hours, the oldest first."""
+    proven: bool = False
+    """Whether a machine has been cut so since."""
+    former: str = ""
+    """The last layout before that a machine was cut to, as text; empty = there is none."""
+    rolled_back: bool = False
+    """Whether it is in force again, as machines could not be cut to the new one."""
+
+
 NOTHING = Outlook()

@@ -64,11 +64,26 @@ class GpuSelector(Spec):
     """Memory of one GPU in MiB."""
 
 
+class LayoutRollout(Spec):
+    """How machines with work on them take over another layout: drained as budgets let, cut, and used again."""
+
+    budget: NodeCount | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")] = "10%"
+    """How many machines are cut at once: a count, or a percentage of the pool's machines, rounded up."""
+    deadline: Duration = 86400.0
+    """How long after the declaration work may wait for its next checkpoint; then it leaves when it is its turn."""
+    order: Literal["leastLostWork"] = "leastLostWork"
+    """Machines whose work would lose least go first."""
+    failures: Annotated[int, Strict(), Field(ge=1, le=3)] = 3
+    """After so many machines that could not be cut all go back to the last layout that was good."""
+
+
 class MigSharing(Spec):
     """GPUs cut by MIG. Machines are born with the first layout; idle ones may be re-cut to another."""
 
     layouts: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Names of `MigLayout`s, the one machines are born with first."""
+    rollout: LayoutRollout | None = None
+    """How machines with work on them take over another layout; unset = they keep theirs until they are idle."""
 
 
 class ReplicaSharing(Spec):

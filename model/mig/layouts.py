@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from model.kinds.capacity import DeviceGroup, MigLayout
-from model.labels import GPU_RESOURCE
+from model.labels import GPU_PARTS, GPU_RESOURCE
 from model.mig.geometry import mig_models, resource_name
 from model.mig.parted import InvalidMigParted, read_mig_parted
 
@@ -56,6 +56,22 @@ def layout_resources(layout: MigLayout, model: str, gpu_count: int) -> dict[str,
     if groups is None:
         raise LayoutMismatch(f"layout {layout.name!r} says nothing about {model!r}")
     return layout_counts(groups, gpu_count)
+
+
+def gpu_equivalents(layouts: Iterable[MigLayout]) -> dict[str, int]:
+    """Resource -> parts of a GPU (of `GPU_PARTS`), for whole GPUs and the slices that these layouts cut.
+
+    A slice counts by its compute slices. Where a name means a larger part of one GPU than of another, it counts as
+    the larger one.
+    """
+    found = {GPU_RESOURCE: GPU_PARTS}
+    for layout in layouts:
+        for name, groups in layout.spec.models.items():
+            model = mig_models()[name]
+            for profile in (model.profiles[each] for group in groups for each in group.profiles):
+                parts = GPU_PARTS * profile.compute_slices // model.compute_slices
+                found[profile.resource] = max(parts, found.get(profile.resource, 0))
+    return found
 
 
 def config_name(layout: MigLayout) -> str:

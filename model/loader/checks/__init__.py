@@ -4,7 +4,12 @@ from collections.abc import Callable, Iterator
 
 from model.loader.checks.buffers import buffers_without_effect
 from model.loader.checks.fair_sharing import use_not_remembered, use_remembered_oddly, weights_for_nobody
-from model.loader.checks.flavors import ambiguous_flavors, profiles_without_quota, quotas_without_capacity
+from model.loader.checks.flavors import (
+    ambiguous_flavors,
+    equivalents_of_replicas,
+    profiles_without_quota,
+    quotas_without_capacity,
+)
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
 from model.loader.checks.overlays import malformed_overlays, overlays_in_conflict
 from model.loader.checks.pools import (
@@ -53,6 +58,7 @@ CHECKS: tuple[Check, ...] = (
     ambiguous_flavors,
     quotas_without_capacity,
     profiles_without_quota,
+    equivalents_of_replicas,
     misspelt_names,
     several_policies,
     names_of_one_tree,

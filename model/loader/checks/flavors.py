@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from model.hints import listing
 from model.kinds import MigLayout, NodePool
 from model.kinds.tenancy import FlavorQuota
-from model.labels import FABRIC_RESOURCE, GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
+from model.labels import FABRIC_RESOURCE, GPU_EQUIVALENT, GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.loader.declarations import Declarations
 from model.loader.tree import Path
 from model.mig import resource_name
 from model.problem import Code, Problem
+from model.upstream import cells
 
 _ANY_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
@@ -43,21 +44,42 @@ def quotas_without_capacity(declarations: Declarations) -> Iterator[Problem]:
 
 
 def profiles_without_quota(declarations: Declarations) -> Iterator[Problem]:
-    """Warnings about slices that a pool's layouts cut and no quota counts, where others of the flavor are counted.
+    """Slices that a pool's layouts cut and no quota counts, where other devices of the flavor are counted.
 
     What no quota names is not limited: the slices are for whoever comes first, and that is hardly what a quota is for.
+    GPU-equivalents count every shape.
     """
     if not declarations.complete or declarations.broken:
         return
     counted: dict[str, set[str]] = {}
     for team in declarations.teams.values():
         for flavor, quota in team.value.spec.quotas.items():
-            counted.setdefault(flavor, set()).update(name for name in quota.guaranteed if _known_device(name))
+            named = (name for name in quota.guaranteed if _known_device(name) or name == GPU_EQUIVALENT)
+            counted.setdefault(flavor, set()).update(named)
+    for upstream in (*declarations.cluster_queues.values(), *declarations.cohorts.values()):
+        for cell in cells(upstream.value.spec.resource_groups):
+            if cell.flavor in counted:
+                counted[cell.flavor].add(cell.quota.name)
     for flavor, resources in sorted(counted.items()):
-        offered = _gpu_resources(declarations, flavor) if resources else None
+        unlimited = resources and GPU_EQUIVALENT not in resources
+        offered = _gpu_resources(declarations, flavor) if unlimited else None
         for resource in sorted(set(offered or ()) - resources):
             if resource.startswith(MIG_RESOURCE_PREFIX):
                 yield from _uncounted(declarations, flavor, resource)
+
+
+def equivalents_of_replicas(declarations: Declarations) -> Iterator[Problem]:
+    """GPU-equivalents of flavors whose GPUs are shared by replicas: a replica goes by the name of a whole GPU."""
+    for team in declarations.teams.values():
+        for flavor, quota in team.value.spec.quotas.items():
+            declared = declarations.flavors.get(flavor)
+            names = declared.value.spec.node_pools if declared else (flavor,)
+            pools = [pool.value for name in names if (pool := declarations.node_pools.get(name))]
+            shared = next((pool.name for pool in pools if pool.spec.sharing.by_replicas is not None), "")
+            if shared and GPU_EQUIVALENT in quota.guaranteed:
+                path: Path = ("spec", "quotas", flavor, "guaranteed", GPU_EQUIVALENT)
+                message = f"node pool {shared!r} shares GPUs by replicas, which go by the name of whole ones"
+                yield team.problem(path, message, Code.QUOTA_WITHOUT_CAPACITY, hint="count its replicas", key=True)
 
 
 def _uncounted(declarations: Declarations, flavor: str, resource: str) -> Iterator[Problem]:
@@ -73,9 +95,8 @@ def _uncounted(declarations: Declarations, flavor: str, resource: str) -> Iterat
                     if resource_name(profile) == resource:
                         path: Path = ("spec", "models", model, index, "profiles", profile)
                         message = f"no quota of flavor {flavor!r} counts {resource!r}: anybody may use all of it"
-                        hint = "give teams quotas for it; 0 says that a team has none of its own"
-                        code = Code.PROFILE_WITHOUT_QUOTA
-                        yield layout.problem(path, message, code, hint=hint, severity="warning", key=True)
+                        hint = f"give teams quotas for it, 0 where they have none of their own, or for {GPU_EQUIVALENT}"
+                        yield layout.problem(path, message, Code.PROFILE_WITHOUT_QUOTA, hint=hint, key=True)
                         return
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, ClaimState, Launch, NodeDisruption
+from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, Launch, NodeDisruption
 from model.kinds import CapacityType, Taint
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, LAUNCH_GROUP, NODE_POOL, ZONE
 from model.plain_text import plain
@@ -73,6 +73,16 @@ class _Disruption(Wire, frozen=True):
     deadline: str | None = None
 
 
+class _CutOrder(Wire, frozen=True):
+    reason: str = ""
+    message: str = ""
+    since: str | None = None
+    began_at: str | None = None
+    asked_at: str | None = None
+    tries: int = 0
+    former: str = ""
+
+
 class _ClaimStatus(Wire, frozen=True):
     state: str = ""
     instance_id: str = ""
@@ -84,6 +94,7 @@ class _ClaimStatus(Wire, frozen=True):
     ready_at: str | None = None
     emptied_at: str | None = None
     recut_at: str | None = None
+    cut: _CutOrder | None = None
     advised_at: str | None = None
     disruption: _Disruption | None = None
     capacity_type: CapacityType | None = None
@@ -160,6 +171,7 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = (),
         readyAt=_stamp(claim.ready_at_s),
         emptiedAt=_stamp(claim.emptied_at_s),
         recutAt=_stamp(claim.recut_at_s),
+        cut=_cut_object(claim.cut),
         advisedAt=_stamp(claim.advised_at_s),
         disruption=_disruption_object(claim.disruption),
         reservation=pool.reservation,
@@ -198,6 +210,8 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
         findings.append(Finding("Disrupted", True, claim.disruption.reason, claim.disruption.message))
         if claim.disruption.reason == Reason.DRIFTED:
             findings.append(Finding("Drifted", True, Reason.DRIFTED, claim.disruption.message))
+    if claim.cut is not None and claim.cut.reason:
+        findings.append(Finding(claim.cut.reason, True, claim.cut.reason, claim.cut.message))
     return (*findings, *failure_findings(claim.failure), *refusal_findings(claim.refused))
 
 
@@ -260,6 +274,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         ready_at_s=instant_of(status.ready_at),
         emptied_at_s=instant_of(status.emptied_at),
         recut_at_s=instant_of(status.recut_at),
+        cut=_cut(status.cut),
         advised_at_s=instant_of(status.advised_at),
         node_ready=ready is None or ready.reason != NODE_NOT_READY,
         deleting=meta.deletion_timestamp is not None,
@@ -282,6 +297,21 @@ def _disruption(found: _Disruption | None) -> NodeDisruption | None:
         return None
     deadline_s = inf if found.deadline is None else instant_of(found.deadline)
     return NodeDisruption(found.reason, found.message, instant_of(found.at), deadline_s)
+
+
+def _cut_object(cut: CutOrder | None) -> JsonObject | None:
+    if cut is None:
+        return None
+    stamps = set_fields(beganAt=_stamp(cut.began_s), askedAt=_stamp(cut.asked_at_s))
+    told = {"message": plain(cut.message), "since": format_instant(cut.since_s)}
+    return told | stamps | set_fields(reason=cut.reason, tries=cut.tries, former=cut.former)
+
+
+def _cut(found: _CutOrder | None) -> CutOrder | None:
+    if found is None:
+        return None
+    since_s, began_s, asked_s = instant_of(found.since), instant_of(found.began_at), instant_of(found.asked_at)
+    return CutOrder(found.reason, found.message, since_s, began_s, asked_s, max(0, found.tries), found.former)
 
 
 def _taints(found: Sequence[WireTaint] | None) -> tuple[Taint, ...] | None:

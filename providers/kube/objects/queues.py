@@ -8,9 +8,9 @@ from msgspec import Raw
 
 from fleet.snapshot import CapacityPool
 from model.kinds import CapacityType, Kind, NodePool, Queue
-from model.labels import GPU_RESOURCE
+from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.plain_text import plain
-from model.quantity import format_amount
+from model.quantity import Resources, format_amount
 from providers.kube.objects.conditions import Condition, written
 from providers.kube.objects.instants import instant_of, whole_instant
 from providers.kube.objects.names import API_VERSION, REVISION
@@ -78,14 +78,25 @@ def node_pool_status(
         "usdPerHour": round(report.usd_per_hour, 4),
         "resources": amounts_object(report.resources),
         "limits": limits | set_fields(resources=amounts_object(report.limit_resources)),
-        "gpus": report.resources.get(GPU_RESOURCE, 0),
+        "gpus": report.gpus,
         "conditions": written(report.findings, previous, now_s, generation),
     } | set_fields(
+        slices=slices_text(report.resources),
         shortages=[_shortage_object(*entry) for entry in sorted(report.shortages.items())],
         drifted=[_drift_object(each) for each in report.drifted],
         pricedAt=whole_instant(report.priced_at_s) if report.priced_at_s else "",
     )
     return {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": report.name}, "status": status}
+
+
+def slices_text(resources: Resources) -> str:
+    """What GPUs are divided into, by name: `112 mig-1g.10gb, 16 gpu.shared`; empty where they are whole."""
+    divided = [
+        f"{amount} {name.partition('/')[2]}"
+        for name, amount in sorted(resources.items())
+        if amount and name.startswith((MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE))
+    ]
+    return ", ".join(divided)
 
 
 def _shortage_object(pool: CapacityPool, until_s: float) -> JsonObject:

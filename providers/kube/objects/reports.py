@@ -7,7 +7,7 @@ from typing import Final
 from fleet.plan.approvals import ApprovedPlan
 from fleet.plan.convergence import Convergence
 from fleet.plan.guards import RevisionTally
-from fleet.snapshot import CapacityPool, RolloutProgress
+from fleet.snapshot import CapacityPool, LayoutRecord, RolloutProgress
 from model.quantity import Resources
 from providers.kube.objects.conditions import Finding
 
@@ -57,6 +57,8 @@ class NodePoolReport:
     name: str
     nodes: int = 0
     ready: int = 0
+    gpus: int = 0
+    """GPUs that its ready machines carry, whatever they are cut into."""
     resources: Resources = field(default_factory=dict)
     usd_per_hour: float = 0.0
     limit_resources: Resources = field(default_factory=dict)
@@ -148,6 +150,7 @@ class SyncReport:
     convergence: Convergence | None = None
     """What is left to do of the revision in force."""
     rollout: RolloutProgress | None = None
+    layouts: Mapping[str, LayoutRecord] = field(default_factory=dict)
     """What is remembered of the roll-out pool by pool."""
 
 

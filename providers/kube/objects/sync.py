@@ -9,7 +9,7 @@ from msgspec import Raw
 from fleet.plan.approvals import APPROVALS_MOST, ApprovedPlan, PlanExtent
 from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.plan.guards import MOST_TALLIES, RevisionTally
-from fleet.snapshot import RolloutProgress
+from fleet.snapshot import CutFailure, LayoutRecord, RolloutProgress
 from model.addresses import without_secrets
 from model.plain_text import plain
 from providers.kube.objects.conditions import Condition, Finding, conditions_of, written
@@ -101,6 +101,23 @@ class _Approval(Wire, frozen=True):
     commanded: bool = False
 
 
+class _WireCutFailure(Wire, frozen=True):
+    at: str = ""
+    claim: str = ""
+    message: str = ""
+
+
+class _WireLayoutRecord(Wire, frozen=True):
+    pool: str
+    declared: list[str]
+    content: str = ""
+    since: str = ""
+    failures: list[_WireCutFailure] | None = None
+    proven: bool = False
+    former: str = ""
+    rolled_back: bool = False
+
+
 class _Rollout(Wire, frozen=True):
     templates: str = ""
     began_at: str = ""
@@ -125,6 +142,7 @@ class _FleetSyncStatus(Wire, frozen=True):
     approvals: list[_Approval] | None = None
     convergence: _Convergence | None = None
     rollout: _Rollout | None = None
+    layouts: list[_WireLayoutRecord] | None = None
 
 
 class _FleetSync(Wire, frozen=True):
@@ -162,6 +180,7 @@ def sync_status(
         problems=[_problem_object(problem) for problem in report.problems[:PROBLEMS_MAX]],
         convergence=_convergence_object(report.convergence) if report.convergence else None,
         rollout=_rollout_object(report.rollout) if report.rollout else None,
+        layouts=[_layout_record_object(it) for _, it in sorted(report.layouts.items())],
         lastDay=[_tally_object(tally) for tally in report.day[-MOST_TALLIES:]],
         approvals=[_approval_object(it) for it in report.approved[-APPROVALS_MOST:]],
     )
@@ -191,6 +210,7 @@ def decode_sync(raw: bytes | Raw) -> SyncReport:
         approved=tuple(_approval(one) for one in (status.approvals or ())[-APPROVALS_MOST:]),
         convergence=_convergence(status.convergence) if status.convergence else None,
         rollout=_rollout(status.rollout) if status.rollout else None,
+        layouts={it.pool: _layout_record(it) for it in status.layouts or ()},
     )
 
 
@@ -250,6 +270,28 @@ def _rollout_object(now: RolloutProgress) -> JsonObject:
 
 def _rollout(found: _Rollout) -> RolloutProgress:
     return RolloutProgress(found.templates, instant_of(found.began_at), found.stopped_at, found.failure)
+
+
+def _layout_record_object(record: LayoutRecord) -> JsonObject:
+    failed = [
+        {"at": format_instant(it.at_s), "claim": it.claim, "message": plain(it.message)} for it in record.failures
+    ]
+    told: JsonObject = {
+        "pool": record.pool,
+        "declared": list(record.declared),
+        "content": record.content,
+        "since": format_instant(record.since_s),
+    }
+    flags = {"proven": record.proven, "former": record.former, "rolledBack": record.rolled_back}
+    return told | set_fields(failures=failed, **flags)
+
+
+def _layout_record(found: _WireLayoutRecord) -> LayoutRecord:
+    failures = tuple(CutFailure(instant_of(it.at), it.claim, it.message) for it in found.failures or ())
+    return LayoutRecord(
+        found.pool, tuple(found.declared), found.content, instant_of(found.since), failures,
+        found.proven, found.former, found.rolled_back,
+    )  # fmt: skip
 
 
 def _tally_object(tally: RevisionTally) -> JsonObject:

@@ -436,10 +436,14 @@ def label_patched(world: World) -> None:
 
 def test_a_cut_is_asked_for_by_label_behind_a_taint() -> None:
     world = cutting()
-    [patch] = steps(world)
+    [save, patch] = steps(world)
+    assert isinstance(save, SaveClaim)
+    assert save.claim.cut
+    assert (save.claim.cut.began_s, save.claim.cut.asked_at_s, save.claim.cut.tries) == (NOW, NOW, 0)
     assert isinstance(patch, PatchNode)
     assert patch.labels[labels.MIG_CONFIG] == world.claims["m0"].layout
     assert patch.labels[labels.MIG_LAYOUT] == "large"
+    assert patch.remove_labels == (labels.MIG_CONFIG_STATE,)
     assert [taint.key for taint in patch.add_taints] == ["muster.dev/recutting"]
 
 
@@ -479,14 +483,12 @@ def test_a_cut_is_done_when_allocatable_says_so(state: str, gpus: dict[str, int]
 def test_a_cut_that_never_ends(asked_s: float, given_up: bool) -> None:
     world = cutting(asked_s=asked_s)
     label_patched(world)
-    actions = steps(world)
-    assert bool(actions) is given_up
-    if given_up:
-        [save] = actions
-        assert isinstance(save, SaveClaim)
+    saved = [it for it in steps(world) if isinstance(it, SaveClaim) and it.claim.disruption]
+    assert bool(saved) is given_up
+    for save in saved:
         assert save.claim.disruption
-        assert save.claim.disruption.reason == "InitializationTimeout"
-        assert "failed: allocatable shows" in save.claim.disruption.message
+        assert save.claim.disruption.reason == "LayoutFailed"
+        assert "failed: allocatable shows 56" in save.claim.disruption.message
 
 
 # -- leaving ----------------------------------------------------------------------------------------------------------

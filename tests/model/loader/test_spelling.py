@@ -112,7 +112,16 @@ def test_a_slice_that_no_quota_counts(problems: Load) -> None:
     both = declare("Team", "t", "{quotas: {p: {guaranteed: {nvidia.com/mig-1g.10gb: 3, nvidia.com/mig-2g.20gb: 0}}}}")
     none = declare("Team", "t", "{quotas: {p: {guaranteed: {cpu: 3}}}}")
     (problem,) = problems(LAYOUT, POOL, one)
-    assert (problem.code, problem.severity) == (Code.PROFILE_WITHOUT_QUOTA, "warning")
+    assert (problem.code, problem.severity) == (Code.PROFILE_WITHOUT_QUOTA, "error")
     assert problem.path == 'spec.models.h100-80gb[0].profiles["2g.20gb"]'
     assert problems(LAYOUT, POOL, both) == []
     assert problems(LAYOUT, POOL, none) == []
+    every = declare("Team", "t", "{quotas: {p: {guaranteed: {muster.dev/gpu-equivalent: 3}}}}")
+    assert problems(LAYOUT, POOL, every) == []
+
+
+def test_equivalents_of_replicas_cannot_be_counted(problems: Load) -> None:
+    pool = declare("NodePool", "p", "{gpu: {models: [l4]}, sharing: {timeSlicing: {replicas: 4}}}")
+    team = declare("Team", "t", "{quotas: {p: {guaranteed: {muster.dev/gpu-equivalent: 3}}}}")
+    (problem,) = problems(pool, team)
+    assert (problem.code, problem.severity) == (Code.QUOTA_WITHOUT_CAPACITY, "error")

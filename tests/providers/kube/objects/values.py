@@ -12,12 +12,15 @@ from fleet.plan.guards import MOST_TALLIES, RevisionTally
 from fleet.snapshot import (
     CapacityPool,
     Claim,
+    CutFailure,
+    CutOrder,
     DecisionFailure,
     Eviction,
     Gang,
     GangState,
     JobRef,
     Launch,
+    LayoutRecord,
     NodeDisruption,
     Pin,
     PodSet,
@@ -231,6 +234,16 @@ startup_taints = st.none() | st.lists(
     ),
     max_size=2,
 ).map(tuple)
+cut_orders = st.builds(
+    CutOrder,
+    reason=st.sampled_from(("", "LayoutDrift", "LayoutRollout")),
+    message=words,
+    since_s=instants,
+    began_s=maybe_instants,
+    asked_at_s=maybe_instants,
+    tries=st.integers(0, 9),
+    former=names | st.just(""),
+)
 claims = st.builds(
     Claim,
     name=names,
@@ -255,6 +268,7 @@ claims = st.builds(
     ready_at_s=maybe_instants,
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
+    cut=st.none() | cut_orders,
     advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
@@ -276,6 +290,17 @@ claims = st.builds(
     launched_at_s=instants,
 )
 """Any claim; one that adopts has its instance, and counts as launched, from the first."""
+layout_records = st.builds(
+    LayoutRecord,
+    pool=names,
+    declared=st.lists(names, max_size=2).map(tuple),
+    content=names,
+    since_s=instants,
+    failures=st.lists(st.builds(CutFailure, at_s=instants, claim=names, message=words), max_size=2).map(tuple),
+    proven=st.booleans(),
+    former=names | st.just(""),
+    rolled_back=st.booleans(),
+)
 counts = st.integers(min_value=0, max_value=10**6)
 tallies = st.builds(
     RevisionTally,
@@ -326,6 +351,9 @@ reports = st.builds(
     convergence=st.none() | convergences,
     rollout=st.none()
     | st.builds(RolloutProgress, templates=names, began_s=instants, pool=st.just("") | names, failure=words),
+    layouts=st.lists(layout_records, max_size=2, unique_by=lambda it: it.pool).map(
+        lambda its: {it.pool: it for it in its}
+    ),
     history=st.lists(
         st.builds(
             SyncAttempt,
