@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agent.cli import exits
+from agent.cli.advice_commands import gpus, layouts
 from agent.cli.options import (
     AgentSettings,
     Context,
@@ -35,11 +36,11 @@ app = typer.Typer(
 )
 get = typer.Typer(help="Show what the agent knows, from the cluster.", no_args_is_help=True, rich_markup_mode=None)
 explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None)
-layouts = typer.Typer(help="How GPUs should be cut by MIG.", no_args_is_help=True, rich_markup_mode=None)
 policy = typer.Typer(help="Try the rules of a FleetPolicy.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(get, name="get")
 app.add_typer(explain, name="explain")
-app.add_typer(layouts, name="layouts")
+app.add_typer(gpus)
+app.add_typer(layouts)
 app.add_typer(policy, name="policy")
 app.add_typer(sync)
 
@@ -161,40 +162,6 @@ def replay(
         repository, base, head, path, work, queue, window_s, look, region, scenarios, jobs, executor
     )
     raise typer.Exit(run_replay(request, output.value))
-
-
-@layouts.command("advise")
-def layouts_advise(
-    path: Annotated[Path, typer.Argument(help="The fleet's files.")] = Path(),
-    recorded: Annotated[
-        Path | None, typer.Option("--recorded", help="Work that the agent recorded; default: `record` of its settings.")
-    ] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", help="Work, in the formats of `muster replay`.")] = None,
-    demand: Annotated[
-        Path | None, typer.Option("--demand", help="Slices wanted at once instead: {1g.10gb: 40} (YAML, JSON).")
-    ] = None,
-    window: Annotated[str, typer.Option("--window", help="The last of the work that counts (14d); default: all.")] = "",
-    pool: Annotated[str, typer.Option("--pool", help="Only this node pool; default: all that cut their GPUs.")] = "",
-    cover: Annotated[
-        float, typer.Option("--cover", min=0.01, max=1, help="Part of the time in which nobody is to wait for a slice.")
-    ] = 0.95,
-    look: Annotated[float, typer.Option("--look", min=0, help="As in `muster replay`.")] = 60.0,
-    region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
-    cluster: FleetCluster = "",
-    config: AgentSettings = Path("muster.yaml"),
-    pull_request: Annotated[
-        bool, typer.Option("--pull-request", help="Open it on the forge of the settings (`review`).")
-    ] = False,
-) -> None:
-    """Which MIG layouts the demand asks for: the fewest machines, as a diff, with waits replayed before and after."""
-    from agent.cli.layouts import AdviceRequest, advise_layouts
-
-    if sum(it is not None for it in (recorded, trace, demand)) > 1:
-        raise typer.BadParameter("one of --recorded, --trace and --demand says what is asked for")
-    request = AdviceRequest(
-        path, pool, demand, trace or recorded, window, cover, look, region, cluster, config, pull_request
-    )
-    raise typer.Exit(advise_layouts(request))
 
 
 @app.command()
