@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.clouds import cloud_provider
-from fleet.advice.sizing import FEW_READINGS, MeasuredUse, GpuReading, size_advice, use_report, uses
+from fleet.advice.sizing import FEW_READINGS, GpuReading, MeasuredUse, size_advice, use_report, uses
 
 CATALOG = cloud_provider().catalog("us-east-1")
 A100, H100, L4 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA L4"
