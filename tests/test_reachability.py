@@ -24,12 +24,10 @@ BESIDE = {
 
 TRUST = "A plan that can be believed, from a repository that is trusted no further than its signature"
 REAL = "On a real cluster: what a real control plane showed, and the facts to keep it so"
-SHARING = "MIG and sharing, end to end"
 ONE_ENGINE = (
     "One engine for every pod: ordinary pods served, every constraint honoured, and the facts answered by what runs"
 )
 KEPT: dict[Key, str] = {
-    ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them
     ("providers.sim.loopback", "LoopbackServer.drop_connections"): REAL,  # cuts,
     ("providers.sim.store.releases", "Release.with_betas"): REAL,  # releases,
 }

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agent.cli import exits
+from agent.cli.advice_commands import gpus, layouts
 from agent.cli.options import (
     AgentSettings,
     Context,
@@ -38,6 +39,8 @@ explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=Tru
 policy = typer.Typer(help="Try the rules of a FleetPolicy.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(get, name="get")
 app.add_typer(explain, name="explain")
+app.add_typer(gpus)
+app.add_typer(layouts)
 app.add_typer(policy, name="policy")
 app.add_typer(sync)
 

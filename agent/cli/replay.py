@@ -84,6 +84,8 @@ class ReplayCase:
     window: ReplayWindow
     region: str
     variant: Variant
+    cluster: str = ""
+    """Of several that the files declare."""
 
 
 UNUSABLE = (UnusableWork, UnusableExecutor, UnknownVariant, NeverAtRest)
@@ -125,7 +127,7 @@ def _outcomes(request: ReplayRequest) -> list[ReplayOutcome]:
 
 def play_case(case: ReplayCase) -> ReplayOutcome:
     """Plays one case; in whatever process."""
-    fleet = load(case.files)
+    fleet = load(case.files, cluster=case.cluster)
     gc.freeze()
     before = gc.get_threshold()
     gc.set_threshold(200_000, 50, 100)  # values by the million and no circles among them: a third of the time else

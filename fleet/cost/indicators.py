@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import ceil
+from typing import Final
 
 from fleet.cost.records import LedgerRecord, StartRecord
 from fleet.cost.statement import NONE
 from fleet.cost.uses import NOBODY, NOT_READY
 from fleet.reasons import Reason
+
+HOURS_A_MONTH: Final = 730
+"""As clouds count them."""
 
 
 @dataclass(slots=True)
@@ -96,7 +100,7 @@ class Indicators:
     @property
     def interruptions_a_month(self) -> float:
         """Returns how often a spot machine is taken back in a month (730 h) of running."""
-        return self.interruptions * 730.0 / self.spot_hours if self.spot_hours else 0.0
+        return self.interruptions * HOURS_A_MONTH / self.spot_hours if self.spot_hours else 0.0
 
     @property
     def usd_per_useful_gpu_h(self) -> float | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import asked_values, most_on_one, shared_room
 from fleet.offerings.offerings import Offering, Offerings, Preference
-from fleet.placement.cluster_state import ClusterState, room_in
+from fleet.placement.cluster_state import ClusterState, NodeSlot, room_in
 from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter
@@ -256,6 +256,8 @@ class BuyableCapacity:
     may_buy: bool = True
     priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost
     """What pods cost the slots they might stand on."""
+    regret: Callable[[NodeSlot, NodeSlot, Resources, int], int] = lambda _standing, _cut, _requests, _count: 0
+    """What a re-cut for so many pods takes from other work (`OpportunityCosts.regret`)."""
     closing: bool = False
     """Whether there are capacity blocks, so that it matters how long pods will run."""
     premiums: Mapping[CapacityPool, float] = field(default_factory=dict)

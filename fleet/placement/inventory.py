@@ -254,13 +254,15 @@ def _gave_way(gang: Gang) -> bool:
 def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> BuyableCapacity:
     """The capacity of a snapshot: offerings, limits, shortages in force, and idle machines that may be cut anew."""
     offerings, dearer = offerings_now(fleet, snapshot), premiums(snapshot.interruptions, snapshot.now_s)
+    costs = OpportunityCosts(fleet, snapshot.gangs, snapshot.index)
     return BuyableCapacity(
         offerings,
         headroom_of_pools(fleet, snapshot),
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
-        OpportunityCosts(fleet, snapshot.gangs, snapshot.index).priced,
+        costs.priced,
+        costs.regret,
         any(known.ends_machines for known in snapshot.reservations.values()),
         dearer,
         fleet.policy.spec.usd_per_hour_per_machine,

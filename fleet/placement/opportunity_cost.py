@@ -77,6 +77,15 @@ class OpportunityCosts:
 
         return cost
 
+    def regret(self, standing: NodeSlot, cut: NodeSlot, requests: Resources, count: int) -> int:
+        """What an idle machine would be worth less, with so many pods on it, if it was cut otherwise.
+
+        In whole thousandths of a GPU; less than 0 where what the other layout leaves is worth more than all there is.
+        """
+        values = self._values or self._current()
+        had, worth = values.of(standing).worth.of(standing.free), values.of(cut).worth
+        return (had - worth.of(cut.free)) // PER_MILLI + worth.loss(cut.free, requests, count)
+
     def _current(self) -> "MachineValues":
         mix = request_mix(self.index, self.fleet, self.gangs)
         self._values = _machine_values(self.index, self.fleet, mix)

@@ -10,6 +10,7 @@ zone, and prefer (capacity type by the pool's order, weight of the pool, expecte
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from fleet.mig.layouts import gpu_part
 from fleet.placement.buyable_capacity import (
@@ -32,7 +33,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
 from model.plain_text import counted, number_of
-from model.quantity import CPU
+from model.quantity import CPU, Resources
 
 
 def place_gang(
@@ -350,13 +351,14 @@ class _ZoneAttempt:
     # -- re-cut -------------------------------------------------------------------------------------------------------
 
     def _recut_idle(self, need: Need, missing: int) -> int:
-        """Places pods on idle machines cut anew, roomiest first; returns how many found a place.
+        """Places pods on idle machines cut anew, as few as will do; returns how many found a place.
 
-        A machine that is to be replaced is cut last: its work would soon be stopped again.
+        Of equal ones that which takes least from all other work (`OpportunityCosts.regret`). A machine that is to be
+        replaced is cut last: its work would soon be stopped again.
         """
         placed = 0
         while placed < missing and (options := self._recut_options(need)):
-            chosen = min(options, key=lambda it: self._recut_rank(it, need))
+            chosen = min(options, key=partial(self._recut_rank, need.pod_set.requests, missing - placed))
             slot = replace(
                 chosen.slot,
                 name=f"recut/{chosen.claim}",
@@ -378,9 +380,11 @@ class _ZoneAttempt:
             idle = [it for it in idle if it.slot.labels.get(labels.ZONE) == self.zone]
         return [it for it in idle if it.slot.room_for(need.pod_set.requests) and need.accepts(it.slot)]
 
-    def _recut_rank(self, recut: Recut, need: Need) -> tuple[bool, int, str, str]:
-        leaving = self.state.slots[recut.slot.name].leaving
-        return leaving, -recut.slot.room_for(need.pod_set.requests), recut.claim, recut.layout
+    def _recut_rank(self, requests: Resources, missing: int, recut: Recut) -> tuple[bool, int, int, int, str, str]:
+        standing, room = self.state.slots[recut.slot.name], recut.slot.room_for(requests)
+        count = min(room, missing)
+        regret = self.capacity.regret(standing, recut.slot, requests, count)
+        return standing.leaving, -count, regret, -room, recut.claim, recut.layout
 
     def _untouched(self, recut: Recut) -> bool:
         """Whether nothing has been placed on the machine as it is: only then can it be cut anew."""

@@ -6,11 +6,12 @@ from math import isfinite
 from typing import Any, Final
 
 from fleet.actions import PurchaseTally
+from fleet.cost.indicators import HOURS_A_MONTH
 from fleet.plan.changes import PlannedChange, When
 from fleet.plan.consequences import GangImpact, PeakBill
 from fleet.plan.plan import Plan
 from fleet.plan.quotas import Overcommitment, QuotaChange
-from fleet.plan.sections import HOURS_A_MONTH, REFUSED, PlanDocument, PlanSection, document
+from fleet.plan.sections import REFUSED, PlanDocument, PlanSection, document
 from model.plain_text import code_span, fenced, markdown, plain
 from model.quantity import format_amount
 

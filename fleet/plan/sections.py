@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fleet.actions import PurchaseTally
+from fleet.cost.indicators import HOURS_A_MONTH
 from fleet.mig.layouts import TAKES_OVER
 from fleet.plan.changes import SYMBOLS, PlannedChange, utc
 from fleet.plan.consequences import CUT_ANEW, GangImpact, HourlyBill
 from fleet.plan.plan import Plan
 from model.plain_text import counted, number_of
 from model.quantity import format_amount
-
-HOURS_A_MONTH: Final = 730
-"""As clouds count them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
 
 
 def _of_cuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[float]:
-    """Yields when machines that are being cut are looked at again, and when gangs lose least by a roll-out of layouts."""
+    """Yields when machines that are being cut are looked at again, and when gangs lose least by a roll-out."""
     if _any_cut(snapshot.index, snapshot.claims):
         yield snapshot.now_s + LOOK_S
     if any(pool.spec.sharing.mig and pool.spec.sharing.mig.rollout for pool in fleet.node_pools.values()):

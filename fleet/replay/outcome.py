@@ -60,7 +60,9 @@ class ReplayOutcome:
     machines: int
     """Machines bought."""
     most_gpus: int
-    """GPUs of machines that stood at once, at most."""
+    """GPUs or slices of machines that stood at once, at most."""
+    most_whole_gpus: int
+    """The same in GPUs, before any cut."""
     bought_gpu_h: float
     usd: float
     lost_usd: float
@@ -97,6 +99,7 @@ def outcome_of(name: str, agent: VirtualAgent, begin_s: float, until_s: float) -
         total,
         len(machines),
         max((count for _, count in bought), default=0),
+        max((count for _, count in _steps((it.from_s, it.to_s, it.whole_gpus) for it in machines)), default=0),
         bought_gpu_h,
         usd,
         total.lost_gpu_h * usd / bought_gpu_h if bought_gpu_h else 0.0,

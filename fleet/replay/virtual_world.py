@@ -69,9 +69,12 @@ class MachineHistory:
     node_pool: str
     pool: CapacityPool
     gpus: int
+    """GPUs or slices that it offers when it is bought."""
     usd_h: float
     from_s: float
     to_s: float = float("inf")
+    whole_gpus: int = 0
+    """Before any cut, or sharing."""
 
 
 class VirtualWorld(ClusterModel):
@@ -104,7 +107,7 @@ class VirtualWorld(ClusterModel):
         if isinstance(action, LaunchMachines):
             for claim in filter(None, map(self.claims.get, action.claims)):
                 if claim.instance_id and claim.instance_id not in self.machines:
-                    self.machines[claim.instance_id] = _machine(claim, self.now_s)
+                    self.machines[claim.instance_id] = self._bought(claim)
         elif isinstance(action, TerminateMachines):
             for instance_id in action.instance_ids:
                 if (machine := self.machines.get(instance_id)) is not None:
@@ -190,6 +193,13 @@ class VirtualWorld(ClusterModel):
         ended = {"finished_at_s": self.now_s, "ready_pods": 0, "active_pods": 0}
         self.jobs.put(uid, replace(job, result=JobResult.SUCCEEDED, **ended))  # type: ignore[arg-type]
 
+    def _bought(self, claim: Claim) -> MachineHistory:
+        kind = self._seen.catalog.types.get(claim.capacity_pool.instance_type)
+        offered, whole = devices_of(claim.resources), kind.gpu_count if kind else 0
+        return MachineHistory(
+            claim.node_pool, claim.capacity_pool, offered, claim.charged_usd_h, self.now_s, whole_gpus=whole
+        )
+
     def _terminated(self, instance_id: str) -> None:
         super()._terminated(instance_id)
         self.later(self.now_s + FORGOTTEN_AFTER_S, lambda: self.instances.put(instance_id, None))
@@ -197,10 +207,6 @@ class VirtualWorld(ClusterModel):
 
 def _key(gang: Gang) -> str:
     return f"{gang.namespace}/{gang.workload}"
-
-
-def _machine(claim: Claim, now_s: float) -> MachineHistory:
-    return MachineHistory(claim.node_pool, claim.capacity_pool, devices_of(claim.resources), claim.charged_usd_h, now_s)
 
 
 def _pods(gang: Gang, now_s: float) -> Iterable[Pod]:

@@ -72,7 +72,7 @@ def flavors_of_queue(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[s
 def _never(fleet: Fleet, snapshot: Snapshot, pods: PodSet, names: Sequence[str], capacity: BuyableCapacity) -> str:
     needs = [need_of_flavors(fleet, pods, (name,)) for name in names]
     fixed = any(pool.spec.replicas is not None for need in needs for pool in need.pools)
-    if fixed or any(True for need in needs for _ in capacity.candidates(need, "").all()):
+    if fixed or any(found for need in needs for _, found in capacity.candidates(need, "").pools):
         return ""
     flavors = [nodes for name in names if (nodes := nodes_of_flavor(fleet, name)) is not None]
     if any(_stands(snapshot, need, nodes) for need, nodes in zip(needs, flavors, strict=True)):

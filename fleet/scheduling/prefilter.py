@@ -195,14 +195,15 @@ def _one_replica(case: _Candidate) -> Refusal | None:
 
 def _gpu_pools(fleet: Fleet, binding: QueueBinding) -> list[NodePool]:
     """Returns the pools behind a queue's flavors if whole GPUs, or replicas, come from no other nodes; else nothing."""
-    flavors = list(_flavors(fleet, binding))
+    flavors = list(behind_queue(fleet, binding))
     if any(nodes.any_node or nodes.node_labels for nodes in flavors):
         return []
     pools = {pool.name: pool for nodes in flavors for pool in nodes.pools}
     return [pool for _, pool in sorted(pools.items()) if pool.spec.sharing.mig is None]
 
 
-def _flavors(fleet: Fleet, binding: QueueBinding) -> Iterator[FlavorNodes]:
+def behind_queue(fleet: Fleet, binding: QueueBinding) -> Iterator[FlavorNodes]:
+    """Yields the machines of a queue's flavors, in the order of its groups."""
     spec = quota_specs(fleet).queues.get(binding.name)
     for group in spec.groups if spec is not None else ():
         found = (nodes_of_flavor(fleet, name) for name in group.flavors)

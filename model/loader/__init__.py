@@ -4,7 +4,7 @@ from model.loader.checks import Check
 from model.loader.clusters import CLUSTER_FILES, ClusterFiles, Clusters, cluster_digest, clusters_in
 from model.loader.load import Loaded, inspect, load
 from model.loader.parse import LoaderLimits
-from model.loader.rewriting import NotRewritable, with_value
+from model.loader.rewriting import NotRewritable, PoolLayouts, with_layouts, with_value
 from model.problem import Code, InvalidFleet, Problem
 
 __all__ = [
@@ -17,10 +17,12 @@ __all__ = [
     "Loaded",
     "LoaderLimits",
     "NotRewritable",
+    "PoolLayouts",
     "Problem",
     "cluster_digest",
     "clusters_in",
     "inspect",
     "load",
+    "with_layouts",
     "with_value",
 ]

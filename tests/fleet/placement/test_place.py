@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleet.mig.layouts import with_gpus
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
@@ -16,6 +17,7 @@ from fleet.reasons import Refusal
 from fleet.snapshot import CapacityPool, PodSet
 from fleet.snapshot.lookups import holders
 from model import labels
+from model.mig import config_name
 from tests.support.checker import before, faults
 from tests.support.fleets import (
     G6,
@@ -184,6 +186,8 @@ def mig_world(*layouts: str) -> World:
         FleetBuilder()
         .layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
         .layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
+        .layout("two", h100_80gb=[{"profiles": {"2g.20gb": 3}}])
+        .layout("mixed", h100_80gb=[{"profiles": {"1g.10gb": 4, "3g.40gb": 1}}])
         .pool(sharing={"mig": {"layouts": list(layouts or ("small", "large"))}})
         .team()
         .queue()
@@ -216,6 +220,36 @@ def test_a_machine_that_is_to_be_replaced_is_cut_anew_last() -> None:
     snapshot = world.snapshot()
     asked = replace(rig(world), board=build_cluster_state(snapshot, (), (), world.fleet.node_pools, frozenset({"m0"})))
     assert [recut.claim for recut in asked.plan(sliced("3g.40gb", 16)).recuts] == ["m1"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "layout"),
+    [
+        pytest.param({"1g.10gb": 4}, "small", id="everybody asks for small ones"),
+        pytest.param({"1g.10gb": 4, "3g.40gb": 40}, "mixed", id="most ask for what another layout has as well"),
+    ],
+)
+def test_the_layout_is_chosen_by_what_all_gangs_ask_for(waiting: dict[str, int], layout: str) -> None:
+    """The gang in line has room on either: the roomiest is not taken for its own sake."""
+    world = mig_world("two", "small", "mixed")
+    world.machine("m0")
+    for profile, count in waiting.items():
+        world.waits(gang(f"wants-{profile}", sliced(profile, count)))
+    found = rig(world).plan(sliced("1g.10gb", 4))
+    assert [recut.layout.rpartition("-")[0] for recut in found.recuts] == [layout]
+
+
+def test_the_machine_is_cut_anew_whose_cut_nobody_asks_for() -> None:
+    world = mig_world("large", "two", "small")
+    world.machine("m0")
+    other = world.machine("m1")
+    layout, twos = config_name(world.fleet.mig_layouts["two"]), {labels.MIG_RESOURCE_PREFIX + "2g.20gb": 24}
+    world.claims["m1"] = replace(other, layout=layout, resources=with_gpus(other.resources, twos))
+    node = world.nodes[other.node]
+    relabelled = {**node.labels, labels.MIG_CONFIG: layout}
+    world.nodes[node.name] = replace(node, labels=relabelled, allocatable=with_gpus(node.allocatable, twos))
+    world.waits(gang("wants-large", sliced("3g.40gb", 40)), gang("wants-small", sliced("1g.10gb", 4)))
+    assert [recut.claim for recut in rig(world).plan(sliced("1g.10gb", 4)).recuts] == ["m1"]
 
 
 def test_a_machine_is_never_used_in_two_cuts_at_once() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from model.loader import NotRewritable, load, with_value
+from model.kinds import MigLayout
+from model.loader import NotRewritable, PoolLayouts, load, with_layouts, with_value
 
 OLD, NEW = "al2023@v20250505", "al2023@v20251112"
 AT = ("spec", "template", "amis", 0, "alias")
@@ -79,3 +80,70 @@ def test_what_is_not_written_as_such_is_for_people(text: str, words: str) -> Non
         return
     with pytest.raises(NotRewritable, match=words):
         with_value(files, "a", AT, NEW)
+
+
+# -- the layouts of a pool --------------------------------------------------------------------------------------------
+
+LAYOUT = (
+    "apiVersion: muster.dev/v1alpha1\nkind: MigLayout\nmetadata: {{name: {}}}\n"
+    "spec: {{models: {{a100-80gb: [{{profiles: {{{}}}}}]}}}}\n"
+)
+OLDER = LAYOUT.format("small", "1g.10gb: 7") + "---\n" + LAYOUT.format("big", "3g.40gb: 2")
+
+
+def cutting(layouts: str, more: str = "") -> str:
+    return (
+        "apiVersion: muster.dev/v1alpha1\nkind: NodePool\nmetadata: {name: a}\nspec:\n"
+        f"  instanceTypes: [p4de.24xlarge]\n{more}  sharing:\n    mig:\n      layouts:{layouts}\n"
+        "  disruption: {consolidateAfter: 15m}  # patient\n"
+    )
+
+
+def new_layout(name: str = "mixed") -> MigLayout:
+    return load({"x.yaml": LAYOUT.format(name, "1g.10gb: 4, 3g.40gb: 1").encode()}).mig_layouts[name]
+
+
+@pytest.mark.parametrize(
+    ("layouts", "after"),
+    [
+        (" [small, big]", " [mixed, big]"),
+        (' [ "small",\n   big ]', " [mixed, big]"),
+        ("\n      - small\n      - big", "\n      - mixed\n      - big"),
+        ('\n        - small\n        - "big"', "\n        - mixed\n        - big"),
+    ],
+)
+def test_a_pool_gets_other_layouts_and_the_new_one_stands_behind_it(layouts: str, after: str) -> None:
+    files = {"x/pools.yaml": cutting(layouts).encode(), "x/layouts.yaml": OLDER.encode()}
+    path, changed = with_layouts(files, PoolLayouts("a", ("mixed", "big"), None, (new_layout(),)))
+    text = changed.decode()
+    assert path == "x/pools.yaml"
+    assert text.startswith(cutting(after) + "---\napiVersion")
+    found = load({**files, path: changed})
+    assert found.node_pools["a"].spec.sharing.mig.layouts == ("mixed", "big")
+    assert found.mig_layouts["mixed"] == new_layout()
+
+
+def test_a_fixed_pool_gets_another_number_of_machines() -> None:
+    files = {"x.yaml": (cutting(" [small]", "  replicas: 4\n") + "---\n" + OLDER).encode()}
+    path, changed = with_layouts(files, PoolLayouts("a", ("big",), 2, ()))
+    assert changed.decode() == files[path].decode().replace("[small]", "[big]").replace("replicas: 4", "replicas: 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (cutting("\n      - small\n      # then\n      - big"), "comments among the layouts"),
+        (pool("a"), "names no layouts"),
+        (cutting(" [small").rstrip() + "\n", "cannot be read"),
+    ],
+)
+def test_layouts_that_cannot_be_changed_alone_are_refused(text: str, words: str) -> None:
+    files = {"x.yaml": text.encode(), "y.yaml": OLDER.encode()}
+    with pytest.raises(NotRewritable, match=words):
+        with_layouts(files, PoolLayouts("a", ("big", "small"), None, ()))
+
+
+def test_a_layout_of_a_name_that_is_taken_is_refused() -> None:
+    files = {"x.yaml": cutting(" [small]").encode(), "y.yaml": OLDER.encode()}
+    with pytest.raises(NotRewritable, match="declared twice"):
+        with_layouts(files, PoolLayouts("a", ("big",), None, (new_layout("big"),)))

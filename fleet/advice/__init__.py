@@ -1,0 +1,1 @@
+"""What the demand says of a fleet: which layouts it should have."""

@@ -1,0 +1,210 @@
+"""What pods use of the GPUs and slices that they hold, by DCGM, and what would be enough.
+
+That is a smaller slice, a share, or another GPU, each with a fifth in hand. Compute is compared within a GPU model:
+how much of an H100 an L4 is depends on the work.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from fleet.cost.indicators import HOURS_A_MONTH
+from fleet.cost.weights import slice_weight
+from fleet.snapshot import Catalog
+from model import labels
+from model.mig import MigModel, mig_models
+from model.mig.geometry import Profile
+
+IN_HAND: Final = 1.2
+"""What is advised has so much more than the most that was used."""
+BUSY: Final = 0.01
+"""A GPU that is less active than this is idle: contexts that are open and do nothing show up to a thousandth."""
+MOST_REPLICAS: Final = 8
+FEW_READINGS: Final = 10
+"""Of fewer nothing is concluded."""
+_WHOLE_DAY: Final = 0.95
+"""How active a pod is, is what it did not exceed in this part of the readings; memory has to fit at its most."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """A `GpuReading` is what DCGM says of a GPU, or of a slice of one, that a pod holds."""
+
+    node: str
+    gpu: str
+    """UUID of the GPU."""
+    instance: str
+    """Id of the MIG instance; empty for a whole GPU."""
+    profile: str
+    """`1g.10gb`; empty for a whole GPU."""
+    model: str
+    """As NVIDIA names it: `NVIDIA A100-SXM4-80GB`."""
+    namespace: str
+    pod: str
+    active: float | None
+    """Part of the time, 0 to 1, in which its engines ran; None = not told."""
+    used_mib: float | None
+    free_mib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredUse:
+    """A `MeasuredUse` is what one pod used of one GPU or slice over the time that was looked at. Epoch seconds."""
+
+    last: GpuReading
+    readings: int
+    from_s: float
+    until_s: float
+    active: float
+    """What it did not exceed in 95 % of the readings, 0 to 1."""
+    most_mib: float
+    busy_s: float | None
+    """When it was busy last; None = at no reading."""
+
+    @property
+    def idle_s(self) -> float:
+        """Returns for how long it has done nothing."""
+        return self.until_s - (self.from_s if self.busy_s is None else self.busy_s)
+
+    @property
+    def holds(self) -> str:
+        """Returns what it holds, in words."""
+        return f"{self.last.profile} of {self.last.model}" if self.last.profile else self.last.model
+
+
+def uses(scrapes: Iterable[tuple[float, Sequence[GpuReading]]]) -> tuple[MeasuredUse, ...]:
+    """Returns what each pod used of each device, by namespace, pod and device, of scrapes (epoch seconds, readings)."""
+    told: dict[tuple[str, ...], list[tuple[float, GpuReading]]] = defaultdict(list)
+    for at_s, readings in scrapes:
+        for it in readings:
+            if it.pod and it.active is not None and it.used_mib is not None:
+                told[it.namespace, it.pod, it.node, it.gpu, it.instance].append((at_s, it))
+    return tuple(_use(sorted(found, key=lambda it: it[0])) for _, found in sorted(told.items()))
+
+
+def _use(found: Sequence[tuple[float, GpuReading]]) -> MeasuredUse:
+    active = sorted(it.active or 0.0 for _, it in found)
+    busy_s = max((at_s for at_s, it in found if (it.active or 0.0) >= BUSY), default=None)
+    most_mib = max(it.used_mib or 0.0 for _, it in found)
+    level = active[max(0, -int(-len(active) * _WHOLE_DAY // 1) - 1)]
+    return MeasuredUse(found[-1][1], len(found), found[0][0], found[-1][0], level, most_mib, busy_s)
+
+
+# -- what would be enough ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SizeAdvice:
+    """A `SizeAdvice` says what would be enough for a pod, and what that saves in USD a month."""
+
+    use: MeasuredUse
+    words: str
+    saves_usd: float
+
+
+def size_advice(use: MeasuredUse, catalog: Catalog) -> SizeAdvice | None:
+    """Returns the advice that saves most; None where what a pod holds is needed, or too little is known."""
+    if use.readings < FEW_READINGS:
+        return None
+    gpu_usd_h = _gpu_prices(catalog, use.last.model)
+    model, paid = _mig_model(use.last.model), gpu_usd_h
+    own = model.profiles.get(use.last.profile) if model else None
+    if use.last.profile and (model is None or own is None):
+        return None
+    if model and own:
+        paid = gpu_usd_h * float(slice_weight(model, own))
+    same = [*_slices(use, model, own, gpu_usd_h), *_shares(use, model, gpu_usd_h)]
+    for options in (same, _others(use, catalog)):  # another GPU where this one cannot be divided any further
+        words, usd_h = min(options, key=lambda it: (it[1], it[0]), default=("", inf))
+        if usd_h < paid:
+            return SizeAdvice(use, words, (paid - usd_h) * HOURS_A_MONTH)
+    return None
+
+
+_Option = tuple[str, float]
+"""(words, USD an hour)."""
+
+
+def _slices(use: MeasuredUse, model: MigModel | None, own: Profile | None, gpu_usd_h: float) -> Iterator[_Option]:
+    """Slices of the same model with room for what was used; plain ones, as nothing is known of media engines."""
+    if model is None:
+        return
+    slices = own.compute_slices if own else model.compute_slices
+    for name, profile in sorted(model.profiles.items()):
+        plain = "+" not in name and not name.endswith("-me")
+        roomy = profile.memory_mib >= use.most_mib * IN_HAND
+        if plain and roomy and profile.compute_slices >= use.active * slices * IN_HAND:
+            yield f"a slice {name}", gpu_usd_h * float(slice_weight(model, profile))
+
+
+def _shares(use: MeasuredUse, model: MigModel | None, gpu_usd_h: float) -> Iterator[_Option]:
+    """A share of a GPU that has no MIG."""
+    total_mib = (use.last.used_mib or 0.0) + (use.last.free_mib or 0.0)
+    by_memory = total_mib / (use.most_mib * IN_HAND) if use.most_mib else inf
+    by_compute = 1 / (use.active * IN_HAND) if use.active else inf
+    replicas = int(min(by_memory, by_compute, MOST_REPLICAS))
+    if model is None and replicas >= 2:
+        yield f"one of {replicas} replicas of such a GPU", gpu_usd_h / replicas
+
+
+def _others(use: MeasuredUse, catalog: Catalog) -> Iterator[_Option]:
+    """Cheaper GPUs with room for the memory, for what is seldom active: a smaller one is then active more often."""
+    if use.active > 0.25:
+        return
+    for (name, memory_mib), usd_h in sorted(_prices(catalog).items()):
+        if memory_mib >= use.most_mib * IN_HAND:
+            yield f"a whole {name} ({memory_mib // 1024} GiB), if its speed will do", usd_h
+
+
+def _gpu_prices(catalog: Catalog, model: str) -> float:
+    """The price of one GPU that DCGM names so, USD an hour; 0 where none is on sale."""
+    words = set(model.lower().replace("-", " ").split())
+    sizes = {int(it.removesuffix("gb")) for it in words if it.removesuffix("gb").isdigit() and it.endswith("gb")}
+    fit = [
+        (usd_h, memory_mib)
+        for (name, memory_mib), usd_h in _prices(catalog).items()
+        if set(name.lower().replace("-", " ").split()) <= words
+        and (not sizes or any(abs(memory_mib / 1024 - it) <= it * 0.06 for it in sizes))
+    ]
+    return min(fit, default=(0.0, 0))[0]
+
+
+def _prices(catalog: Catalog) -> Mapping[tuple[str, int], float]:
+    """(GPU name, MiB) -> the least that one costs on demand; of machines that run the same images."""
+    found: dict[tuple[str, int], float] = {}
+    for offer in catalog.offers:
+        machine = offer.instance_type
+        if machine.gpu_count and offer.capacity_type == "on-demand" and machine.labels.get(labels.ARCH) == "amd64":
+            key, usd_h = (machine.gpu_name, machine.gpu_memory_mib), offer.price_usd_h / machine.gpu_count
+            found[key] = min(usd_h, found.get(key, inf))
+    return found
+
+
+def _mig_model(model: str) -> MigModel | None:
+    product = model.replace(" ", "-")
+    names = {product, product.removeprefix("NVIDIA-")}
+    return next((it for it in mig_models().values() if names & {*it.products}), None)
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UseReport:
+    """A `UseReport` is what was seen: advice by what it saves, and who holds a GPU and does nothing."""
+
+    uses: tuple[MeasuredUse, ...]
+    advice: tuple[SizeAdvice, ...]
+    idle: tuple[MeasuredUse, ...]
+    """Those idle for longer than was asked for, the longest first."""
+
+
+def use_report(found: Sequence[MeasuredUse], catalog: Catalog, idle_after_s: float) -> UseReport:
+    """Returns what there is to say of what pods use."""
+    advice = [it for use in found if (it := size_advice(use, catalog)) is not None]
+    advice.sort(key=lambda it: (-it.saves_usd, it.use.last.namespace, it.use.last.pod, it.use.last.gpu))
+    idle = [it for it in found if it.idle_s >= idle_after_s]
+    idle.sort(key=lambda it: (-it.idle_s, it.last.namespace, it.last.pod, it.last.gpu))
+    return UseReport(tuple(found), tuple(advice), tuple(idle))
