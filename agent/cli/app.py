@@ -1,5 +1,7 @@
 """The commands and their options; what they do lives in the modules beside this one."""
 
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +9,7 @@ from typing import Annotated
 import typer
 
 from agent.cli import exits
+from agent.cli.cluster_commands import COMPLETE, PROGRAM, cluster
 from agent.cli.options import (
     AgentSettings,
     Context,
@@ -29,17 +32,26 @@ app = typer.Typer(
     name="muster",
     help="Runs a GPU fleet from a git repository: quota, placement and purchase as one decision.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-get = typer.Typer(help="Show what the agent knows, from the cluster.", no_args_is_help=True, rich_markup_mode=None)
 explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None)
 policy = typer.Typer(help="Try the rules of a FleetPolicy.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(get, name="get")
+
+
+def _told_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version as version_of
+
+        sys.stdout.write(f"muster {version_of('muster')}\n")
+        raise typer.Exit
+
+
 app.add_typer(explain, name="explain")
 app.add_typer(policy, name="policy")
 app.add_typer(sync)
+app.add_typer(cluster)
 
 
 @app.command()
@@ -263,38 +275,6 @@ def demo(
     raise typer.Exit(run_demo(folder, keep=keep))
 
 
-@get.command("workloads")
-def get_workloads(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Gangs: state, reason, machines, waiting time."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("workloads", kubeconfig, context, output.value))
-
-
-@get.command("nodes")
-def get_nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Nodes: pool, type, GPUs in use, gangs, price."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("nodes", kubeconfig, context, output.value))
-
-
-@get.command("queues")
-def get_queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Queues: gangs by state, quota used and borrowed."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("queues", kubeconfig, context, output.value))
-
-
-@get.command("claims")
-def get_claims(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Machines from intent to grave: pool, type, zone, state, price."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("claims", kubeconfig, context, output.value))
-
-
 @explain.command("workload")
 def explain_workload(
     name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
@@ -386,12 +366,19 @@ def explain_pool(
     raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
 
 
+@app.callback()
+def everywhere(
+    told: Annotated[
+        bool, typer.Option("--version", callback=_told_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of no command."""
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as version_of
-
-    sys.stdout.write(f"muster {version_of('muster')}\n")
+    _told_version(True)
 
 
 def _needs_sandbox() -> None:
@@ -404,8 +391,20 @@ def _needs_sandbox() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script, and the plugin of kubectl: `kubectl muster` runs `kubectl-muster`."""
+    plugin = Path(sys.argv[0]).name == "kubectl-muster"
     try:
-        app()
+        app(prog_name="kubectl muster" if plugin else PROGRAM)
     except KeyboardInterrupt:
         raise SystemExit(exits.INTERRUPTED) from None
+
+
+def complete_for_kubectl() -> None:
+    """`kubectl_complete-muster`: kubectl asks it for words, and wants to hear behind them that they are no files."""
+    words = [PROGRAM, *(sys.argv[1:] or [""])]
+    asked = {"COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1), COMPLETE: "complete_bash"}
+    os.environ.update(asked)
+    try:
+        app(prog_name=PROGRAM)
+    finally:
+        typer.echo("\n:4")
