@@ -391,16 +391,25 @@ def _needs_sandbox() -> None:
 
 
 def main() -> None:
-    """The console script, and the plugin of kubectl: `kubectl muster` runs `kubectl-muster`."""
-    plugin = Path(sys.argv[0]).name == "kubectl-muster"
+    """The console script, by each of its names."""
+    name = Path(sys.argv[0]).name
     try:
-        app(prog_name="kubectl muster" if plugin else PROGRAM)
+        _RUN.get(name, _run)()
     except KeyboardInterrupt:
         raise SystemExit(exits.INTERRUPTED) from None
 
 
-def complete_for_kubectl() -> None:
-    """`kubectl_complete-muster`: kubectl asks it for words, and wants to hear behind them that they are no files."""
+def _run() -> None:
+    app(prog_name=PROGRAM)
+
+
+def _run_for_kubectl() -> None:
+    """`kubectl muster ...`: kubectl runs the file of that name with what is left of the line."""
+    app(prog_name="kubectl muster")
+
+
+def _complete_for_kubectl() -> None:
+    """Words for kubectl, which wants to hear behind them that they are no files."""
     words = [PROGRAM, *(sys.argv[1:] or [""])]
     asked = {"COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1), COMPLETE: "complete_bash"}
     os.environ.update(asked)
@@ -408,3 +417,7 @@ def complete_for_kubectl() -> None:
         app(prog_name=PROGRAM)
     finally:
         typer.echo("\n:4")
+
+
+_RUN = {"kubectl-muster": _run_for_kubectl, "kubectl_complete-muster": _complete_for_kubectl}
+"""Names under which kubectl looks for a plugin and for what completes it; pyproject.toml installs both."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -70,3 +71,53 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
     script = completions.get_completion_script  # type: ignore[attr-defined]
     typer.echo(script(prog_name=PROGRAM, complete_var=COMPLETE, shell=shell.value))
+
+
+stop = typer.Typer(help="Have a workload leave, or a queue admit nothing.", no_args_is_help=True, rich_markup_mode=None)
+start = typer.Typer(help="Let what was stopped go on.", no_args_is_help=True, rich_markup_mode=None)
+cluster.add_typer(stop, name="stop")
+cluster.add_typer(start, name="start")
+WorkloadName = Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: whichever has it.")]
+QueueName = Annotated[str, typer.Argument(help="Name of the queue.")]
+FleetFiles = Annotated[Path, typer.Option("--fleet", help="The fleet's files, of which the queue's is edited.")]
+
+
+@stop.command("workload")
+def stop_workload(
+    name: WorkloadName, namespace: Namespace = "", kubeconfig: Kubeconfig = None, context: Context = None
+) -> None:
+    """Have a gang leave its machines, and wait unconsidered until it is started."""
+    from agent.cli.stop import WorkPlace, activate
+
+    raise typer.Exit(activate(name, WorkPlace(kubeconfig, context, namespace), active=False))
+
+
+@start.command("workload")
+def start_workload(
+    name: WorkloadName, namespace: Namespace = "", kubeconfig: Kubeconfig = None, context: Context = None
+) -> None:
+    """Take a gang that was stopped back into its queue."""
+    from agent.cli.stop import WorkPlace, activate
+
+    raise typer.Exit(activate(name, WorkPlace(kubeconfig, context, namespace), active=True))
+
+
+@stop.command("queue")
+def stop_queue(
+    name: QueueName,
+    fleet: FleetFiles = Path(),
+    drain: Annotated[bool, typer.Option("--drain", help="Have what runs leave as well.")] = False,
+) -> None:
+    """Write into the fleet's files that a queue admits nothing new. It is in force once it is pushed."""
+    from agent.cli.stop import set_stop_policy
+
+    raise typer.Exit(set_stop_policy(name, fleet, "HoldAndDrain" if drain else "Hold"))
+
+
+@start.command("queue")
+def start_queue(name: QueueName, fleet: FleetFiles = Path()) -> None:
+    """Write into the fleet's files that a queue admits work again. It is in force once it is pushed."""
+    from agent.cli.stop import set_stop_policy
+
+    raise typer.Exit(set_stop_policy(name, fleet, "None"))

@@ -165,11 +165,12 @@ def _workloads(look: ClusterLook) -> Iterator[Row]:
         }
 
 
-_STATES: Final = ("Pending", "QuotaReserved", "Admitted", "Evicting", "Finished")
+GANG_STATES: Final = ("Pending", "QuotaReserved", "Admitted", "Evicting", "Finished")
+"""Of gangs (`GangState`), who waits first."""
 
 
 def _order(workload: Mapping[str, Any]) -> int:
-    return _STATES.index((workload.get("status") or {}).get("state", "Pending"))
+    return GANG_STATES.index((workload.get("status") or {}).get("state", "Pending"))
 
 
 def _gpus(pod_sets: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -195,9 +196,11 @@ def _claims(look: ClusterLook) -> Iterator[Row]:
             "type": spec["instanceType"],
             "zone": spec["zone"],
             "capacity": status.get("capacityType") or spec["capacityType"],
-            "state": status.get("state", "Pending"),
+            "state": "Leaving"
+            if leaves and not it["metadata"].get("deletionTimestamp")
+            else status.get("state", "Pending"),
             "usd_h": _charged(spec, status),
-            "leaves": leaves.get("reason", ""),
+            "leaving": leaves.get("reason", ""),
             "age_s": look.since_s(spec.get("createdAt") or it["metadata"]["creationTimestamp"]),
             "instance": status.get("instanceId", ""),
             "node": status.get("node", ""),
@@ -420,7 +423,7 @@ TABLES: Final[Mapping[str, GetTable]] = {
         "claim",
         _claims,
         ("name", "pool", "type", "capacity", "state", "usd/h", "age"),
-        ("zone", "leaves", "instance", "node", "reservation", "layout", "purpose", "message"),
+        ("zone", "leaving", "instance", "node", "reservation", "layout", "purpose", "message"),
         cut=("pool",),
         dropped=("pool", "capacity", "age"),
         aliases=("claim", "nodeclaims", "nodeclaim", "machines"),

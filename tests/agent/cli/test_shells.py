@@ -15,16 +15,16 @@ from agent.cli.app import app
 from agent.cli.get import TABLES
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMAND = f"#!{sys.executable}\nfrom agent.cli import {{0}}\n{{0}}()\n"
-SCRIPTS = {"muster": "main", "kubectl-muster": "main", "kubectl_complete-muster": "complete_for_kubectl"}
+COMMAND = f"#!{sys.executable}\nfrom agent.cli import main\nmain()\n"
+SCRIPTS = ("muster", "kubectl-muster", "kubectl_complete-muster")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The commands as an installation puts them on the PATH."""
     folder = tmp_path_factory.mktemp("bin")
-    for name, function in SCRIPTS.items():
-        (folder / name).write_text(COMMAND.format(function))
+    for name in SCRIPTS:
+        (folder / name).write_text(COMMAND)
         (folder / name).chmod(0o755)
     path = os.pathsep.join((str(folder), os.environ["PATH"]))
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
@@ -104,7 +104,7 @@ def test_the_scripts_are_those_of_the_package() -> None:
     import tomllib
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert declared == {name: f"agent.cli:{function}" for name, function in SCRIPTS.items()}
+    assert declared == dict.fromkeys(SCRIPTS, "agent.cli:main")
 
 
 @pytest.mark.parametrize("command", [[], ["get"], ["explain"], ["explain", "workload"], ["plan"]], ids=" ".join)
