@@ -66,6 +66,7 @@ schema: install
 	$(BIN)/python -m tools.roles deploy
 	$(BIN)/python -m tools.dashboards deploy
 	$(BIN)/python -m tools.alerts deploy
+	$(BIN)/python -m tools.chart deploy
 
 # Needs uv; the lock carries hashes, no index address, and the extras that pip asks for by name where it checks hashes.
 lock:
