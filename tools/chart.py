@@ -51,7 +51,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
 
 
 @dataclass(slots=True)
-class Marks:
+class TemplateMarks:
     """Places in a manifest where a template stands: they are written as marks, and put in once it is text."""
 
     texts: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def chart() -> Mapping[str, str]:
             for plural in yaml.safe_load((ROOT / "deploy/crds/Kustomization").read_text("utf-8"))["resources"]:
                 found[f"crds/{plural}"] = _labelled(ROOT / "deploy/crds" / plural, labels)
             continue
-        marks = Marks()
+        marks = TemplateMarks()
         documents = [_based(document, labels, marks) for document in _documents(ROOT / "deploy/base" / name)]
         text = _templated(documents, marks)
         found[f"templates/{name}"] = _when("namespace.create", text) if name == "namespace.yaml" else text
@@ -149,7 +149,7 @@ def _schema(value: Any, name: str = "") -> Manifest:
     return {"type": kinds[type(value)]}
 
 
-def _based(document: Manifest, labels: Mapping[str, str], marks: Marks) -> Manifest:
+def _based(document: Manifest, labels: Mapping[str, str], marks: TemplateMarks) -> Manifest:
     """A manifest of the base, as kustomize would have it, with marks where values go."""
     metadata = document["metadata"]
     metadata["labels"] = {**metadata.get("labels", {}), **labels}
@@ -172,7 +172,7 @@ _CLUSTER_WIDE: Final = frozenset(
 )
 
 
-def _deployed(document: Manifest, marks: Marks) -> None:
+def _deployed(document: Manifest, marks: TemplateMarks) -> None:
     """The Deployment with its image, what its pod may be given, and the patches of components."""
     template = document["spec"]["template"]
     pod = template["spec"]
@@ -195,7 +195,7 @@ _IMAGE: Final = (
 )
 
 
-def _patched(document: Manifest, operation: Mapping[str, Any], value: str, marks: Marks) -> None:
+def _patched(document: Manifest, operation: Mapping[str, Any], value: str, marks: TemplateMarks) -> None:
     """A JSON patch of a component as a condition at its place; `add` to a list, `add` of a key, or `replace`."""
     *way, last = operation["path"].strip("/").split("/")
     place: Any = document
@@ -219,7 +219,7 @@ def _component(component: str, value: str) -> Mapping[str, str]:
     content, folder = _kustomization(f"components/{component}"), ROOT / "deploy/components" / component
     found = {}
     for name in content.get("resources", ()):
-        text = _templated(_documents(folder / name), Marks())
+        text = _templated(_documents(folder / name), TemplateMarks())
         found[f"templates/{component}-{name}"] = _when(f"{value}.enabled", text)
     for generator in content.get("configMapGenerator", ()):
         head = {
@@ -232,7 +232,7 @@ def _component(component: str, value: str) -> Mapping[str, str]:
             },
         }
         data = [f'  {name}: {{{{- .Files.Get "files/{name}" | toYaml | nindent 4 }}}}' for name in generator["files"]]
-        text = _templated([head], Marks()) + "data:\n" + "\n".join(data) + "\n"
+        text = _templated([head], TemplateMarks()) + "data:\n" + "\n".join(data) + "\n"
         found[f"templates/{component}.yaml"] = _when(f"{value}.enabled", text)
         found |= {f"files/{name}": (folder / name).read_text("utf-8") for name in generator["files"]}
     return found
@@ -255,7 +255,7 @@ data:
 """
 
 
-def _templated(documents: Iterator[Manifest] | list[Manifest], marks: Marks) -> str:
+def _templated(documents: Iterator[Manifest] | list[Manifest], marks: TemplateMarks) -> str:
     """Manifests as a template: braces of others are kept from Helm, and the namespace is that of the release."""
     text = "---\n".join(map(_yaml, documents))
     text = text.replace("{{", '{{ "{{" }}')
