@@ -124,7 +124,7 @@ def _used_of_total(value: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _used_of_quota(value: Iterable[Mapping[str, Any]]) -> str:
-    used = (it for it in value if it["used"] != 0 or it["quota"] != 0)
+    used = sorted((it for it in value if it["used"] != 0 or it["quota"] != 0), key=lambda it: it["used"] == 0)
     each = [f"{it['used']}/{it['quota']} {it['resource'].removeprefix(_GPU)} of {it['flavor']}" for it in used]
     return "; ".join(each) or "-"
 
