@@ -7,7 +7,7 @@ PYTEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 600
 FUZZERS ?=
 
-.PHONY: install demo sandbox test check bench fuzz lint format types layers unit quick lock schema clean
+.PHONY: install demo sandbox test check docs bench fuzz lint format types layers unit quick lock schema clean
 
 install: $(STAMP)
 
@@ -48,6 +48,10 @@ unit: install
 quick: install
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not slow" tests
 
+# Strict: a dead link, a lost anchor or a page that is in no menu is an error (not with --quiet, which drops warnings).
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
 bench: install
 	$(BIN)/python -m bench
 
@@ -66,6 +70,7 @@ schema: install
 	$(BIN)/python -m tools.roles deploy
 	$(BIN)/python -m tools.dashboards deploy
 	$(BIN)/python -m tools.alerts deploy
+	$(BIN)/python -m tools.chart deploy
 
 # Needs uv; the lock carries hashes, no index address, and the extras that pip asks for by name where it checks hashes.
 lock:

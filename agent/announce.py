@@ -19,7 +19,19 @@ from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.quota.without_queue import left_in_teams
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, Hold, JobRef, Node, Pod, PodVerdict, Snapshot
+from fleet.snapshot import (
+    Claim,
+    ClaimState,
+    DecisionFailure,
+    Gang,
+    GangState,
+    Hold,
+    JobRef,
+    Node,
+    Pod,
+    PodVerdict,
+    Snapshot,
+)
 from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
 from providers.kube.objects import Finding, SyncReport
@@ -225,9 +237,26 @@ def _told_of(action: Action, mirror: Mirror) -> Iterator[Announce]:
     elif isinstance(action, SaveClaim):
         if told_to_go(action.claim, mirror):
             yield about_claim(action.claim)
+        elif further := _about_progress(action.claim, mirror):
+            yield further
         yield from _about_cut(action.claim, mirror)
     elif isinstance(action, OpenClaims):
         yield from (about_adoption(claim) for claim in action.claims if claim.adopts)
+
+
+def _about_progress(claim: Claim, mirror: Mirror) -> Announce | None:
+    """The event on a machine that has come further; None where it has not."""
+    held, where = mirror.claims.current.get(claim.name), claim.capacity_pool
+    if held is None or held.state is claim.state:
+        return None
+    how = f"{where.instance_type} {where.capacity_type} in {where.zone} at {claim.charged_usd_h:.2f} USD/h"
+    words = {
+        ClaimState.LAUNCHED: f"instance {claim.instance_id} is launched: {how}",
+        ClaimState.REGISTERED: f"node {claim.node} has joined",
+        ClaimState.READY: f"node {claim.node} is ready with everything that it owes",
+    }
+    ref = JobRef(API_VERSION, "NodeClaim", "", claim.name, claim.uid)
+    return Announce(ref, str(claim.state), words[claim.state]) if claim.state in words else None
 
 
 def gang_changes(gang: Gang, mirror: Mirror) -> bool:

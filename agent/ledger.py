@@ -20,7 +20,9 @@ from agent.backoff import Backoff
 from agent.config import Settings
 from agent.failures import Failures
 from agent.ledger_settings import LedgerSettings
+from agent.mirror import Mirror
 from agent.watch import Watcher
+from fleet.actions import Action, TerminateMachines
 from fleet.cost.meter import Meter, MeterState
 from fleet.cost.records import HOUR_S
 from fleet.cost.uses import CostTerms, NegotiatedRate
@@ -86,6 +88,11 @@ class LedgerKeeper(Watcher):
             self._ask(partial(self._append, self._meter.state(), hour_s))
         elif not 0 <= now_s - self._kept_at_s < (KEPT_EVERY_S if self._meter.noted == self._noted else NOTED_EVERY_S):
             self._ask(partial(self._keep, self._meter.state(), now_s, self._meter.noted))
+
+    def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+        """Hear why machines are given back, which may be over before the next look."""
+        if isinstance(action, TerminateMachines):
+            self._meter.returned(action.instance_ids, action.reason)
 
     def close(self) -> None:
         """Keep what is open, and let go of the ledger."""

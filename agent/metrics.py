@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -21,6 +22,8 @@ from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.index import Index
 
+log = structlog.get_logger(__name__)
+
 
 class Metrics(Watcher):
     """Counts what the brain does and shows how the fleet stands."""
@@ -28,9 +31,15 @@ class Metrics(Watcher):
     def __init__(self) -> None:
         self._once_done = OnceDone()
         self.registry = CollectorRegistry()
-        self._standing = LatestPicture()
-        self.registry.register(self._standing)
         r = self.registry
+        failures = Counter(
+            "muster_scrape_failures_total",
+            "Parts of a scrape that could not be worked out and are not in it",
+            ["part"],
+            registry=r,
+        )
+        self._standing = LatestPicture(lambda part: failures.labels(part).inc())
+        r.register(self._standing)
         self.actions = Counter(
             "muster_actions_total", "Actions carried out, by kind and result", ["action", "result"], registry=r
         )
@@ -201,10 +210,12 @@ class Metrics(Watcher):
 class LatestPicture(Collector):
     """How the fleet stood when it was shown last, worked out when somebody scrapes and not by the brain's thread.
 
-    A scrape that runs meanwhile sees the old picture or the new one, whole.
+    A scrape that runs meanwhile sees the old picture or the new one, whole. A part that cannot be worked out is not in
+    it, and `failed` hears which: whoever is called for one part does not lose the others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[str], object]) -> None:
+        self._failed = failed
         self._index = Index()
         self._shown: tuple[Fleet, Snapshot] | None = None
         self.state: Callable[[], SyncState] = SyncState
@@ -217,7 +228,17 @@ class LatestPicture(Collector):
     def collect(self) -> Iterable[Metric]:
         """The picture, for whoever scrapes."""
         shown = self._shown
-        return (*sync_standing(self.state()), *(standing(*shown, self.terms) if shown is not None else ()))
+        parts: dict[str, Callable[[], Iterable[Metric]]] = {"sync": lambda: sync_standing(self.state())}
+        parts |= standing(*shown, self.terms) if shown is not None else {}
+        return [metric for name, part in parts.items() for metric in self._worked_out(name, part)]
+
+    def _worked_out(self, name: str, part: Callable[[], Iterable[Metric]]) -> Iterable[Metric]:
+        try:
+            return list(part())
+        except Exception:
+            log.exception("metrics_not_worked_out", part=name)
+            self._failed(name)
+            return ()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before the first picture."""

@@ -5,7 +5,7 @@ grow with jobs, pods or machines.
 """
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -25,12 +25,14 @@ from model.fleet import Fleet
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
-def standing(fleet: Fleet, snapshot: Snapshot, terms: CostTerms) -> Iterator[Metric]:
-    """How queues, pools, machines and teams stand."""
-    yield from _work(fleet, snapshot)
-    yield from _quota(fleet, snapshot)
-    yield from _machines(fleet, snapshot)
-    yield from _money(fleet, snapshot, terms)
+def standing(fleet: Fleet, snapshot: Snapshot, terms: CostTerms) -> Mapping[str, Callable[[], Iterable[Metric]]]:
+    """Returns how queues, pools, machines and teams stand, by parts that are worked out when they are asked for."""
+    return {
+        "work": lambda: _work(fleet, snapshot),
+        "quota": lambda: _quota(fleet, snapshot),
+        "machines": lambda: _machines(fleet, snapshot),
+        "money": lambda: _money(fleet, snapshot, terms),
+    }
 
 
 def sync_standing(state: SyncState) -> Iterator[Metric]:

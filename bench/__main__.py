@@ -91,6 +91,7 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "web": {
         "overview_first_byte_ms": (AT_MOST, 1_000),
         "machines_first_byte_ms": (AT_MOST, 1_000),
+        **{f"{name}_first_paint_ms": (AT_MOST, 1_000) for name in ("overview", "gangs", "machines")},
         "machines_update_cpu_ms": (AT_MOST, 100),
         "gangs_update_ms": (AT_MOST, 100),
         "turn_ratio": (AT_MOST, 1.1),

@@ -219,6 +219,7 @@ def test_decisions_and_declarations_know_no_names_of_one_cloud() -> None:
 RAISED_AGAIN = "raised again"
 FENCE = "condition DecisionFailed, a Warning event, muster_decider_failures_total, the stack in the log once"
 CAUGHT = {
+    "agent/metrics.py:LatestPicture._worked_out": "muster_scrape_failures_total; the part is not in the scrape",
     "agent/simulation/play.py:play": "a violation of the law `nothing fails` in the history's row",
     "agent/async_sink.py:AsyncSink.send.run": "muster_news_dropped_total and a line in the log",
     "agent/brain.py:Brain._decided": FENCE,

@@ -1,5 +1,7 @@
 """The commands and their options; what they do lives in the modules beside this one."""
 
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +10,7 @@ import typer
 
 from agent.cli import exits
 from agent.cli.advice_commands import gpus, layouts
+from agent.cli.cluster_commands import COMPLETE, PROGRAM, cluster
 from agent.cli.options import (
     AgentSettings,
     Context,
@@ -30,19 +33,28 @@ app = typer.Typer(
     name="muster",
     help="Runs a GPU fleet from a git repository: quota, placement and purchase as one decision.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-get = typer.Typer(help="Show what the agent knows, from the cluster.", no_args_is_help=True, rich_markup_mode=None)
 explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None)
 policy = typer.Typer(help="Try the rules of a FleetPolicy.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(get, name="get")
+
+
+def _told_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version as version_of
+
+        sys.stdout.write(f"muster {version_of('muster')}\n")
+        raise typer.Exit
+
+
 app.add_typer(explain, name="explain")
 app.add_typer(gpus)
 app.add_typer(layouts)
 app.add_typer(policy, name="policy")
 app.add_typer(sync)
+app.add_typer(cluster)
 
 
 @app.command()
@@ -266,46 +278,6 @@ def demo(
     raise typer.Exit(run_demo(folder, keep=keep))
 
 
-@get.command("workloads")
-def get_workloads(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Gangs: state, reason, machines, waiting time."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("workloads", kubeconfig, context, output.value))
-
-
-@get.command("nodes")
-def get_nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Nodes: pool, type, GPUs in use, gangs, price."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("nodes", kubeconfig, context, output.value))
-
-
-@get.command("pools")
-def get_pools(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Node pools: machines, GPUs, and the slices that these are cut into."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("pools", kubeconfig, context, output.value))
-
-
-@get.command("queues")
-def get_queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Queues: gangs by state, quota used and borrowed."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("queues", kubeconfig, context, output.value))
-
-
-@get.command("claims")
-def get_claims(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
-    """Machines from intent to grave: pool, type, zone, state, price."""
-    from agent.cli.tables import show
-
-    raise typer.Exit(show("claims", kubeconfig, context, output.value))
-
-
 @explain.command("workload")
 def explain_workload(
     name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
@@ -403,12 +375,19 @@ def explain_pool(
     raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
 
 
+@app.callback()
+def everywhere(
+    told: Annotated[
+        bool, typer.Option("--version", callback=_told_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of no command."""
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as version_of
-
-    sys.stdout.write(f"muster {version_of('muster')}\n")
+    _told_version(True)
 
 
 def _needs_sandbox() -> None:
@@ -421,8 +400,33 @@ def _needs_sandbox() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script, by each of its names."""
+    name = Path(sys.argv[0]).name
     try:
-        app()
+        _RUN.get(name, _run)()
     except KeyboardInterrupt:
         raise SystemExit(exits.INTERRUPTED) from None
+
+
+def _run() -> None:
+    app(prog_name=PROGRAM)
+
+
+def _run_for_kubectl() -> None:
+    """`kubectl muster ...`: kubectl runs the file of that name with what is left of the line."""
+    app(prog_name="kubectl muster")
+
+
+def _complete_for_kubectl() -> None:
+    """Words for kubectl, which wants to hear behind them that they are no files."""
+    words = [PROGRAM, *(sys.argv[1:] or [""])]
+    asked = {"COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1), COMPLETE: "complete_bash"}
+    os.environ.update(asked)
+    try:
+        app(prog_name=PROGRAM)
+    finally:
+        typer.echo("\n:4")
+
+
+_RUN = {"kubectl-muster": _run_for_kubectl, "kubectl_complete-muster": _complete_for_kubectl}
+"""Names under which kubectl looks for a plugin and for what completes it; pyproject.toml installs both."""

@@ -53,10 +53,19 @@ class ReportFormat(StrEnum):
 
 
 class TableFormat(StrEnum):
-    """How `get` prints."""
+    """How `offers` and `history` print."""
 
     TEXT = "text"
     JSON = "json"
+
+
+class GetFormat(StrEnum):
+    """How `get` prints."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
 
 
 Kubeconfig = Annotated[

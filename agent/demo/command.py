@@ -35,7 +35,11 @@ def run_demo(folder: Path | None, *, keep: bool) -> int:
         tell.say(
             f"API server, EC2, git and the agent on this machine; time runs {SPEED:.0f} times faster for machines."
         )
-        world, repository, forge, agent = stack.enter_context(sandboxed(place, cluster="demo", speed=SPEED))
+        try:
+            world, repository, forge, agent = stack.enter_context(sandboxed(place, cluster="demo", speed=SPEED))
+        except FileExistsError as error:
+            exits.complain(error)
+            return exits.ERROR
         agent.start()
         agent.wait_healthy()
         stage = DemoStage(world, repository, forge, agent)

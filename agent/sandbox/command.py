@@ -41,7 +41,13 @@ Costs:          muster cost --ledger {ledger} --by team,gang
 def sandboxed(
     folder: Path, *, cluster: str, speed: float, api_port: int = 0, poll_s: float = 5.0
 ) -> Iterator[tuple[SandboxWorld, Repository, SandboxForge, AgentProcess]]:
-    """A world with its repository (nothing pushed yet), the forge before it and the agent (not started yet)."""
+    """A world with its repository (nothing pushed yet), the forge before it and the agent (not started yet).
+
+    Raises `FileExistsError`, before anything is written, for a folder in which there is something: another sandbox may
+    be running on it.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; give a folder that no sandbox has used")
     repository = Repository(folder)
     with SandboxWorld(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
         repository.create(example_fleet())

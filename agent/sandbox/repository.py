@@ -31,9 +31,6 @@ class Repository:
 
     def create(self, example: Path) -> None:
         """Make both, with the files of `example` in the clone, not pushed yet."""
-        for place in (self.bare, self.clone):
-            if place.exists():
-                raise GitFailed(f"{place} exists already; give a folder that no sandbox has used")
         git(self.bare.parent, "init", "--quiet", "--bare", "--initial-branch=main", str(self.bare))
         git(self.bare.parent, "clone", "--quiet", str(self.bare), str(self.clone))
         git(self.clone, "config", "user.name", "Muster sandbox")

@@ -39,20 +39,35 @@ class Seller(NamedTuple):
 
 def focus_rows(records: Iterable[LedgerRecord], seller: Seller) -> Iterator[Mapping[str, str]]:
     """Yields a row for each record, by column; empty = null."""
+    words: dict[float, BillingTimes] = {}
     for record in records:
-        yield dict(zip(FOCUS_COLUMNS, _row(record, seller), strict=True))
+        times = words.get(record.hour_s) or words.setdefault(record.hour_s, _times(record.hour_s))
+        yield dict(zip(FOCUS_COLUMNS, _row(record, seller, times), strict=True))
 
 
-def _row(record: LedgerRecord, seller: Seller) -> Iterator[str]:
+class BillingTimes(NamedTuple):
+    """`BillingTimes` are the instants of an hour's rows, as they are written."""
+
+    month_end: str
+    month_begin: str
+    end: str
+    begin: str
+
+
+def _times(hour_s: float) -> BillingTimes:
+    month = Month.of(hour_s)
+    return BillingTimes(*map(_instant, (month.end_s, month.begin_s, hour_s + HOUR_S, hour_s)))
+
+
+def _row(record: LedgerRecord, seller: Seller, times: BillingTimes) -> Iterator[str]:
     cost, unit_price = _decimal(record.cost_micro_usd / 1e6, 6), _decimal(record.usd_h, 6)
     hours = _decimal(record.cost_micro_usd / 1e6 / record.usd_h if record.usd_h else record.held_s / 3600, 9)
-    month = Month.of(record.hour_s)
     team = record.subject if record.subject in NOBODY else record.team or NO_TEAM
     name = record.subject if record.subject in NOBODY else f"{record.namespace}/{record.name}"
     yield from (record.zone, cost, record.cluster, record.cluster, "USD")
-    yield from (_instant(month.end_s), _instant(month.begin_s), "Usage", "")
+    yield from (times.month_end, times.month_begin, "Usage", "")
     yield f"{record.instance_type} ({record.capacity_type}): {name}"
-    yield from ("Usage-Based", _instant(record.hour_s + HOUR_S), _instant(record.hour_s), "", "", "", "", "")
+    yield from ("Usage-Based", times.end, times.begin, "", "", "", "", "")
     if record.gpu_s:
         yield from (_decimal(record.gpu_s / 3600, 9), "GPU-Hours")
     else:

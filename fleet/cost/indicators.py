@@ -123,8 +123,10 @@ def indicators(records: Iterable[LedgerRecord], starts: Iterable[StartRecord]) -
 
 
 def _add_machine_hour(found: Indicators, records: Sequence[LedgerRecord]) -> None:
-    found.cost += sum(it.cost_micro_usd for it in records)
-    _add_losses(found, records)
+    for it in records:
+        found.cost += it.cost_micro_usd
+        if it.lost_s:
+            _add_loss(found, it)
     if records[0].gpu:
         _add_gpu_time(found, records)
     if records[0].capacity_type == "spot":
@@ -146,13 +148,11 @@ def _add_gpu_time(found: Indicators, records: Sequence[LedgerRecord]) -> None:
     found.stuck_gpu_s += idle if used else 0.0
 
 
-def _add_losses(found: Indicators, records: Sequence[LedgerRecord]) -> None:
-    for it in records:
-        if it.lost_s:
-            part = it.gpu_s / it.held_s if it.held_s else 0.0
-            found.lost_gpu_s += it.lost_s * part
-            found.lost_cost += it.lost_micro_usd
-            found.evictions += 1
+def _add_loss(found: Indicators, it: LedgerRecord) -> None:
+    part = it.gpu_s / it.held_s if it.held_s else 0.0
+    found.lost_gpu_s += it.lost_s * part
+    found.lost_cost += it.lost_micro_usd
+    found.evictions += 1
 
 
 def waits_rows(it: Indicators) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """The meter remembers what was seen of every machine since the last hour that was cut, and cuts hours that are over."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -55,7 +55,7 @@ class Meter:
     _seen: Mapping[str, MachineUse] = field(default_factory=dict)
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
     _leaving: Mapping[str, str] = field(default_factory=dict)
-    """Instance id -> why it is given back, as of the last look: its claim may be gone before it is seen ended."""
+    """Instance id -> why it is given back, until it is seen ended: its claim may be gone before."""
 
     def look(
         self,
@@ -70,8 +70,7 @@ class Meter:
         now_s = snapshot.now_s
         if now_s < self.until_s:
             return
-        leaving = _leaving(snapshot)
-        self._leaving = {**self._leaving, **leaving}
+        self._leaving = {**self._leaving, **_leaving(snapshot)}
         silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
@@ -84,7 +83,12 @@ class Meter:
         self._note_losses(snapshot.gangs, now_s)
         self._note_starts(snapshot.gangs, now_s, team_of)
         self._seen, self._gangs, self.until_s = used, snapshot.gangs, now_s
-        self._leaving = leaving
+        stay = {it.instance_id for it in snapshot.claims.values() if not it.disruption and not it.deleting}
+        self._leaving = {key: why for key, why in self._leaving.items() if key in used and key not in stay}
+
+    def returned(self, instances: Iterable[str], reason: str) -> None:
+        """Take note that machines are being given back, and why."""
+        self._leaving = {**self._leaving, **dict.fromkeys(instances, reason)}
 
     def _runs(self, key: str, use: MachineUse, now_s: float, *, silent: bool) -> None:
         span = self.spans.get(key)

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import ssl
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,16 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import structlog
 import urllib3
 from urllib3.exceptions import InsecureRequestWarning
 
 from providers.kube.errors import BadConnection
+from providers.kube.kubeconfig import plain_server
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
-
-log = structlog.get_logger(__name__)
 
 POOL_SIZE: Final = 32
 """Idle connections kept: a few reflectors and the workers. A watch holds a connection of its own beyond that."""
@@ -56,13 +55,19 @@ def connect(url: str = "", kubeconfig: Path | None = None, context: str | None =
     return in_cluster()
 
 
-def from_url(url: str, *, token: str = "", ca_file: Path | None = None) -> Connection:
-    """A server at a known address, without a proxy; `ca_file` is a PEM bundle to trust instead of the system's."""
+def from_url(
+    url: str, *, token: str = "", ca_file: Path | None = None, tls: ssl.SSLContext | None = None
+) -> Connection:
+    """A server at a known address, without a proxy.
+
+    `ca_file` is a PEM bundle to trust instead of the system's; `tls` says that and who we are.
+    """
     pool = partial(
         urllib3.PoolManager,
         maxsize=POOL_SIZE,
         socket_options=keepalive_options(),
         ca_certs=str(ca_file) if ca_file else None,
+        ssl_context=tls,
     )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return Connection(pool(), url.rstrip("/"), lambda: headers, pool)
@@ -73,11 +78,13 @@ def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Con
 
     The file is never written. Raises `BadConnection`.
     """
+    source = str(path) if path else os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    if (plain := plain_server(source, context)) is not None:
+        return from_url(plain.url, token=plain.token, tls=plain.tls)
     import yaml
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config
 
-    source = str(path) if path else os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     settings = Configuration()
     try:
         load_kube_config(config_file=source, context=context, client_configuration=settings, persist_config=False)
@@ -120,7 +127,11 @@ def from_configuration(settings: "Configuration") -> Connection:
 def _say_once_that_nothing_is_verified(server: str) -> None:
     """Tell it in our words; urllib3 would warn at every request. Only of this host, which somebody chose to trust."""
     host = urlsplit(server).hostname or server
-    log.warning("server_not_verified", server=server, why="the kubeconfig says insecure-skip-tls-verify")
+    import structlog  # slower to import than most commands may take
+
+    structlog.get_logger(__name__).warning(
+        "server_not_verified", server=server, why="the kubeconfig says insecure-skip-tls-verify"
+    )
     said = re.escape(f"Unverified HTTPS request is being made to host '{host}'")
     warnings.filterwarnings("ignore", message=said, category=InsecureRequestWarning)
 

@@ -1,6 +1,7 @@
 """Where a resource lives in the API: group, version and plural to URL paths."""
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
 
 
@@ -48,3 +49,10 @@ def _segment(name: str) -> str:
 
 LEASES = ResourcePath("coordination.k8s.io", "v1", "leases", namespaced=True)
 PODS = ResourcePath("", "v1", "pods", namespaced=True)
+
+GROUP: Final = "muster.dev"
+WORKLOADS: Final = ResourcePath(GROUP, "v1alpha1", "workloads", namespaced=True)
+NODE_CLAIMS: Final = ResourcePath(GROUP, "v1alpha1", "nodeclaims", namespaced=False)
+FLEET_SYNCS: Final = ResourcePath(GROUP, "v1alpha1", "fleetsyncs", namespaced=False)
+QUEUES: Final = ResourcePath(GROUP, "v1alpha1", "queues", namespaced=False)
+NODE_POOLS: Final = ResourcePath(GROUP, "v1alpha1", "nodepools", namespaced=False)

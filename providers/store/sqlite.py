@@ -15,6 +15,8 @@ BUSY_S: Final = 10.0
 PAGE_BYTES: Final = 4096
 READ_AT_ONCE: Final = 1000
 _COLUMNS: Final = tuple(field.name for field in fields(LedgerRecord))
+_AT: Final = _COLUMNS.index("borrowed")
+"""SQLite knows no truth values."""
 _START: Final = tuple(field.name for field in fields(StartRecord))
 _KEY: Final = "cluster, hour_s, machine, subject, team, borrowed"
 
@@ -137,9 +139,7 @@ class SqliteLedger:
         with _translated():
             found = self._file.execute(query, (*((cluster,) if cluster else ()), begin_s, end_s))
             while rows := found.fetchmany(READ_AT_ONCE):
-                for row in rows:
-                    values = dict(zip(_COLUMNS, row, strict=True))
-                    yield LedgerRecord(**{**values, "borrowed": bool(values["borrowed"])})
+                yield from (LedgerRecord(*row[:_AT], bool(row[_AT]), *row[_AT + 1 :]) for row in rows)
 
     def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
         """Yield the same records summed up over machines, in order of hour."""

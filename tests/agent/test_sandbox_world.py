@@ -6,9 +6,25 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from agent.cli import exits
+from agent.cli.app import app
 from agent.sandbox.world import SandboxWorld
 from providers.clock import VirtualClock
+
+
+@pytest.mark.parametrize("command", [["sandbox"], ["demo"]])
+def test_a_folder_in_use_is_refused_before_anything_is_written(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another sandbox's, which may be running: its kubeconfig names the ports that this one listens on."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # those of pytest stay
+    (tmp_path / "kubeconfig").write_text("another sandbox's")
+    said = CliRunner().invoke(app, [*command, "--dir", str(tmp_path)], catch_exceptions=False)
+    assert said.exit_code == exits.ERROR
+    assert "is not empty; give a folder that no sandbox has used" in said.stderr
+    assert {path.name: path.read_text() for path in tmp_path.rglob("*")} == {"kubeconfig": "another sandbox's"}
 
 
 def test_events_of_the_sandbox_live_for_an_hour(tmp_path: Path) -> None:

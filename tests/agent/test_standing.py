@@ -65,6 +65,39 @@ def test_a_metric_tells(line: str) -> None:
     assert line in found
 
 
+@pytest.mark.parametrize(
+    ("broken", "part", "gone"),
+    [
+        ("quota_rows", "quota", "muster_team_quota_used"),
+        ("machine_tiles", "machines", "muster_gpus"),
+        ("sync_standing", "sync", "muster_sync_stalled"),
+    ],
+)
+def test_a_part_that_cannot_be_worked_out_costs_no_other(
+    broken: str, part: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(f"agent.{'metrics' if broken == 'sync_standing' else 'standing'}.{broken}", fails)
+    metrics = Metrics()
+    scraped(metrics)  # counted in this one, and told by the next at the latest
+    text = metrics.exposition().decode()
+    samples = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert gone not in samples
+    told = {"muster_gangs", "muster_sync_left", "muster_team_quota_used", "muster_machines", "muster_team_usd_per_hour"}
+    assert told - samples <= BELONGS[part]
+    assert re.search(rf'muster_scrape_failures_total\{{part="{part}"\}} [12]\.0', text)
+
+
+BELONGS = {
+    "quota": {"muster_team_quota_used"},
+    "machines": {"muster_machines"},
+    "sync": {"muster_sync_left"},
+}
+"""Of the metrics that are looked for, those of a part."""
+
+
 def test_lost_work_is_counted_once_the_gang_leaves() -> None:
     world, metrics = stage.world(), Metrics()
     gang = next(it for it in world.gangs.values() if it.job.name == "red-0")

@@ -39,6 +39,8 @@ from fleet.nodeclaims.launch import launch_request
 from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,
+    Claim,
+    ClaimState,
     DecisionFailure,
     GangState,
     InterruptionHistory,
@@ -384,6 +386,36 @@ def test_a_change_of_state_is_announced_on_the_job() -> None:
     (event,) = said(SaveGang(GANG.moved(GangState.RESERVED, Reason.BUYING, "buying 2 machines", NOW)))
     assert (event.about, event.reason, event.type) == (GANG.job, "Buying", "Normal")
     assert event.message == "QuotaReserved: buying 2 machines"
+
+
+def as_far_as(state: ClaimState) -> Claim:
+    """The machine when it had come so far."""
+    times = ("launched_at_s", "registered_at_s", "ready_at_s")
+    reached = list(ClaimState).index(state)
+    found = replace(CLAIM, **{name: NOW - 10 if number < reached else 0.0 for number, name in enumerate(times)})
+    assert found.state is state
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "message"),
+    [
+        (ClaimState.PENDING, ClaimState.LAUNCHED, f"instance {CLAIM.instance_id} is launched: p5.48xlarge on-demand"),
+        (ClaimState.LAUNCHED, ClaimState.REGISTERED, f"node {CLAIM.node} has joined"),
+        (ClaimState.REGISTERED, ClaimState.READY, f"node {CLAIM.node} is ready with everything that it owes"),
+        (ClaimState.READY, ClaimState.READY, ""),
+    ],
+)
+def test_a_machine_that_comes_further_is_announced_on_its_claim(
+    before: ClaimState, now: ClaimState, message: str
+) -> None:
+    known = mirror()
+    known.claims.observe(Replace({"m0": as_far_as(before)}, "2"))
+    told = said(SaveClaim(as_far_as(now)), known=known)
+    assert [(it.about.kind, it.about.name, it.reason, it.type) for it in told] == (
+        [("NodeClaim", CLAIM.name, str(now), "Normal")] if message else []
+    )
+    assert all(it.message.startswith(message) for it in told)
 
 
 def test_a_change_is_announced_on_the_workload_as_well_once_that_has_been_made() -> None:

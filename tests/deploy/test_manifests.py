@@ -13,7 +13,9 @@ from providers.kube.objects.crds import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-MANIFESTS = sorted(path for path in DEPLOY.rglob("*.yaml") if path.parent != DEPLOY / "aws")
+MANIFESTS = sorted(
+    path for path in DEPLOY.rglob("*.yaml") if path.parent != DEPLOY / "aws" and DEPLOY / "chart" not in path.parents
+)
 KUSTOMIZATIONS = sorted([*DEPLOY.rglob("kustomization.yaml"), *DEPLOY.rglob("Kustomization")])
 
 

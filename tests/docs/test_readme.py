@@ -31,6 +31,8 @@ from providers.kube.objects import DECODERS
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+QUICK = ROOT / "docs" / "guides" / "quick-start.md"
+READERS = sorted((ROOT / "docs" / "readers").glob("*.md"))
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 UsageError = typer.BadParameter.__bases__[0]
@@ -51,6 +53,13 @@ def fences(path: Path, *languages: str) -> Iterator[str]:
     for match in _FENCE.finditer(path.read_text(encoding="utf-8")):
         if match["info"].strip() in languages:
             yield match["text"]
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 150
+    pictures = sorted((ROOT / "docs" / "images").glob("*.png"))
+    assert [relative(it) for it in pictures if it.stat().st_size > 200_000] == []
+    assert [it for it in pictures if f"({relative(it)})" not in README.read_text(encoding="utf-8")] == []
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------
@@ -93,7 +102,7 @@ def parse(words: list[str]) -> None:
     command.make_context(name, list(words), parent=context)
 
 
-COMMANDS = sorted({(relative(path), command) for path in (README, *GUIDES) for command in commands(path)})
+COMMANDS = sorted({(relative(path), command) for path in (README, *GUIDES, *READERS) for command in commands(path)})
 
 
 @pytest.mark.parametrize(("page", "command"), [(p, c) for p, c in COMMANDS if c != "muster --help"])
@@ -220,10 +229,10 @@ def test_jobs_may_run_in_the_sandbox(page: str, manifest: dict[str, Any]) -> Non
 
 
 def test_there_are_jobs_to_run() -> None:
-    assert {page for page, _ in MANIFESTS} == {"README.md", "docs/guides/first-fleet.md"}
+    assert {page for page, _ in MANIFESTS} == {"README.md", "docs/guides/first-fleet.md", "docs/guides/quick-start.md"}
 
 
-@pytest.mark.parametrize("path", [README, ROOT / "docs" / "guides" / "first-fleet.md"], ids=relative)
+@pytest.mark.parametrize("path", [QUICK, ROOT / "docs" / "guides" / "first-fleet.md"], ids=relative)
 def test_the_edit_of_the_fleet_still_applies(path: Path, tmp_path: Path) -> None:
     """The `sed` lines of the walk through the example change what the text says they change."""
     if not shutil.which("sed"):
@@ -250,7 +259,7 @@ def test_the_plan_shown_is_the_plan_of_that_edit() -> None:
     snapshot = Snapshot(now_s=0.0, catalog=cloud_provider().catalog("us-east-1"))
     told = to_text(declared_plan(load(before), load(after), snapshot, base_revision="a")).splitlines()
     shown = re.search(
-        r"^    Declarations:\n(?:    .*\n|\n)+?    Limits allow.*\n", README.read_text("utf-8"), re.MULTILINE
+        r"^    Declarations:\n(?:    .*\n|\n)+?    Limits allow.*\n", QUICK.read_text("utf-8"), re.MULTILINE
     )
     assert shown
     lines = [line.removeprefix("    ") for line in shown[0].splitlines()]
@@ -261,8 +270,9 @@ def test_the_plan_shown_is_the_plan_of_that_edit() -> None:
     assert told[4] == "# region: us-east-1"
 
 
-def test_the_shown_steps_are_the_demos() -> None:
-    shown = re.findall(r"^     ?(\d+)\. (.+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+@pytest.mark.parametrize("path", [README, QUICK], ids=relative)
+def test_the_shown_steps_are_the_demos(path: Path) -> None:
+    shown = re.findall(r"^     ?(\d+)\. (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(shown) >= 2
     assert [(number, title) for number, title in shown if STEPS[int(number) - 1][0] != title] == []
 

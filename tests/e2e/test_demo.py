@@ -16,7 +16,7 @@ MOST_S = 180.0
 def test_the_demo_holds(tmp_path: Path) -> None:
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "demo", "--dir", str(tmp_path)],
+        [sys.executable, "-m", "agent", "demo", "--dir", str(tmp_path / "demo")],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,

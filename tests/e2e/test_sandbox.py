@@ -96,7 +96,7 @@ def test_a_sandbox_from_start_to_end(sandbox: Sandbox) -> None:
     """One story, since a sandbox takes its time to start: a job, kubectl where there is one, a push, the end."""
     batch, custom = sandbox.client()
     batch.create_namespaced_job("research", WORK)
-    sandbox.until(lambda: "Running" in sandbox.muster("get", "workloads"), "the job runs")
+    sandbox.until(lambda: "PodsReady" in sandbox.muster("get", "workloads"), "the job runs")
     assert len(sandbox.muster("get", "claims").splitlines()) == 3
     assert "state:    Admitted" in sandbox.muster("explain", "workload", "hello")
     page = re.search(r"The page: +(http://\S+/)", sandbox.said.read_text())
@@ -118,7 +118,7 @@ def _a_push_is_followed(sandbox: Sandbox, custom: Any) -> None:
     commit = git(clone, "rev-parse", "HEAD").strip()
 
     sandbox.until(lambda: applied(custom) == commit, "the push is in force")
-    assert "Running" in sandbox.muster("get", "workloads"), "nobody was disturbed"
+    assert "PodsReady" in sandbox.muster("get", "workloads"), "nobody was disturbed"
 
 
 def applied(custom: Any) -> str:
@@ -219,7 +219,7 @@ def _kubectl_story(sandbox: Sandbox, kubectl: str, folder: Path) -> None:
         return done.stdout
 
     run("apply", "-f", str(manifest))
-    sandbox.until(lambda: "Running" in sandbox.muster("get", "workloads"), "the job runs")
+    sandbox.until(lambda: "PodsReady" in sandbox.muster("get", "workloads"), "the job runs")
     table = run("get", "workloads,nodeclaims", "-A")
     assert "workload.muster.dev/job-hello-" in table
     assert table.count("nodeclaim.muster.dev/") == 2

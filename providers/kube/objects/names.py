@@ -3,8 +3,9 @@
 from typing import Final
 
 from model import labels
+from providers.kube import resources
 
-GROUP: Final = "muster.dev"
+GROUP: Final = resources.GROUP
 API_VERSION: Final = "muster.dev/v1alpha1"
 KUEUE: Final = "kueue.x-k8s.io"
 

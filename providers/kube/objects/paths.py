@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from providers.kube.objects.names import GROUP
+from providers.kube import resources
 from providers.kube.resources import PODS, ResourcePath
-
-_VERSION: Final = "v1alpha1"
 
 NAMESPACES: Final = ResourcePath("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES: Final = ResourcePath("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
@@ -36,11 +34,11 @@ TRAIN_JOBS: Final = ResourcePath("trainer.kubeflow.org", "v1alpha1", "trainjobs"
 LEADER_WORKER_SETS: Final = ResourcePath("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", namespaced=True)
 POD_GROUPS: Final = ResourcePath("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True)
 VOLCANO_JOBS: Final = ResourcePath("batch.volcano.sh", "v1alpha1", "jobs", namespaced=True)
-WORKLOADS: Final = ResourcePath(GROUP, _VERSION, "workloads", namespaced=True)
-NODE_CLAIMS: Final = ResourcePath(GROUP, _VERSION, "nodeclaims", namespaced=False)
-FLEET_SYNCS: Final = ResourcePath(GROUP, _VERSION, "fleetsyncs", namespaced=False)
-QUEUES: Final = ResourcePath(GROUP, _VERSION, "queues", namespaced=False)
-NODE_POOLS: Final = ResourcePath(GROUP, _VERSION, "nodepools", namespaced=False)
+WORKLOADS: Final = resources.WORKLOADS
+NODE_CLAIMS: Final = resources.NODE_CLAIMS
+FLEET_SYNCS: Final = resources.FLEET_SYNCS
+QUEUES: Final = resources.QUEUES
+NODE_POOLS: Final = resources.NODE_POOLS
 
 ALL: Final = (
     NAMESPACES,

@@ -45,6 +45,10 @@ class Access:
             raise StoreUnauthorized("Unauthorized")
         return self._tokens[token]
 
+    def holder(self, token: str) -> str:
+        """Returns whose bearer token it is; empty for nobody's."""
+        return self._tokens.get(token, "")
+
     def check_path(self, user: str | None, path: str) -> None:
         """Forbidden when `user` may not read that path, which is no resource's."""
         public = any(path == known or path.startswith(f"{known}/") for known in _PUBLIC)

@@ -17,7 +17,10 @@ REVIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
         ("subjectaccessreviews", "SubjectAccessReview"),
     ),
-    "authentication.k8s.io/v1": (("selfsubjectreviews", "SelfSubjectReview"),),
+    "authentication.k8s.io/v1": (
+        ("selfsubjectreviews", "SelfSubjectReview"),
+        ("tokenreviews", "TokenReview"),
+    ),
 }
 REVIEW_GROUPS = frozenset(group_version.partition("/")[0] for group_version in REVIEWS)
 _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {

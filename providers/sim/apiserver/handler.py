@@ -31,7 +31,7 @@ from providers.sim.apiserver.faults import (
     WebhookFails,
 )
 from providers.sim.apiserver.options import check_list_options
-from providers.sim.apiserver.reviews import reviewed
+from providers.sim.apiserver.reviews import reviewed, token_reviewed
 from providers.sim.apiserver.routes import Route, flag, media_type, parse_query, parse_route
 from providers.sim.apiserver.tables import NotAcceptable, Renderer, accepted_form
 from providers.sim.apiserver.verbs import Call, perform
@@ -301,7 +301,12 @@ class Handler:
         body = decoded(await request.read(), media_type(request.headers.get(hdrs.CONTENT_TYPE, "")))
         if not isinstance(body, dict):
             raise StoreBadRequest("the body is not an object")
-        allowed = self._access.allows(user, body.get("spec") or {}) if self._access else True
+        spec = body.get("spec") or {}
+        if kind == "TokenReview":
+            holder = self._access.holder(spec.get("token", "")) if self._access else ""
+            return _json(_encode(token_reviewed(body, holder)), 201)
+        whose = spec.get("user") if kind == "SubjectAccessReview" else user
+        allowed = self._access.allows(whose, spec) if self._access else True
         return _json(_encode(reviewed(group_version, kind, body, allowed=allowed)), 201)
 
     async def _bind(self, request: web.BaseRequest, route: Route, query: dict[str, str]) -> web.Response:

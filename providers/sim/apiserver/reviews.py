@@ -25,6 +25,18 @@ def reviewed(group_version: str, kind: str, body: dict[str, Any], *, allowed: bo
     }
 
 
+def token_reviewed(body: dict[str, Any], holder: str) -> dict[str, Any]:
+    """A TokenReview with whose token it is; an empty `holder` is nobody.
+
+    Source: apiserver `pkg/registry/authentication/tokenreview`: what is not authenticated has no user.
+    """
+    status: dict[str, Any] = {"user": {}}
+    if holder:
+        status = {"authenticated": True, "user": {"username": holder, "groups": ["system:authenticated"]}}
+    answer = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}
+    return {"metadata": {"creationTimestamp": None}, **body, **answer}
+
+
 def issued_token(account: dict[str, Any], body: dict[str, Any], now_s: float) -> dict[str, Any]:
     """A TokenRequest answered with a token that nothing accepts as a credential. BadRequest for a too short life."""
     spec = body.get("spec") or {}

@@ -10,6 +10,7 @@ import yaml
 from aiohttp import web
 
 from providers.clock import Clock, SystemClock
+from providers.sim.apiserver.access import Access
 from providers.sim.apiserver.faults import FaultRules
 from providers.sim.apiserver.handler import Handler
 from providers.sim.apiserver.watching import Bell
@@ -35,17 +36,19 @@ class ApiServer(LoopbackServer):
         faults: FaultRules | None = None,
         clock: Clock | None = None,
         bookmark_every_s: float = 60.0,
+        access: Access | None = None,
     ) -> None:
         super().__init__("API server", host=host, port=port)
         self.store = store
         self.faults = faults or FaultRules()
         self._clock = clock or SystemClock()
         self._bookmark_every_s = bookmark_every_s
+        self._access = access
 
     @contextmanager
     def _answering(self, loop: asyncio.AbstractEventLoop) -> Iterator[web.Server]:
         with closing(Bell(self.store, loop)) as bell:
-            handler = Handler(self.store, self._clock, self.faults, bell, self._bookmark_every_s)
+            handler = Handler(self.store, self._clock, self.faults, bell, self._bookmark_every_s, self._access)
             yield web.Server(handler, request_factory=_request, access_log=None, handler_cancellation=True)
 
     def kubeconfig(self, path: Path) -> Path:

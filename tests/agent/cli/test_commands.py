@@ -345,38 +345,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, P
         server.drop_connections()
 
 
-def test_get_workloads(cluster: tuple[Scene, Path]) -> None:
-    _, kubeconfig = cluster
-    done = muster("get", "workloads", "--kubeconfig", kubeconfig)
-    assert done.exit_code == exits.OK
-    head, *rows = done.stdout.splitlines()
-    assert head.split() == ["NAME", "QUEUE", "PRIORITY", "PODS", "STATE", "REASON", "MACHINES", "EVICTIONS", "AGE"]
-    assert [row.split()[0] for row in rows] == ["t/later", "t/train"]
-    assert "Running" in rows[1]
-    as_json = json.loads(muster("get", "workloads", "--kubeconfig", kubeconfig, "-o", "json").stdout)
-    assert [(row["name"], row["pods"], row["machines"]) for row in as_json] == [("t/later", 1, 0), ("t/train", 2, 2)]
-
-
-@pytest.mark.parametrize("what", ["nodes", "claims", "queues"])
-def test_get_the_others(cluster: tuple[Scene, Path], what: str) -> None:
-    scene, kubeconfig = cluster
-    done = muster("get", what, "--kubeconfig", kubeconfig)
-    assert done.exit_code == exits.OK
-    rows = json.loads(muster("get", what, "--kubeconfig", kubeconfig, "-o", "json").stdout)
-    assert len(done.stdout.splitlines()) == len(rows) + 1
-    if what == "queues":
-        assert [(row["name"], row["pending"], row["admitted"]) for row in rows] == [("t", 1, 1)]
-        assert rows[0]["usage"].startswith("16/16 gpu of h100")
-    else:
-        assert {row["type"] for row in rows} == {"p5.48xlarge"}
-        assert {row["state"] for row in rows} == {"Ready"}
-    if what == "nodes":
-        assert {row["gpus"] for row in rows} == {"8/8 gpu"}
-        assert {row["gangs"] for row in rows} == {"t/train"}
-    if what == "claims":
-        assert {row["instance"] for row in rows} == {machine.id for machine in scene.sim.machines()}
-
-
 def test_explain_a_gang_that_waits(cluster: tuple[Scene, Path]) -> None:
     """The Workload says it in short, in a field that what decides leaves alone."""
     scene, kubeconfig = cluster

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,15 @@ from pydantic import ValidationError
 from agent.config import Settings, WebSettings
 from agent.web import access
 from agent.web.access import DenialReason, Gate, KubeGate, NotAllowed, OpenGate, PageCaller, ProxyGate, gate_of
+from providers.clock import VirtualClock
+from providers.kube.config import from_url
 from providers.kube.errors import Unreachable
 from providers.kube.resources import ResourcePath
 from providers.kube.reviews import KubeUser, may, user_of
+from providers.kube.transport import KubeTransport
+from providers.sim.apiserver import ApiServer
+from providers.sim.apiserver.access import Access
+from providers.sim.store import Store
 from tests.agent.web.stage import HandClock
 
 NAMESPACES = frozenset({"red", "blue"})
@@ -137,6 +143,38 @@ def test_what_is_kept_is_bounded_and_holds_no_token() -> None:
     kept = gate._rights._kept
     assert len(kept) == access.KEPT_MOST
     assert not any("made-up" in repr(it) for it in kept.items())
+
+
+@pytest.fixture
+def served() -> Iterator[KubeTransport]:
+    """An API server with three tokens and RBAC: ann may list everywhere, bob in red, eve nowhere."""
+    store = Store(VirtualClock())
+    group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": ["muster.dev"], "resources": ["workloads"], "verbs": ["get", "list"]}
+    store.create(store.resource("namespaces", ""), {"metadata": {"name": "red"}})
+    store.create(store.resource("clusterroles", group), {"metadata": {"name": "muster-view"}, "rules": [rule]})
+    for plural, user, namespace in (("clusterrolebindings", "ann", ""), ("rolebindings", "bob", "red")):
+        binding = {
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "muster-view"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+        store.create(store.resource(plural, group), binding, namespace=namespace)
+    tokens = {f"token-of-{name}": name for name in ("ann", "bob", "eve")}
+    with ApiServer(store, access=Access(store, tokens)) as server:
+        yield KubeTransport(from_url(server.url))
+        server.drop_connections()
+
+
+def test_the_simulated_api_server_says_who_sees_what(served: KubeTransport) -> None:
+    """Over HTTP, by TokenReview and SubjectAccessReview, against the roles that it holds."""
+    gate = KubeGate(served, HandClock())
+    assert gate.admit(caller("token-of-ann"), NAMESPACES).scope.namespaces is None
+    assert gate.admit(caller("token-of-bob"), NAMESPACES).scope.namespaces == {"red"}
+    for token in ("token-of-eve", "made-up"):
+        with pytest.raises(NotAllowed):
+            gate.admit(caller(token), NAMESPACES)
+    assert user_of(served, "token-of-bob") == KubeUser("bob", ("system:authenticated",))
 
 
 def test_the_reviews_say_what_kubernetes_wants_to_know() -> None:

@@ -248,6 +248,33 @@ def test_why_a_machine_ended_is_told_in_its_last_hour() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("claimed", "returned", "why"),
+    [
+        ("two looks before the end", False, "Interrupted"),
+        ("never, for it was quick", True, "Interrupted"),
+        ("and stays after all", False, "Ended"),
+        ("never", False, "Ended"),
+    ],
+)
+def test_why_a_machine_ended_is_told_however_the_looks_fall(claimed: str, returned: bool, why: str) -> None:
+    it = MeterWatch(use())
+    bought = ready_claim(offering(small_fleet(), catalog(), "h100", P5.name, A, "on-demand"), "m", instance_id="i-0")
+    if not claimed.startswith("never"):
+        it.claims["m"] = bought.with_disruption(NodeDisruption("Interrupted", "", H0))
+        it.look(90, use())
+    if "stays" in claimed:
+        it.claims["m"] = bought
+        it.look(95, use())
+    it.claims.clear()
+    if not returned:
+        it.look(100, use())  # it still bills
+    else:
+        it.meter.returned(("i-0",), "Interrupted")
+    it.look(120)
+    assert {each.ended for each in it.meter.state().so_far()} == {why}
+
+
 def test_gangs_start_when_their_pods_are_ready_and_once() -> None:
     it = MeterWatch()
     waiting = gang("g", state=GangState.PENDING, created_s=H0 + 10)

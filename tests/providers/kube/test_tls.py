@@ -1,5 +1,6 @@
 """The stream over TLS: records, not bytes, are what a socket holds, and reading ahead must not lose its place."""
 
+import base64
 import json
 import ssl
 import threading
@@ -9,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from providers.kube.config import connect, from_url
-from providers.kube.errors import Unreachable
+from providers.kube.errors import BadConnection, Unreachable
+from providers.kube.kubeconfig import plain_server
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
 from tests.providers.kube.scripted import Asked, Peer, reply, scripted, watch
@@ -91,3 +93,93 @@ def test_silence_and_interruption(certificate: Path, tls: ssl.SSLContext) -> Non
             reader.join(5)
             assert not reader.is_alive()
             assert rest == [[]]
+
+
+# -- kubeconfigs of plain parts ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def known(certificate: Path) -> ssl.SSLContext:
+    """A server that takes only who shows its own certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificate)
+    return context
+
+
+def plain_kubeconfig(folder: Path, cluster: dict[str, object], user: dict[str, object]) -> Path:
+    path = folder / "config"
+    told = {
+        "current-context": "main",
+        "clusters": [{"name": "here", "cluster": cluster}],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "main", "context": {"cluster": "here", "user": "me", "namespace": "t"}}],
+    }
+    path.write_text(json.dumps(told))
+    return path
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "in files"])
+def test_a_client_certificate(
+    certificate: Path, known: ssl.SSLContext, tmp_path: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read here, whether inline or beside the kubeconfig; no key is left behind in a file."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    data = base64.b64encode(certificate.read_bytes()).decode()
+    (tmp_path / "here.pem").write_bytes(certificate.read_bytes())
+    parts = ("certificate-authority", "client-certificate", "client-key")
+    told = {f"{part}-data": data for part in parts} if inline else dict.fromkeys(parts, "here.pem")
+    authority: dict[str, object] = {key: value for key, value in told.items() if "authority" in key}
+    with scripted(reply({"ok": True}), tls=known) as server:
+        user = {key: value for key, value in told.items() if key not in authority}
+        path = plain_kubeconfig(tmp_path, {"server": server.url} | authority, user)
+        assert plain_server(str(path), None) is not None
+        assert KubeTransport(connect(kubeconfig=path)).get("/a") == b'{"ok": true}'
+    assert {it.name for it in tmp_path.iterdir()} == {"config", "here.pem"}
+
+
+def test_a_server_that_the_kubeconfig_does_not_vouch_for(tls: ssl.SSLContext, tmp_path: Path) -> None:
+    other = write_loopback_certificate(tmp_path / "other.pem")
+    with scripted(reply({"ok": True}), tls=tls) as server:
+        path = plain_kubeconfig(tmp_path, {"server": server.url, "certificate-authority": str(other)}, {"token": "x"})
+        with pytest.raises(Unreachable, match="certificate"):
+            KubeTransport(connect(kubeconfig=path)).get("/a")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({"insecure-skip-tls-verify": True}, {}),
+        ({"tls-server-name": "x"}, {}),
+        ({"proxy-url": "http://p"}, {}),
+        ({}, {"exec": {}}),
+        ({}, {"tokenFile": "t"}),
+        ({}, {"as": "root"}),
+        ({}, {"username": "u", "password": "p"}),
+        ({}, {"auth-provider": {}}),
+    ],
+    ids=str,
+)
+def test_what_is_more_than_plain_is_left_to_the_client_library(
+    tmp_path: Path, cluster: dict[str, object], user: dict[str, object]
+) -> None:
+    path = plain_kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": "x"})
+    assert plain_server(str(path), None) is not None
+    assert plain_server(f"{path}:{path}", None) is None
+    path = plain_kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"} | cluster, {"token": "x"} | user)
+    assert plain_server(str(path), None) is None
+
+
+def test_a_proxy_of_the_environment_is_left_to_the_client_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = plain_kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": "x"})
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:2")
+    assert plain_server(str(path), None) is None
+
+
+def test_a_key_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None:
+    path = plain_kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"client-certificate-data": "@@"})
+    with pytest.raises(BadConnection, match="kubeconfig"):
+        connect(kubeconfig=path)

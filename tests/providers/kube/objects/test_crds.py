@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
+from agent.sandbox.example import example_fleet
+from model.loader import inspect
+from providers.kube.objects import node_pool_object, queue_object
 from providers.kube.objects.crds import NAMES, definitions, text_of
 from providers.kube.objects.paths import ALL
+from tools.crds import DECLARED, texts
 
 DEPLOYED = Path(__file__).resolve().parents[4] / "deploy" / "crds"
 BY_PLURAL = {crd["spec"]["names"]["plural"]: crd for crd in definitions()}
@@ -66,7 +71,8 @@ def parts(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 @pytest.mark.parametrize("plural", NAMES)
 def test_schemas_are_structural(plural: str) -> None:
     for path, part in parts(version_of(BY_PLURAL[plural])["schema"]["openAPIV3Schema"]):
-        assert "type" in part or part.get("x-kubernetes-int-or-string"), path
+        untyped = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+        assert "type" in part or any(part.get(key) for key in untyped), path
         assert not ("properties" in part and "additionalProperties" in part), path
         assert set(part.get("required", ())) <= set(part.get("properties", ())), path
         if part.get("type") == "array":
@@ -89,3 +95,44 @@ def test_columns_show_fields_that_exist(plural: str) -> None:
             continue
         expected = {"date": "string"}.get(column["type"], column["type"])
         assert held["type"] == expected, path
+
+
+@pytest.mark.parametrize("plural", NAMES)
+def test_kubectl_explains_every_field(plural: str) -> None:
+    whole = version_of(BY_PLURAL[plural])["schema"]["openAPIV3Schema"]
+    silent = [
+        f"{path}.{name}"
+        for path, schema in parts(whole)
+        for name, part in schema.get("properties", {}).items()
+        if not part.get("description", "").strip()
+    ]
+    assert silent == []
+
+
+def test_what_follows_from_the_model_is_as_the_tool_writes_it() -> None:
+    """`make schema` writes it."""
+    assert {plural: text_of(plural) for plural in NAMES} == texts()
+    for plural, kind in DECLARED.items():
+        spec = version_of(BY_PLURAL[plural])["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        fields = {field.alias or name for name, field in kind.model_fields["spec"].annotation.model_fields.items()}
+        assert fields <= set(spec["properties"])
+
+
+EXAMPLES = [*sorted({path.parent for path in (DEPLOYED.parents[1] / "examples").rglob("*.yaml")}), example_fleet()]
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda it: it.name)
+def test_the_mirror_of_every_declaration_is_taken_whole(folder: Path) -> None:
+    """A definition that explains more must refuse no more, and drop nothing."""
+    found = inspect({path.name: path.read_bytes() for path in sorted(folder.glob("*.yaml"))}).fleet
+    if found is None:
+        pytest.skip("a part of a fleet")
+    mirrors = {
+        "queues": [queue_object(it, "main") for it in found.queues.values()],
+        "nodepools": [node_pool_object(it, "main") for it in found.node_pools.values()],
+    }
+    for plural, objects in mirrors.items():
+        schema = version_of(BY_PLURAL[plural])["schema"]["openAPIV3Schema"]
+        validator = jsonschema_rs.Draft4Validator(schema)
+        for each in objects:
+            assert [str(it) for it in validator.iter_errors(each)] == []

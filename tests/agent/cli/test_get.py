@@ -1,0 +1,221 @@
+"""`muster get`: every table as people and programs read it, held to what the cluster has."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from agent.cli import exits
+from agent.cli.app import app
+from agent.cli.get import TABLES
+from agent.cli.tables import TextTable, render
+from agent.demo.jobs import job
+from providers.sim.apiserver import ApiServer
+from tests.agent.scenes import P4DE, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
+
+ROOT = Path(__file__).resolve().parents[3]
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Path]]:
+    """A simulated fleet behind an API server: two gangs run, one of them on slices, and one waits."""
+    scene = Scene(
+        files(
+            pool(limits={"nodes": 2}),
+            pool("mig", (P4DE,), zones=["us-east-1b", "us-east-1c"], sharing={"mig": {"layouts": ["thin"]}}),
+            layout("thin", **{"1g_10gb": 7}),
+            team(quotas={"h100": {"nvidia.com/gpu": 16}}),
+            queue(),
+            team("m", {"mig": {SLICE: 112, "memory": "1Ti"}}),
+            queue("m", ("mig",)),
+            queue("spare", ("mig",), team="m"),
+        )
+    )
+    scene.runs(gpu_jobset("train"))
+    scene.runs(job("thin", "m", "normal", pods=1, requests={SLICE: "1"}))
+    scene.sim.submit(gpu_job("later", gpus=8))
+    scene.sim.advance(5)
+    with ApiServer(scene.sim.store, clock=scene.sim.clock) as server:
+        yield scene, server.kubeconfig(tmp_path_factory.mktemp("cluster") / "kubeconfig")
+        server.drop_connections()
+
+
+def get(cluster: tuple[Scene, Path], *arguments: str) -> Result:
+    command = ["get", *arguments, "--kubeconfig", str(cluster[1])]
+    return CliRunner().invoke(app, command, catch_exceptions=False)
+
+
+def rows(cluster: tuple[Scene, Path], *arguments: str) -> list[dict[str, Any]]:
+    done = get(cluster, *arguments, "-o", "json")
+    assert done.exit_code == exits.OK, done.output
+    told = unaged(json.loads(done.stdout))
+    assert unaged(yaml.safe_load(get(cluster, *arguments, "-o", "yaml").stdout)) == told
+    return told
+
+
+def unaged(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ages are those of the clock of this machine."""
+    for row in told:
+        assert row.pop("age_s", 0) >= 0
+    return told
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_every_table_fits_and_grows(cluster: tuple[Scene, Path], what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, counts = rows(cluster, what), set()
+    for columns in ("", "60", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        done = get(cluster, what)
+        lines = done.stdout.splitlines()
+        assert done.exit_code == exits.OK
+        assert max(map(len, lines)) <= int(columns or 80)
+        assert len(lines) == len(told) + bool(told) or lines == ["nothing to show"]
+        counts.add(len(re.split(r" {3,}", lines[0].strip())))
+    wide = get(cluster, what, "-o", "wide").stdout.splitlines()[0]
+    if told:
+        assert len(re.split(r" {3,}", wide.strip())) >= max(counts)
+    for alias in TABLES[what].aliases:
+        assert rows(cluster, alias) == told
+
+
+def test_workloads(cluster: tuple[Scene, Path]) -> None:
+    told = {row["name"]: row for row in rows(cluster, "workloads")}
+    assert list(told) == ["t/later", "t/train", "m/thin"], "who waits comes first"
+    assert (
+        told["t/later"].items() >= {"state": "Pending", "reason": "WaitingForQuota", "pods": 1, "machines": 0}.items()
+    )
+    assert told["t/train"]["gpus"] == {"nvidia.com/gpu": 16}
+    assert (told["t/train"]["state"], told["t/train"]["machines"], told["t/train"]["wait_s"]) == ("Admitted", 2, None)
+    assert "asks 8, 0 available" in told["t/later"]["message"]
+    assert [row["name"] for row in rows(cluster, "workload", "train", "-n", "t")] == ["t/train"]
+    assert rows(cluster, "workloads", "-n", "other") == []
+    missing = get(cluster, "workloads", "t/train", "nobody")
+    assert (missing.exit_code, "no workload 'nobody'" in missing.stderr) == (exits.ERROR, True)
+    assert "t/train" in missing.stdout
+
+
+def test_machines(cluster: tuple[Scene, Path]) -> None:
+    claims, nodes = rows(cluster, "claims"), rows(cluster, "nodes")
+    assert {row["instance"] for row in claims} == {machine.id for machine in cluster[0].sim.machines()}
+    assert {row["state"] for row in claims} == {"Ready"}
+    assert {row["name"] for row in nodes} == {row["node"] for row in claims}
+    whole = [row for row in nodes if row["pool"] == "h100"]
+    assert [row["gpus"] for row in whole] == 2 * [{"nvidia.com/gpu": {"used": 8, "total": 8}}]
+    assert {tuple(row["gangs"]) for row in whole} == {("t/train",)}
+    assert all(row["usd_h"] > 50 for row in whole)
+    [thin] = [row for row in nodes if row["pool"] == "mig"]
+    assert thin["gpus"] == {SLICE: {"used": 1, "total": 56}}
+    assert "1/56 mig-1g.10gb" in get(cluster, "nodes").stdout
+
+
+def test_queues_and_teams(cluster: tuple[Scene, Path]) -> None:
+    queues = {row["name"]: row for row in rows(cluster, "queues")}
+    assert (queues["t"]["pending"], queues["t"]["admitted"], queues["t"]["active"]) == (1, 1, True)
+    whole = {"flavor": "h100", "resource": "nvidia.com/gpu", "used": 16, "quota": 16, "borrowed": 0}
+    assert whole in queues["t"]["usage"]
+    teams = {(row["flavor"], row["resource"]): row for row in rows(cluster, "teams")}
+    assert teams["h100", "nvidia.com/gpu"].items() >= {"name": "t", "used": 16, "guaranteed": 16}.items()
+    assert teams["mig", SLICE].items() >= {"name": "m", "used": 1, "guaranteed": 112, "queues": ["m", "spare"]}.items()
+    assert (teams["mig", "memory"]["guaranteed"], teams["mig", "memory"]["used"]) == ("1Ti", "8Gi")
+
+
+def test_pools_layouts_and_the_sync(cluster: tuple[Scene, Path]) -> None:
+    pools = {row["name"]: row for row in rows(cluster, "pools")}
+    assert pools["h100"].items() >= {"nodes": 2, "ready": 2, "limit": 2, "gpus": 16, "healthy": True}.items()
+    assert (pools["mig"]["limit"], "-" in get(cluster, "pools", "mig").stdout) == (None, True)
+    [thin] = rows(cluster, "layouts")
+    assert thin.items() >= {"name": "thin", "pools": ["mig"], "machines": 1, "ready": 1, "gpus": {SLICE: 56}}.items()
+    [sync] = rows(cluster, "syncs")
+    assert (sync["ready"], sync["suspended"], sync["revision"].startswith("main@sha1:")) == (True, False, True)
+
+
+def test_shortages(tmp_path: Path) -> None:
+    scene = Scene(files(pool(), team(), queue()))
+    scene.short()
+    scene.sim.submit(gpu_job("one", gpus=8))
+    scene.sim.advance(30)
+    with ApiServer(scene.sim.store, clock=scene.sim.clock) as server:
+        told = rows((scene, server.kubeconfig(tmp_path / "kubeconfig")), "shortages")
+        server.drop_connections()
+    assert {(row["name"], row["type"], row["zone"]) for row in told} >= {("h100", "p5.48xlarge", "us-east-1a")}
+
+
+def test_what_there_is_no_table_of(cluster: tuple[Scene, Path]) -> None:
+    done = get(cluster, "quues")
+    assert done.exit_code == 2
+    assert "did you mean 'queues'?" in " ".join(done.stderr.split())
+
+
+def test_a_cluster_without_muster_and_one_that_is_not_there(tmp_path: Path) -> None:
+    from providers.clock import VirtualClock
+    from providers.sim.store import Store
+
+    with ApiServer(Store(VirtualClock())) as server:
+        bare = CliRunner().invoke(
+            app, ["get", "workloads", "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+        )
+    assert (bare.exit_code, "Muster is not installed" in bare.stderr) == (exits.ERROR, True)
+    nobody = CliRunner().invoke(app, ["get", "workloads", "--kubeconfig", str(tmp_path / "none")])
+    assert (nobody.exit_code, nobody.stderr.startswith("muster: kubeconfig")) == (exits.ERROR, True)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+TEXTS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=60)
+COLUMNS = ("name", "kind", "why", "where")
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, TEXTS)), min_size=1), st.integers(20, 400))
+def test_a_table_gives_up_columns_before_names(told: list[dict[str, str]], width: int) -> None:
+    table = TextTable(COLUMNS, told, cut=("why", "where"), dropped=("where", "kind", "why"))
+    lines = render(table, width).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [row["name"] for row in told]
+    longest = max(len(row["name"]) for row in told)
+    assert max(map(len, lines)) <= max(width, longest)
+    full = render(table).splitlines()
+    if max(map(len, full)) <= width:
+        assert lines == full
+
+
+# -- how quick it is --------------------------------------------------------------------------------------------------
+
+HEAVY = (
+    "kubernetes",
+    "boto3",
+    "botocore",
+    "pygit2",
+    "numpy",
+    "highspy",
+    "structlog",
+    "aiohttp",
+    "fleet",
+    "model.kinds",
+)
+
+
+@pytest.mark.parametrize("command", [["--version"], ["-h"], ["get", "-h"], ["get", "workloads"], ["get", "nodes"]])
+def test_what_takes_long_to_import_is_left_alone(cluster: tuple[Scene, Path], command: list[str]) -> None:
+    """`bench/cli.py` has the times; these are what they are made of."""
+    where = ["--kubeconfig", str(cluster[1])] if command[-1][0] != "-" else []
+    code = (
+        "import sys\n"
+        "from agent.cli import main\n"
+        f"sys.argv = {['muster', *command, *where]!r}\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
+        f"sys.stderr.write(' '.join(it for it in {HEAVY!r} if it in sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout
+    assert done.stderr == ""
