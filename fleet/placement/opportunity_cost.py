@@ -35,9 +35,6 @@ HORIZON = 30
 """How many further requests a device is expected to see. Results hardly differ between 10 and 60."""
 MICRO, PER_MILLI = 1_000_000, 1_000
 """Worth is counted in whole millionths of a GPU, so that sums are exact; losses are told apart by thousandths."""
-OF_FITTING = 4
-"""What is free is worth to those who ask for one unit, in one part, what CPU and memory feed of it, and in the others
-what part of them could stand there at all: the last cores beside idle GPUs are worth more than those before them."""
 COMPUTE_SLICES = 7
 """Of a GPU that can be cut (NVIDIA MIG user guide); the few models with fewer are not told apart."""
 _SLICE = re.compile(re.escape(labels.MIG_RESOURCE_PREFIX) + r"(?:\d+c\.)?(\d+)g\.")
@@ -242,36 +239,39 @@ def _part_of_gpu(pool: NodePool | None) -> Callable[[str], float]:
 
 
 class _UnitValue(NamedTuple):
-    """A unit that pods ask for one at a time, with its worth and the CPU and memory it needs beside it."""
+    """A unit that pods ask for one at a time, with its worth and what they ask for beside it."""
 
     resource: str
     worth: int
-    cpu: int
-    memory: int
     asked_cpu: "_Asked"
-    """How much CPU the pods ask for that ask for one."""
     asked_memory: "_Asked"
 
 
 class _Asked(NamedTuple):
-    """Amounts that pods ask for, sorted, and what part of the pods ask for no more than each (millionths)."""
+    """Amounts that pods ask for, sorted; of the pods that ask for no more than each, their part and what they ask."""
 
     amounts: tuple[int, ...]
     parts: tuple[int, ...]
+    """Of all pods, in millionths."""
+    means: tuple[int, ...]
+    """What a unit takes for them on average, by the chance that one of all pods comes for it."""
 
     @classmethod
-    def of(cls, asked: Iterable[tuple[int, int]]) -> "_Asked":
+    def of(cls, asked: Iterable[tuple[int, int]], chance: float) -> "_Asked":
         """Of (amount, pods)."""
         pods: Counter[int] = Counter()
         for amount, count in asked:
             pods[amount] += count
         amounts, total = tuple(sorted(pods)), pods.total()
-        return cls(amounts, tuple(MICRO * so_far // total for so_far in accumulate(pods[each] for each in amounts)))
+        so_far = tuple(accumulate(pods[each] for each in amounts))
+        sums = accumulate(each * pods[each] for each in amounts)
+        means = (round(chance * amount / count) for amount, count in zip(sums, so_far, strict=True))
+        return cls(amounts, tuple(MICRO * count // total for count in so_far), tuple(means))
 
-    def fitting(self, free: int) -> int:
-        """What part of the pods (millionths) could stand where so much is free."""
+    def fitting(self, free: int) -> tuple[int, int]:
+        """What part of the pods (millionths) could stand where so much is free, and what they ask for on average."""
         index = bisect_right(self.amounts, free)
-        return self.parts[index - 1] if index else 0
+        return (self.parts[index - 1], self.means[index - 1]) if index else (0, 0)
 
 
 class _BundleValue(NamedTuple):
@@ -306,8 +306,7 @@ class CapacityValue:
             chance = share / (share + 1 / horizon)
             worth = round(share * chance * amount * MICRO * part(resource))
             if amount == 1:
-                needs = round(chance * cpu / pods), round(chance * memory / pods)
-                single.append(_UnitValue(resource, worth, *needs, *_asked_beside(mix, resource)))
+                single.append(_UnitValue(resource, worth, *_asked_beside(mix, resource, chance)))
             else:
                 several.append(_BundleValue(resource, amount, worth, round(cpu / pods), round(memory / pods)))
         self._single, self._several = tuple(single), tuple(several)
@@ -316,17 +315,17 @@ class CapacityValue:
     def of(self, free: Resources) -> int:
         """Millionths of a GPU that those who come are expected to fill of what is free on a machine."""
         free_cpu, free_memory = max(0, free.get(CPU, 0)), max(0, free.get(MEMORY, 0))
-        worth = fitting = cpu = memory = 0
+        worth = cpu = memory = 0
         for one in self._single:
             if (count := free.get(one.resource, 0)) > 0:
-                worth += count * one.worth
-                fitting += (
-                    count * one.worth * min(one.asked_cpu.fitting(free_cpu), one.asked_memory.fitting(free_memory))
+                (by_cpu, each_cpu), (by_memory, each_memory) = (
+                    one.asked_cpu.fitting(free_cpu),
+                    one.asked_memory.fitting(free_memory),
                 )
-                cpu += count * one.cpu
-                memory += count * one.memory
-        fed = min(_fed(worth, free_cpu, cpu), _fed(worth, free_memory, memory))
-        worth = (fed + (OF_FITTING - 1) * (fitting // MICRO)) // OF_FITTING
+                worth += count * one.worth * min(by_cpu, by_memory) // MICRO
+                cpu += count * each_cpu
+                memory += count * each_memory
+        worth = min(_fed(worth, free_cpu, cpu), _fed(worth, free_memory, memory))
         for many in self._several:
             if (times := free.get(many.resource, 0) // many.amount) > 0:
                 times = min(times, _times(free_cpu, many.cpu, times), _times(free_memory, many.memory, times))
@@ -341,11 +340,13 @@ class CapacityValue:
         return (self.of(free) - self.of(left)) // PER_MILLI
 
 
-def _asked_beside(mix: Mapping[PodRequests, int], resource: str) -> tuple[_Asked, _Asked]:
+def _asked_beside(mix: Mapping[PodRequests, int], resource: str, chance: float) -> tuple[_Asked, _Asked]:
     """What CPU and memory the pods ask for that ask for one unit of the resource."""
     alike = [(dict(requests), pods) for requests, pods in mix.items() if pods > 0]
     ones = [(amounts, pods) for amounts, pods in alike if amounts.get(resource) == 1]
-    cpu, memory = (_Asked.of((amounts.get(name, 0), pods) for amounts, pods in ones) for name in (CPU, MEMORY))
+    cpu, memory = (
+        _Asked.of(((amounts.get(name, 0), pods) for amounts, pods in ones), chance) for name in (CPU, MEMORY)
+    )
     return cpu, memory
 
 

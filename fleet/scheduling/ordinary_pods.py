@@ -19,7 +19,7 @@ from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.capacity_buffers import buffer_need, buffer_rooms, buffer_uid, take_room, virtual_pods
 from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.placement.free_capacity import free_capacity
-from fleet.placement.place_pods import of_pods, place_most
+from fleet.placement.place_pods import of_pods, place_beside, place_most
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_quota import PodQuota
 from fleet.quota.queue_binding import binding_of
@@ -30,8 +30,10 @@ from fleet.scheduling.queue_order import BATCH_IDLE_S, BATCH_MAX_S, batching_ref
 from fleet.scheduling.queue_order import open_batch as open_batch_of_gangs
 from fleet.snapshot import GangState, Pod, PodVerdict, Snapshot, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.affinity import FOR_GANGS
+from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.lookups import anti_affinity_terms
 from model.fleet import Fleet
+from model.labels import HOSTNAME
 from model.quantity import CPU
 
 BELIEVED_S: Final = 120.0
@@ -192,14 +194,22 @@ class OrdinaryPods:
 
     def buy(self) -> None:
         """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""
+        seeking = [it for it in self._waiting if any(term.topology_key == HOSTNAME for term in _affinity(it))]
         for places in self._waiting:
-            if places.left and (places.refusal is None or places.refusal.reason not in _LASTING):
-                with concerning(places.subject):
-                    places.refusal = batching_refusal() if self._batched else None
-                    if not self._batched:
-                        self._take(places, may_buy=True, buys=True)
+            followers = [it for it in seeking if it is not places and it.left and _follows(it, places)]
+            for each in (places, *followers):  # at once, while there is room beside the one that they follow
+                self._buy_for(each, followers if each is places else ())
         if self.fleet.capacity_buffers:
             self.spare.buy(batched=self._batched)
+
+    def _buy_for(self, places: _Places, followers: Sequence[_Places]) -> None:
+        """Plans purchases for pods of a class; `followers` are classes that have to stand where its one pod stands."""
+        if not places.left or (places.refusal is not None and places.refusal.reason in _LASTING):
+            return
+        with concerning(places.subject):
+            places.refusal = batching_refusal() if self._batched else None
+            if not self._batched:
+                self._take(places, may_buy=True, buys=True, followers=followers)
 
     def names(self) -> Mapping[str, str]:
         """Returns what people call those for whom something is bought, by the uid under which it is noted."""
@@ -226,7 +236,7 @@ class OrdinaryPods:
 
     # -- one class ----------------------------------------------------------------------------------------------------
 
-    def _take(self, places: _Places, *, may_buy: bool, buys: bool) -> None:
+    def _take(self, places: _Places, *, may_buy: bool, buys: bool, followers: Sequence[_Places] = ()) -> None:
         """Takes places for as many pods of a class as there are any; notes why there is none for the rest.
 
         With `may_buy` and without `buys` nothing is taken where something would have to be bought: pods that are spread
@@ -240,21 +250,27 @@ class OrdinaryPods:
             for flavor in self.quota.flavors(places.pods.shape.namespace):
                 refused = None
                 while places.left and refused is None:
-                    refused = self._take_most(places, flavor, buys=buys)
+                    refused = self._take_most(places, flavor, followers, buys=buys)
                 refusals += [refused] if refused is not None else []
         finally:
             capacity.may_buy, capacity.recuts = before
         if places.left:
             places.refusal = min(refusals, key=lambda it: it.reason not in _OF_QUOTA, default=None)
 
-    def _take_most(self, places: _Places, flavor: str, *, buys: bool) -> Refusal | None:
+    def _take_most(self, places: _Places, flavor: str, followers: Sequence[_Places], *, buys: bool) -> Refusal | None:
         """Takes places of a flavor for as many of the pods as there are; returns why there is none."""
         state, capacity = self.backend.state, self.backend.planner.capacity
         room = self.quota.room(replace(places.pods.shape, count=places.left), flavor)
         if isinstance(room, Refusal):
             return room
         mark = state.mark()
-        found, count = place_most(state, capacity, places.pods.uid, self._need(places, flavor, room))
+        need = self._need(places, flavor, room)
+        beside = [self._need(each, flavor, each.left) for each in followers] if room == 1 == places.left else []
+        found, count = (
+            (place_beside(state, capacity, places.pods.uid, need, beside), 1)
+            if beside
+            else place_most(state, capacity, places.pods.uid, need)
+        )
         if isinstance(found, Refusal):
             return found
         if buys:  # also what has room on machines of this pass, as the joint purchase may change those
@@ -322,6 +338,17 @@ class OrdinaryPods:
         none = PodVerdict(reason=refusal.reason, message=refusal.message, since_s=now_s)
         for pod in others:
             yield pod, nodes.get(next(free, ""), none)
+
+
+def _affinity(places: _Places) -> tuple[PodAffinityTerm, ...]:
+    return places.pods.shape.constraints.affinity
+
+
+def _follows(places: _Places, other: _Places) -> bool:
+    """Returns whether pods have to stand on a machine with those of another class."""
+    shape = other.pods.shape
+    own = dict(shape.labels)
+    return any(it.topology_key == HOSTNAME and it.means(shape.namespace, own, {}) for it in _affinity(places))
 
 
 def _hardest_first(pods: WaitingPods) -> tuple[object, ...]:

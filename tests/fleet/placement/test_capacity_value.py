@@ -38,11 +38,12 @@ _NAMES = {"gpu": GPU, "small": SMALL, "large": LARGE}
         ({pod(small=1): 1}, {GPU: 3, SMALL: 2}, 1_000_000),
         ({pod(small=1): 1, pod(large=1): 1}, {SMALL: 1, LARGE: 3}, 4 * 166_667),
         ({pod(small=1, gpu=1): 1}, {SMALL: 1, GPU: 1}, 1_000_000),
-        # What lacks CPU or memory is worth less: a quarter by what they feed of the mean, the others by who fits.
+        # What lacks CPU or memory is worth what those who still fit would fill of it.
         ({pod(4000, gpu=1): 1}, {GPU: 2, "cpu": 4000}, 1_000_000),
-        ({pod(4000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 250_000 // 4),
-        ({pod(1000, gpu=1): 1, pod(7000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 250_000 // 4 + 500_000 * 3 // 4),
-        ({pod(4000, 4000, gpu=1): 1}, {GPU: 2, "cpu": 1000, MEMORY: 2000}, 250_000 // 4),
+        ({pod(4000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 0),
+        ({pod(1000, gpu=1): 1, pod(7000, gpu=1): 1}, {GPU: 2, "cpu": 1000}, 500_000),
+        ({pod(2000, gpu=1): 1, pod(7000, gpu=1): 1}, {GPU: 4, "cpu": 2000}, 500_000),
+        ({pod(4000, 4000, gpu=1): 1}, {GPU: 2, "cpu": 1000, MEMORY: 2000}, 0),
         ({pod(4000, 4000, gpu=2): 1}, {GPU: 4, "cpu": 7999, MEMORY: 8000}, 1_000_000),
         ({pod(4000, 4000, gpu=2): 1}, {GPU: 4, "cpu": 8000, MEMORY: 3999}, 0),
         # Requests without GPUs say nothing, and less than nothing is nothing.

@@ -100,15 +100,14 @@ def test_a_gang_that_comes_changes_it() -> None:
     assert request_mix(index, fleet, by_uid(gang())) != request_mix(index, fleet, by_uid(gang(), gang("other")))
 
 
-def test_the_last_cores_beside_idle_gpus_are_worth_more_than_those_before() -> None:
+def test_free_cores_are_worth_what_those_who_still_fit_would_fill() -> None:
     """Half of those who ask for a GPU need 2 cores, half 14: with 8 GPUs and ever fewer cores."""
     mix = {((CPU, cores * 1000), (GPU, 1)): 1 for cores in (2, 14)}
     value = CapacityValue(mix, 2)
-    worth = [value.of({CPU: cores * 1000, GPU: 8, MEMORY: 0}) for cores in (64, 32, 16, 8, 4, 2, 1)]
-    assert worth == sorted(worth, reverse=True)
-    a_core = [(more - less) / cores for more, less, cores in zip(worth, worth[1:], (32, 16, 8, 4, 2, 1), strict=False)]
-    assert a_core[-1] == max(a_core), "below 2 cores nobody fits"
-    assert a_core[0] == min(a_core)
+    worth = {cores: value.of({CPU: cores * 1000, GPU: 8, MEMORY: 0}) for cores in (64, 32, 14, 13, 4, 2, 1)}
+    assert worth[64] > worth[32] > worth[14]
+    assert worth[13] > worth[14], "one of the large ones would take what six small ones use"
+    assert worth[13] > worth[4] > worth[2] > worth[1] == 0
 
 
 # -- the worth of machines --------------------------------------------------------------------------------------------

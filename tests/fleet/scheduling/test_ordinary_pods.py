@@ -10,8 +10,9 @@ from fleet.fence import told_apart
 from fleet.scheduling.cycle import decide
 from fleet.scheduling.ordinary_pods import BELIEVED_S, NOT_BELIEVED_S
 from fleet.snapshot import InstanceOffer, Pod, PodSet, PodVerdict
-from fleet.snapshot.constraints import UnsupportedConstraint
+from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, UnsupportedConstraint
 from model import labels
+from model.upstream.selectors import LabelSelectorRequirement
 from tests.support.fleets import NOW, P5, P5S, A, FleetBuilder, amounts, catalog, gang, job_of, machine, pod_set
 from tests.support.world import World
 
@@ -52,6 +53,22 @@ def test_what_is_bought_is_nobodys_and_comes_by_halves() -> None:
     assert sorted(claim.launch.size for claim in claims) == [1, 1, 3, 3, 3]
     assert len({claim.launch.group for claim in claims}) == 3
     assert {found.claim for found in verdicts(world).values()} == {claim.name for claim in claims}
+
+
+@pytest.mark.parametrize(("gpus", "together"), [(3, True), (4, False)])
+@pytest.mark.parametrize("leader", ["a", "z"])
+def test_one_machine_for_a_leader_and_those_who_follow_it(leader: str, gpus: int, *, together: bool) -> None:
+    """Eight GPUs hold one and two times three, not two times four; a machine with one GPU would do for the leader."""
+    leading = LabelSelectorRequirement(key="app", operator="In", values=("leader",))
+    near = PodAffinityTerm(labels.HOSTNAME, (leading,), frozenset({"ns"}))
+    follows = replace(pod_set(gpu=gpus), constraints=PodConstraints(affinity=(near,)))
+    leads = replace(pod_set(gpu=1), labels=(("app", "leader"),))
+    pods = waiting(leader, shape=leads), *(waiting(f"p{n}", shape=follows) for n in range(2))
+    world = world_of(*pods, instanceTypes=[P5.name, P5S.name], zones=[A])
+    told = verdicts(world)
+    assert told[f"uid-{leader}"].claim
+    assert [told[f"uid-p{n}"].claim for n in range(2)] == [told[f"uid-{leader}"].claim if together else ""] * 2
+    assert bought(world) == 1
 
 
 @pytest.mark.parametrize(
