@@ -112,7 +112,6 @@ def _flavors(_index: Index, fleet: Fleet) -> Mapping[str, frozenset[str]]:
 
 
 def _named(team: Team) -> list[str]:
-    """Returns what its quotas count that a ResourceQuota can count, too."""
     return sorted({name for quota in team.spec.quotas.values() for name in quota.guaranteed} - {GPU_EQUIVALENT})
 
 

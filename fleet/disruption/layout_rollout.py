@@ -62,10 +62,8 @@ class LayoutTurn:
 
     def why_not(self, claim: Claim) -> Blocked | None:
         """Returns what keeps a machine from being drained now; None where nothing does."""
-        blocked = spared(self.context, claim, Reason.LAYOUT_ROLLOUT) or keeps(
-            self.context, claim, Reason.LAYOUT_ROLLOUT
-        )
-        now_s = self.context.snapshot.now_s
+        context, reason = self.context, Reason.LAYOUT_ROLLOUT
+        blocked, now_s = spared(context, claim, reason) or keeps(context, claim, reason), context.snapshot.now_s
         if blocked is not None or now_s >= self.deadline_s:
             return blocked
         for gang in self.context.gangs_on(claim):

@@ -25,14 +25,10 @@ from model.pools import pool_hashes
 
 _FAILURES: Final = frozenset(
     {
-        Reason.LAUNCH_REFUSED,
-        Reason.LAUNCH_TIMEOUT,
-        Reason.REGISTRATION_TIMEOUT,
-        Reason.INITIALIZATION_TIMEOUT,
-        Reason.LAYOUT_FAILED,
-        Reason.NODE_FAILURE,
+        Reason.LAUNCH_REFUSED, Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT,
+        Reason.INITIALIZATION_TIMEOUT, Reason.LAYOUT_FAILED, Reason.NODE_FAILURE,
     }
-)
+)  # fmt: skip
 """Ends of a machine that tell of what it was born with; a shortage and an interruption do not."""
 _REPLACED_BY: Final = {
     "template", "placement", "sharing", "requirements", "gpu", "reservations",

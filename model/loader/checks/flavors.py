@@ -56,10 +56,11 @@ def profiles_without_quota(declarations: Declarations) -> Iterator[Problem]:
         for flavor, quota in team.value.spec.quotas.items():
             named = (name for name in quota.guaranteed if _known_device(name) or name == GPU_EQUIVALENT)
             counted.setdefault(flavor, set()).update(named)
-    for upstream in (*declarations.cluster_queues.values(), *declarations.cohorts.values()):
-        for cell in cells(upstream.value.spec.resource_groups):
-            if cell.flavor in counted:
-                counted[cell.flavor].add(cell.quota.name)
+    groups = [it.value.spec.resource_groups for it in declarations.cluster_queues.values()]
+    groups += [it.value.spec.resource_groups for it in declarations.cohorts.values()]
+    for cell in (cell for each in groups for cell in cells(each)):
+        if cell.flavor in counted:
+            counted[cell.flavor].add(cell.quota.name)
     for flavor, resources in sorted(counted.items()):
         unlimited = resources and GPU_EQUIVALENT not in resources
         offered = _gpu_resources(declarations, flavor) if unlimited else None
