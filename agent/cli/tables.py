@@ -2,14 +2,9 @@
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from agent.cli import exits
 from model.plain_text import plain
-
-if TYPE_CHECKING:
-    from fleet.snapshot import Snapshot
-    from providers.kube.transport import KubeTransport
 
 _GAP: Final = "   "
 _LEAST: Final = 12
@@ -68,12 +63,3 @@ def _fitted(table: TextTable, columns: Sequence[list[str]], width: int) -> list[
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def world(transport: "KubeTransport") -> "Snapshot":
-    """A look at the cluster, without prices."""
-    from agent.world import read_world
-    from fleet.snapshot import Catalog
-    from providers.clock import SystemClock
-
-    return read_world(transport, SystemClock(), Catalog(), warn=exits.complain)
