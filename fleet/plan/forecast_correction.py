@@ -19,7 +19,7 @@ SCORES_KEPT: Final = 60
 """Latest scores of a queue that count."""
 ENOUGH: Final = 8
 """Scores of a queue from which on they count; with fewer, those of all queues do."""
-STEP: Final = 0.1
+STEP: Final = 0.05
 """How far the level moves by one forecast at most."""
 LEAST_S: Final = 60.0
 """Added to every wait before it is compared, so that one that is nearly nothing can be corrected as well."""

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from agent.cli.explain import lines
 from agent.demo.jobs import Manifest
+from agent.explanation import explanation_lines
+from agent.web.seen import explained_at_once
+from model.fleet import Fleet
 from tests.agent.scenes import Scene, gpu_job, simple
 from tests.agent.test_simulation_refused import condition, events, workload
 
@@ -13,6 +15,12 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
 BY_INDEX = {"matchExpressions": [{"key": "batch.kubernetes.io/job-completion-index", "operator": "Exists"}]}
 APART = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname", "labelSelector": BY_INDEX}]}}
+
+
+def fleet_of(scene: Scene) -> Fleet:
+    found = scene.sim.brain.sync.fleet
+    assert found is not None
+    return found
 
 
 def asking(name: str, spec: dict[str, Any]) -> Manifest:
@@ -44,9 +52,9 @@ def test_it_waits_with_the_fields_path_and_buys_nothing(spec: dict[str, Any], pa
     assert gang is not None
     assert (gang.state, gang.flavors, gang.pins, scene.bought()) == ("Pending", {}, (), 0)
     snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
-    shown = "\n".join(lines(scene.sim.seats[0].api, snapshot, gang))
+    shown = "\n".join(explanation_lines(explained_at_once(fleet_of(scene), snapshot, gang)))
     assert path in shown
-    assert "what would change it: correct the field" in shown
+    assert "would help: correct the field" in shown
     scene.runs(gpu_job("other"))
     assert scene.state("g") == "Pending"
     scene.settle()
