@@ -12,6 +12,7 @@ from fleet.mig.layouts import cut_anew, pool_layouts
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Recut
 from fleet.snapshot import LAYOUTS, Claim, Snapshot
+from fleet.snapshot.lookups import machines_held
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_configs
@@ -97,8 +98,9 @@ def _if_stale(fleet: Fleet, claim: Claim) -> Iterable[Claim]:
 def _recut(fleet: Fleet, snapshot: Snapshot, stale: set[str]) -> Iterator[Decided]:
     """Re-cuts each machine to the first layout that it could have, in the pool's order."""
     first: dict[str, Recut] = {}
-    for recut in build_capacity(fleet, snapshot).recuts:
-        if recut.claim in stale and claim_subject(recut.claim) not in snapshot.busy:
+    idle = stale - machines_held(snapshot).keys()
+    for recut in build_capacity(fleet, snapshot).recuts if idle else ():
+        if recut.claim in idle and claim_subject(recut.claim) not in snapshot.busy:
             first.setdefault(recut.claim, recut)
     subjects = ((claim_subject(name), recut) for name, recut in first.items())
     yield from each(snapshot, subjects, lambda recut: [_cut_to(snapshot, recut)])
