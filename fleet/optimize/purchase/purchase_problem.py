@@ -99,8 +99,6 @@ class PurchaseEffort(SolverEffort):
     """Parts with more pairs of a class and a kind are priced by filling alone, which costs little and proves less."""
     search_pairs: float = 250.0
     """A search is begun if it may save `close_enough` of a known purchase for each so many (class, kind) pairs."""
-    close_enough_at_most: float = 5e-3
-    """A search is begun if it may save more than this fraction, whatever it takes."""
     rounds: int = 200
     """Rounds of pricing for each part."""
     work: int = 10_000_000

@@ -48,6 +48,8 @@ Domains = Mapping[str, str]
 _USUAL = PurchaseEffort()
 _ROUNDING = 1e-9
 """Relative amount by which a sum of prices may exceed a limit; everything else is counted in whole numbers."""
+_MOST_TIMES = 30.0
+"""Most times of `close_enough` that count as little, however large a problem is."""
 _Held = tuple[tuple[str, int], ...]
 """(class, pods on each machine), sorted."""
 
@@ -94,7 +96,7 @@ def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseE
     pairs = sum(int(part.fits.sum()) for part in parts)
     if unfit or not effort.solver or pairs <= effort.exact_pairs:
         return False
-    little = min(effort.close_enough * max(1.0, pairs / effort.search_pairs), effort.close_enough_at_most)
+    little = effort.close_enough * min(max(1.0, pairs / effort.search_pairs), _MOST_TIMES)
     return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
 
 
