@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fleet.cost.records import SUMMED, SUMMED_BY, LedgerRecord, StartRecord, by_machine_hour, summed_record
 from providers.ports import LedgerError, OpenHours
@@ -139,7 +139,7 @@ class SqliteLedger:
         with _translated():
             found = self._file.execute(query, (*((cluster,) if cluster else ()), begin_s, end_s))
             while rows := found.fetchmany(READ_AT_ONCE):
-                yield from (LedgerRecord(*row[:_AT], bool(row[_AT]), *row[_AT + 1 :]) for row in rows)
+                yield from map(_record, rows)
 
     def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
         """Yield the same records summed up over machines, in order of hour."""
@@ -185,6 +185,12 @@ class SqliteLedger:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _record(row: Sequence[Any]) -> LedgerRecord:
+    values = list(row)
+    values[_AT] = bool(values[_AT])
+    return LedgerRecord(*values)
 
 
 @contextmanager
