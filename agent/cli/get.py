@@ -69,17 +69,15 @@ def show(what: str, names: Sequence[str], place: tuple[Path | None, str | None, 
         transport = KubeTransport(connect("", kubeconfig, context))
         rows = list(table.rows(ClusterLook(transport, namespace, datetime.now(UTC).timestamp())))
     except Forbidden as error:
-        hint = () if namespace else ("whoever sees a namespace alone asks for it: -n NAMESPACE",)
-        exits.complain(error, *(hint if what == "workloads" else ()))
-        return exits.ERROR
-    except NotFound as error:
-        exits.complain(f"Muster is not installed on this cluster: {error}")
+        narrower = ("whoever sees a namespace alone asks for it: -n NAMESPACE",)
+        exits.complain(error, *(narrower if what == "workloads" and not namespace else ()))
         return exits.ERROR
     except KubeError as error:
-        exits.complain(error)
+        absent = "Muster is not installed on this cluster: " if isinstance(error, NotFound) else ""
+        exits.complain(f"{absent}{error}")
         return exits.ERROR
-    if missing := [name for name in names if not any(_is(row, name) for row in rows)]:
-        exits.complain(*(f"no {table.title} {name!r}" for name in missing))
+    if missing := [f"no {table.title} {name!r}" for name in names if not any(_is(row, name) for row in rows)]:
+        exits.complain(*missing)
     rows = [row for row in rows if not names or any(_is(row, name) for name in names)]
     sys.stdout.write(_written(table, rows, output) + "\n")
     return exits.ERROR if missing else exits.OK
@@ -96,12 +94,10 @@ def _written(table: GetTable, rows: list[Row], output: str) -> str:
     if output == "yaml":
         import yaml
 
-        dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        return str(yaml.dump(rows, Dumper=dumper, sort_keys=False)).rstrip("\n")
-    wide = output == "wide"
-    shown = [{column: _words(column, row) for column in (*table.columns, *table.wide)} for row in rows]
-    columns = (*table.columns, *table.wide) if wide else table.columns
-    return render(TextTable(columns, shown, table.cut, table.dropped), 0 if wide else terminal_width())
+        return str(yaml.dump(rows, Dumper=yaml.CSafeDumper, sort_keys=False)).rstrip("\n")
+    columns = (*table.columns, *table.wide) if output == "wide" else table.columns
+    shown = [{column: _words(column, row) for column in columns} for row in rows]
+    return render(TextTable(columns, shown, table.cut, table.dropped), 0 if output == "wide" else terminal_width())
 
 
 def _words(column: str, row: Row) -> str:
@@ -136,6 +132,7 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "asks": ("gpus", _amounts),
     "in use": ("gpus", _used_of_total),
     "slices": ("gpus", _amounts),
+    "cut into": ("slices", str),
     "usage": ("usage", _used_of_quota),
 }
 """Columns whose values programs read under another name, or which people read otherwise."""
@@ -244,6 +241,7 @@ def _nodes(look: ClusterLook) -> Iterator[Row]:
                 "zone": claim["zone"],
                 "capacity": claim["capacity"],
                 "claim": claim["name"],
+                "layout": claim["layout"],
             }
 
 
@@ -315,6 +313,7 @@ def _pools(look: ClusterLook) -> Iterator[Row]:
             "ready": status.get("ready", 0),
             "limit": limits.get("nodes"),
             "gpus": status.get("gpus", 0),
+            "slices": status.get("slices", ""),
             "usd_h": status.get("usdPerHour", 0.0),
             "short": len(status.get("shortages") or ()),
             "healthy": _holds(status, "NodeRegistrationHealthy"),
@@ -389,7 +388,7 @@ TABLES: Final[Mapping[str, GetTable]] = {
         "node",
         _nodes,
         ("name", "pool", "state", "in use", "gangs", "usd/h"),
-        ("type", "zone", "capacity", "claim"),
+        ("type", "zone", "capacity", "claim", "layout"),
         cut=("gangs", "pool", "in use"),
         dropped=("usd/h", "pool"),
         aliases=("node",),
@@ -414,8 +413,9 @@ TABLES: Final[Mapping[str, GetTable]] = {
     "pools": GetTable(
         "pool",
         _pools,
-        ("name", "nodes", "ready", "limit", "gpus", "usd/h", "short"),
+        ("name", "nodes", "ready", "limit", "gpus", "cut into", "usd/h", "short"),
         ("healthy", "weight", "drifted", "message"),
+        cut=("cut into",),
         dropped=("short", "limit"),
         aliases=("pool", "nodepools", "nodepool"),
     ),

@@ -132,6 +132,7 @@ def test_queues_and_teams(cluster: tuple[Scene, Path]) -> None:
 def test_pools_layouts_and_the_sync(cluster: tuple[Scene, Path]) -> None:
     pools = {row["name"]: row for row in rows(cluster, "pools")}
     assert pools["h100"].items() >= {"nodes": 2, "ready": 2, "limit": 2, "gpus": 16, "healthy": True}.items()
+    assert (pools["h100"]["slices"], pools["mig"]["slices"]) == ("", "56 mig-1g.10gb")
     assert (pools["mig"]["limit"], "-" in get(cluster, "pools", "mig").stdout) == (None, True)
     [thin] = rows(cluster, "layouts")
     assert thin.items() >= {"name": "thin", "pools": ["mig"], "machines": 1, "ready": 1, "gpus": {SLICE: 56}}.items()
