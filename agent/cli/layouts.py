@@ -38,7 +38,7 @@ from fleet.replay.variants import Variant
 from fleet.replay.virtual_run import ReplayWindow, at_home, unqueued
 from model.fleet import Fleet
 from model.loader import InvalidFleet, NotRewritable, PoolLayouts, load, with_layouts
-from model.plain_text import plain_lines
+from model.plain_text import plain_block, plain_lines
 from model.report import text as problem_text
 from providers.traces import TraceError, read_trace
 
@@ -105,7 +105,7 @@ def _advise(request: AdviceRequest) -> int:
     outcomes = _replayed(files, changed, work, region, request.cluster) if work else None
     judged = JudgedLayouts(advice, _declared(fleet, kinds, asked), outcomes)
     sys.stdout.write(plain_lines(advice_lines(judged)) + "\n")
-    sys.stdout.write("".join(_diff(files, changed)))
+    sys.stdout.write(plain_block("".join(_diff(files, changed))))
     return _propose(request, judged, wanted) if request.pull_request else exits.OK
 
 
