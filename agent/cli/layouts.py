@@ -38,7 +38,7 @@ from fleet.replay.variants import Variant
 from fleet.replay.virtual_run import ReplayWindow, at_home, unqueued
 from model.fleet import Fleet
 from model.loader import InvalidFleet, NotRewritable, PoolLayouts, load, with_layouts
-from model.plain_text import plain_block, plain_lines
+from model.plain_text import plain, plain_block, plain_lines
 from model.report import text as problem_text
 from providers.traces import TraceError, read_trace
 
@@ -231,7 +231,7 @@ def _propose(request: AdviceRequest, judged: JudgedLayouts, wanted: Sequence[Poo
             told = propose_layouts(forge, place, wanted[0], judged)
     finally:
         ports.commits.close()
-    sys.stdout.write(f"{told}\n")
+    sys.stdout.write(plain(told) + "\n")
     return exits.OK
 
 
