@@ -101,10 +101,6 @@ def due_config(pool: NodePool | None, claim: Claim, types: Mapping[str, Instance
     return (pool.spec.template.labels.get(labels.MIG_CONFIG, "") if pool else "") or ALL_DISABLED
 
 
-def _has_slices(resources: Resources) -> bool:
-    return any(it.startswith(MIG_RESOURCE_PREFIX) for it in resources)
-
-
 def departed(claim: Claim, node: Node, config: str) -> str:
     """Returns how the label, state or GPUs of a node depart from its claim, declared and real; empty where they do not.
 
@@ -115,7 +111,7 @@ def departed(claim: Claim, node: Node, config: str) -> str:
     if claim.layout:
         right = (label, state, real) == (config, MIG_SUCCESS, gpu_part(claim.resources))
     else:
-        right = not config or (label in {"", config} and not _has_slices(real))
+        right = not config or (label in {"", config} and not any(it.startswith(MIG_RESOURCE_PREFIX) for it in real))
     if right:
         return ""
     said = f"label {label or 'missing'}, mig-manager says {state or 'nothing'}, allocatable {_shown(node.allocatable)}"

@@ -43,14 +43,15 @@ def _record(before: LayoutRecord | None, fleet: Fleet, snapshot: Snapshot, pool:
     failures = sorted([*now.failures, *(it for it in _failures(snapshot, claims, now) if it.claim not in known)])
     recent = tuple(it for it in failures if it.at_s > snapshot.now_s - REMEMBERED_S)[-MOST_FAILURES * 2 :]
     proven = now.proven or any(_proves(claim, now) for claim in claims)
-    rolled_back = now.rolled_back or (bool(now.former) and _fails_rollout(pool, len(recent)))
+    rolled_back = now.rolled_back or _ends_rollout(now, pool, len(recent))
     return replace(now, failures=recent, proven=proven, rolled_back=rolled_back)
 
 
-def _fails_rollout(pool: NodePool, failures: int) -> bool:
-    """Returns whether so many failed cuts are enough to take a roll-out of the pool back."""
+def _ends_rollout(record: LayoutRecord, pool: NodePool, failures: int) -> bool:
+    """Returns whether so many failed cuts take a roll-out back; never where there is nothing to go back to."""
     mig = pool.spec.sharing.mig
-    return mig is not None and mig.rollout is not None and failures >= mig.rollout.failures
+    rollout = mig.rollout if mig is not None else None
+    return rollout is not None and bool(record.former) and failures >= rollout.failures
 
 
 def _last_good(record: LayoutRecord | None) -> str:

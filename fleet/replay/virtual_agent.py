@@ -220,8 +220,8 @@ class VirtualAgent:
             world, seen = self.world, self.world.snapshot()
             for name in sorted(claims):
                 self._notice_claim(name, seen)
-            there = (node for node in map(world.nodes.get, nodes) if node is not None)
-            for instance_id in (*instances, *(node.instance_id for node in there)):
+            behind = (node.instance_id for node in map(world.nodes.get, nodes) if node is not None)
+            for instance_id in (*instances, *behind):
                 self._touch(self._claim_of.get(instance_id, ""), seen)
 
     def _notice_claim(self, name: str, seen: Snapshot) -> None:
