@@ -117,17 +117,22 @@ def asked_by(
         begin_s, wants = min(begin_s, gang.submitted_s), list(homes.slices(gang))
         whole += any(it.requests.get(GPU_RESOURCE) for it in gang.shapes) and not wants
         unserved += any(not machines for _, machines, _ in wants)
-        of_gang = Counter[tuple[str, frozenset[str]]]()
-        for resource, machines, count in wants:
-            of_gang[resource, machines] += count
-        for key, count in of_gang.items():
-            if key[1]:
-                spans[key].append((gang.submitted_s, min(until_s, gang.submitted_s + gang.run_s), count))
+        for key, count in _served(wants).items():
+            spans[key].append((gang.submitted_s, min(until_s, gang.submitted_s + gang.run_s), count))
     found = (
         SliceDemand(resource, _level(it, begin_s, until_s, cover), machines)
         for (resource, machines), it in sorted(spans.items(), key=lambda it: (it[0][0], sorted(it[0][1])))
     )
     return SlicesAsked(tuple(found), whole, unserved)
+
+
+def _served(wants: Iterable[tuple[str, frozenset[str], int]]) -> Mapping[tuple[str, frozenset[str]], int]:
+    """Returns how many slices of a resource are asked for of the same machines, where any could give them."""
+    amounts = Counter[tuple[str, frozenset[str]]]()
+    for resource, machines, count in wants:
+        if machines:
+            amounts[resource, machines] += count
+    return amounts
 
 
 def _level(spans: Iterable[tuple[float, float, int]], begin_s: float, until_s: float, cover: float) -> int:
@@ -269,7 +274,7 @@ def as_declared(fleet: Fleet, kinds: Sequence[CutKind], asked: SlicesAsked) -> S
                 name = f"{kind.name}/{layout_name(config)}"
                 names[kind.name].add(name)
                 machines.append(CuttableMachine(name, 1, kind.usd_h, (dict(gives),)))
-    able = {it: frozenset(one for name in it.machines for one in names[name]) for it in asked.demands}
+    able = {it: frozenset[str]().union(*(names[name] for name in it.machines)) for it in asked.demands}
     return cut_stock(machines, [SliceDemand(it.resource, it.count, named) for it, named in able.items()])
 
 

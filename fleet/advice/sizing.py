@@ -109,12 +109,11 @@ def size_advice(use: MeasuredUse, catalog: Catalog) -> SizeAdvice | None:
     if use.readings < FEW_READINGS:
         return None
     gpu_usd_h = _gpu_prices(catalog, use.last.model)
-    model, paid = _mig_model(use.last.model), gpu_usd_h
+    model = _mig_model(use.last.model)
     own = model.profiles.get(use.last.profile) if model else None
-    if use.last.profile and (model is None or own is None):
+    if use.last.profile and own is None:
         return None
-    if model and own:
-        paid = gpu_usd_h * float(slice_weight(model, own))
+    paid = _paid_usd_h(model, own, gpu_usd_h)
     same = [*_slices(use, model, own, gpu_usd_h), *_shares(use, model, gpu_usd_h)]
     for options in (same, _others(use, catalog)):  # another GPU where this one cannot be divided any further
         words, usd_h = min(options, key=lambda it: (it[1], it[0]), default=("", inf))
@@ -127,16 +126,23 @@ _Option = tuple[str, float]
 """(words, USD an hour)."""
 
 
+def _paid_usd_h(model: MigModel | None, own: Profile | None, gpu_usd_h: float) -> float:
+    return gpu_usd_h * float(slice_weight(model, own)) if model and own else gpu_usd_h
+
+
 def _slices(use: MeasuredUse, model: MigModel | None, own: Profile | None, gpu_usd_h: float) -> Iterator[_Option]:
     """Slices of the same model with room for what was used; plain ones, as nothing is known of media engines."""
     if model is None:
         return
     slices = own.compute_slices if own else model.compute_slices
     for name, profile in sorted(model.profiles.items()):
-        plain = "+" not in name and not name.endswith("-me")
         roomy = profile.memory_mib >= use.most_mib * IN_HAND
-        if plain and roomy and profile.compute_slices >= use.active * slices * IN_HAND:
+        if _is_plain(name) and roomy and profile.compute_slices >= use.active * slices * IN_HAND:
             yield f"a slice {name}", gpu_usd_h * float(slice_weight(model, profile))
+
+
+def _is_plain(profile: str) -> bool:
+    return "+" not in profile and not profile.endswith("-me")
 
 
 def _shares(use: MeasuredUse, model: MigModel | None, gpu_usd_h: float) -> Iterator[_Option]:

@@ -103,17 +103,16 @@ def next_checkpoint_s(gang: Gang, now_s: float) -> float:
 def turns(fleet: Fleet, snapshot: Snapshot, stale: Mapping[str, Claim]) -> Iterator[LayoutTurn]:
     """Yields for each pool that rolls layouts out and has machines of another one what is looked at."""
     pools = {claim.node_pool for claim in stale.values()}
-    cutting = [fleet.node_pools[name] for name in sorted(pools) if _rollout(fleet.node_pools[name]) is not None]
-    if not cutting:
+    rollouts = {name: found for name in sorted(pools) if (found := _rollout(fleet.node_pools[name])) is not None}
+    if not rollouts:
         return
     context = DisruptionContext.of(fleet, snapshot)
     able: dict[str, list[Claim]] = {}
     for _, claim in context.candidates():
         if claim.name in stale:
             able.setdefault(claim.node_pool, []).append(claim)
-    for pool in cutting:
-        if (rollout := _rollout(pool)) is not None:
-            yield LayoutTurn(context, pool, rollout, able.get(pool.name, []))
+    for name, rollout in rollouts.items():
+        yield LayoutTurn(context, fleet.node_pools[name], rollout, able.get(name, []))
 
 
 def roll_out(fleet: Fleet, snapshot: Snapshot, stale: Mapping[str, Claim]) -> Iterator[Decided]:

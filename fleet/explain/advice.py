@@ -4,18 +4,19 @@ A change is tried in a whole pass over the present snapshot, with everybody else
 evicted is tried again as if they had left. What the engine does not admit then is never told.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from fleet.actions import OpenClaims, SaveGang
+from fleet.actions import Action, OpenClaims, SaveGang
 from fleet.cost.lost_work import lost_work_usd
 from fleet.explain.what_if import QuotaStanding, of_class, standings, with_gpus
 from fleet.fence import told_apart
 from fleet.mig.layouts import gpu_part
 from fleet.quota.build_tree import usages
 from fleet.quota.queue_binding import binding_of, known_queues
+from fleet.quota.specs import FlavorResource
 from fleet.reasons import Reason, some_of
 from fleet.scheduling import cycle
 from fleet.scheduling.queue_order import BATCH_MAX_S, ends_at_s
@@ -173,7 +174,7 @@ def asking_anew(gang: Gang) -> Gang:
 
 
 def _other_flavors(fleet: Fleet, gang: Gang) -> Iterator[Change]:
-    chosen = sorted({key for pods in gang.pod_sets for key in pods.node_selector})
+    chosen = sorted(set[str]().union(*(pods.node_selector for pods in gang.pod_sets)))
     if not chosen and not any(pods.required_affinity for pods in gang.pod_sets):
         return
     free = tuple(replace(pods, node_selector={}, required_affinity=()) for pods in gang.pod_sets)
@@ -252,9 +253,7 @@ def _ends(fleet: Fleet, snapshot: Snapshot, gang: Gang, short: Sequence[QuotaSta
     holding = [
         it
         for it in snapshot.gangs.values()
-        if it.uid != gang.uid
-        and it.holds_capacity
-        and (any(tuple(cell) in cells and amount for cell, amount in taken.get(it.uid, {}).items()) or not cells)
+        if it.uid != gang.uid and it.holds_capacity and _takes_any(taken.get(it.uid, {}), cells)
     ]
     wanted = _gpus(gang)
 
@@ -264,6 +263,11 @@ def _ends(fleet: Fleet, snapshot: Snapshot, gang: Gang, short: Sequence[QuotaSta
 
     for it in sorted(holding, key=order)[:ENDS_MOST]:
         yield Change(ChangeKind.GANG_ENDS, f"wait for {it.name} to end", gang, fleet, it.uid, it.name)
+
+
+def _takes_any(taken: Mapping[FlavorResource, int], cells: Collection[tuple[str, str]]) -> bool:
+    """Returns whether a gang takes of any of these (flavor, resource); so does every one where none is named."""
+    return not cells or any(tuple(cell) in cells and amount for cell, amount in taken.items())
 
 
 def _gpus(gang: Gang) -> int:
@@ -366,9 +370,22 @@ def _pass(change: Change, world: Snapshot) -> _Outcome:
     saved = [action.gang for action in actions if isinstance(action, SaveGang)]
     gang = next((it for it in saved if it.uid == change.gang.uid), change.gang)
     evicted = [it for it in saved if it.uid != gang.uid and it.state is GangState.EVICTING]
+    return _Outcome(gang, evicted, _bought_usd_h(actions, gang))
+
+
+def _bought_usd_h(actions: Iterable[Action], gang: Gang) -> float:
+    """Returns what is charged for machines that are opened and that the gang is pinned to."""
     claims = [claim for action in actions if isinstance(action, OpenClaims) for claim in action.claims]
     own = {pin.claim for pin in gang.pins}
-    return _Outcome(gang, evicted, sum(claim.charged_usd_h for claim in claims if claim.name in own))
+    return sum(claim.charged_usd_h for claim in claims if claim.name in own)
+
+
+def _start_words(outcome: _Outcome, *, at_once: bool) -> str:
+    if outcome.state is GangState.ADMITTED:
+        return "it starts at once" if at_once else "it starts then"
+    bought = f" for {outcome.bought_usd_h:.2f} USD/h" if outcome.bought_usd_h else ""
+    machines = counted(len({pin.claim for pin in outcome.gang.pins if not pin.node}), "machine")
+    return f"{machines} would be readied{bought}, and it starts on them"
 
 
 def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot: Snapshot) -> Advice:
@@ -379,12 +396,7 @@ def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot
     if names:
         lost = f", which lose {lost_usd:.2f} USD of work" if lost_usd else ""
         parts.append(f"{some_of(names)} would leave{lost}")
-    if outcome.state is GangState.ADMITTED:
-        parts.append("it starts at once" if not names else "it starts then")
-    else:
-        bought = f" for {outcome.bought_usd_h:.2f} USD/h" if outcome.bought_usd_h else ""
-        machines = counted(len({pin.claim for pin in outcome.gang.pins if not pin.node}), "machine")
-        parts.append(f"{machines} would be readied{bought}, and it starts on them")
+    parts.append(_start_words(outcome, at_once=not names))
     return Advice(
         change.kind,
         change.words,

@@ -224,6 +224,10 @@ def _machine_check(gang: Gang, tried: TriedMachines) -> GangCheck:
         return GangCheck(CheckStep.MACHINES, True, message="there is room on machines that stand")
     if tried.open:
         return GangCheck(CheckStep.MACHINES, True, message=f"machines can be bought: {tried.open[0].words}")
+    return _nothing_to_buy(tried)
+
+
+def _nothing_to_buy(tried: TriedMachines) -> GangCheck:
     counts = ", ".join(f"{count} {outcome}" for outcome, count in tried.counts.items())
     retry_s = min((it.retry_at_s for it in tried.offers if it.retry_at_s), default=0.0)
     message = f"no machine can be bought now ({counts or 'no pool of its flavors sells any'})"

@@ -9,7 +9,7 @@ from fleet.gangs.changed_job import changed_since
 from fleet.hard_fence import HARD_FENCE
 from fleet.reasons import Reason
 from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
-from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.elastic_parts import cores, pods_in
 from fleet.snapshot.gangs import POD
 from model.fleet import Fleet
 from model.plain_text import age, number_of
@@ -52,9 +52,7 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
         yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
     if gang.holds_capacity:
         yield from _held(snapshot, gang)
-    if gang.ran_s(now) or gang.max_run_s is not None:
-        most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
-        yield f"ran: {age(gang.ran_s(now))} in all{most}"
+    yield from _run_time(gang, now)
     yield from _grown(snapshot, gang)
     yield from fence_words(snapshot, gang.namespace)
 
@@ -67,13 +65,24 @@ def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:
         yield f"fence: all pods of {namespace} together request at most {most} (ResourceQuota {HARD_FENCE})"
 
 
+def _run_time(gang: Gang, now_s: float) -> Iterator[str]:
+    """Yields how long it has run, and how long it may."""
+    if gang.ran_s(now_s) or gang.max_run_s is not None:
+        most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
+        yield f"ran: {age(gang.ran_s(now_s))} in all{most}"
+
+
 def _grown(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     """Yields of a StatefulSet that was scaled up while its gang ran: which of its pods ask for themselves."""
     pods = snapshot.job_pods.get(gang.uid, ())
     if gang.job.kind == POD and pods and (of := snapshot.gangs.get(pods[0].owner_job)) is not None:
         yield f"came: by scaling up {of.name} while that runs; it asks for itself until {of.job.name} starts anew"
-    if gang.job.kind != STATEFUL_SET:
-        return
+    if gang.job.kind == STATEFUL_SET:
+        yield from _beside(snapshot, gang)
+
+
+def _beside(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields which pods of a StatefulSet ask for themselves beside its gang."""
     alone = [it for it in snapshot.gangs.values() if it.job.kind == POD and _owner_of(snapshot, it) == gang.uid]
     if alone:
         told = ", ".join(f"{it.job.name} ({it.state}: {it.reason})" for it in sorted(alone, key=lambda it: it.job.name))
@@ -92,8 +101,8 @@ def _owner_of(snapshot: Snapshot, gang: Gang) -> str:
 def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     """Yields how many pods it has of those that were asked for, where these are more."""
     job = snapshot.jobs.get(gang.uid)
-    asked = sum(pods.count for pods in job.pod_sets) if job else 0
-    has, needs = sum(pods.count for pods in gang.pod_sets), sum(pods.count for pods in cores(gang.pod_sets))
+    asked = pods_in(job.pod_sets) if job else 0
+    has, needs = pods_in(gang.pod_sets), pods_in(cores(gang.pod_sets))
     if asked > has or has > needs:
         leaving = sum(pin.count for pin in gang.leaving)
         gone = f", {leaving} of them leaving" if leaving else ""

@@ -5,6 +5,7 @@ bought meanwhile: a check is a reason to wait with the start, not with the purch
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Final
 
 from fleet.reasons import Reason
@@ -29,12 +30,8 @@ def checks_of(fleet: Fleet, gang: Gang, flavors: _Flavors | None = None) -> tupl
     if local is None:
         return ()
     found = fleet.cluster_queues[local.spec.cluster_queue]
-    wanted = {
-        check
-        for given in (gang.flavors if flavors is None else flavors).values()
-        for flavor in given
-        for check in found.spec.checks_for(flavor)
-    }
+    given = chain.from_iterable((gang.flavors if flavors is None else flavors).values())
+    wanted = {check for flavor in given for check in found.spec.checks_for(flavor)}
     return tuple(rule.name for rule in found.spec.admission_checks_strategy.admission_checks if rule.name in wanted)
 
 

@@ -14,7 +14,7 @@ from fleet.gangs.taken_places import taken_place
 from fleet.mig.layouts import gpu_part, slices_gone
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
+from fleet.snapshot import Claim, ClaimState, CutOrder, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS, is_ephemeral, tolerates
 from fleet.snapshot.lookups import claim_names, claims_by_node, node_names
 from fleet.snapshot.seats import pods_of, seats_of
@@ -144,16 +144,21 @@ def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin)
 
 
 def _lost_machine(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
-    now = snapshot.now_s
     claim, node = snapshot.claims.get(pin.claim), snapshot.nodes.get(pin.node)
-    if claim is not None and claim.disruption is not None:
-        why = claim.disruption
-        return LostPlace(Reason(why.reason), f"machine {claim.node} leaves: {why.message}", min(why.at_s, now))
-    if node is not None and claim is not None and claim.deleting:  # why it goes is being written down
-        return LostPlace(Reason.DELETED, f"machine {pin.node} leaves: somebody deleted NodeClaim {claim.name}", now)
+    if claim is not None and (leaving := _leaving_machine(claim, node, snapshot.now_s)) is not None:
+        return leaving
     if node is None or (pin.claim and claim is None):
-        return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is gone", now)
+        return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} is gone", snapshot.now_s)
     return _lost_slices(gang, claim, node, pin) or _driven_from(fleet, snapshot, gang, job, pin, node, claim)
+
+
+def _leaving_machine(claim: Claim, node: Node | None, now_s: float) -> LostPlace | None:
+    why = claim.disruption
+    if why is not None:
+        return LostPlace(Reason(why.reason), f"machine {claim.node} leaves: {why.message}", min(why.at_s, now_s))
+    if node is not None and claim.deleting:  # why it goes is being written down
+        return LostPlace(Reason.DELETED, f"machine {node.name} leaves: somebody deleted NodeClaim {claim.name}", now_s)
+    return None
 
 
 def _driven_from(
@@ -166,16 +171,26 @@ def _driven_from(
         return LostPlace(Reason.NODE_FAILURE, message, node.ready_changed_at_s)
     if not job.suspended and (closed := closed_to(fleet, gang, node, claim)) and _driven_off(snapshot, gang, node):
         return LostPlace(Reason.NODE_FAILURE, f"node {pin.node} {closed} and a pod has left it", now)
+    return _taken_from(snapshot, gang, job, pin, node)
+
+
+def _taken_from(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin, node: Node) -> LostPlace | None:
     taken = None if job.suspended or gang.pods_ready else taken_place(snapshot, gang, pin, node)
     return LostPlace(Reason.PLACE_TAKEN, *taken) if taken is not None else None
 
 
-def _lost_slices(gang: Gang, claim: Claim | None, node: Node, pin: Pin) -> LostPlace | None:
-    """Returns that pods which use GPUs have to leave a machine for its cut: a roll-out, or their slices are gone."""
+def _order_under_way(claim: Claim | None, node: Node) -> CutOrder | None:
+    """Returns the order by which a ready machine is cut for a reason, once its slices are no longer what pods had."""
     order = claim.cut if claim is not None else None
     if claim is None or order is None or not order.reason or not node.ready or not slices_gone(claim, node):
         return None
-    if not any(gpu_part(pods.requests) for pods in gang.pod_sets if pods.name == pin.pod_set):
+    return order
+
+
+def _lost_slices(gang: Gang, claim: Claim | None, node: Node, pin: Pin) -> LostPlace | None:
+    """Returns that pods which use GPUs have to leave a machine for its cut: a roll-out, or their slices are gone."""
+    order = _order_under_way(claim, node)
+    if order is None or not any(gpu_part(pods.requests) for pods in gang.pod_sets if pods.name == pin.pod_set):
         return None
     why = order.message.partition(";")[0] if order.former else order.message
     return LostPlace(Reason(order.reason), f"the GPUs of {node.name} are cut anew: {why}", order.since_s)

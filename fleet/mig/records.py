@@ -43,10 +43,22 @@ def _record(before: LayoutRecord | None, fleet: Fleet, snapshot: Snapshot, pool:
     failures = sorted([*now.failures, *(it for it in _failures(snapshot, claims, now) if it.claim not in known)])
     recent = tuple(it for it in failures if it.at_s > snapshot.now_s - REMEMBERED_S)[-MOST_FAILURES * 2 :]
     proven = now.proven or any(_proves(claim, now) for claim in claims)
+    rolled_back = now.rolled_back or _ends_rollout(now, pool, len(recent))
+    return replace(now, failures=recent, proven=proven, rolled_back=rolled_back)
+
+
+def _ends_rollout(record: LayoutRecord, pool: NodePool, failures: int) -> bool:
+    """Returns whether so many failed cuts take a roll-out back; never where there is nothing to go back to."""
     mig = pool.spec.sharing.mig
     rollout = mig.rollout if mig is not None else None
-    gone = rollout is not None and bool(now.former) and len(recent) >= rollout.failures
-    return replace(now, failures=recent, proven=proven, rolled_back=now.rolled_back or gone)
+    return rollout is not None and bool(record.former) and failures >= rollout.failures
+
+
+def _last_good(record: LayoutRecord | None) -> str:
+    """Returns the last layout by which cuts of a pool have succeeded; empty where none is known."""
+    if record is None:
+        return ""
+    return record.content if record.proven else record.former
 
 
 def _begun(before: LayoutRecord | None, fleet: Fleet, snapshot: Snapshot, pool: NodePool) -> LayoutRecord:
@@ -55,7 +67,7 @@ def _begun(before: LayoutRecord | None, fleet: Fleet, snapshot: Snapshot, pool: 
     declared, content = tuple(layouts), layout_text(next(iter(layouts.values())))
     if before is not None and (before.declared == declared or (before.rolled_back and before.former == content)):
         return before
-    former = "" if before is None else before.content if before.proven else before.former
+    former = _last_good(before)
     return LayoutRecord(pool.name, declared, content, snapshot.now_s, former=former if former != content else "")
 
 
@@ -99,15 +111,21 @@ def layout_of(text: str) -> MigLayout | None:
         return None
 
 
+def _layout_to_go_back_to(fleet: Fleet, pool: NodePool, record: LayoutRecord) -> MigLayout | None:
+    """Returns the last good layout while a pool declares what has failed; None where nothing was rolled back."""
+    layout = layout_of(record.former) if record.rolled_back else None
+    return layout if layout is not None and tuple(pool_layouts(fleet, pool)) == record.declared else None
+
+
 def with_former_layouts(fleet: Fleet, records: LayoutRecords) -> Fleet:
     """Returns the fleet with pools whose roll-out has failed as they were: with the last layout that was good."""
     former: dict[str, MigLayout] = {}
     pools = dict(fleet.node_pools)
     for name, record in sorted(records.items()):
-        pool, layout = pools.get(name), layout_of(record.former) if record.rolled_back else None
-        if pool is None or layout is None or pool.spec.sharing.mig is None:
+        pool = pools.get(name)
+        if pool is None or pool.spec.sharing.mig is None:
             continue
-        if tuple(pool_layouts(fleet, pool)) == record.declared:
+        if (layout := _layout_to_go_back_to(fleet, pool, record)) is not None:
             former[name] = layout
             mig = pool.spec.sharing.mig.model_copy(update={"layouts": (layout.name,)})
             sharing = pool.spec.sharing.model_copy(update={"mig": mig})

@@ -98,10 +98,10 @@ def recut(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Iterato
         yield SaveClaim(cut_anew(claim, claim.layout, gpu_part(claim.resources), snapshot.now_s, order))
         return
     config = due_config(fleet.node_pools.get(claim.node_pool), claim, snapshot.catalog.types)
-    missing, holders = _lacking(claim, node, config), _holders(snapshot, node) if slices_gone(claim, node) else []
+    missing, holders = _lacking(claim, node, config), _in_the_way(snapshot, claim, node)
     if node_subject(node.name) in snapshot.busy:
         return
-    if all(taint.key != RECUTTING.key for taint in node.taints):
+    if not _is_cordoned(node):
         yield from _cordoned(snapshot, claim, node, config, label=not holders)
     elif not missing:
         yield SaveClaim(replace(claim, ready_at_s=max(snapshot.now_s, claim.recut_at_s), cut=None))
@@ -126,6 +126,15 @@ def _cordoned(snapshot: Snapshot, claim: Claim, node: Node, config: str, *, labe
     else:
         yield SaveClaim(_asked(claim, snapshot.now_s, 0))
         yield replace(_label(claim, node, config), add_taints=(RECUTTING,))
+
+
+def _is_cordoned(node: Node) -> bool:
+    return any(taint.key == RECUTTING.key for taint in node.taints)
+
+
+def _in_the_way(snapshot: Snapshot, claim: Claim, node: Node) -> list[Pod]:
+    """Returns the pods that have to leave before a cut; none while the slices are still what they had."""
+    return _holders(snapshot, node) if slices_gone(claim, node) else []
 
 
 def _holders(snapshot: Snapshot, node: Node) -> list[Pod]:
@@ -171,9 +180,7 @@ def told_once_more(claim: Claim, node: Node, config: str, now_s: float) -> Itera
     """Yields the next write on a node whose GPUs are not as its claim says; nothing while an answer is waited for."""
     label, state = node.labels.get(labels.MIG_CONFIG), node.labels.get(labels.MIG_CONFIG_STATE)
     if label == REASSERT:
-        if state == _FAILED:  # it has heard: whoever it left paused may go on
-            yield SaveClaim(_asked(claim, now_s, 0))
-            yield _label(claim, node, config, resumes=True)
+        yield from _reasserted(claim, node, config, now_s)
     elif label != config:
         yield SaveClaim(_asked(claim, now_s, 0))
         yield _label(claim, node, config)
@@ -197,9 +204,20 @@ def _tries(claim: Claim) -> int:
     return claim.cut.tries if claim.cut is not None else 0
 
 
+def _reasserted(claim: Claim, node: Node, config: str, now_s: float) -> Iterator[Action]:
+    if node.labels.get(labels.MIG_CONFIG_STATE) == _FAILED:  # it has heard: whoever it left paused may go on
+        yield SaveClaim(_asked(claim, now_s, 0))
+        yield _label(claim, node, config, resumes=True)
+
+
+def _asked_at_s(claim: Claim) -> float:
+    """Returns when mig-manager was last told what to do (epoch seconds)."""
+    return claim.cut.asked_at_s if claim.cut is not None else max(claim.registered_at_s, claim.recut_at_s)
+
+
 def _unanswered(claim: Claim, node: Node, now_s: float) -> bool:
     """Returns whether what mig-manager answered to the present label is no success, or no answer is to be expected."""
-    asked_s = claim.cut.asked_at_s if claim.cut is not None else max(claim.registered_at_s, claim.recut_at_s)
+    asked_s = _asked_at_s(claim)
     state = node.labels.get(labels.MIG_CONFIG_STATE)
     if state == _FAILED:
         return now_s >= asked_s + ANSWERED_AFTER_S

@@ -37,8 +37,7 @@ def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif instance_gone(snapshot, claim):
-        message = f"instance {claim.instance_id} ended before it joined"
-        yield from close(snapshot, claim, Reason.INSTANCE_GONE, message)
+        yield from close(snapshot, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
     elif being_adopted(snapshot, claim):
         yield from _take_over(fleet, snapshot, claim)
     elif node is not None:
@@ -84,8 +83,7 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
     elif claim.layout and (failed := cut_failed(claim, node, now)):
         yield from close(snapshot, claim, Reason.LAYOUT_FAILED, failed)
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
-        cut = claim.layout and node.ready
-        reason = Reason.LAYOUT_FAILED if cut else Reason.INITIALIZATION_TIMEOUT
+        reason = Reason.LAYOUT_FAILED if claim.layout and node.ready else Reason.INITIALIZATION_TIMEOUT
         yield from close(snapshot, claim, reason, f"not initialised: {missing}")
     elif claim.layout:
         yield from told_once_more(claim, node, claim.layout, now)

@@ -67,11 +67,16 @@ class Uncuttable(Exception):
     """A slice is asked for that none of its machines can be cut into; the message names it."""
 
 
+def _can_give(machines: Sequence[CuttableMachine], demand: SliceDemand) -> bool:
+    able = (one for one in machines if one.name in demand.machines)
+    return any(demand.resource in pattern for one in able for pattern in one.patterns)
+
+
 def cut_stock(machines: Sequence[CuttableMachine], demands: Sequence[SliceDemand]) -> StockCut:
     """Returns the cheapest machines that give what is asked for. Raises `Uncuttable` and `SolverFailed`."""
     asked = [it for it in demands if it.count > 0]
     for it in asked:
-        if not any(it.resource in pattern for one in machines if one.name in it.machines for pattern in one.patterns):
+        if not _can_give(machines, it):
             raise Uncuttable(f"no machine that may give {it.resource} can be cut into it")
     if not asked:
         return StockCut((), 0.0, 0.0, {})
@@ -138,12 +143,16 @@ def _sorted(entries: Mapping[int, float]) -> tuple[Sequence[int], Sequence[float
 def _dealt(machines: Sequence[CuttableMachine], found: _Amounts) -> Iterator[MachineCut]:
     """Yields the machines with their GPUs dealt in turn: as alike as can be, with no more cuts than patterns."""
     for one in machines:
-        count = found.machines.get(one.name, 0)
-        in_use = [(found.gpus.get((one.name, at), 0), -at) for at in range(len(one.patterns))]
-        if not count:
-            continue
-        deck = [-at for many, at in sorted(in_use, reverse=True) for _ in range(many)]
-        deck = [deck[0]] * (count * one.gpus - len(deck)) + deck
-        hands = Counter(tuple(deck[number::count]) for number in range(count))
+        hands = _hands(one, found, found.machines.get(one.name, 0))
         for hand, many in sorted(hands.items(), key=lambda it: (-it[1], it[0])):
             yield MachineCut(one.name, many, tuple(one.patterns[at] for at in hand))
+
+
+def _hands(one: CuttableMachine, found: _Amounts, count: int) -> Counter[tuple[int, ...]]:
+    """Returns how many of `count` machines get which patterns (by their place in `patterns`), one for each GPU."""
+    if not count:
+        return Counter()
+    in_use = [(found.gpus.get((one.name, at), 0), -at) for at in range(len(one.patterns))]
+    deck = [-at for many, at in sorted(in_use, reverse=True) for _ in range(many)]
+    deck = [deck[0]] * (count * one.gpus - len(deck)) + deck
+    return Counter(tuple(deck[number::count]) for number in range(count))

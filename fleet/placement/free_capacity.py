@@ -23,8 +23,7 @@ _ORDERS = 8
 """Orders that a set of buckets keeps; the one asked for longest ago goes."""
 
 Section = tuple[bool, bool, frozenset[str]]
-"""Whether the machine stands (it has joined the cluster), whether it is to leave, and which gangs alone may use it
-(none = anybody)."""
+"""Whether the machine stands (has joined), whether it is to leave, and for which gangs alone it is (none = anybody)."""
 Entry = tuple[str, NodeSlot]
 """A slot under its name; names are unique in a state, so slots are never compared."""
 SlotCost = Callable[[NodeSlot, int], tuple[bool, int]]

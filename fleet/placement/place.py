@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fleet.mig.layouts import gpu_part
 from fleet.placement.buyable_capacity import (
     DIGITS,
     BuyableCapacity,
@@ -25,7 +24,7 @@ from fleet.placement.buyable_capacity import (
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.constrained import ConstrainedPods
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
-from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
+from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut, hardest_first
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import PodScore, pod_score
 from fleet.placement.volume_filter import stands_by_its_volume
@@ -33,7 +32,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
 from model.plain_text import counted, number_of
-from model.quantity import CPU, Resources
+from model.quantity import Resources
 
 
 def place_gang(
@@ -89,7 +88,7 @@ def _place_within_zones(
     state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need]
 ) -> PlacementPlan | Refusal:
     """The best plan where only zones and hosts may be shared on what is bought: the best attempt, made once more."""
-    ordered = sorted(needs, key=_hardest_first) if len(needs) > 1 else list(needs)
+    ordered = sorted(needs, key=hardest_first) if len(needs) > 1 else list(needs)
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
 
     def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
@@ -126,19 +125,6 @@ def _place_within_zones(
     if not obstructed and isinstance(outcome, PlacementPlan):
         capacity.best_purchases[alike] = best[1], outcome.purchases
     return outcome
-
-
-def _hardest_first(need: Need) -> tuple[object, ...]:
-    """Who needs nobody first; what may buy before what may not, GPUs before the rest, then by size and name."""
-    requests, looks = need.pod_set.requests, _looks_for_others(need.pod_set)
-    gpus, most = sum(gpu_part(requests).values()), max(requests.values(), default=0)
-    return looks, not need.charged, -gpus, -requests.get(CPU, 0), -most, need.pod_set.name
-
-
-def _looks_for_others(pod_set: PodSet) -> bool:
-    """Whether pods want company that is not of their own set: perhaps of another of the gang, which then goes first."""
-    own = dict(pod_set.labels)
-    return any(not it.means(pod_set.namespace, own, {}) for it in pod_set.constraints.affinity)
 
 
 def _settles(

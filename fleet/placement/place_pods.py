@@ -9,6 +9,10 @@ from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, pl
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Refusal
+from model.kinds import RequirementTerm
+
+_Affinity = tuple[tuple[RequirementTerm, ...], ...]
+"""Alternatives, and of each the terms that all have to hold."""
 
 
 def place_most(
@@ -70,6 +74,11 @@ def place_beside(
     return _taken(state, capacity, _first_of(found, need, uid), need)
 
 
+def _both(one: _Affinity, other: _Affinity) -> _Affinity:
+    """Returns the required affinity of a machine that suits both: any alternative of the one with any of the other."""
+    return tuple((*mine, *theirs) for mine in one or ((),) for theirs in other or ((),))
+
+
 def _as_one(need: Need, followers: Sequence[Need]) -> Need:
     """Returns the need of one pod that asks for what all of them ask for together, and stands where all may stand."""
     requests, selector = Counter(need.pod_set.requests), dict(need.pod_set.node_selector)
@@ -79,7 +88,7 @@ def _as_one(need: Need, followers: Sequence[Need]) -> Need:
         requests.update({name: amount * pods.count for name, amount in pods.requests.items()})
         requests[PODS] += pods.count
         selector |= pods.node_selector
-        affinity = tuple((*one, *two) for one in affinity or ((),) for two in pods.required_affinity or ((),))
+        affinity = _both(affinity, pods.required_affinity)
         tolerations = tuple(it for it in tolerations if it in pods.tolerations)
     whole = replace(
         need.pod_set,

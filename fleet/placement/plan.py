@@ -4,12 +4,13 @@ from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 
+from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import NodeAssignment, NodeSlot
 from fleet.snapshot import Pin, PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool, Toleration
-from model.quantity import Resources
+from model.quantity import CPU, Resources
 
 
 class HashedOnce(tuple[object, ...]):  # noqa: SLOT001  a tuple has no room for slots
@@ -131,3 +132,19 @@ class PlacementPlan:
     def pins(self) -> tuple[Pin, ...]:
         """The assignments as a gang's status has them."""
         return tuple(sorted(Pin(it.pod_set, it.slot.node, it.slot.claim, it.count) for it in self.assignments))
+
+
+def hardest_first(need: Need) -> tuple[object, ...]:
+    """Returns a key for the order in which needs are placed.
+
+    Who needs nobody comes first; what may buy before what may not, GPUs before the rest, then by size and name.
+    """
+    requests, looks = need.pod_set.requests, _looks_for_others(need.pod_set)
+    gpus, most = sum(gpu_part(requests).values()), max(requests.values(), default=0)
+    return looks, not need.charged, -gpus, -requests.get(CPU, 0), -most, need.pod_set.name
+
+
+def _looks_for_others(pod_set: PodSet) -> bool:
+    """Whether pods want company that is not of their own set: perhaps of another of the gang, which then goes first."""
+    own = dict(pod_set.labels)
+    return any(not it.means(pod_set.namespace, own, {}) for it in pod_set.constraints.affinity)

@@ -104,10 +104,13 @@ class ForecastCorrection:
                 for queue in (told.queue, EVERYBODY):
                     self._of(queue, aim).learn(met=met)
             if began_s is not None:
-                for aim in (MEDIAN, NINE_TENTHS):
-                    for queue in (told.queue, EVERYBODY):
-                        self._of(queue, aim).latest.extend(told.score(aim, began_s))
+                self._note(told, began_s)
                 del self._open[uid]
+
+    def _note(self, told: _Open, began_s: float) -> None:
+        for aim in (MEDIAN, NINE_TENTHS):
+            for queue in (told.queue, EVERYBODY):
+                self._of(queue, aim).latest.extend(told.score(aim, began_s))
 
     def _of(self, queue: str, aim: float) -> Scores:
         return self.scores.setdefault((queue, aim), Scores(aim, aim))

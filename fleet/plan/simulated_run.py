@@ -86,9 +86,7 @@ def simulate(
             continue
         if model.now_s >= until_s:
             break
-        seen = model.snapshot()
-        look_s = model.now_s + step_s if _anything(seen) else inf
-        to_s = min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen), until_s)
+        to_s = min(_next_turn_s(fleet, model, step_s), until_s)
         most_s = max(longest_s, LONGEST_PART * (model.now_s - snapshot.now_s))
         step_s = min(step_s * 1.5, most_s) if to_s < model.next_s else first_s
         model.advance(to_s)
@@ -109,6 +107,13 @@ def _expire_again(fleet: Fleet, end: Snapshot, until_s: float) -> Mapping[str, f
     bought = [claim for name, claim in end.claims.items() if name in end.never_expire and claim.node_pool in ages]
     again = [it.node_pool for it in bought if it.launched_at_s and it.launched_at_s + ages[it.node_pool] <= until_s]
     return {name: ages[name] for name in again}
+
+
+def _next_turn_s(fleet: Fleet, model: ClusterModel, step_s: float) -> float:
+    """Returns when something happens or falls due next; in `step_s` at the latest while anything is there."""
+    seen = model.snapshot()
+    look_s = model.now_s + step_s if _anything(seen) else inf
+    return min(look_s, max(model.next_s, model.now_s), next_deadline_s(fleet, seen))
 
 
 def _turn(fleet: Fleet, model: ClusterModel, run: SimulatedRun, aside: dict[str, frozenset[str]]) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
-from fleet.replay.model_objects import ModelTable, fewer, less, node_name, observed_machines, summed, vacancy
+from fleet.replay.model_objects import ModelTable, born_node, fewer, less, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
     CapacityPool,
@@ -259,18 +259,8 @@ class ClusterModel:
             has = {**known.allocatable, **claim.resources}
             self.put_node(known.name, replace(known, ready=True, allocatable=has, taints=kept))
         else:
-            taints = (*template.taints, UNREGISTERED)
-            kind = self._seen.catalog.types.get(machine.instance_type)
-            host = node_name(claim, machine)
-            region = {labels.REGION: self._seen.catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
-            carried = {**(kind.labels if kind else {}), **region}
-            self.put_node(
-                host,
-                Node(
-                    host, f"uid-{host}", f"model:///{machine.zone}/{machine.id}", carried, taints, claim.resources,
-                    ready=True, unschedulable=False, created_at_s=self.now_s, ready_changed_at_s=self.now_s,
-                ),
-            )  # fmt: skip
+            born = born_node(self._seen.catalog, claim, machine, (*template.taints, UNREGISTERED), self.now_s)
+            self.put_node(born.name, born)
 
     def _template(self, pool: str) -> NodeTemplate:
         found = self.fleet.node_pools.get(pool)

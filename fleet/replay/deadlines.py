@@ -30,8 +30,13 @@ def due_again_s(fleet: Fleet, snapshot: Snapshot) -> float:
     moving = _anything_moves(index, snapshot.claims, snapshot.gangs) or snapshot.waiting_pods or snapshot.busy
     if moving or _half_done(outlook):
         return snapshot.now_s
-    rested_s = outlook.rests_until_s if outlook.seen and not outlook.sought else -inf
-    return min(next_deadline_s(fleet, snapshot), rested_s if rested_s > snapshot.now_s else inf)
+    return min(next_deadline_s(fleet, snapshot), _rested_s(outlook, snapshot.now_s))
+
+
+def _rested_s(outlook: Outlook, now_s: float) -> float:
+    """Returns when the search for a better fleet has rested; inf where it does not rest."""
+    rests = outlook.seen and not outlook.sought and outlook.rests_until_s > now_s
+    return outlook.rests_until_s if rests else inf
 
 
 def _half_done(outlook: Outlook) -> bool:
@@ -131,13 +136,17 @@ def of_gang(gang: Gang) -> Iterator[float]:
         yield gang.admitted_at_s + lasts_s(gang.do_not_disrupt)
 
 
-def window_edges(fleet: Fleet, now_s: float) -> Iterator[float]:
-    """Yields when windows open, and when those that are open now close."""
+def _windows(fleet: Fleet) -> set[tuple[str, str, float]]:
+    """Returns (schedule, time zone, seconds) of the windows of disruption budgets and of the policy."""
     budgets = (it for pool in fleet.node_pools.values() for it in pool.spec.disruption.budgets)
     windows = {(it.schedule, "", it.duration or 0.0) for it in budgets if it.schedule}
     own = (*fleet.policy.spec.freeze_windows, *fleet.policy.spec.allow_windows)
-    windows |= {(it.schedule, it.time_zone, it.duration) for it in own}
-    for schedule, zone, duration_s in sorted(windows):
+    return windows | {(it.schedule, it.time_zone, it.duration) for it in own}
+
+
+def window_edges(fleet: Fleet, now_s: float) -> Iterator[float]:
+    """Yields when windows open, and when those that are open now close."""
+    for schedule, zone, duration_s in sorted(_windows(fleet)):
         with suppress(InvalidCron):  # which the loader refuses
             cron = Cron.parse(schedule, zone)
             closes_s, opens_s = window_end(cron, duration_s, now_s), cron.next_after(now_s)

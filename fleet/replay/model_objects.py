@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from fleet.nodeclaims.termination import instance_gone
-from fleet.snapshot import Claim, Instance, Job, Numbering, Pod, Snapshot
+from fleet.snapshot import Catalog, Claim, Instance, Job, Node, Numbering, Pod, Snapshot
 from fleet.snapshot.elastic_parts import pods_in
+from model import labels
 from model.index import Index, derived
+from model.kinds import Taint
 from model.quantity import Resources, plus
 
 V = TypeVar("V")
@@ -65,7 +67,18 @@ def machine_of(claim: Claim, instance_id: str, launched_at_s: float, tags: Mappi
     )  # fmt: skip
 
 
-def node_name(claim: Claim, machine: Instance) -> str:
+def born_node(catalog: Catalog, claim: Claim, machine: Instance, taints: tuple[Taint, ...], now_s: float) -> Node:
+    """Returns the node that the machine of a claim joins as: ready, with what its type carries."""
+    kind, host = catalog.types.get(machine.instance_type), _node_name(claim, machine)
+    region = {labels.REGION: catalog.region, labels.ZONE: machine.zone, labels.HOSTNAME: host}
+    carried = {**(kind.labels if kind else {}), **region}
+    return Node(
+        host, f"uid-{host}", f"model:///{machine.zone}/{machine.id}", carried, taints, claim.resources,
+        ready=True, unschedulable=False, created_at_s=now_s, ready_changed_at_s=now_s,
+    )  # fmt: skip
+
+
+def _node_name(claim: Claim, machine: Instance) -> str:
     """Returns a name for the node of a machine: in the order of launches, in which equal places are taken then.
 
     What the node will be called in truth is not known.

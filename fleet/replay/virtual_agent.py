@@ -210,17 +210,19 @@ class VirtualAgent:
     def _notice(self) -> None:
         """Finds whom it concerns what has changed since the last time."""
         world = self.world
-        claims, instances, nodes = world.claims.news(), world.instances.news(), world.nodes.news()
-        if claims or instances or nodes:
-            seen = world.snapshot()
-            for name in sorted(claims):
-                self._notice_claim(name, seen)
-            there = (node for node in map(world.nodes.get, nodes) if node is not None)
-            for instance_id in (*instances, *(node.instance_id for node in there)):
-                self._touch(self._claim_of.get(instance_id, ""), seen)
+        self._notice_machines(world.claims.news(), world.instances.news(), world.nodes.news())
         for uid in sorted(world.gangs.news()):
             self._notice_gang(uid)
         self._gangs |= world.jobs.news()
+
+    def _notice_machines(self, claims: set[str], instances: set[str], nodes: set[str]) -> None:
+        if claims or instances or nodes:
+            world, seen = self.world, self.world.snapshot()
+            for name in sorted(claims):
+                self._notice_claim(name, seen)
+            behind = (node.instance_id for node in map(world.nodes.get, nodes) if node is not None)
+            for instance_id in (*instances, *behind):
+                self._touch(self._claim_of.get(instance_id, ""), seen)
 
     def _notice_claim(self, name: str, seen: Snapshot) -> None:
         claim = seen.claims.get(name)

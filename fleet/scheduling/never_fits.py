@@ -128,6 +128,14 @@ def lacking_resource(pods: PodSet, has: Resources) -> str:
     return "one machine has too little for a pod"
 
 
+def _against_selector(selector: Mapping[str, str], carried: Mapping[str, str]) -> str:
+    for key, value in sorted(selector.items()):
+        if carried.get(key) != value:
+            has = f"it has {carried[key]}" if key in carried else "it has no such label"
+            return f"selector {key}={value}: {has}"
+    return ""
+
+
 def against_labels(need: Need, carried: Mapping[str, str], taints: tuple[Taint, ...]) -> str:
     """Says which taint or selector keeps the pods from a machine; empty where none does (`admits`)."""
     pods = need.pod_set
@@ -135,10 +143,8 @@ def against_labels(need: Need, carried: Mapping[str, str], taints: tuple[Taint, 
     if taints and not tolerates(taints, tolerations):
         taint = next(it for it in taints if not tolerates((it,), tolerations))
         return f"taint {taint.key}:{taint.effect} is not tolerated"
-    for key, value in sorted(pods.node_selector.items()):
-        if carried.get(key) != value:
-            has = f"it has {carried[key]}" if key in carried else "it has no such label"
-            return f"selector {key}={value}: {has}"
+    if wrong := _against_selector(pods.node_selector, carried):
+        return wrong
     if not selects_any(pods.required_affinity, carried):
         return "required node affinity holds on none of its labels"
     return ""

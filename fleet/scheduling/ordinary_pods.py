@@ -194,11 +194,12 @@ class OrdinaryPods:
 
     def buy(self) -> None:
         """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""
-        seeking = [it for it in self._waiting if any(term.topology_key == HOSTNAME for term in _affinity(it))]
+        seeking = [it for it in self._waiting if _seeks_company(it)]
         for places in self._waiting:
             followers = [it for it in seeking if it is not places and it.left and _follows(it, places)]
-            for each in (places, *followers):  # at once, while there is room beside the one that they follow
-                self._buy_for(each, followers if each is places else ())
+            self._buy_for(places, followers)
+            for each in followers:  # at once, while there is room beside the one that they follow
+                self._buy_for(each, ())
         if self.fleet.capacity_buffers:
             self.spare.buy(batched=self._batched)
 
@@ -342,6 +343,11 @@ class OrdinaryPods:
 
 def _affinity(places: _Places) -> tuple[PodAffinityTerm, ...]:
     return places.pods.shape.constraints.affinity
+
+
+def _seeks_company(places: _Places) -> bool:
+    """Returns whether pods want others on their machine."""
+    return any(term.topology_key == HOSTNAME for term in _affinity(places))
 
 
 def _follows(places: _Places, other: _Places) -> bool:

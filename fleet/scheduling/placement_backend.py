@@ -161,12 +161,11 @@ class ClusterBackend:
         if plan is None:
             found = self.planner.plan(state, workload, given)
             if isinstance(found, Refusal):
-                return PlacementRefusal(tuple(one.name for one in given), found)
+                return _refused(given, found)
             self._undo(state, mark, found)
             plan = found
         if not workload.buys and not plan.ready:
-            message = "no room for it on the machines that are ready"
-            return PlacementRefusal(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
+            return _refused(given, Refusal(Reason.NO_CAPACITY, "no room for it on the machines that are ready"))
         if state is self.state and not plan.recuts:
             self._last_plan = _LastPlan(workload.uid, tuple(given), state.version, plan)
         return plan
@@ -250,7 +249,11 @@ class ClusterBackend:
             self.state.rename(bought, f"claim/{claim_name}")
             bought.claim = claim_name
             self._slot_of_claim[claim_name] = bought
-        for assignment in plan.assignments:  # gangs that can wait for the machine may use the rest of it
+        self._share_rest(plan)
+
+    def _share_rest(self, plan: PlacementPlan) -> None:
+        """Lets gangs that can wait for a machine on its way use the rest of it."""
+        for assignment in plan.assignments:
             if assignment.slot.name.startswith(("claim/", "recut/")):
                 self.state.share(assignment.slot)
                 self._slot_of_claim[assignment.slot.claim] = assignment.slot
@@ -335,3 +338,7 @@ def _as_plan(place: object) -> PlacementPlan:
     if not isinstance(place, PlacementPlan):
         raise TypeError(f"a place is what `find` returned, not {place!r}")
     return place
+
+
+def _refused(given: Sequence[PodSetAssignment], refusal: Refusal) -> PlacementRefusal:
+    return PlacementRefusal(tuple(one.name for one in given), refusal)
