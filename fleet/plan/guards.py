@@ -313,7 +313,7 @@ class _PercentRail:
 
 def _meant(line: str, revision: GuardedRevision) -> str:
     """Returns the line that lifts a rail, and where it counts."""
-    return f"if it is meant, write `{line}` in {'this' if revision.first else 'an earlier'} revision"
+    return f"if it is meant, write {line} in {'this' if revision.first else 'an earlier'} revision"
 
 
 def _with(day: Sequence[RevisionTally]) -> str:

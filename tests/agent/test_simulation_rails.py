@@ -41,7 +41,7 @@ def test_a_slip_of_the_keyboard_buys_nothing() -> None:
     told = message(scene)
     assert "it adds 54 machines; without guardRails.maxNodesAdded a revision may add 10" in told
     assert "write `maxNodesAdded: 54` in an earlier revision" in told
-    assert "of the present 330.24 USD/h); if it is meant, write `maxUsdPerHourAdded: 2973` in an earlier" in told
+    assert "of the present 330.24 USD/h); if it is meant, write maxUsdPerHourAdded: 2973 in an earlier" in told
 
 
 def test_nor_does_it_as_the_first_revision_of_all() -> None:

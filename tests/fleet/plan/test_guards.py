@@ -477,7 +477,7 @@ UNSET = (
             None,
             "nothing bounds what node pools h100 may cost"
             + UNSET.format("1098.00", "98.00")
-            + "; give them limits or, if it is meant, write `maxUsdPerHourExposed: Unlimited` in an earlier revision",
+            + "; give them limits or, if it is meant, write maxUsdPerHourExposed: Unlimited in an earlier revision",
         ),
         ({}, {}, None, ""),
     ],
@@ -540,7 +540,7 @@ def test_the_first_revision_is_bound_only_by_what_it_says() -> None:
     seen = World(fleet()).snapshot()
     assert declared_plan(Fleet(), fleet(pool=rich, maxUsdPerHourExposed=None), seen).refusals == ()
     (refusal,) = declared_plan(Fleet(), fleet(pool=rich, maxUsdPerHourExposed=5.0), seen).refusals
-    assert refusal.endswith("if it is meant, write `maxUsdPerHourExposed: 78400` in this revision")
+    assert refusal.endswith("if it is meant, write maxUsdPerHourExposed: 78400 in this revision")
 
 
 # -- what is bought for a while ---------------------------------------------------------------------------------------
