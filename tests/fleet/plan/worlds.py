@@ -60,4 +60,4 @@ def wasteful(**policy: Any) -> dict[str, Any]:
 
 def meant(line: str, where: str = "in an earlier revision") -> str:
     """How a refusal ends: with what lifts the rail."""
-    return f"; if it is meant, write `{line}` {where}"
+    return f"; if it is meant, write {line} {where}"
