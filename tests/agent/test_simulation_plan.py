@@ -364,7 +364,6 @@ STRANDING: Mapping[str, Change] = {
     "a team": gone("queue u", "u"),
     "a pool": gone("h100"),
     "a pool with cut GPUs": both(gone("mig"), gone("thick"), gone("thin")),
-    "the quota of one cut": quota("t", "mig", **{"nvidia.com/mig-1g.10gb": 56}),
 }
 
 

@@ -130,8 +130,9 @@ def test_scaled_up_down_and_up_again_while_it_runs(policy: str) -> None:
     change(scene, replicas=4)
     scene.until(lambda: running(scene) == 3)
     scene.sim.advance(30)
-    beside = "2 pods that came by scaling up ask each for themselves: web-2 (Admitted: PodsReady), web-3 (Pending: "
-    assert beside in told(scene, "web")
+    words = told(scene, "web").partition("2 pods that came by scaling up ask each for themselves: ")[2]
+    states = sorted(each.split(" ")[1] for each in words.split("), "))  # which of two alike comes first is by uid
+    assert states == ["(Admitted:", "(Pending:"]
     assert "by scaling up t/web while that runs" in told(scene, "web-3")
     change(scene, replicas=2)
     scene.until(lambda: held(scene) == {"statefulset/t/web": 2} and len(pods(scene)) == 2)

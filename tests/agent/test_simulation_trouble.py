@@ -247,19 +247,19 @@ def test_an_idle_machine_is_cut_anew_for_another_profile() -> None:
     scene.runs(slices("thick", "3g.40gb", pods=4, run_s=20))
     scene.until_state("thick", "Finished")
     scene.sim.submit(slices("thin", "1g.10gb", pods=7))
-    stale_seen = []
+    seen = []
 
     def watch(event: object) -> None:
-        """Between the new label and the manager's waking, the state still says success of the cut before."""
+        """Between the new label and the manager's waking, the state would still say success of the cut before."""
         node = event.object  # type: ignore[attr-defined]
         carried = node["metadata"].get("labels") or {}
         if carried.get("nvidia.com/mig.config", "").startswith("thin"):
-            stale_seen.append(carried.get("nvidia.com/mig.config.state"))
+            seen.append(carried.get("nvidia.com/mig.config.state"))
 
     scene.sim.store.subscribe(watch, resource=scene.sim.store.resource("Node"))
     scene.until_running("thin", 600)
-    assert stale_seen[0] == "success", "the trap was there"
-    assert "pending" in stale_seen
+    assert seen[0] is None, "the state of the cut before is taken away with its label"
+    assert "pending" in seen
     assert scene.bought() == 1
     scene.settle()
 
