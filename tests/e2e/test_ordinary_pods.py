@@ -111,7 +111,7 @@ def _costs_less_when_there_is_less(sandbox: Sandbox) -> None:
 
     def settled() -> bool:
         found = Counter(name.partition("-")[0] for name in running(sandbox))
-        return found == left and usd_h(sandbox) < before / 2
+        few = len(listed(sandbox, "nodeclaims.muster.dev")) <= 4  # the last may go a moment after the bill has halved
+        return found == left and usd_h(sandbox) < before / 2 and few
 
     until(settled, lambda: kubectl(sandbox, "get", "pods,nodeclaims", "-A"))
-    assert len(listed(sandbox, "nodeclaims.muster.dev")) <= 4
