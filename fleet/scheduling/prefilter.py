@@ -10,6 +10,7 @@ from fleet.placement.flavor_nodes import FlavorNodes, gpus_asked, nodes_of_flavo
 from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
+from fleet.scheduling.queue_order import is_moved
 from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
 from model.cron import window_active
 from model.fleet import Fleet
@@ -164,8 +165,12 @@ def takes_no_more(snapshot: Snapshot, binding: QueueBinding) -> Refusal | None:
 
 
 def _taken(case: _Candidate) -> Refusal | None:
-    """Refuses a gang whose queue takes no further work."""
-    return takes_no_more(case.snapshot, case.binding)
+    """Refuses a gang whose queue takes no further work. One that was only moved is none: it ran within the budget."""
+    refusal, gang = takes_no_more(case.snapshot, case.binding), case.gang
+    spent = refusal is not None and refusal.reason is Reason.BUDGET_EXHAUSTED
+    if spent and gang.state is GangState.PENDING and is_moved(gang, case.snapshot.now_s):
+        return None
+    return refusal
 
 
 def _supported(case: _Candidate) -> Refusal | None:

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.reasons import Reason
 from fleet.scheduling.prefilter import LAUNCHES_MOST, LAUNCHES_WITHIN_S, prefilter
-from fleet.snapshot import Launch, NodeDisruption
+from fleet.snapshot import Eviction, Launch, NodeDisruption
 from model.kinds import NEVER
 from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
@@ -39,3 +39,22 @@ def test_a_gang_whose_machines_vanish_as_they_are_bought_pauses(
     assert (refusal is not None) is refused
     if refusal is not None:
         assert (refusal.reason, refusal.retry_at_s) == (Reason.BACK_OFF, NOW - age_s + LAUNCHES_WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    ("reason", "since_s", "refused"),
+    [
+        pytest.param(Reason.UNDERUTILIZED, NOW - 1, False, id="only moved"),
+        pytest.param(Reason.UNDERUTILIZED, NOW - 3600, True, id="moved long ago"),
+        pytest.param(Reason.NODE_FAILURE, NOW - 1, True, id="stopped for another reason"),
+    ],
+)
+def test_a_gang_that_was_only_moved_starts_again_though_its_team_has_spent_its_month(
+    reason: Reason, since_s: float, *, refused: bool
+) -> None:
+    """It was stopped a second before the budget was used up, because it could start again at that moment."""
+    world = World(FleetBuilder().pool().team(budget={"usdPerMonth": 5}).queue().build())
+    world.spent_usd = {"t": 5.01}
+    world.waits(replace(gang("g"), eviction=Eviction(reason, "moved", since_s), since_s=since_s))
+    refusal = prefilter(world.fleet, world.snapshot(), world.gang("g"))
+    assert (refusal is not None and refusal.reason is Reason.BUDGET_EXHAUSTED) is refused
