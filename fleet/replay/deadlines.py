@@ -47,17 +47,21 @@ def _half_done(outlook: Outlook) -> bool:
 @derived(1)
 def _anything_moves(_index: Index, claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> bool:
     """Returns whether a machine comes, leaves, is unwell or is cut anew, or a gang starts or leaves."""
-    settled = (it for it in claims.values() if it.state is ClaimState.READY and it.node_ready)
-    machines = (
-        it.disruption is not None or it.deleting or it.cut is not None or it.recut_at_s > it.ready_at_s
-        for it in settled
-    )
-    if any(it.state is not ClaimState.READY or not it.node_ready for it in claims.values()):
-        return True
+    machines = (not _stays(claim) for claim in claims.values())
     starts = (
         it.state in _ON_ITS_WAY or (it.state is GangState.ADMITTED and not it.pods_ready) for it in gangs.values()
     )
     return any(machines) or any(starts)
+
+
+def _stays(claim: Claim) -> bool:
+    """Returns whether a machine is ready, and nothing is done to it."""
+    well = claim.state is ClaimState.READY and claim.node_ready
+    return well and claim.disruption is None and not claim.deleting and not _is_cut(claim)
+
+
+def _is_cut(claim: Claim) -> bool:
+    return claim.cut is not None or claim.recut_at_s > claim.ready_at_s
 
 
 def next_deadline_s(fleet: Fleet, snapshot: Snapshot) -> float:
