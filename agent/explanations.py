@@ -56,6 +56,8 @@ ADVICE_HOLDS_S: Final = 600.0
 ASKED_HOLDS_S: Final = 30.0
 """The same for a gang that somebody has just asked for."""
 SPENT_EVERY_S: Final = 60.0
+FAILED_RESTS_S: Final = 60.0
+"""What has failed is not tried again before: it would keep all else from its turn."""
 KEPT_MOST: Final = 20_000
 """Gangs of which advice is kept; of more the longest untouched is forgotten."""
 WRITES_S, WRITES_AT_ONCE = 5.0, 20.0
@@ -120,8 +122,8 @@ class ExplanationKeeper(Watcher):
         self._round: list[str] = []
         """uids that are still to be looked at for a status that is out of date."""
         self._places: Mapping[str, int] = {}
-        self.trouble = ""
-        """What the last unit of work failed on; empty = nothing."""
+        self._failed: dict[str, tuple[str, float]] = {}
+        """Steps that failed when they were last tried: on what, and until when they rest."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="explanations", daemon=True)
 
@@ -193,15 +195,28 @@ class ExplanationKeeper(Watcher):
             return False
         began_s = thread_time()
         try:
-            done = next((True for step in self._steps() if step(self._seen)), False)
-            self.trouble = "" if done else self.trouble
-        except Exception as error:
-            log.exception("explanation_failed")
-            self.trouble = f"{type(error).__name__}: {error}"
-            self._forecaster = self._adviser = None
-            done = True
+            return any(self._fenced(step, self._seen) for step in self._steps())
         finally:
             self._share.spend(thread_time() - began_s)
+
+    @property
+    def trouble(self) -> str:
+        """What a step failed on when it was last tried; empty = none did."""
+        return next((words for words, _ in self._failed.values()), "")
+
+    def _fenced(self, step: Callable[[LastPass], bool], seen: LastPass) -> bool:
+        """Returns whether a step had anything to do. One that fails rests, and the others go on."""
+        name, now_s = step.__name__, self._monotonic()
+        if now_s < self._failed.get(name, ("", 0.0))[1]:
+            return False
+        try:
+            done = step(seen)
+        except Exception as error:
+            log.exception("explanation_failed", step=name)
+            self._failed[name] = f"{type(error).__name__}: {error}", now_s + FAILED_RESTS_S
+            self._forecaster = self._adviser = None
+            return True
+        self._failed.pop(name, None)
         return done
 
     def _steps(self) -> Iterator[Callable[[LastPass], bool]]:

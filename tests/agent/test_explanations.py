@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent import explanations
 from agent.cli.explain import answer_lines, short_lines
 from agent.explanation import Otherwise, explanation_lines
 from agent.explanations import SHARE, ExplanationKeeper
@@ -67,6 +68,21 @@ def test_what_is_not_found_yet_is_said_to_be_so_and_found_next() -> None:
     assert "run times learned" in after.start.basis
     assert after.advice is not None
     assert kept.keeper.trouble == ""
+
+
+def test_a_forecast_that_fails_is_told_and_keeps_nothing_else_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object) -> None:
+        raise ValueError("no such gang")
+
+    monkeypatch.setattr(explanations, "StartForecaster", fails)
+    kept = KeptWorld()
+    for _ in range(40):
+        kept.clock.now_s += 30.0  # less than what has failed rests
+        kept.keeper.work()
+    told = kept.told("blue-1")
+    assert told.advice is not None
+    assert told.start is not None
+    assert told.start.why_unknown == "the last forecast failed: ValueError: no such gang"
 
 
 def test_without_any_run_time_the_start_is_unknown_because_of_whom() -> None:
