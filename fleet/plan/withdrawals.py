@@ -29,9 +29,9 @@ def unconfirmed_deletions(before: Fleet, after: Fleet, confirmed: frozenset[str]
     left = sorted({*pools, *teams} - confirmed)
     if not left:
         return ""
-    ways = f"set `deletion: Delete` in an earlier revision, or write `{TRAILER}: {left[0]}` into the commit"
+    ways = f"set deletion: Delete in an earlier revision, or write {TRAILER}: {left[0]} into the commit"
     each = ", a line for each" if len(left) > 1 else ""
-    return f"it deletes {_first(left)}, which want that confirmed (`deletion: Confirm`): {ways}{each}"
+    return f"it deletes {_first(left)}, which want that confirmed (deletion: Confirm): {ways}{each}"
 
 
 def _is_guarded(declared: NodePool | Team, after: Collection[str]) -> bool:

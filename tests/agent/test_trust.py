@@ -502,7 +502,7 @@ def test_a_deletion_that_wants_it_is_confirmed_by_a_signed_trailer_of_that_commi
     reason, message = stalled(agent.poll())
     assert (reason, agent.pools) == ("Refused", ["old"])
     assert "it deletes nodepool/old, which want that confirmed" in message
-    assert "or write `Muster-Confirm-Deletion: nodepool/old` into the commit" in message
+    assert "or write Muster-Confirm-Deletion: nodepool/old into the commit" in message
     word = "Muster-Confirm-Deletion: nodepool/old"
     work.git("reset", "-q", "--hard", start)
     push(work, "new", "--no-gpg-sign", message=f"new\n\n{word}")

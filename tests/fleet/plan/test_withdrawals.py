@@ -25,8 +25,8 @@ def guarded(pool: str = "Confirm", team: str = "Confirm", *, pools: tuple[str, .
 
 
 REST = FleetBuilder().pool("other").policy(guardRails=LIFTED).build()
-WAY = "set `deletion: Delete` in an earlier revision, or write `Muster-Confirm-Deletion: {}` into the commit"
-WANT = ", which want that confirmed (`deletion: Confirm`): "
+WAY = "set deletion: Delete in an earlier revision, or write Muster-Confirm-Deletion: {} into the commit"
+WANT = ", which want that confirmed (deletion: Confirm): "
 DELETIONS: list[tuple[str, Fleet, Fleet, tuple[str, ...], str]] = [
     ("nothing goes", guarded(), guarded(), (), ""),
     ("a pool goes", guarded(team="Delete"), REST, (), f"it deletes nodepool/a{WANT}{WAY.format('nodepool/a')}"),
