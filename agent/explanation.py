@@ -1,6 +1,6 @@
 """An explanation as lines of text: what the command line, the page and comments show of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -56,6 +56,13 @@ _STEPS = {
 OFFERS_SHOWN, HOLDERS_SHOWN, ADVICE_SHOWN = 8, 8, 4
 
 
+def note_lines(notes: Sequence[str]) -> Iterator[str]:
+    """Yields what else is to be said, a note a line."""
+    for note in notes:
+        subject, _, words = note.partition(": ")
+        yield f"  {subject + ':':9} {words}"
+
+
 def explanation_lines(it: GangExplanation) -> Iterator[str]:
     """Yields the explanation, line by line."""
     asked = ", ".join(f"{amount} {name}" for name, amount in it.asks.items()) or "no GPU"
@@ -66,9 +73,7 @@ def explanation_lines(it: GangExplanation) -> Iterator[str]:
     yield f"  reason:   {it.reason}: {it.message}"
     if it.stands:
         yield f"  machines: {', '.join(it.stands)}"
-    for note in it.notes:
-        subject, _, words = note.partition(": ")
-        yield f"  {subject + ':':9} {words}"
+    yield from note_lines(it.notes)
     yield from _checks(it)
     yield from _quotas(it)
     yield from _holders(it)

@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from agent.cli import exits
-from agent.explanation import Otherwise, explanation_lines, imagined_lines
+from agent.explanation import Otherwise, explanation_lines, imagined_lines, note_lines
 from agent.gang_answer import GangAnswer, JobInNoQueue
 from fleet.snapshot import Gang, GangState
 from model.plain_text import age, plain_lines
@@ -225,6 +225,7 @@ def short_lines(gang: Gang, short: ShortExplanation | None, now_s: float) -> Ite
         if gang.state is GangState.PENDING:
             yield "  the agent has not told more yet; it does so in idle time"
         return
+    yield from note_lines(short.notes)
     if short.position is not None:
         yield f"  position: {short.position.place} of {short.position.of} in queue {gang.queue}"
     if short.waits_for:

@@ -8,9 +8,9 @@ from agent.cli import exits
 from agent.cli.look import Look, answered, look_at, price_words
 from agent.cli.validate import read_folder, region_for
 from fleet.disruption.budgets import UNBOUNDED
+from fleet.explain.gang_notes import isolation
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
-from model.kinds.node_pool import Sharing
 from model.loader import load
 from model.plain_text import age, plain_lines
 from model.quantity import format_amount
@@ -55,20 +55,6 @@ def lines(view: PoolView, look: Look) -> Iterator[str]:
     yield from _listed("waiting", waiting, "nobody")
     coming = (f"{gang.name} for {age(now - gang.since_s)}: {gang.reason}: {gang.message}" for gang in view.coming)
     yield from _listed("buying", coming, "for nobody")
-
-
-def isolation(sharing: Sharing) -> str:
-    """How GPUs are shared and what keeps those who share one apart; empty for whole GPUs."""
-    if sharing.mig is not None:
-        return f"cut by MIG ({', '.join(sharing.mig.layouts)}): memory and compute of each slice are its own"
-    if sharing.time_slicing is not None:
-        return f"{sharing.replicas} pods take turns on each GPU: nothing keeps one from the memory of all"
-    if sharing.mps is not None:
-        part = f"1/{sharing.replicas}"
-        return (
-            f"{sharing.replicas} pods at once on each GPU (MPS): {part} of memory and threads each, faults are shared"
-        )
-    return ""
 
 
 def _listed(title: str, rows: Iterator[str], none: str) -> Iterator[str]:

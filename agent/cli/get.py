@@ -187,15 +187,15 @@ def _claims(look: ClusterLook) -> Iterator[Row]:
     for it in look.objects(NODE_CLAIMS):
         spec, status = it["spec"], it.get("status") or {}
         leaves = status.get("disruption") or {}
+        state = status.get("state", "Pending")
+        state = "Recutting" if status.get("cut") and state == "Ready" else state
         yield {
             "name": it["metadata"]["name"],
             "pool": spec["nodePool"],
             "type": spec["instanceType"],
             "zone": spec["zone"],
             "capacity": status.get("capacityType") or spec["capacityType"],
-            "state": "Leaving"
-            if leaves and not it["metadata"].get("deletionTimestamp")
-            else status.get("state", "Pending"),
+            "state": "Leaving" if leaves and "deletionTimestamp" not in it["metadata"] else state,
             "usd_h": _charged(spec, status),
             "leaving": leaves.get("reason", ""),
             "age_s": look.since_s(spec.get("createdAt") or it["metadata"]["creationTimestamp"]),

@@ -16,6 +16,7 @@ from agent.sandbox.agent_process import AgentProcess
 from agent.sandbox.forge import SandboxForge
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld
+from model.labels import MIG_CONFIG
 from providers.sim.machines import LedgerEntry
 from providers.sim.store import StoreEvent
 
@@ -30,6 +31,8 @@ class Recorder:
     """(instant, ADDED or DELETED, namespace/name)."""
     ready: dict[str, float] = field(default_factory=dict)
     """NodeClaim -> instant it became ready."""
+    cuts: list[tuple[float, str, str]] = field(default_factory=list)
+    """(instant, node, MIG configuration that its label asks for from then on)."""
 
     def hear(self, event: StoreEvent) -> None:
         """One committed write."""
@@ -38,10 +41,21 @@ class Recorder:
             self.pods.append((time.time(), event.type, f"{metadata['namespace']}/{metadata['name']}"))
         elif event.resource.kind == "NodeClaim" and (event.object.get("status") or {}).get("state") == "Ready":
             self.ready.setdefault(metadata["name"], time.time())
+        elif event.resource.kind == "Node":
+            asked = (metadata.get("labels") or {}).get(MIG_CONFIG, "")
+            self.cuts.append((time.time(), metadata["name"], asked))
 
     def births(self, prefix: str) -> list[float]:
         """Instants at which pods whose `namespace/name` begins so were created."""
         return [at for at, kind, name in self.pods if kind == "ADDED" and name.startswith(prefix)]
+
+    def end(self, name: str) -> float:
+        """Instant at which a pod was gone; 0 = it is not."""
+        return next((at for at, kind, each in self.pods if kind == "DELETED" and each == name), 0.0)
+
+    def cut_at(self, node: str, layout: str) -> float:
+        """Instant at which a node was first asked to be cut to a layout; 0 = it was not."""
+        return next((at for at, each, asked in self.cuts if each == node and asked.startswith(f"{layout}-")), 0.0)
 
 
 class DemoStage:

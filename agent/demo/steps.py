@@ -15,6 +15,15 @@ SLICES_3G = job("eval", "research", "normal", pods=4, requests={"nvidia.com/mig-
 SLICES_1G = job("notebooks", "research", "normal", pods=7, requests={"nvidia.com/mig-1g.10gb": "1"})
 SPOT = job("render", "batch", "spot", pods=2, requests={"nvidia.com/gpu": "4"})
 SPOT_2 = job("render-2", "batch", "spot", pods=2, requests={"nvidia.com/gpu": "4"})
+MIXED = """apiVersion: muster.dev/v1alpha1
+kind: MigLayout
+metadata: {name: a100-mixed}
+spec:
+  models:
+    a100-80gb:
+      - {devices: all, profiles: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}
+"""
+TWOS = "nvidia.com/mig-2g.20gb: 8"
 NO_POOLS = """apiVersion: muster.dev/v1alpha1
 kind: Team
 metadata: {name: org}
@@ -93,6 +102,35 @@ def a_new_cut(stage: DemoStage, tell: Narrator) -> None:
     tell.expect("a job on 7 x 1g.10gb slices runs", lambda: stage.running("notebooks"), 40)
     after = stage.node_labels(node)["nvidia.com/mig.config"]
     tell.check(f"{node} was cut anew: {before} -> {after}", before != after and stage.nodes_of("notebooks") == {node})
+    tell.check("no second machine was bought for it", len(stage.ledger(instance_type=P4DE)) == 1)
+
+
+def a_layout_is_rolled_out(stage: DemoStage, tell: Narrator) -> None:
+    """A pool takes over another layout while its machine works: the gang leaves as a whole, and comes back."""
+    (claim,) = stage.machines_of("a100-mig")
+    node, before = claim["status"]["node"], {pod.metadata.name for pod in stage.pods("research", "notebooks")}
+    files = {n: (stage.repository.clone / n).read_text(encoding="utf-8") for n in ("pools.yaml", "capacity.yaml")}
+    pool = "layouts: [a100-mixed], rollout: {budget: 1, deadline: 4h}"
+    teams = (stage.repository.clone / "teams.yaml").read_text(encoding="utf-8")
+    stage.repository.write(
+        {
+            "pools.yaml": files["pools.yaml"].replace("layouts: [all-3g.40gb, all-1g.10gb]", pool),
+            "capacity.yaml": f"{files['capacity.yaml']}---\n{MIXED}",
+            "teams.yaml": teams.replace("nvidia.com/mig-1g.10gb: 112", "nvidia.com/mig-1g.10gb: 112, " + TWOS),
+        }
+    )
+    clone, kubeconfig = str(stage.repository.clone), str(stage.world.kubeconfig)
+    plan = stage.muster("plan", clone, "--world", "--kubeconfig", kubeconfig).splitlines()
+    told = next((line.strip() for line in plan if "re-cut" in line), "")
+    tell.dim(told)
+    tell.check("the plan names what moves", "1 machine re-cut, 1 gang moves" in told)
+    stage.repository.push("Cut the A100s for pods of all sizes")
+    tell.expect("the machine is cut to a100-mixed", lambda: stage.recorder.cut_at(node, "a100-mixed") > 0, 40)
+    cut_s = stage.recorder.cut_at(node, "a100-mixed")
+    ends = [stage.recorder.end(f"research/{name}") for name in before]
+    tell.check("every pod had left before its GPUs were cut", all(0 < end_s <= cut_s for end_s in ends))
+    tell.expect("the gang runs again, on the same machine", lambda: stage.nodes_of("notebooks") == {node}, 40)
+    tell.expect("with all of its pods", lambda: stage.running("notebooks"), 40)
     tell.check("no second machine was bought for it", len(stage.ledger(instance_type=P4DE)) == 1)
 
 
@@ -225,6 +263,7 @@ STEPS: tuple[tuple[str, Callable[[DemoStage, Narrator], None]], ...] = (
     ("A gang of 4 x 8 GPUs: all four machines, then all pods", a_gang_arrives),
     ("The first zone has three of four machines", three_of_four),
     ("A job on MIG slices gets a machine cut anew", a_new_cut),
+    ("A layout is rolled out under a gang that runs", a_layout_is_rolled_out),
     ("Prod takes back what research has borrowed", the_lender_comes_back),
     ("A spot interruption", a_spot_interruption),
     ("A push with a typo", a_typo),

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from fleet.gangs.changed_job import changed_since
 from fleet.hard_fence import HARD_FENCE
+from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
 from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
 from fleet.snapshot.elastic_parts import cores, pods_in
 from fleet.snapshot.gangs import POD
 from model.fleet import Fleet
+from model.kinds.node_pool import Sharing
 from model.plain_text import age, number_of
 from model.quantity import format_amount
 
@@ -48,6 +50,7 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
     now = snapshot.now_s
     if fleet is not None:
         yield from (f"changed: {words}" for words in changed_since(fleet, gang, snapshot.jobs.get(gang.uid)))
+        yield from _shares(snapshot, gang, fleet)
     if gang.eviction:
         yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
     if gang.holds_capacity:
@@ -55,6 +58,31 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
     yield from _run_time(gang, now)
     yield from _grown(snapshot, gang)
     yield from fence_words(snapshot, gang.namespace)
+
+
+def isolation(sharing: Sharing) -> str:
+    """Returns how GPUs are shared and what keeps those who share one apart; empty for whole GPUs."""
+    if sharing.mig is not None:
+        return f"cut by MIG ({', '.join(sharing.mig.layouts)}): memory and compute of each slice are its own"
+    if sharing.time_slicing is not None:
+        return f"{sharing.replicas} pods take turns on each GPU: nothing keeps one from the memory of all"
+    if sharing.mps is not None:
+        part = f"1/{sharing.replicas}"
+        return (
+            f"{sharing.replicas} pods at once on each GPU (MPS): {part} of memory and threads each, faults are shared"
+        )
+    return ""
+
+
+def _shares(snapshot: Snapshot, gang: Gang, fleet: Fleet) -> Iterator[str]:
+    """Yields with whom a gang shares the GPUs that it has, and what keeps them apart."""
+    if not any(gpu_part(pods.requests) for pods in gang.pod_sets):
+        return
+    claims = (snapshot.claims.get(pin.claim) for pin in gang.pins)
+    pools = (fleet.node_pools.get(claim.node_pool) for claim in claims if claim is not None)
+    for words in dict.fromkeys(isolation(pool.spec.sharing) for pool in pools if pool is not None):
+        if words:
+            yield f"shares: {words}"
 
 
 def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:

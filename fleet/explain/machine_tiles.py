@@ -8,7 +8,7 @@ from typing import Final
 
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.quota.queue_binding import payer_of
-from fleet.snapshot import Claim, Gang, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, machines_held
 from model import labels
 from model.fleet import Fleet
@@ -37,9 +37,9 @@ class MachineTile:
     node: str
     pool: str
     state: str
-    """Of the claim (`ClaimState`), `Leaving` where it is to go, or `Unclaimed`."""
+    """Of the claim (`ClaimState`), `Leaving` where it is to go, `Recutting` where its GPUs are cut, or `Unclaimed`."""
     why: str
-    """Why it is to go."""
+    """Why it is to go, or is cut."""
     instance_type: str
     zone: str
     capacity_type: str
@@ -106,8 +106,8 @@ def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang
         claim.name,
         claim.node,
         claim.node_pool,
-        "Leaving" if leaving is not None and not claim.deleting else str(claim.state),
-        f"{leaving.reason}: {leaving.message}" if leaving is not None else "",
+        _state(claim),
+        next((f"{why.reason}: {why.message}" for why in (leaving, claim.cut) if why is not None and why.reason), ""),
         pool.instance_type,
         pool.zone,
         pool.capacity_type,
@@ -117,6 +117,12 @@ def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang
         tuple(gangs),
         _payers(fleet, gangs),
     )
+
+
+def _state(claim: Claim) -> str:
+    if claim.disruption is not None and not claim.deleting:
+        return "Leaving"
+    return "Recutting" if claim.cut is not None and claim.state is ClaimState.READY else str(claim.state)
 
 
 def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:

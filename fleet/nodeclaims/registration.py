@@ -79,7 +79,7 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         yield registration(fleet, snapshot, claim, node)
     elif not (missing := _not_initialised(fleet, claim, node)):
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
-        yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=emptied_at_s))
+        yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=emptied_at_s, cut=None))
     elif claim.layout and (failed := cut_failed(claim, node, now)):
         yield from close(snapshot, claim, Reason.LAYOUT_FAILED, failed)
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:

@@ -13,7 +13,7 @@ from providers.kube.objects.crds import definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
-OF_TILES = ("Leaving", "Unclaimed")
+OF_TILES = ("Leaving", "Recutting", "Unclaimed")
 """States of machines on the page and in metrics (`machine_tiles`)."""
 _ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) ?\|$", re.MULTILINE)
 ROWS = {code: (meaning, remedy) for code, meaning, remedy in _ROW.findall(PAGE)}
@@ -33,7 +33,7 @@ def enum(plural: str) -> list[str]:
 
 
 def test_a_state_has_one_name_everywhere() -> None:
-    """Types, definitions, the command line and the page say the same words; machines have two that no claim is in."""
+    """Types, definitions, the command line and the page say the same words; machines have three that no claim is in."""
     gangs, machines = states("gang"), states("machine")
     assert gangs == list(GangState) == enum("workloads") == list(GANG_STATES)
     assert [state for state in machines if state not in OF_TILES] == list(ClaimState) == enum("nodeclaims")

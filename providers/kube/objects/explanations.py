@@ -16,6 +16,7 @@ from providers.kube.objects.workloads import KIND
 EXPLAINED_BY: Final = "muster-explain"
 """Owner of the field in server-side apply: the actuator writes the rest of the status; neither touches the other."""
 ADVICE_SHOWN: Final = 3
+NOTES_SHOWN: Final = 8
 WORDS_MOST: Final = 600
 
 
@@ -55,6 +56,8 @@ class ShortExplanation(Wire, frozen=True):
     start: ShortStart | None = None
     would_help: list[str] = []  # noqa: RUF012
     cost: ShortCost | None = None
+    notes: list[str] = []  # noqa: RUF012
+    """What else is to be said, a `subject: words` each."""
 
 
 def explanation_status(gang: Gang, told: GangExplanation | None) -> JsonObject:
@@ -87,6 +90,7 @@ def _short(told: GangExplanation) -> JsonObject:
             atRunTime=_usd(told.cost.at_run_time_usd),
             lostIfEvicted=_usd(told.cost.lost_usd),
         ),
+        notes=[_words(note) for note in told.notes[:NOTES_SHOWN]],
     )
 
 

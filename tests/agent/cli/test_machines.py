@@ -4,16 +4,13 @@ import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from agent.cli import exits
 from agent.cli.app import app
-from agent.cli.explain_pool import isolation
 from model import labels
-from model.kinds.node_pool import Sharing
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import P5, A, B, Scene, doc, files, gpu_job, gpu_jobset, pool, queue, team
 
@@ -226,25 +223,6 @@ def test_explain_a_pool_of_nothing(folder: Path, cluster: tuple[Scene, Path]) ->
     assert "spare  (no machines, weight 0)" in done.stdout
     assert "  limits:   none" in done.stdout
     assert "  waiting:  nobody" in done.stdout
-
-
-HALVES = "1/2 of memory and threads each, faults are shared"
-
-
-@pytest.mark.parametrize(
-    ("sharing", "words"),
-    [
-        ({}, ""),
-        ({"mig": {"layouts": ["a", "b"]}}, "cut by MIG (a, b): memory and compute of each slice are its own"),
-        ({"timeSlicing": {"replicas": 4}}, "4 pods take turns on each GPU: nothing keeps one from the memory of all"),
-        (
-            {"mps": {"replicas": 2}},
-            "2 pods at once on each GPU (MPS): 1/2 of memory and threads each, faults are shared",
-        ),
-    ],
-)
-def test_what_keeps_those_apart_who_share_a_gpu(sharing: dict[str, Any], words: str) -> None:
-    assert isolation(Sharing.model_validate(sharing)) == words
 
 
 def test_explain_a_pool_that_is_not_declared(folder: Path) -> None:

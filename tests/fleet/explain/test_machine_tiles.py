@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fleet.explain.machine_tiles import UNCLAIMED, DeviceUse, MachineTile, machine_tiles
-from fleet.snapshot import NodeDisruption
+from fleet.snapshot import CutOrder, NodeDisruption
 from tests.support.fleets import GPU, NOW, P5, FleetBuilder, gang, plain_node
 from tests.support.world import World
 
@@ -50,3 +50,15 @@ def test_one_that_is_to_go_says_why() -> None:
     found = tiles(made)
     assert (found["m0"].state, found["m0"].why) == ("Leaving", "Empty: nobody needs it")
     assert found["m1"].state == "Terminating"
+
+
+def test_one_whose_gpus_are_cut_says_why() -> None:
+    made = world()
+    drift = CutOrder("LayoutDrift", "declared halves; real: label thirds", NOW)
+    made.claims["m0"] = replace(made.claims["m0"], cut=drift)
+    made.claims["m1"] = replace(
+        made.claims["m1"], cut=drift, disruption=NodeDisruption("Empty", "nobody needs it", NOW)
+    )
+    found = tiles(made)
+    assert (found["m0"].state, found["m0"].why) == ("Recutting", "LayoutDrift: declared halves; real: label thirds")
+    assert (found["m1"].state, found["m1"].why) == ("Leaving", "Empty: nobody needs it")

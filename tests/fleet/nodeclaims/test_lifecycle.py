@@ -19,7 +19,7 @@ from fleet.actions import (
 )
 from fleet.nodeclaims import lifecycle
 from fleet.nodeclaims.launch import launch_token
-from fleet.snapshot import Claim, ClaimState, GangState, Launch, NodeDisruption, Pin
+from fleet.snapshot import Claim, ClaimState, CutOrder, GangState, Launch, NodeDisruption, Pin
 from model import labels
 from model.kinds import NEVER, Taint
 from model.pools import pool_hash
@@ -445,6 +445,15 @@ def test_a_cut_is_asked_for_by_label_behind_a_taint() -> None:
     assert patch.labels[labels.MIG_LAYOUT] == "large"
     assert patch.remove_labels == (labels.MIG_CONFIG_STATE,)
     assert [taint.key for taint in patch.add_taints] == ["muster.dev/recutting"]
+
+
+def test_a_machine_that_is_ready_for_the_first_time_is_not_being_cut_any_more() -> None:
+    """Its first cut is asked for like any other; one that kept the order was looked at each second."""
+    world = bought(REGISTERED)
+    claim(cut=CutOrder("", "to be cut to small", NOW, began_s=NOW, asked_at_s=NOW))(world)
+    [save] = steps(world)
+    assert isinstance(save, SaveClaim)
+    assert (save.claim.state, save.claim.cut) == (READY, None)
 
 
 LARGE, SMALL = labels.MIG_RESOURCE_PREFIX + "3g.40gb", labels.MIG_RESOURCE_PREFIX + "1g.10gb"
