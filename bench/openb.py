@@ -7,9 +7,11 @@ runs with seeds 42, 43, ... and the seconds they took together on the clock. Eve
 `tightest` is the rule they had before. With `--replicas 2,3,4,6` pods that share a GPU take part: pools offer their
 GPUs so many times, and each pod asks for one replica that is no less than its share. What is allocated is what pods
 ask for; `held` is what they hold by that rounding. Before that come two lines on FGD with the same pods: as it is
-published, dividing devices exactly, and with the shares rounded up as here. `--replicas` of the other engine rounds shares
-for any of its policies. `--whole` leaves out pods that share a GPU for the other engine as well, `--cpu-pods 2.5`
-repeats those without GPUs until there are so many times as many.
+published, dividing devices exactly, and with the shares rounded up as here. For the other engine `--replicas` rounds
+the shares, whatever the policy.
+
+`--whole` leaves out pods that share a GPU for the other engine as well, `--cpu-pods 2.5` repeats those without GPUs
+until there are so many times as many.
 """
 
 import argparse

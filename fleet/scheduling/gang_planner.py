@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVersion, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.followers import place_company
 from fleet.placement.free_capacity import best_first, free_capacity
 from fleet.placement.place import place_gang, standing
 from fleet.placement.place_pods import place_first
@@ -121,7 +122,7 @@ class GangPlanner:
         """Plans a gang; the first of several whose pods keep near each other begins where most of them find a place."""
         if self.gathering and (others := self._others(state, workload, given)):
             return place_first(state, self.capacity, workload.uid, needs[0], others)
-        return place_gang(state, self.capacity, workload.uid, needs)
+        return place_company(state, self.capacity, workload.uid, needs)
 
     def _others(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> int:
         """Returns how many pods wait that keep near those of a gang, have quota left, and stand nowhere yet."""
