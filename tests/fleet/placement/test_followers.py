@@ -1,16 +1,23 @@
 """Pods that follow others onto their machine: one or several leaders of a gang, room for all, and what is refused."""
 
-import pytest
+from collections import Counter
+from collections.abc import Mapping
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.placement.cluster_state import NodeSlot
 from fleet.placement.followers import place_company
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Refusal
-from fleet.snapshot import PodSet
+from fleet.snapshot import Node, PodSet
 from fleet.snapshot.constraints import PodConstraints, PodHostPort
 from tests.fleet.placement.test_constrained import HOST, other, pods, term, world
 from tests.fleet.placement.test_place import PlacementRig, rig
 from tests.support.checker import before, faults
 from tests.support.fleets import A, amounts
+from tests.support.scheduler_judge import refused
 
 APART = (term(HOST, "leader"),)
 
@@ -166,3 +173,49 @@ def test_the_refusal_names_the_field(sets: tuple[PodSet, ...], words: str) -> No
     found = ask(rig(world(("m0", A))), *sets)
     assert isinstance(found, Refusal)
     assert words in found.message
+
+
+@given(
+    st.lists(st.integers(0, 8), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 8),
+    st.integers(1, 3),
+)
+def test_a_place_is_found_wherever_there_is_one(free: list[int], leading: int, following: int, gpus: int) -> None:
+    """Leaders keep apart, so that each takes a machine; the roomiest ones hold the most followers."""
+    made = with_free(**{f"m{n}": gpus for n, gpus in enumerate(free)})
+    sets = leaders(leading, apart=True), followers(following, gpus)
+    found = ask(made, *sets)
+    rooms = sorted(((left - 1) // gpus for left in free if left), reverse=True)
+    assert isinstance(found, PlacementPlan) == (len(rooms) >= leading and sum(rooms[:leading]) >= following)
+
+
+KINDS = st.tuples(st.integers(1, 3), st.integers(1, 3), st.booleans(), st.sampled_from(["leader", "s0", "s1"]))
+
+
+@given(st.integers(1, 3), st.booleans(), st.lists(KINDS, min_size=1, max_size=2), st.lists(st.integers(0, 8)))
+def test_the_judge_accepts_whatever_is_found(
+    leading: int, apart: bool, following: list[tuple[int, int, bool, str]], free: list[int]
+) -> None:
+    """The simulated scheduler binds the pods where the plan has them, on machines that stand and on new ones."""
+    made = with_free(**{f"m{n}": gpus for n, gpus in enumerate(free[:4])})
+    made.supply.may_buy = True
+    more = [
+        followers(count, gpus, of=of, name=f"s{n}", apart=alone) for n, (count, gpus, alone, of) in enumerate(following)
+    ]
+    sets = {it.name: it for it in (leaders(leading, apart=apart), *more)}
+    found = ask(made, *sets.values())
+    if isinstance(found, PlacementPlan):
+        taken: dict[NodeSlot, Counter[str]] = {it.slot: Counter(it.slot.free) for it in found.assignments}
+        stands = [(sets[it.pod_set], it.slot) for it in found.assignments for _ in range(it.count)]
+        for pod, slot in stands:
+            taken[slot].update({"pods": 1, **pod.requests})
+        nodes = {slot.name.replace("/", "-"): slot for slot in taken}
+        judged = {name: node(slot, name, taken[slot]) for name, slot in nodes.items()}
+        assert refused(judged, [(pod, slot.name.replace("/", "-")) for pod, slot in stands]) == []
+
+
+def node(slot: NodeSlot, name: str, allocatable: Mapping[str, int]) -> Node:
+    """A slot as the node it is, or will be, without the pods of the plan."""
+    carried = {**slot.labels, HOST: name}
+    return Node(name, name, "", carried, (), allocatable, ready=True, unschedulable=False, created_at_s=0.0)

@@ -159,6 +159,32 @@ def test_who_follows_another_onto_its_machine_stays_where_it_was_planned() -> No
     assert accepted(world) == []
 
 
+LEADERS_APART = pods(apart(HOST, "leader"), 2, app="leader")
+
+
+@pytest.mark.parametrize(
+    ("leader", "workers", "machines"),
+    [
+        pytest.param(pods(NOTHING, app="leader"), 3, {"eight.large": 1}, id="one leader"),
+        pytest.param(pods(NOTHING, 2, app="leader"), 6, {"eight.large": 1, "one.large": 1}, id="two on one machine"),
+        pytest.param(
+            pods(apart(HOST, "leader"), 2, app="leader"), 6, {"eight.large": 1, "one.large": 1}, id="one alone"
+        ),
+        pytest.param(pods(apart(HOST, "leader"), 2, app="leader"), 12, {"eight.large": 2}, id="workers beside both"),
+    ],
+)
+def test_a_gang_whose_workers_follow_its_leaders(leader: PodSet, workers: int, machines: dict[str, int]) -> None:
+    """Other gangs come beside them where there is room left; none of their machines is exchanged for a smaller one."""
+    world = world_of()
+    follow = replace(pods(near(HOST, "leader"), workers, app="worker"), name="workers")
+    world.waits(gang("led", replace(leader, name="leaders"), follow, created_s=NOW - 100))
+    world.waits(gang("free", pods(NOTHING, app="free"), created_s=NOW - 99))
+    claims, _ = buy(world)
+    assert not waiting(world)
+    assert kinds(claims) == machines
+    assert accepted(world) == []
+
+
 # -- whose pods keep near each other ----------------------------------------------------------------------------------
 
 
