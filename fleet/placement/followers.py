@@ -17,6 +17,7 @@ from fleet.placement.plan import Need, PlacementPlan, hardest_first
 from fleet.placement.pod_filter import pod_filter
 from fleet.reasons import Refusal
 from fleet.snapshot import PodSet
+from fleet.snapshot.affinity import near_each_other
 from fleet.snapshot.constraints import PodConstraints
 from model.kinds import RequirementTerm
 from model.labels import HOSTNAME
@@ -70,7 +71,7 @@ def place_company(
         return found
     companies, waiting = host_companies(state.neighbours, needs)
     together = _placed_together(state, capacity, gang, needs, companies) if companies else None
-    return together or replace(found, message="; ".join((found.message, *_told(companies, waiting))))
+    return together or replace(found, message="; ".join((found.message, *_told(needs, companies, waiting))))
 
 
 def place_leading(
@@ -150,13 +151,17 @@ def _in_turn(leaders: Iterable[str], joined: Iterable[str], follows: _Names) -> 
         yield name
 
 
-def _told(companies: Iterable[HostCompany], waiting: Sequence[str]) -> Iterator[str]:
+def _told(needs: Iterable[Need], companies: Iterable[HostCompany], waiting: Sequence[str]) -> Iterator[str]:
     """Yields what a refusal says of who has to share a machine with whom, and by which field."""
+    there = {name for company in companies for name in company.needs}.union(waiting)
     for it in companies:
-        leaders, followers = (_listed(needs) for needs in ([need for need, _ in it.leaders], it.followers))
+        leaders, followers = (_listed(sets) for sets in ([need for need, _ in it.leaders], it.followers))
         yield f"{_FIELD} keeps pods of {followers} on machines of {leaders}, and none found have room for all of them"
     if waiting:
         yield f"{_FIELD}: pods of {' and '.join(waiting)} wait for each other, and none of them may be the first"
+    for pods in (need.pod_set for need in needs if need.pod_set.name not in there):
+        if _by_host(pods) and not near_each_other(pods):
+            yield f"{_FIELD} keeps pods of {pods.name} on machines of pods that are not of this gang"
 
 
 def _listed(needs: Iterable[Need]) -> str:

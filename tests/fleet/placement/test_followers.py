@@ -166,8 +166,16 @@ def test_a_port_of_a_follower_keeps_it_off_a_machine() -> None:
             (followers(1, of="b", name="a"), followers(1, of="a", name="b")),
             "spec.affinity.podAffinity: pods of a and b wait for each other",
         ),
+        (
+            (followers(1), leaders(name="other", gpu=8)),
+            "spec.affinity.podAffinity keeps pods of worker on machines of other, and none found have room for all",
+        ),
+        (
+            (followers(1, of="somebody"),),
+            "spec.affinity.podAffinity keeps pods of worker on machines of pods that are not of this gang",
+        ),
     ],
-    ids=["no room", "a circle"],
+    ids=["no room", "a circle", "no room beside it", "nobody there"],
 )
 def test_the_refusal_names_the_field(sets: tuple[PodSet, ...], words: str) -> None:
     found = ask(rig(world(("m0", A))), *sets)
