@@ -67,7 +67,7 @@ def place_company(
 ) -> PlacementPlan | Refusal:
     """Places a gang as `place_gang`; where that finds nothing and pods follow others by host, all of these together."""
     found = place_gang(state, capacity, gang, needs)
-    if isinstance(found, PlacementPlan) or not any(_by_host(need.pod_set) for need in needs):
+    if isinstance(found, PlacementPlan) or not any(stands_by_others(need.pod_set) for need in needs):
         return found
     companies, waiting = host_companies(state.neighbours, needs)
     together = _placed_together(state, capacity, gang, needs, companies) if companies else None
@@ -79,13 +79,15 @@ def place_leading(
 ) -> PlacementPlan | Refusal:
     """Places pods where those who have to follow them onto their machines would find room as well.
 
-    Only they are placed. Where no machines hold all of them they go where they would go by themselves.
+    Only they are placed. Where no machines hold all of them it is tried with the first half of the followers, then with
+    a quarter, and so on; where none fits, they go where they would go by themselves.
     """
     named = [replace(it, pod_set=replace(it.pod_set, name=str(n))) for n, it in enumerate((need, *followers))]
     mark, companies = state.mark(), host_companies(state.neighbours, named)[0]
     found = _placed_together(state, capacity, uid, named, companies) if companies else None
     if found is None:
-        return place_gang(state, capacity, uid, [need])
+        fewer = followers[: len(followers) // 2]
+        return place_leading(state, capacity, uid, need, fewer) if fewer else place_gang(state, capacity, uid, [need])
     state.undo(mark)
     own = [it for it in found.assignments if it.pod_set == named[0].pod_set.name]
     own = [replace(it, pod_set=need.pod_set.name) for it in own]
@@ -119,14 +121,24 @@ def host_companies(neighbours: Neighbours, needs: Sequence[Need]) -> tuple[list[
     return companies, waiting
 
 
-def _by_host(pods: PodSet) -> bool:
+def stands_by_others(pods: PodSet) -> bool:
+    """Returns whether pods have to stand on the machine of some pods."""
     return any(term.topology_key == HOSTNAME for term in pods.constraints.affinity)
+
+
+def follows_onto(pods: PodSet, other: PodSet) -> bool:
+    """Returns whether the machine of a pod of the other set would do for pods that have to stand by others.
+
+    Where terms select namespaces by labels, which are not known here, it is not said to do.
+    """
+    own, terms = dict(other.labels), pods.constraints.affinity
+    return stands_by_others(pods) and all(term.means(other.namespace, own, {}) for term in terms)
 
 
 def _follows(neighbours: Neighbours, need: Need, other: Need) -> bool:
     """Returns whether pods have to stand on the machine of a pod, and one of the other set would do."""
     terms, kind = need.pod_set.constraints.affinity, neighbours.kind_of(other.pod_set)
-    return _by_host(need.pod_set) and all(neighbours.means(term, kind) for term in terms)
+    return stands_by_others(need.pod_set) and all(neighbours.means(term, kind) for term in terms)
 
 
 def _joined(first: str, follows: _Names) -> list[str]:
@@ -160,7 +172,7 @@ def _told(needs: Iterable[Need], companies: Iterable[HostCompany], waiting: Sequ
     if waiting:
         yield f"{_FIELD}: pods of {' and '.join(waiting)} wait for each other, and none of them may be the first"
     for pods in (need.pod_set for need in needs if need.pod_set.name not in there):
-        if _by_host(pods) and not near_each_other(pods):
+        if stands_by_others(pods) and not near_each_other(pods):
             yield f"{_FIELD} keeps pods of {pods.name} on machines of pods that are not of this gang"
 
 

@@ -237,6 +237,22 @@ def test_workers_start_on_machines_that_stand_where_they_have_room_beside_their_
     scene.settle()
 
 
+@pytest.mark.parametrize("first", ["lead", "work"])
+def test_jobs_run_on_the_machine_of_the_job_they_follow(first: str) -> None:
+    """Machines with four GPUs would do for the leader, and for one of the others beside it."""
+    scene = Scene(BOTH)
+    jobs = [asking("lead", 1, labels={"app": "lead"})]
+    for n in range(2):
+        jobs.append(asking(f"work{n}", 1, 3, labels={"app": "work"}, affinity=together(HOST, "lead")))
+    for job in jobs if first == "lead" else reversed(jobs):
+        scene.sim.submit(job)
+    for name in ("lead", "work0", "work1"):
+        scene.until_running(name)
+    leading, working = on(scene, "lead", "work")
+    assert (leading == working, machines(scene)) == (True, {P5: 1})
+    scene.settle()
+
+
 @pytest.mark.parametrize(
     ("leader", "workers", "words"),
     [
