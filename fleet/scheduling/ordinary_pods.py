@@ -268,11 +268,9 @@ class OrdinaryPods:
         mark = state.mark()
         need = self._need(places, flavor, room)
         beside = [self._need(each, flavor, each.left) for each in followers] if room == places.left else []
-        found, count = (
-            (place_leading(state, capacity, places.pods.uid, need, beside), room)
-            if beside
-            else place_most(state, capacity, places.pods.uid, need)
-        )
+        found, count = place_leading(state, capacity, places.pods.uid, need, beside) if beside else None, room
+        if found is None or isinstance(found, Refusal):  # perhaps there is a place for some of them
+            found, count = place_most(state, capacity, places.pods.uid, need)
         if isinstance(found, Refusal):
             return found
         if buys:  # also what has room on machines of this pass, as the joint purchase may change those

@@ -93,6 +93,20 @@ def test_machines_for_several_leaders_and_those_who_follow_them(leaders: int, fo
     assert bought(world) == machines
 
 
+def test_as_many_leaders_as_machines_may_be_bought_for_get_one() -> None:
+    leading = LabelSelectorRequirement(key="app", operator="In", values=("leader",))
+    near = PodAffinityTerm(labels.HOSTNAME, (leading,), frozenset({"ns"}))
+    follows = replace(pod_set(gpu=1), constraints=PodConstraints(affinity=(near,)))
+    leads = replace(pod_set(gpu=1), labels=(("app", "leader"),), constraints=PodConstraints(anti_affinity=(near,)))
+    pods = *(waiting(f"l{n}", shape=leads) for n in range(3)), waiting("p", shape=follows)
+    world = world_of(*pods, instanceTypes=[P5.name], limits={"nodes": 2})
+    told = verdicts(world)
+    on = [told[f"uid-l{n}"].claim for n in range(3)]
+    assert (len({*on} - {""}), on.count("")) == (2, 1)
+    assert told["uid-p"].claim in on
+    assert bought(world) == 2
+
+
 @pytest.mark.parametrize(
     ("queue", "spent_usd", "reason"),
     [
