@@ -3,10 +3,15 @@
 Prints a line for each run and at last one for each list: `NAME allocated PCT fragmented PCT seconds S`, means of the
 runs with seeds 42, 43, ... and the seconds they took together on the clock. Every run is the same on every machine.
 
-`--engine production` places the pods by what the deciders use (`bench.production`), without those that share a GPU or,
-with `--replicas N`, with those on a part of the nodes whose devices are offered N times; `tightest` is the rule they
-had before. `--whole` leaves out pods that share a GPU for the other engine as well, `--cpu-pods 2.5` repeats those
-without GPUs until there are so many times as many.
+`--engine production` places the pods by what the deciders use (`bench.production`), without those that share a GPU;
+`tightest` is the rule they had before. With `--replicas 2,3,4,6` pods that share a GPU take part: pools offer their
+GPUs so many times, and each pod asks for one replica that is no less than its share. What is allocated is what pods
+ask for; `held` is what they hold by that rounding. Before that come two lines on FGD with the same pods: as it is
+published, dividing devices exactly, and with the shares rounded up as here. For the other engine `--replicas` rounds
+the shares, whatever the policy.
+
+`--whole` leaves out pods that share a GPU for the other engine as well, `--cpu-pods 2.5` repeats those without GPUs
+until there are so many times as many.
 """
 
 import argparse
@@ -24,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import production
-from bench.packing import Choice, NoTrace, PackingOutcome, Trace, fill, read
+from bench.packing import Choice, NoTrace, PackingOutcome, Trace, fill, read, rounded
 from bench.published import BestFit, Fgd, RepeatedFit
 from bench.reference.fragmentation import ExpectedFill, Measure, Request
 from bench.reference.packer import UNFIT, FreeNode, PackedPlace, Packer, models
@@ -32,6 +37,8 @@ from bench.reference.packer import UNFIT, FreeNode, PackedPlace, Packer, models
 FIRST_SEED = 42
 OURS = "expected-fill"
 PACKER, PRODUCTION = "packer", "production"
+MOST_REPLICAS = 48
+"""As often as a NodePool may offer a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,28 +91,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=ENGINES, default=PACKER, help=f"default: {PACKER}")
     known = dict.fromkeys(policy for policies in ENGINES.values() for policy in policies)
     parser.add_argument("--policy", choices=known, default=OURS, help=f"default: {OURS}")
-    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="of each device, for --engine production")
+    parser.add_argument("--replicas", type=_offered, default=(), metavar="N,N...", help="how often pools offer a GPU")
     parser.add_argument("--whole", action="store_true", help="without the pods that share a GPU")
     parser.add_argument("--cpu-pods", type=float, default=1.0, metavar="X", help="times the pods without GPUs")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="default: all cores")
     chosen = parser.parse_args(arguments)
-    if min(chosen.seeds, chosen.workers, chosen.replicas) < 1:
-        parser.error("--seeds, --workers and --replicas are at least 1")
+    if min(chosen.seeds, chosen.workers) < 1:
+        parser.error("--seeds and --workers are at least 1")
     if chosen.policy not in ENGINES[chosen.engine]:
         parser.error(f"--engine {chosen.engine} has --policy {', '.join(ENGINES[chosen.engine])}")
     try:
         traces = [read(path) for path in chosen.pod_lists]
     except (NoTrace, OSError) as error:
         parser.error(str(error))
-    if chosen.whole or (chosen.engine == PRODUCTION and chosen.replicas == 1):
+    if chosen.whole or (chosen.engine == PRODUCTION and not chosen.replicas):
         traces = [production.whole(trace) for trace in traces]
     traces = [with_cpu_pods(trace, chosen.cpu_pods) for trace in traces]
-    run_one = partial(ENGINES[chosen.engine][chosen.policy], chosen.policy)
-    if chosen.engine == PRODUCTION:
-        run_one = partial(run_one, replicas=chosen.replicas)
-    closing = [_closing(trace, run_one, chosen.seeds, chosen.workers) for trace in traces]
+    ways = _ways(chosen)
+    closing = [
+        _closing(replace(trace, name=trace.name + suffix), run_one, chosen.seeds, chosen.workers)
+        for trace in traces
+        for suffix, run_one in ways.items()
+    ]
     print("\n".join(closing))
     return 0
+
+
+def _ways(chosen: argparse.Namespace) -> dict[str, "Run"]:
+    """How lists are run, by what is added to their names: the one that is asked for at last."""
+    way: Run = partial(ENGINES[chosen.engine][chosen.policy], chosen.policy, offered=chosen.replicas)
+    if not (chosen.engine == PRODUCTION and chosen.replicas):
+        return {"": way}
+    rounded_alike: Run = partial(_packed, "fgd", offered=chosen.replicas)
+    return {" fgd (exact shares)": partial(_packed, "fgd"), " fgd (shares rounded up)": rounded_alike, "": way}
+
+
+def _offered(text: str) -> tuple[int, ...]:
+    """Numbers of replicas, as many as a NodePool may offer; ValueError where they are not."""
+    offered = tuple(int(part) for part in text.split(","))
+    if not all(MOST_REPLICAS >= times > 1 for times in offered):
+        raise ValueError(text)
+    return offered
 
 
 def with_cpu_pods(trace: Trace, times: float) -> Trace:
@@ -127,8 +153,10 @@ def _closing(trace: Trace, run_one: "Run", seeds: int, workers: int) -> str:
         outcomes.append(outcome)
     allocated_pct = statistics.fmean(it.allocated_pct for it in outcomes)
     fragmented_pct = statistics.fmean(it.fragmented_pct for it in outcomes)
+    held_pct = statistics.fmean(it.held_pct for it in outcomes)
+    held = f" held {held_pct:.2f}" if held_pct != allocated_pct else ""
     seconds = time.perf_counter() - began_s
-    return f"{trace.name} allocated {allocated_pct:.2f} fragmented {fragmented_pct:.2f} seconds {seconds:.1f}"
+    return f"{trace.name} allocated {allocated_pct:.2f} fragmented {fragmented_pct:.2f} seconds {seconds:.1f}{held}"
 
 
 def _line(trace: Trace, it: PackingOutcome) -> str:
@@ -149,18 +177,18 @@ def _outcomes(trace: Trace, run_one: "Run", seeds: Sequence[int], workers: int) 
         yield from pool.map(one, seeds)
 
 
-def _packed(policy: str, trace: Trace, seed: int) -> PackingOutcome:
-    way = POLICIES[policy]
-    return fill(trace, way.measure(trace), way.choice(seed), Fgd(trace.mix, models(trace.nodes)), seed)
+def _packed(policy: str, trace: Trace, seed: int, offered: Sequence[int] = ()) -> PackingOutcome:
+    way, known = POLICIES[policy], replace(trace, pods=tuple(rounded(pod, offered) for pod in trace.pods))
+    return fill(trace, way.measure(known), way.choice(seed), Fgd(trace.mix, models(trace.nodes)), seed, offered)
 
 
-def _produced(policy: str, trace: Trace, seed: int, replicas: int = 1) -> PackingOutcome:
-    return production.fill(trace, production.RULES[policy], Fgd(trace.mix, models(trace.nodes)), seed, replicas)
+def _produced(policy: str, trace: Trace, seed: int, offered: Sequence[int] = ()) -> PackingOutcome:
+    return production.fill(trace, production.RULES[policy], Fgd(trace.mix, models(trace.nodes)), seed, offered)
 
 
 Run = Callable[[Trace, int], PackingOutcome]
 """One run of a trace with a seed."""
-ENGINES: dict[str, dict[str, Callable[[str, Trace, int], PackingOutcome]]] = {
+ENGINES: dict[str, dict[str, Callable[..., PackingOutcome]]] = {
     PACKER: dict.fromkeys(POLICIES, _packed),
     PRODUCTION: dict.fromkeys(production.RULES, _produced),
 }

@@ -5,7 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
@@ -49,6 +49,9 @@ class PackingOutcome:
     pods: int
     placed: int
     allocated_pct: float
+    """Of all GPUs, what the pods that were placed ask for."""
+    held_pct: float
+    """What they hold: more, where a share is rounded up to a replica."""
     fragmented_pct: float
     slowest_s: float
     seconds: float
@@ -86,25 +89,47 @@ def arrivals(trace: Trace, seed: int) -> list[Request]:
     return pods
 
 
-def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, seed: int) -> PackingOutcome:
-    """One run; `fragmented` is a measure whose worth is minus the fragmented millionths of a GPU."""
+def replicas_for(pod: Request, offered: Sequence[int]) -> int:
+    """Of GPUs that are offered so many times, those with the smallest replica that is no less than the pod's share.
+
+    1 = a whole GPU, which is always offered.
+    """
+    return max(times for times in (1, *offered) if times * pod.gpu_milli <= WHOLE_MILLI) if pod.shared else 1
+
+
+def rounded(pod: Request, offered: Sequence[int]) -> Request:
+    """The pod with its share rounded up to such a replica; as it is where nothing is offered but exact shares."""
+    if not (offered and pod.shared):
+        return pod
+    return replace(pod, gpu_milli=WHOLE_MILLI // replicas_for(pod, offered))
+
+
+def fill(
+    trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, seed: int, offered: Sequence[int] = ()
+) -> PackingOutcome:
+    """One run; `fragmented` is a measure whose worth is minus the fragmented millionths of a GPU.
+
+    Shares are `rounded` up to the replicas that are `offered`.
+    """
     packer = Packer(trace.nodes, measure)
     pods = arrivals(trace, seed)
-    placed, allocated, slowest_s, began_s = 0, 0, 0.0, time.perf_counter()
+    placed, allocated, held, slowest_s, began_s = 0, 0, 0, 0.0, time.perf_counter()
     for pod in pods:
-        asked_s = time.perf_counter()
-        place = choose(packer, pod)
+        asked_s, taken = time.perf_counter(), rounded(pod, offered)
+        place = choose(packer, taken)
         slowest_s = max(slowest_s, time.perf_counter() - asked_s)
         if place is not None:
-            packer.take(pod, place)
+            packer.take(taken, place)
             placed += 1
             allocated += pod.total_gpu_milli
+            held += taken.total_gpu_milli
     seconds = time.perf_counter() - began_s
     return PackingOutcome(
         seed=seed,
         pods=len(pods),
         placed=placed,
         allocated_pct=100 * allocated / trace.gpu_milli,
+        held_pct=100 * held / trace.gpu_milli,
         fragmented_pct=fragmented_pct(packer.machines(), fragmented),
         slowest_s=slowest_s,
         seconds=seconds,

@@ -18,8 +18,8 @@ from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.followers import place_company
 from fleet.placement.inventory import MOVED, build_capacity, build_cluster_state
-from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.build_tree import QuotaSpecs, charged_tree, current_quota_specs, usage_of
@@ -221,7 +221,7 @@ class SchedulingSimulation:
         needs = [self.flavors.need_of(gang, pod_set) for pod_set in gang.needed]
         if self.capacity.closing:
             needs = [replace(need, until_s=self.snapshot.now_s) for need in needs]
-        return place_gang(self.state, self.capacity, gang.uid, needs)
+        return place_company(self.state, self.capacity, gang.uid, needs)
 
     def _charge(self, gang: Gang) -> tuple[QuotaNode, Usage] | None:
         binding = binding_of(self.fleet, gang.namespace, gang.queue)

@@ -1,18 +1,12 @@
-"""Places pods that are each by themselves: all, as many as have a place, or one, with those in view who follow it."""
+"""Places pods that are each by themselves: all of them, or as many as have a place."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, planned_slot
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, planned_slot
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Refusal
-from model.kinds import RequirementTerm
-
-_Affinity = tuple[tuple[RequirementTerm, ...], ...]
-"""Alternatives, and of each the terms that all have to hold."""
 
 
 def place_most(
@@ -55,49 +49,6 @@ def place_first(
     if isinstance(found, Refusal) or found.recuts or count < need.pod_set.count:
         return place_gang(state, capacity, uid, [need])
     return _taken(state, capacity, _first_of(found, need, uid), need)
-
-
-def place_beside(
-    state: ClusterState, capacity: BuyableCapacity, uid: str, need: Need, followers: Sequence[Need]
-) -> PlacementPlan | Refusal:
-    """Places one pod where those who have to follow it onto its machine would find room as well.
-
-    Only it is placed. Where no machine holds all of them it goes where it would go by itself.
-    """
-    mark = state.mark()
-    found = place_gang(state, capacity, uid, [_as_one(need, followers)])
-    if isinstance(found, PlacementPlan):
-        state.undo(mark)
-        capacity.give_back(found.purchases)
-    if isinstance(found, Refusal) or found.recuts:
-        return place_gang(state, capacity, uid, [need])
-    return _taken(state, capacity, _first_of(found, need, uid), need)
-
-
-def _both(one: _Affinity, other: _Affinity) -> _Affinity:
-    """Returns the required affinity of a machine that suits both: any alternative of the one with any of the other."""
-    return tuple((*mine, *theirs) for mine in one or ((),) for theirs in other or ((),))
-
-
-def _as_one(need: Need, followers: Sequence[Need]) -> Need:
-    """Returns the need of one pod that asks for what all of them ask for together, and stands where all may stand."""
-    requests, selector = Counter(need.pod_set.requests), dict(need.pod_set.node_selector)
-    affinity, tolerations = need.pod_set.required_affinity, need.pod_set.tolerations
-    for other in followers:
-        pods = other.pod_set
-        requests.update({name: amount * pods.count for name, amount in pods.requests.items()})
-        requests[PODS] += pods.count
-        selector |= pods.node_selector
-        affinity = _both(affinity, pods.required_affinity)
-        tolerations = tuple(it for it in tolerations if it in pods.tolerations)
-    whole = replace(
-        need.pod_set,
-        requests=dict(requests),
-        node_selector=selector,
-        required_affinity=tuple(filter(None, affinity)),
-        tolerations=tolerations,
-    )
-    return replace(need, pod_set=whole)
 
 
 def _taken(state: ClusterState, capacity: BuyableCapacity, plan: PlacementPlan, need: Need) -> PlacementPlan:

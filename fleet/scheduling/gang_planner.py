@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVersion, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.followers import follows_onto, place_company, place_leading, stands_by_others
 from fleet.placement.free_capacity import best_first, free_capacity
 from fleet.placement.place import place_gang, standing
 from fleet.placement.place_pods import place_first
@@ -56,6 +57,13 @@ class GangPlanner:
     now_s: float
     gathering: dict[Hashable, dict[str, int]] = field(default_factory=dict)
     """Class of pods that keep near each other -> uid of each gang of such pods that waits for its place -> its pods."""
+    seeking: dict[str, Workload] = field(default_factory=dict)
+    """uid -> gang that waits for its place, and some of whose pods have to stand on a machine of another gang's.
+
+    Only the first of them: every gang that is placed is compared with all of these.
+    """
+    leading: set[str] = field(default_factory=set)
+    """uids of gangs whose place has been chosen with a view to those."""
     _needs: dict[Hashable, list[Need]] = field(default_factory=dict)
     _asked_about: dict[int, _AskedAbout] = field(default_factory=dict)
     """Identity of an assignment -> what was asked about it, which keeps it alive."""
@@ -102,6 +110,8 @@ class GangPlanner:
         """
         [need, *more] = self.needs(workload, given)
         pods, capacity = need.pod_set, self.capacity
+        if self.seeking and any(follows_onto(it, pods) for other in self.seeking.values() for it in other.pod_sets):
+            return None
         if more or pods.count != 1 or capacity.recuts or not _stands_anywhere(state, pods):
             return None
         if pod_score(state.neighbours, pods) is not None:
@@ -121,7 +131,11 @@ class GangPlanner:
         """Plans a gang; the first of several whose pods keep near each other begins where most of them find a place."""
         if self.gathering and (others := self._others(state, workload, given)):
             return place_first(state, self.capacity, workload.uid, needs[0], others)
-        return place_gang(state, self.capacity, workload.uid, needs)
+        self.leading.discard(workload.uid)
+        if self.seeking and (followers := self._followers(state, workload, given)):
+            self.leading.add(workload.uid)
+            return place_leading(state, self.capacity, workload.uid, needs[0], followers)
+        return place_company(state, self.capacity, workload.uid, needs)
 
     def _others(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> int:
         """Returns how many pods wait that keep near those of a gang, have quota left, and stand nowhere yet."""
@@ -136,13 +150,44 @@ class GangPlanner:
                 others = min(others, available(queue, self.tree.cell(named)) * one.count // amount - one.count)
         return max(0, min(_MOST_BESIDE, others))
 
+    def _followers(self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Need]:
+        """Returns what pods of waiting gangs need who have quota, and have to stand where those of this gang stand.
+
+        None of whom others stand already that will do.
+        """
+        if len(workload.pod_sets) != 1:
+            return []
+        [one], [leader], found = given, workload.pod_sets, list[Need]()
+        left = _MOST_BESIDE
+        for other in self.seeking.values():
+            for pods in other.pod_sets if other.uid != workload.uid else ():
+                follows = follows_onto(pods, leader) and not company(state.neighbours, pods)
+                if follows and pods.count <= left and self._has_quota(other, pods, workload, one):
+                    left -= pods.count
+                    found.append(self.flavors.need(pods, self.flavors_of(workload, one)))
+        return found
+
+    def _has_quota(self, other: Workload, pods: PodSet, leader: Workload, one: PodSetAssignment) -> bool:
+        """Returns whether a queue has quota for pods of a set in the flavors of their leader, and for that as well."""
+        queue = self.tree.queues[other.queue]
+        for name, flavor in one.flavors.items():
+            named, amount = FlavorResource(flavor, name), pods.requests.get(name, 0) * pods.count
+            beside = one.amounts.get(name, 0) if other.queue == leader.queue else 0
+            if amount and self.tree.counts(queue, named) and available(queue, self.tree.cell(named)) < amount + beside:
+                return False
+        return True
+
     def expect(self, workload: Workload) -> None:
-        """Notes that a gang waits for a place, where its pods keep near others like them."""
-        if (near := _near(workload.pod_sets)) is not None:
-            self.gathering.setdefault(near, {})[workload.uid] = workload.pod_sets[0].count
+        """Notes that a gang waits for a place, where its pods keep near others."""
+        sets = workload.pod_sets
+        if (near := _near(sets)) is not None:
+            self.gathering.setdefault(near, {})[workload.uid] = sets[0].count
+        elif len(self.seeking) < _MOST_BESIDE and any(_seeks_others(pods, sets) for pods in sets):
+            self.seeking[workload.uid] = workload
 
     def settle(self, uid: str) -> None:
         """Notes that a gang has its place."""
+        self.seeking.pop(uid, None)
         for waiting in self.gathering.values():
             waiting.pop(uid, None)
 
@@ -226,6 +271,11 @@ def _near(pod_sets: Sequence[PodSet]) -> Hashable | None:
     [pods] = pod_sets
     requests, selector = tuple(sorted(pods.requests.items())), tuple(sorted(pods.node_selector.items()))
     return pods.namespace, pods.constraints, requests, selector, pods.required_affinity, pods.tolerations
+
+
+def _seeks_others(pods: PodSet, sets: Sequence[PodSet]) -> bool:
+    """Returns whether pods have to stand by pods of other gangs: none of their own gang's would do."""
+    return stands_by_others(pods) and not any(follows_onto(pods, it) for it in sets)
 
 
 def _stands_anywhere(state: ClusterState, pods: PodSet) -> bool:

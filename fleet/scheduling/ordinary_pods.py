@@ -18,8 +18,9 @@ from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.capacity_buffers import buffer_need, buffer_rooms, buffer_uid, take_room, virtual_pods
 from fleet.placement.flavor_nodes import pools_for_pods
+from fleet.placement.followers import place_leading
 from fleet.placement.free_capacity import free_capacity
-from fleet.placement.place_pods import of_pods, place_beside, place_most
+from fleet.placement.place_pods import of_pods, place_most
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_quota import PodQuota
 from fleet.quota.queue_binding import binding_of
@@ -204,7 +205,7 @@ class OrdinaryPods:
             self.spare.buy(batched=self._batched)
 
     def _buy_for(self, places: _Places, followers: Sequence[_Places]) -> None:
-        """Plans purchases for pods of a class; `followers` are classes that have to stand where its one pod stands."""
+        """Plans purchases for pods of a class; `followers` are classes that have to stand where its pods stand."""
         if not places.left or (places.refusal is not None and places.refusal.reason in _LASTING):
             return
         with concerning(places.subject):
@@ -266,12 +267,10 @@ class OrdinaryPods:
             return room
         mark = state.mark()
         need = self._need(places, flavor, room)
-        beside = [self._need(each, flavor, each.left) for each in followers] if room == 1 == places.left else []
-        found, count = (
-            (place_beside(state, capacity, places.pods.uid, need, beside), 1)
-            if beside
-            else place_most(state, capacity, places.pods.uid, need)
-        )
+        beside = [self._need(each, flavor, each.left) for each in followers] if room == places.left else []
+        found, count = place_leading(state, capacity, places.pods.uid, need, beside) if beside else None, room
+        if found is None or isinstance(found, Refusal):  # perhaps there is a place for some of them
+            found, count = place_most(state, capacity, places.pods.uid, need)
         if isinstance(found, Refusal):
             return found
         if buys:  # also what has room on machines of this pass, as the joint purchase may change those

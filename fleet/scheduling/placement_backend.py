@@ -185,13 +185,13 @@ class ClusterBackend:
         if (pins := self._pins(uid)) is not None:
             self.shift(pins, holder.workload.pod_sets, 1)
             return
-        needs = tuple(self.planner.needs(holder.workload, holder.given))
         plan = self._repeated_plan(holder.workload, holder.given)
         if plan is not None:
             self._take_plan(plan, holder.workload.pod_sets)
-            self._record(uid, plan, needs)
-            return
-        self._record(uid, _found_again(self.planner.plan(self.state, holder.workload, holder.given)), needs)
+        else:
+            plan = _found_again(self.planner.plan(self.state, holder.workload, holder.given))
+        led = uid in self.planner.leading  # a joint purchase would know nothing of those who are still to follow
+        self._record(uid, plan, () if led else tuple(self.planner.needs(holder.workload, holder.given)))
 
     def _take_plan(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
         """Takes a plan on the state and deducts its purchases from the limits, as finding it had done."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fleet.gangs.replacement import PodsToReplace
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
-from fleet.placement.place import place_gang
+from fleet.placement.followers import place_company
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
@@ -84,11 +84,11 @@ def _on_topology(
 def _buy_if_needed(
     capacity: BuyableCapacity, state: ClusterState, uid: str, needs: Sequence[Need], lost_pods: PodsToReplace
 ) -> PlacementPlan | Refusal:
-    """Plans the lost pods on whatever machines `place_gang` finds; purchases are the last resort."""
+    """Plans the lost pods on whatever machines `place_company` finds; purchases are the last resort."""
     refusal = Refusal(Reason.NO_OFFER, "nothing is asked for")
     for allowed, tied in _attempts(capacity, needs, lost_pods):
         mark = state.mark()
-        found = place_gang(state, allowed, uid, tied)
+        found = place_company(state, allowed, uid, tied)
         if isinstance(found, PlacementPlan) and (found.ready or not lost_pods.idle_only):
             return found
         if isinstance(found, Refusal):

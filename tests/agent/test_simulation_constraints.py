@@ -179,6 +179,108 @@ def test_who_finds_no_room_on_the_machine_of_its_like_is_told_so() -> None:
     scene.settle()
 
 
+def jobset(name: str, **roles: Manifest) -> Manifest:
+    """A JobSet of such jobs, one a role; the pods of each carry its name as `app`."""
+    made = gpu_job(name)
+    jobs = []
+    for role, manifest in roles.items():
+        spec = {key: value for key, value in manifest["spec"].items() if key != "suspend"}
+        jobs.append({"name": role, "replicas": 1, "template": {"spec": spec}})
+    made |= {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    return {**made, "spec": {"suspend": True, "replicatedJobs": jobs}}
+
+
+def following(count: int, app: str, leader: str, gpus: int = 1) -> Manifest:
+    return asking(app, count, gpus, labels={"app": app}, affinity=together(HOST, leader))
+
+
+def on(scene: Scene, *apps: str) -> list[set[str]]:
+    """The nodes of the pods with each of these labels."""
+    found = scene.sim.objects("Pod")
+    return [
+        {pod["spec"]["nodeName"] for pod in found if pod["metadata"].get("labels", {}).get("app") == app}
+        for app in apps
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leaders", "workers", "kinds"),
+    [
+        pytest.param(1, 7, {P5: 1}, id="one leader, where a smaller machine would do for it alone"),
+        pytest.param(2, 6, {G6: 2}, id="two that keep apart, three workers with each"),
+        pytest.param(3, 3, {G6: 3}, id="three"),
+    ],
+)
+def test_workers_of_a_gang_run_on_the_machines_of_its_leaders(
+    leaders: int, workers: int, kinds: dict[str, int]
+) -> None:
+    scene = Scene(BOTH)
+    lead = asking("lead", leaders, labels={"app": "lead"}, affinity=apart(HOST, "lead"))
+    scene.runs(jobset("g", lead=lead, work=following(workers, "work", "lead")))
+    leading, working = on(scene, "lead", "work")
+    assert (len(leading), working <= leading, machines(scene)) == (leaders, True, kinds)
+    scene.settle()
+
+
+def test_workers_start_on_machines_that_stand_where_they_have_room_beside_their_leader() -> None:
+    """Room for the leader alone is elsewhere, and would be taken by whoever looks for one pod after another."""
+    scene = Scene(BOTH)
+    scene.runs(asking("small", 3, labels={"app": "small"}, affinity=together(HOST, "small")))
+    scene.runs(asking("large", 8, labels={"app": "large"}, affinity=together(HOST, "large")))
+    scene.sim.delete(asking("large", 8))
+    scene.sim.advance(30)
+    before = scene.bought()
+    lead = asking("lead", 1, labels={"app": "lead"})
+    scene.runs(jobset("g", lead=lead, work=following(4, "work", "lead")))
+    leading, working = on(scene, "lead", "work")
+    assert (leading == working, scene.bought()) == (True, before)
+    scene.settle()
+
+
+@pytest.mark.parametrize("first", ["lead", "work"])
+def test_jobs_run_on_the_machine_of_the_job_they_follow(first: str) -> None:
+    """Machines with four GPUs would do for the leader, and for one of the others beside it."""
+    scene = Scene(BOTH)
+    jobs = [asking("lead", 1, labels={"app": "lead"})]
+    for n in range(2):
+        jobs.append(asking(f"work{n}", 1, 3, labels={"app": "work"}, affinity=together(HOST, "lead")))
+    for job in jobs if first == "lead" else reversed(jobs):
+        scene.sim.submit(job)
+    for name in ("lead", "work0", "work1"):
+        scene.until_running(name)
+    leading, working = on(scene, "lead", "work")
+    assert (leading == working, machines(scene)) == (True, {P5: 1})
+    scene.settle()
+
+
+@pytest.mark.parametrize(
+    ("leader", "workers", "words"),
+    [
+        (asking("lead", 1, labels={"app": "lead"}), 8, "keeps pods of work on machines of lead"),
+        (following(1, "lead", "work"), 1, "pods of lead and work wait for each other"),
+    ],
+    ids=["no machine is that large", "a circle"],
+)
+def test_who_cannot_follow_is_told_by_which_field(leader: Manifest, workers: int, words: str) -> None:
+    scene = Scene(BOTH)
+    scene.sim.submit(jobset("g", lead=leader, work=following(workers, "work", "lead")))
+    scene.sim.advance(120)
+    gang = scene.sim.gang("g")
+    assert gang is not None
+    assert (gang.state, scene.bought()) == ("Pending", 0)
+    assert "spec.affinity.podAffinity" in gang.message
+    assert words in gang.message
+
+
+def test_pods_of_deployments_run_on_the_machines_of_the_leaders_they_follow() -> None:
+    scene = Scene(BOTH)
+    scene.sim.submit(deployment("lead", 2, affinity=apart(HOST, "lead")))
+    scene.sim.submit(deployment("work", 6, affinity=together(HOST, "lead")))
+    scene.until(lambda: running(scene) == 8)
+    leading, working = on(scene, "lead", "work")
+    assert (working <= leading, machines(scene)) == (True, {G6: 2})
+
+
 def test_pods_of_no_gang_that_keep_near_each_other_get_one_machine_for_all() -> None:
     scene = Scene(BOTH)
     for n in range(6):

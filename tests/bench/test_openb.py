@@ -12,7 +12,7 @@ import pytest
 
 from bench import production
 from bench.openb import POLICIES, main, synthetic, with_cpu_pods
-from bench.packing import NoTrace, Trace, arrivals, read
+from bench.packing import NoTrace, Trace, arrivals, read, replicas_for, rounded
 from bench.published import BestFit, Fgd, RepeatedFit, typical
 from bench.reference.fragmentation import Measure, Request
 from bench.reference.packer import FreeNode, models, states_of
@@ -176,7 +176,15 @@ def test_one_closing_line_for_each_list_at_the_end(pod_list: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    "wrong", [["nowhere.csv"], ["--seeds", "0"], ["--workers", "0"], ["--engine", "production", "--policy", "fgd"]]
+    "wrong",
+    [
+        ["nowhere.csv"],
+        ["--seeds", "0"],
+        ["--workers", "0"],
+        ["--engine", "production", "--policy", "fgd"],
+        ["--replicas", "1"],
+        ["--replicas", "2,x"],
+    ],
 )
 def test_what_it_refuses(pod_list: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -219,22 +227,81 @@ def test_the_real_trace_through_what_the_deciders_use(capsys: pytest.CaptureFixt
     assert "default-whole allocated 99.87" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_pods_that_share_a_gpu_take_replicas_of_one_device() -> None:
-    """Shares of 460 and 500 thousandths are five of ten replicas each: four pods fill two devices."""
-    node = FreeNode("n", 64_000, 65_536, (1000, 1000), "a")
-    pods = tuple(Request(1_000, 1_024, 1, milli) for milli in (460, 460, 500))
-    trace = Trace("t", (node,), pods)
-    outcome = production.fill(trace, production.RULES["expected-fill"], Fgd(trace.mix, models(trace.nodes)), 42, 10)
-    assert outcome.placed == 4
-    assert 4 * 460 <= 20 * outcome.allocated_pct <= 4 * 500
+# -- pods that share a GPU --------------------------------------------------------------------------------------------
 
 
-def test_replicas_of_two_devices_start_no_pod() -> None:
-    """Of two devices 600 thousandths each are taken: four and four replicas of ten are left, and no device has six."""
+@pytest.mark.parametrize(
+    ("milli", "offered", "replicas"),
+    [
+        (500, (2, 3, 4), 2),
+        (333, (2, 3, 4), 3),
+        (334, (2, 3, 4), 2),
+        (100, (2, 3, 4), 4),
+        (501, (2, 3, 4), 1),
+        (1000, (2,), 1),
+        (300, (), 1),
+    ],
+)
+def test_a_share_takes_the_smallest_replica_that_is_no_less(
+    milli: int, offered: tuple[int, ...], replicas: int
+) -> None:
+    pod = Request(1, 1, 1, milli)
+    assert replicas_for(pod, offered) == replicas
+    assert rounded(pod, offered).gpu_milli == (1000 // replicas if offered else milli)
+
+
+@pytest.mark.parametrize(
+    ("shares", "offered", "placed", "allocated", "held"),
+    [
+        pytest.param([460, 500], (2,), 4, (92, 100), 100, id="two a GPU"),
+        pytest.param([600], (2,), 2, (60, 60), 100, id="more than half is a whole GPU"),
+        pytest.param([200], (2, 4), 8, (80, 80), 100, id="the smaller replica where both would do"),
+    ],
+)
+def test_pods_that_share_a_gpu_take_one_replica(
+    shares: list[int], offered: tuple[int, ...], placed: int, allocated: tuple[int, int], held: int
+) -> None:
     node = FreeNode("n", 64_000, 65_536, (1000, 1000), "a")
-    trace = Trace("t", (node,), (Request(1_000, 1_024, 1, 600),))
-    outcome = production.fill(trace, production.RULES["expected-fill"], Fgd(trace.mix, models(trace.nodes)), 42, 10)
-    assert outcome.pods > outcome.placed == 2
+    trace = Trace("t", (node,), tuple(Request(1_000, 1_024, 1, milli) for milli in shares))
+    outcome = production.fill(
+        trace, production.RULES["expected-fill"], Fgd(trace.mix, models(trace.nodes)), 42, offered
+    )
+    assert (outcome.placed, outcome.held_pct) == (placed, held)
+    assert allocated[0] <= outcome.allocated_pct <= allocated[1]
+
+
+def test_a_pool_takes_the_machines_with_the_most_cores_a_gpu() -> None:
+    """Half of what is asked for is asked for by halves: four of eight GPUs are offered twice."""
+    cores = {"few": (32, 4), "many": (52, 2), "some": (24, 2)}
+    nodes = tuple(FreeNode(name, 1000 * cpu, 65_536, (1000,) * gpus, "a") for name, (cpu, gpus) in cores.items())
+    trace = Trace("t", nodes, (Request(4_000, 1, 1, 500),) * 2 + (Request(4_000, 1, 1),))
+    assert production.pooled(trace, (2,)) == {"few": 1, "many": 2, "some": 2}
+    assert set(production.pooled(trace, ()).values()) == {1}
+
+
+def test_fgd_is_printed_beside_with_exact_shares_and_with_the_same_rounding(
+    pod_list: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(pod_list), "--seeds", "1", "--workers", "1", "--engine", "production", "--replicas", "2,4"]
+    assert main(arguments) == 0
+    closing = capsys.readouterr().out.splitlines()[-3:]
+    assert [line.partition(" allocated")[0] for line in closing] == [
+        "small fgd (exact shares)",
+        "small fgd (shares rounded up)",
+        "small",
+    ]
+    assert [" held " in line for line in closing] == [False, True, True]
+
+
+@pytest.mark.slow
+def test_shared_pods_of_the_real_trace_are_packed_at_least_as_well_as_by_fgd_with_the_same_rounding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = shared_path("traces/openb/openb_pod_list_default.csv")
+    assert main([str(path), "--seeds", "1", "--engine", "production", "--replicas", "2,3,4,6"]) == 0
+    closing = capsys.readouterr().out.splitlines()[-3:]
+    exact, alike, ours = (float(line.partition(" allocated ")[2].split()[0]) for line in closing)
+    assert (exact, alike, ours) == (94.99, 92.90, 93.25)
 
 
 def test_pods_without_gpus_are_repeated() -> None:

@@ -159,6 +159,58 @@ def test_who_follows_another_onto_its_machine_stays_where_it_was_planned() -> No
     assert accepted(world) == []
 
 
+LEADERS_APART = pods(apart(HOST, "leader"), 2, app="leader")
+
+
+@pytest.mark.parametrize(
+    ("leader", "workers", "machines"),
+    [
+        pytest.param(pods(NOTHING, app="leader"), 3, {"eight.large": 1}, id="one leader"),
+        pytest.param(pods(NOTHING, 2, app="leader"), 6, {"eight.large": 1, "one.large": 1}, id="two on one machine"),
+        pytest.param(
+            pods(apart(HOST, "leader"), 2, app="leader"), 6, {"eight.large": 1, "one.large": 1}, id="one alone"
+        ),
+        pytest.param(pods(apart(HOST, "leader"), 2, app="leader"), 12, {"eight.large": 2}, id="workers beside both"),
+    ],
+)
+def test_a_gang_whose_workers_follow_its_leaders(leader: PodSet, workers: int, machines: dict[str, int]) -> None:
+    """Other gangs come beside them where there is room left; none of their machines is exchanged for a smaller one."""
+    world = world_of()
+    follow = replace(pods(near(HOST, "leader"), workers, app="worker"), name="workers")
+    world.waits(gang("led", replace(leader, name="leaders"), follow, created_s=NOW - 100))
+    world.waits(gang("free", pods(NOTHING, app="free"), created_s=NOW - 99))
+    claims, _ = buy(world)
+    assert not waiting(world)
+    assert kinds(claims) == machines
+    assert accepted(world) == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "first", "machines", "waits"),
+    [
+        pytest.param(3, True, {"eight.large": 1}, 0, id="one machine for the leader and two"),
+        pytest.param(3, False, {"eight.large": 1, "one.large": 1}, 0, id="and for two who have come before it"),
+        pytest.param(4, True, {"eight.large": 1}, 1, id="room for one of them"),
+        pytest.param(4, False, {"eight.large": 1, "one.large": 1}, 1, id="and for one who has come before it"),
+    ],
+)
+def test_gangs_that_follow_another_find_room_on_its_machine(
+    gpus: int, first: bool, machines: dict[str, int], waits: int
+) -> None:
+    """Whoever comes first; a machine with one GPU would do for the leader. Another gang is between them."""
+    world = world_of()
+    sets = [pods(near(HOST, "leader"), gpu=gpus, app="worker")] * 2
+    for n, each in enumerate(sets):
+        world.waits(gang(f"work{n}", each, created_s=NOW - 50 + n))
+    world.waits(gang("lead", pods(NOTHING, app="leader"), created_s=NOW - (99 if first else 10)))
+    world.waits(gang("free", pods(NOTHING, app="free"), created_s=NOW - 70))
+    claims, _ = buy(world)
+    more, _ = buy(world)
+    assert (kinds([*claims, *more]), len(waiting(world))) == (machines, waits)
+    assert all("spec.affinity.podAffinity" in words for words in waiting(world).values())
+    assert accepted(world) == []
+
+
 # -- whose pods keep near each other ----------------------------------------------------------------------------------
 
 

@@ -72,6 +72,42 @@ def test_one_machine_for_a_leader_and_those_who_follow_it(leader: str, gpus: int
 
 
 @pytest.mark.parametrize(
+    ("leaders", "followers", "machines"),
+    [
+        pytest.param(2, 6, 1, id="one machine for all"),
+        pytest.param(2, 10, 2, id="a leader on each of two"),
+        pytest.param(3, 21, 3, id="three full machines"),
+    ],
+)
+def test_machines_for_several_leaders_and_those_who_follow_them(leaders: int, followers: int, machines: int) -> None:
+    leading = LabelSelectorRequirement(key="app", operator="In", values=("leader",))
+    near = PodAffinityTerm(labels.HOSTNAME, (leading,), frozenset({"ns"}))
+    follows = replace(pod_set(gpu=1), constraints=PodConstraints(affinity=(near,)))
+    leads = replace(pod_set(gpu=1), labels=(("app", "leader"),))
+    pods = [waiting(f"l{n}", shape=leads) for n in range(leaders)]
+    world = world_of(*pods, *(waiting(f"p{n}", shape=follows) for n in range(followers)), instanceTypes=[P5.name])
+    told = verdicts(world)
+    on = {told[f"uid-l{n}"].claim for n in range(leaders)}
+    assert "" not in on
+    assert {told[f"uid-p{n}"].claim for n in range(followers)} <= on
+    assert bought(world) == machines
+
+
+def test_as_many_leaders_as_machines_may_be_bought_for_get_one() -> None:
+    leading = LabelSelectorRequirement(key="app", operator="In", values=("leader",))
+    near = PodAffinityTerm(labels.HOSTNAME, (leading,), frozenset({"ns"}))
+    follows = replace(pod_set(gpu=1), constraints=PodConstraints(affinity=(near,)))
+    leads = replace(pod_set(gpu=1), labels=(("app", "leader"),), constraints=PodConstraints(anti_affinity=(near,)))
+    pods = *(waiting(f"l{n}", shape=leads) for n in range(3)), waiting("p", shape=follows)
+    world = world_of(*pods, instanceTypes=[P5.name], limits={"nodes": 2})
+    told = verdicts(world)
+    on = [told[f"uid-l{n}"].claim for n in range(3)]
+    assert (len({*on} - {""}), on.count("")) == (2, 1)
+    assert told["uid-p"].claim in on
+    assert bought(world) == 2
+
+
+@pytest.mark.parametrize(
     ("queue", "spent_usd", "reason"),
     [
         pytest.param({"stopPolicy": "Hold"}, 0.0, "QueueStopped", id="its queue is stopped"),
