@@ -102,7 +102,7 @@ class HostedRepository:
             head = heads.get(request.head_branch)
             landed = _has(repository, tip, request.head)
             if landed or head is None or _has(repository, tip, head):
-                self.state.close(request.number, merge_commit=tip if landed else None)
+                self.state.close(request.number, merge_commit=tip if landed else None, by=self.author)
                 yield "closed", request
             elif head != request.head:
                 self.state.push(request.number, head)
@@ -148,7 +148,7 @@ class HostedRepository:
             except pygit2.GitError as error:
                 raise ForgeErrorAnswer(405, "Base branch was modified. Review and try the merge again.") from error
             request.base_commit = tip
-            self.state.close(number, merge_commit=str(made))
+            self.state.close(number, merge_commit=str(made), by=account)
         self.deliver("push", "", 0)
         self.deliver("pull_request", "closed", number)
 
