@@ -10,6 +10,7 @@ from typing import Literal
 import structlog
 
 from agent.announce import about_claim, about_gang, gang_changes, told_to_go
+from agent.announce_sync import MERGED
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.news import News
@@ -77,7 +78,7 @@ class Notifier(Watcher):
         costs = plan is not None and announce.reason == state.outcome and plan.now is not None and plan.then is not None
         news = News(
             _severity(announce),
-            _SYNC,
+            f"request {state.hands.request}" if announce.reason == MERGED else _SYNC,  # which ends no alarm
             announce.reason,
             announce.message,
             state.attempted,

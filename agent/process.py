@@ -14,7 +14,8 @@ from typing import Any
 import structlog
 
 from agent.accounts import Accounts, Bookkeeper, UsedMachines
-from agent.announce import Announcer, SyncAnnouncer, budget_teller
+from agent.announce import Announcer, budget_teller
+from agent.announce_sync import SyncAnnouncer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import LEASE, Settings
@@ -237,7 +238,12 @@ class Agent:
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
-        announcer = SyncAnnouncer(term.say, notifier.hear)
+
+        def noted(event: Announce) -> None:
+            for it in (*term.files, self._seen):
+                it.told(event, self._clock.now())
+
+        announcer = SyncAnnouncer(term.say, notifier.hear, noted)
         books.tell = budget_teller(term.say, notifier.hear_budget)
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)

@@ -35,6 +35,7 @@ from fleet.review.comment import (
     approved_review,
     has_forecast,
     is_due,
+    joined,
     planned_review,
     said_in,
     with_forecast,
@@ -371,7 +372,9 @@ class Reviewer:
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
             heard = asked.heard
         news = self._followed[0] == state.attempted and told != self._followed
+        hands = self.approvers.saw_merge(forge, request, commit) if told != self._followed else None
         if news or said is None or heard != said.heard or (said.head, said.outcome) != (commit, outcome):
+            sentence = joined(sentence, (hands or self.approvers.saw_merge(forge, request, commit)).words)
             review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
             review = replace(review, heard=heard, approvals=len(state.approved_by))
             self._say(forge, request, mine, review, news=news)

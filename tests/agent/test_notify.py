@@ -137,6 +137,7 @@ def test_an_incident_is_opened_by_a_warning_and_closed_by_what_comes_after_it(re
     desk = Desk(sink("pager", type="PagerDuty", secretEnv="KEY"), URL=receiver.url, KEY="routing")
     assert desk.of_sync("Applied") == [], "nothing to close"
     assert desk.of_sync("Refused", "Warning", "too many nodes") == ["pager"]
+    assert desk.of_sync("Merged") == [], "who merged it mends nothing"
     assert desk.of_sync("Applied") == ["pager"]
     assert desk.of_sync("Done") == [], "it is closed"
     opened, closed = (body for _, body in receiver.heard)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.announce import SyncAnnouncer
+from agent.announce_sync import SyncAnnouncer
 from agent.failures import Failures
 from agent.inbox import Operated, Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.reports import sync_report

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.inbox import MergeApproved
+from agent.inbox import MergeApproved, MergeSeen
 from fleet.plan import make_plan
 from fleet.plan.approvals import extent_of
 from fleet.review.comment import REPLAN_S
@@ -214,3 +214,23 @@ def test_members_of_teams_that_rules_name_are_asked_for() -> None:
     place.reviewer.look()
     assert place.told[-1] == ""
     assert place.verdict()[0] is Verdict.SUCCESS
+
+
+def test_after_the_merge_it_says_who_merged_and_who_approved_though_no_policy_asks() -> None:
+    place = place_with(files(pool(), team(), queue()), files(pool(), pool("more"), team(), queue()))
+    approves(place, "eve")
+    approves(place, "stranger")
+    approves(place, "ada", NEXT)
+    place.forge.merges(7, MERGED, by="grace")
+    revision = f"main@sha1:{MERGED}"
+    place.state = replace(
+        place.state, attempted=revision, applied=revision, outcome="Applied", message=f"{revision} is in force"
+    )
+    place.reviewer.look()
+    place.reviewer.look()
+    assert place.hands == [MergeSeen(MERGED, 7, "grace", ("eve",))]
+    assert "merged by grace, approved by eve" in place.forge.text(7)
+    assert place.forge.text(7).count("is in force") == 1, "said once"
+    place.restarted().look()
+    assert place.forge.writes == 2
+    assert place.hands[1:] == place.hands[:1], "the FleetSync may not have it"

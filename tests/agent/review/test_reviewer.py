@@ -6,14 +6,16 @@ from dataclasses import replace
 import pytest
 
 from agent.review.reviewer import REQUESTS_MOST, SOON_S
+from agent.review.statuses import commit_status
 from agent.review.world import LastPass
 from agent.sync import SyncState
 from fleet.plan.convergence import Convergence, ConvergencePhase
-from fleet.review.comment import LOOKED_AT_S, REPLAN_S
+from fleet.review.comment import LOOKED_AT_S, REPLAN_S, Review, ReviewOutcome
 from fleet.snapshot import Snapshot
+from model.problem import Code, Problem
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
 from tests.agent.review.forge import CommitsInMemory, commit
-from tests.agent.review.place import HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
+from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
@@ -79,6 +81,16 @@ def test_problems_stand_at_their_lines() -> None:
     place.reviewer.look()
     found = place.forge.statuses[HEAD][-1].annotations[0]
     assert (found.path, found.line) == ("clusters/prod/pools/a.yaml", 3)
+
+
+def test_a_warning_of_before_stands_behind_what_makes_a_change_invalid() -> None:
+    old = Problem("a.yaml", 1, 1, "", "too much", Code.QUOTA_BEYOND_LIMITS, severity="warning")
+    new = Problem("z.yaml", 2, 1, "", "no such kind", Code.UNKNOWN_KIND)
+    status = commit_status(Review("prod", HEAD, BASE, ReviewOutcome.INVALID, problems=(old, new)), "")
+    assert [(it.path, it.message) for it in status.annotations] == [
+        ("z.yaml", "no such kind"),
+        ("a.yaml", "warning: too much"),
+    ]
 
 
 def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() -> None:
