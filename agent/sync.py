@@ -31,7 +31,7 @@ from agent.inbox import (
 from agent.planning import PlanJob
 from fleet.actions import Action
 from fleet.disruption import frozen_until
-from fleet.disruption.pool_rollout import paused_words, rollout_progress
+from fleet.disruption.pool_rollout import paused_words, rollout_begun, rollout_progress
 from fleet.fence import DecisionFailed
 from fleet.mig.records import LayoutRecords, with_former_layouts
 from fleet.plan import Plan
@@ -306,13 +306,9 @@ class Sync:
         self.fleet = with_former_layouts(fleet, self.state.layouts)
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan, approved_by=verdict.by)
         named = "" if event.restored else plan.plan_id
-        self.state = replace(
-            self.state,
-            applied=event.revision,
-            applied_plan=named,
-            signer=event.signer or "",
-            distrust="",
-        )
+        begun = rollout_begun(self.state.rollout, self.fleet, now_s)  # before anything is bought by it in this turn
+        state = replace(self.state, applied=event.revision, applied_plan=named, rollout=begun)
+        self.state = replace(state, signer=event.signer or "", distrust="")
         if plan.tally is not None and not event.restored:
             self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
         known = self.state.convergence

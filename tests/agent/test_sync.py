@@ -602,3 +602,19 @@ def test_a_restart_tells_nothing_again() -> None:
     again.hear(push("r1", fixed(1), restored=True))
     settle(again, EMPTY, NOW)
     assert later.events() == []
+
+
+def test_a_roll_out_begins_with_its_revision_so_that_the_first_machine_bought_by_it_counts() -> None:
+    """Deciders buy in the turn in which it comes into force, and the watchers hear of that turn a little later."""
+    rollout = {"pools": ["fixed"], "pauseOnFailure": True}
+    sync = in_force(fixed(1, policy(rollout=rollout)))
+    assert sync.fleet is not None
+    assert sync.state.rollout is not None
+    assert sync.state.rollout.began_s == NOW
+    before = sync.state.rollout
+    sync.roll_out(sync.fleet, replace(EMPTY, now_s=NOW + 0.003))
+    assert sync.state.rollout is before
+    template = {"labels": {"mark": "new"}}
+    sync.hear(push("r2", files(pool("fixed", replicas=1, template=template), *FIXED, policy(rollout=rollout))))
+    settle(sync, EMPTY, NOW + 60.0)
+    assert sync.state.rollout.began_s == NOW + 60.0
