@@ -259,14 +259,14 @@ class Reviewer:
         if review is None:
             self._look_soon = True
             return
-        if fleet is not None and review.plan is not None and asks_for_approval(world.fleet, self.least_approvals):
+        if fleet is not None and review.plan is not None:
             extent = extent_of(review.plan)
-            if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
-                shown = extent  # said before a restart, and still so
-            given = self.approvers.given(forge, request, approvers, shown, world.fleet)
-            review = approved_review(
-                review, judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
-            )
+            if asks_for_approval(world.fleet, self.least_approvals):
+                if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
+                    shown = extent  # said before a restart, and still so
+                given = self.approvers.given(forge, request, approvers, shown, world.fleet)
+                verdict = judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
+                review = approved_review(review, verdict)
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
         self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
         if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster

@@ -234,3 +234,13 @@ def test_after_the_merge_it_says_who_merged_and_who_approved_though_no_policy_as
     place.restarted().look()
     assert place.forge.writes == 2
     assert place.hands[1:] == place.hands[:1], "the FleetSync may not have it"
+
+
+def test_a_plan_that_was_shown_before_anybody_asked_for_approval_is_what_is_approved() -> None:
+    place = place_with(files(pool(), team(), queue()), changed())
+    approves(place, "eve")
+    place.world = place.world._replace(fleet=load(encoded(asking())))
+    place.clock.advance(REPLAN_S)
+    place.reviewer.look()
+    assert "approved before any plan" not in place.forge.text(7)
+    assert "approved by eve" in place.forge.text(7)
