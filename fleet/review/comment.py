@@ -347,7 +347,7 @@ def after_merge(outcome: str, message: str, progress: Convergence | None) -> tup
         return found, message
     if progress.phase is ConvergencePhase.DONE:
         return ReviewOutcome.DONE, message
-    told = joined(message, f"{progress.finished} of {progress.total} done: {progress.message}")
+    told = joined(message, progress.message)
     return (ReviewOutcome.STALLED if progress.phase is ConvergencePhase.STALLED else found), told
 
 

@@ -278,8 +278,9 @@ def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
     place.forge.merges(7, NEXT)
     revision = f"main@sha1:{NEXT}"
 
-    def stands(left: int, phase: str, message: str = "m1 is drifted") -> str:
-        far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, message)
+    def stands(left: int, phase: str, message: str = "left: m1") -> str:
+        told = f"{3 - left} of 3 are as declared; {message}"
+        far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, told)
         place.state = SyncState(
             attempted=revision, applied=revision, outcome="Applied", message="it is in force", convergence=far
         )
@@ -287,8 +288,8 @@ def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
         place.reviewer.look()
         return place.forge.text(7)
 
-    assert "1 of 3 done: m1 is drifted" in stands(2, "Progressing")
-    assert "2 of 3 done" in stands(1, "Progressing")
+    assert "1 of 3 are as declared; left: m1" in stands(2, "Progressing")
+    assert "2 of 3 are as declared" in stands(1, "Progressing")
     assert "does not come forward" in stands(1, "Stalled")
     assert place.verdict(NEXT)[0] is Verdict.FAILURE
     assert "nothing of it is left to do" in stands(0, "Done", "")
@@ -336,7 +337,7 @@ def test_a_forge_that_takes_no_deployments_keeps_nothing_else_back() -> None:
     place.forge.merges(7, NEXT)
     place.forge.refuses_deployments = True
     follows(place, 2, "Progressing")
-    assert "1 of 3 done" in place.forge.text(7)
+    assert "m1 is drifted" in place.forge.text(7)
     assert "may not deploy" in place.told[-1]
     place.forge.refuses_deployments = False
     follows(place, 0, "Done")
