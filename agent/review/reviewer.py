@@ -388,7 +388,7 @@ class Reviewer:
         self._still_leading()
         try:
             forge.put_deployment(told)
-        except ForgeUnreachable:
+        except (ForgeUnreachable, CommitUnknown):
             raise
         except ForgeError as error:
             self.count(type(error).__name__)
