@@ -45,7 +45,7 @@ from agent.sources import SourceThread
 from agent.sync import Sync
 from agent.timetable import Alarm
 from agent.watch import Watcher
-from agent.web.seen import PageWatcher
+from agent.web.seen import Explain, PageWatcher
 from agent.web.server import page_answers
 from agent.workers import Workers
 from fleet.actions import Announce
@@ -258,7 +258,7 @@ class Agent:
         watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen, why]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
-        reviewer = self._reviewer(latest, sync)
+        reviewer = self._reviewer(latest, sync, why.explain)
         listening = self._listening(in_force, questions, sync.state.handled_request, reviewer)
         why.start()
         try:
@@ -335,9 +335,9 @@ class Agent:
         if self._notices is not None:
             self._notices.acknowledge(notices)
 
-    def _reviewer(self, latest: LatestWorld, sync: Sync) -> Reviewer | None:
+    def _reviewer(self, latest: LatestWorld, sync: Sync, explain: Explain) -> Reviewer | None:
         count, put, look = self.metrics.reviewed, self._inbox.put, self._look_again
-        side = AgentSide(lambda: latest.now, lambda: sync.state, self._clock, count, put, self._leading, look)
+        side = AgentSide(lambda: latest.now, lambda: sync.state, self._clock, count, put, self._leading, look, explain)
         return reviewer_of(self._settings, self._review, side) if self._review is not None else None
 
     def _listening(

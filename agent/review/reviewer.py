@@ -16,16 +16,18 @@ from agent.backoff import Backoff
 from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
-from agent.review.commands import AskedInComments, asked_in, may_write
+from agent.review.commands import AskedInComments, answered, asked_in, may_write
 from agent.review.forecaster import Forecaster, Proposed
 from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
 from agent.review.world import LastPass, ProposedCommits, RunsWithoutChange
 from agent.sync import SyncState
+from agent.web.seen import Explain, explained_at_once
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
 from fleet.plan.guards import last_day
+from fleet.review.commands import AskedFor
 from fleet.review.comment import (
     LOOKED_AT_S,
     Review,
@@ -106,6 +108,8 @@ class Reviewer:
     """Whether this process may write at this instant: the forge fences nobody off, and another may review by now."""
     forecasts: Forecaster | None = None
     """Has forecasts made; None where there are none."""
+    explain: Explain = explained_at_once
+    """Explains a gang that somebody asks about."""
     _trouble: str = ""
     _look_soon: bool = False
     """Whether a request was pushed to while it was looked at."""
@@ -241,7 +245,7 @@ class Reviewer:
         said = said_in(mine.text, self.cluster) if mine else None
         if said is None and self._untouched.passes_by(request, base, partial(self._pass_by, forge, request)):
             return
-        asked = asked_in(forge, request, comments, said, request.head, world, self._still_leading)
+        asked = asked_in(forge, request, comments, said, request.head, self._told_in(world), self._still_leading)
         approvers = (*self._reviews(forge, request, world), *asked.approvers)
         if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
             if asked.heard != said.heard:
@@ -271,6 +275,9 @@ class Reviewer:
         self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
         if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
             self._want_forecast(request, base, mine, world.fleet, fleet)
+
+    def _told_in(self, world: LastPass) -> Callable[[AskedFor], str]:
+        return partial(answered, world=world, explain=self.explain)
 
     def _reviews(self, forge: Forge, request: PullRequest, world: LastPass) -> tuple[Approver, ...]:
         return self.approvers.reviews(forge, request) if asks_for_approval(world.fleet, self.least_approvals) else ()
@@ -368,7 +375,7 @@ class Reviewer:
         said = said_in(mine.text, self.cluster) if mine else None
         heard = said.heard if said else 0
         if waits:
-            asked = asked_in(forge, request, comments, said, commit, world, self._still_leading)
+            asked = asked_in(forge, request, comments, said, commit, self._told_in(world), self._still_leading)
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
             heard = asked.heard
         news = self._followed[0] == state.attempted and told != self._followed

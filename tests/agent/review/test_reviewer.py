@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from agent.explanation import explanation_lines
+from agent.explanations import ExplanationKeeper
 from agent.review.reviewer import REQUESTS_MOST, SOON_S
 from agent.review.statuses import commit_status
 from agent.review.world import LastPass
 from agent.sync import SyncState
+from fleet.cost.uses import CostTerms
 from fleet.plan.convergence import Convergence, ConvergencePhase
+from fleet.quota.queue_binding import payer_of
 from fleet.review.comment import LOOKED_AT_S, REPLAN_S, Review, ReviewOutcome
 from fleet.snapshot import Snapshot
 from model.problem import Code, Problem
@@ -132,6 +136,31 @@ def test_why_a_gang_waits_is_answered_in_the_one_comment_for_who_may_know() -> N
     writes = place.forge.writes
     place.reviewer.look()
     assert place.forge.writes == writes, "it is answered once"
+
+
+def test_what_was_found_in_idle_time_is_answered_as_well_as_on_the_command_line() -> None:
+    place = ReviewPlace()
+    world = World(place.world.fleet, NOW, CATALOG)
+    world.waits(gang("train", queue=next(iter(place.world.fleet.queues))))
+    place.world = LastPass(place.world.fleet, world.snapshot())
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster why train")
+    place.reviewer.look()
+    assert "still being tried; ask again" in place.forge.text(7)
+    keeper = ExplanationKeeper(place.clock.monotonic, CostTerms(payer_of))
+    keeper.turned(*place.world)
+    while keeper.work():
+        pass
+    place.reviewer.explain = keeper.explain
+    place.forge.comment(7, "ada", "/muster whatif train priority=none")
+    place.reviewer.look()
+    (gang_now,) = place.world.snapshot.gangs.values()
+    told = list(explanation_lines(keeper.explain(*place.world, gang_now)))
+    assert any("would help:" in line for line in told), told
+    for line in told:
+        assert line in place.forge.text(7)
+    assert "no ledger" in place.forge.text(7)
 
 
 @pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
