@@ -11,6 +11,7 @@ what is in force stays, and goes on being carried out.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isinf
 
 import structlog
 
@@ -36,10 +37,9 @@ from fleet.fence import DecisionFailed
 from fleet.mig.records import LayoutRecords, with_former_layouts
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
-from fleet.plan.changes import only_windows, says_the_same, suspension
+from fleet.plan.changes import only_windows, says_the_same, suspension, utc
 from fleet.plan.convergence import Convergence, ConvergencePhase, began, looked_at
 from fleet.plan.guards import RevisionTally, day_with, last_day
-from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import RolloutProgress, Snapshot
 from model.fleet import Fleet
 from model.problem import Problem, in_short
@@ -412,8 +412,10 @@ class Sync:
                 "Refused",
                 "asks for approvals, and the agent's settings name no forge: no later revision could start",
             )
-        if (words := frozen(self.fleet, now_s, "Sync")) and not only_windows(self.fleet, fleet):
-            return "Frozen", f"{words}: new revisions are held back"
+        words, until_s = frozen_until(self.fleet, now_s, "Sync")
+        if words and not only_windows(self.fleet, fleet):
+            until = "" if isinf(until_s) else f" until {utc(until_s)}"
+            return "Frozen", f"{words}: new revisions are held back{until}"
         return None
 
     def _attempt(

@@ -139,6 +139,9 @@ def test_a_frozen_revision_comes_into_force_when_the_window_ends() -> None:
     frozen = policy(freezeWindows=[window])
     sync = in_force(fixed(0, frozen))
     sync.hear(push("r2", fixed(0, frozen, doc("PriorityClass", "x", value=1))))
+    settle(sync, machines(sync, 0), NOW)
+    words = "freeze window w is open: new revisions are held back until 2027-01-15T08:20:00Z"
+    assert (sync.state.outcome, sync.state.message) == ("Frozen", words)
     found = planned_at(sync, machines(sync, 0), 1300)
     assert (found[-1], sync.state.outcome, sync.state.applied) == (1200.0, "Applied", "r2")
 
