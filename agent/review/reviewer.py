@@ -43,6 +43,7 @@ from fleet.review.comment import (
     with_forecast,
     with_heard,
 )
+from fleet.review.images import is_of_ours
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
@@ -256,7 +257,9 @@ class Reviewer:
         shown = self.approvers.shown(request.number, request.head)
         self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
-        trusted = bool(allowed) or may_write(forge, request.author)
+        trusted = (
+            bool(allowed) or is_of_ours(request.branch, from_fork=request.from_fork) or may_write(forge, request.author)
+        )
         review, fleet = self._reviewed(request, base, world, trusted=trusted)
         if review is None:
             review, fleet = self._of_another_head(forge, request, base), None
