@@ -255,7 +255,8 @@ class Reviewer:
             self._tell_forecast(forge, request, base)
             return
         shown = self.approvers.shown(request.number, request.head)
-        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
+        reviews = tuple(it for it in approvers if not it.commanded)
+        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), reviews)
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
         trusted = (
             bool(allowed) or is_of_ours(request.branch, from_fork=request.from_fork) or may_write(forge, request.author)
@@ -284,10 +285,6 @@ class Reviewer:
 
     def _reviews(self, forge: Forge, request: PullRequest, world: LastPass) -> tuple[Approver, ...]:
         return self.approvers.reviews(forge, request) if asks_for_approval(world.fleet, self.least_approvals) else ()
-
-    @staticmethod
-    def _reviews_of(approvers: Sequence[Approver]) -> tuple[Approver, ...]:
-        return tuple(it for it in approvers if not it.commanded)
 
     def _due(
         self, request: PullRequest, base: str, said: SectionMarker, world: LastPass, approvers: Sequence[Approver]
@@ -382,9 +379,9 @@ class Reviewer:
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
             heard = asked.heard
         news = self._followed[0] == state.attempted and told != self._followed
-        hands = self.approvers.saw_merge(forge, request, commit) if told != self._followed else None
+        hands = self.approvers.saw_merge(forge, request, commit)
         if news or said is None or heard != said.heard or (said.head, said.outcome) != (commit, outcome):
-            sentence = joined(sentence, (hands or self.approvers.saw_merge(forge, request, commit)).words)
+            sentence = joined(sentence, hands.words)
             review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
             review = replace(review, heard=heard, approvals=len(state.approved_by))
             self._say(forge, request, mine, review, news=news)
