@@ -108,9 +108,11 @@ class Notifier(Watcher):
         return tuple(sorted({queues[it.queue].spec.team for it in gangs if it.queue in queues}))
 
     def _news(self, announce: Announce, teams: tuple[str, ...], usd_h: float | None) -> News:
-        revision = self.sync.state.applied
+        state = self.sync.state
+        revision, told = state.applied, (announce.reason, announce.message)
+        author = state.author if state.attempted == revision else ""  # of an earlier one it is not known any more
         about, link = str(announce.about), self._link(revision)
-        return News(_severity(announce), about, announce.reason, announce.message, revision, "", link, teams, usd_h)
+        return News(_severity(announce), about, *told, revision, author, link, teams, usd_h)
 
     def _link(self, revision: str) -> str:
         commit = revision.rpartition(":")[2]

@@ -102,6 +102,7 @@ def test_a_machine_concerns_the_teams_whose_gangs_stand_on_it(receiver: Receiver
     mirror.gangs.observe(Replace({f"{it.namespace}/{it.workload}": it for it in world.gangs.values()}, "1"))
     mirror.claims.observe(Replace({"m0": claim}, "1"))
     desk._begin()
+    desk.sync.state = replace(desk.sync.state, attempted="r1", applied="r1", author="Ada <ada@example.com>")
     leaving = NodeDisruption("Interrupted", "two minutes", NOW, NOW + 120)
     action = SaveClaim(replace(claim, disruption=leaving))
     desk.notifier.acting(action, mirror, desk.now_s)
@@ -109,6 +110,7 @@ def test_a_machine_concerns_the_teams_whose_gangs_stand_on_it(receiver: Receiver
     assert desk.told == ["ours"]
     ((_, body),) = receiver.heard
     assert (body["teams"], body["usdPerHour"], body["reason"]) == (["t"], claim.charged_usd_h, "Interrupted")
+    assert (body["revision"], body["author"]) == ("r1", "Ada <ada@example.com>")
 
 
 def test_news_of_a_revision_has_its_author_its_link_and_its_signature(receiver: Receiver) -> None:
