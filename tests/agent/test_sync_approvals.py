@@ -169,3 +169,10 @@ def test_what_is_known_of_an_earlier_merge_is_not_said_of_a_later_revision() -> 
     shown, news = announced(sync, SyncReport("prod"))
     assert (shown.history[0].merged_by, shown.history[0].request) == ("", 0)
     assert "Merged" not in dict(news)
+
+
+def test_who_takes_back_what_was_not_approved_needs_no_approval() -> None:
+    sync = waiting()
+    sync.hear(push("main@sha1:" + "4" * 40, asking()))
+    settle(sync, EMPTY, NOW + 60.0)
+    assert (sync.state.outcome, sync.state.applied) == ("Applied", "main@sha1:" + "4" * 40)
