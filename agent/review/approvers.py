@@ -4,10 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
+
 from agent.inbox import ApprovalsSeen, Event, MergeSeen
 from fleet.plan.approvals import ApprovedPlan, GivenApproval, PlanExtent, teams_asked_for, with_approvals
 from model.fleet import Fleet
 from providers.forge.port import Forge, ForgeError, ForgeUnreachable, Permission, PullRequest
+
+log = structlog.get_logger(__name__)
 
 SHOWN_MOST = 200
 """Requests whose last plan is remembered, also once they are merged."""
@@ -72,8 +76,17 @@ class Approvers:
         return tuple(sorted(it for it in found if forge.permission(it.user) >= Permission.WRITE))
 
     def saw_merge(self, forge: Forge, request: PullRequest, commit: str) -> MergeSeen:
-        """Returns who merged a request and who approves its head, and tells of it once."""
-        reviews = {it.user for it in self.reviews(forge, request)}
+        """Returns who merged a request and who approves its head, and tells of it once.
+
+        It is a record alone: a forge that does not tell who approves keeps nothing else back.
+        """
+        try:
+            reviews = {it.user for it in self.reviews(forge, request)}
+        except ForgeUnreachable:
+            raise
+        except ForgeError as error:
+            log.warning("approvals_not_told", request=request.number, why=str(error))
+            reviews = set()
         known = {it.user for it in self.known if (it.request, it.head) == (request.number, request.head)}
         seen = MergeSeen(commit, request.number, request.merger, tuple(sorted(reviews | known)))
         if seen != self._merge:
