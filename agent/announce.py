@@ -9,7 +9,6 @@ from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.refused_writes import RefusedWrite
-from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.cost.budgets import LEVELS, BudgetNews
@@ -34,12 +33,8 @@ from fleet.snapshot import (
 )
 from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
-from providers.kube.objects import Finding, SyncReport
 
 API_VERSION = "muster.dev/v1alpha1"
-
-BAD_OUTCOMES = frozenset({"Invalid", "Refused", "Rewound", "Unsigned", "Untrusted", "SourceFailed"})
-"""What becomes of a revision, or of the repository, that somebody has to see to."""
 
 WARNINGS = frozenset(
     {
@@ -140,86 +135,6 @@ class Announcer(Watcher):
                 node = nodes_by_instance(snapshot).get(instance_id)
                 self._say(about_refusal(instance_id, refusal, node, asked_of(snapshot, instance_id)))
         self._refused = refused
-
-
-class SyncAnnouncer:
-    """Turns each change of the FleetSync's conditions into one event on it: of a revision also when another has it."""
-
-    def __init__(self, *hearers: Callable[[Announce], object]) -> None:
-        self._hearers = hearers
-        self._told: dict[str, tuple[str, ...]] = {}
-
-    def continue_from(self, report: SyncReport) -> None:
-        """What an earlier process has shown is no news."""
-        self._told = {it.type: _told_by(it, report) for it in report.findings}
-
-    def tell(self, state: SyncState, report: SyncReport) -> None:
-        """Announce what is other than before. Trouble that passes, and the start of a process, are no news."""
-        if state.outcome == "Waiting" or (state.trouble is not None and state.trouble.transient):
-            return
-        ref = JobRef(API_VERSION, "FleetSync", "", report.name, "")
-        counting = {"Done"} if state.convergence is not None and not state.convergence.counted else set()
-        now = {it.type: it for it in report.findings if it.type not in _UNTOLD | counting}
-        said: set[str] = set()
-        for kind, found in now.items():
-            told = _told_by(found, report)
-            if self._told.get(kind) == told or found.message in said:
-                continue
-            said.add(found.message)
-            first = kind not in self._told and found.reason in _AT_REST
-            if not first:
-                message = f"{found.message}{state.decided_by}" if kind == "Ready" else found.message
-                self._say(Announce(ref, found.reason, message, "Warning" if _warns(found) else "Normal"))
-        for kind in sorted(self._told.keys() - now.keys() & _OVER.keys()):
-            self._say(Announce(ref, _OVER[kind], f"{kind} is over"))
-        self._told = {kind: _told_by(found, report) for kind, found in now.items()}
-
-    def _say(self, announce: Announce) -> None:
-        for hear in self._hearers:
-            hear(announce)
-
-
-_UNTOLD = frozenset({"Reconciling", "Progressing"})
-"""Conditions of what is under way: `Ready` and `Done` tell what comes of it."""
-_AT_REST = frozenset({"InSync", "Verified"})
-"""Reasons that are no news where nothing was shown before."""
-_OVER: Mapping[str, str] = {
-    "Suspended": "Resumed",
-    "DecisionFailed": "Recovered",
-    "WriteRefused": "Recovered",
-    "ReviewFailed": "Recovered",
-    "LedgerFailed": "Recovered",
-    "RolloutPaused": "RolloutResumed",
-    "LayoutsFailing": "Recovered",
-    "OutsideQuota": "Recovered",
-}
-"""Conditions whose end is news, and the reason it is told with; what else ends is followed by another condition."""
-_BAD_CONDITIONS = frozenset(
-    {
-        "Stalled",
-        "DecisionFailed",
-        "WriteRefused",
-        "ReviewFailed",
-        "LedgerFailed",
-        "RolloutPaused",
-        "OutsideQuota",
-        "LayoutsFailing",
-        "LayoutRolledBack",
-    }
-)
-
-
-def _told_by(found: Finding, report: SyncReport) -> tuple[str, ...]:
-    """What makes a condition other news: an outcome is told of each revision, all else once."""
-    of = report.attempted if found.type in ("Ready", "Stalled") else ""
-    return str(found.holds), found.reason, of or (report.applied if found.type == "Done" else "")
-
-
-def _warns(found: Finding) -> bool:
-    untrusted = found.type == "SourceVerified" and not found.holds
-    return (
-        found.reason in BAD_OUTCOMES | {"Stalled"} or untrusted or (found.type in _BAD_CONDITIONS and bool(found.holds))
-    )
 
 
 NOT_ADMITTED = "No matching Workload: it runs without having been admitted, so it is suspended and queued anew"

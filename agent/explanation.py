@@ -181,7 +181,8 @@ def instant(at_s: float) -> str:
 
 def imagined_lines(question: Otherwise, found: WhatIfDecision) -> Iterator[str]:
     """Yields what the next decision would be if the gang were as the question has it."""
-    yield f"  with {question.words}: {found.state}, {found.reason}: {found.message}"
+    why = f", {found.reason}: {found.message}" if found.message else ""  # what is admitted at once needs no reason
+    yield f"  with {question.words}: {found.state}{why}"
     if found.evicted:
         yield f"    would make leave: {', '.join(found.evicted)}"
 

@@ -78,6 +78,12 @@ def _only(method: str) -> web.Response:
     return web.Response(status=405, text=f"only {method}\n", headers={"Allow": method})
 
 
+_HEARD = {
+    WebhookEvent.PING: "heard\n",
+    WebhookEvent.OTHER: "heard; nothing follows from an event of this kind\n",
+}
+
+
 class Webhook:
     """Answers `POST /webhook`: the proof's header first, then a bounded body, then the signature over it."""
 
@@ -126,7 +132,7 @@ class Webhook:
         self._told(trigger.sender, 202 if heard else 503)
         if not heard:
             return web.Response(status=503, text="nobody could be told; send it again, or wait for the next poll\n")
-        return web.Response(status=202, text="fetching\n" if moved else "heard\n")
+        return web.Response(status=202, text="fetching\n" if moved else _HEARD[trigger.event])
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         """Returns the body; raises `WebhookRejected` as soon as more has come than is allowed."""

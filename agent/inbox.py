@@ -130,6 +130,25 @@ class MergeApproved:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeSeen:
+    """By which request a revision came, and by whose hands, as the forge says: for the records, not to decide by."""
+
+    commit: str
+    request: int
+    merger: str = ""
+    """Empty where the forge does not say."""
+    approved_by: tuple[str, ...] = ()
+    """Who approves its head, by name."""
+
+    @property
+    def words(self) -> str:
+        """Returns it as a clause: `merged by grace, approved by ada, eve`."""
+        merged = f"merged by {self.merger}" if self.merger else ""
+        approved = f"approved by {', '.join(self.approved_by)}" if self.approved_by else ""
+        return ", ".join(filter(None, (merged, approved)))
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTrouble:
     """The repository could not be read; the last good revision stays in force."""
 
@@ -213,6 +232,7 @@ Event = (
     | ReviewTrouble
     | ApprovalsSeen
     | MergeApproved
+    | MergeSeen
     | RevisionLost
     | TrustJudged
     | Operated

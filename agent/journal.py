@@ -18,6 +18,7 @@ from agent.sync import Sync
 from agent.watch import Watcher
 from fleet.actions import (
     Action,
+    Announce,
     Consider,
     LaunchMachines,
     NominatePods,
@@ -54,6 +55,10 @@ class Journal(Watcher):
         for entry in outcome_entries(event):
             self._write(now_s, entry)
 
+    def told(self, event: Announce, now_s: float) -> None:
+        """What became of a revision, by whose hands."""
+        self._write(now_s, sync_entry(event))
+
     def _write(self, now_s: float, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps({"at_s": round(now_s, 3), **entry}) + "\n")
         self._file.flush()
@@ -79,6 +84,11 @@ def outcome_entries(event: Done | Failed) -> list[dict[str, Any]]:
     if isinstance(action, TerminateMachines):
         return [{"event": "returned", "instances": list(action.instance_ids), "reason": action.reason}]
     return []
+
+
+def sync_entry(event: Announce) -> dict[str, Any]:
+    """The line that a change of the FleetSync is worth."""
+    return {"event": "sync", "reason": event.reason, "message": event.message}
 
 
 JOURNAL_LINES_MOST = 2_000

@@ -10,6 +10,7 @@ from typing import Literal
 import structlog
 
 from agent.announce import about_claim, about_gang, gang_changes, told_to_go
+from agent.announce_sync import MERGED
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.news import News
@@ -77,7 +78,7 @@ class Notifier(Watcher):
         costs = plan is not None and announce.reason == state.outcome and plan.now is not None and plan.then is not None
         news = News(
             _severity(announce),
-            _SYNC,
+            f"request {state.hands.request}" if announce.reason == MERGED else _SYNC,  # which ends no alarm
             announce.reason,
             announce.message,
             state.attempted,
@@ -107,9 +108,11 @@ class Notifier(Watcher):
         return tuple(sorted({queues[it.queue].spec.team for it in gangs if it.queue in queues}))
 
     def _news(self, announce: Announce, teams: tuple[str, ...], usd_h: float | None) -> News:
-        revision = self.sync.state.applied
+        state = self.sync.state
+        revision, told = state.applied, (announce.reason, announce.message)
+        author = state.author if state.attempted == revision else ""  # of an earlier one it is not known any more
         about, link = str(announce.about), self._link(revision)
-        return News(_severity(announce), about, announce.reason, announce.message, revision, "", link, teams, usd_h)
+        return News(_severity(announce), about, *told, revision, author, link, teams, usd_h)
 
     def _link(self, revision: str) -> str:
         commit = revision.rpartition(":")[2]

@@ -14,7 +14,8 @@ from typing import Any
 import structlog
 
 from agent.accounts import Accounts, Bookkeeper, UsedMachines
-from agent.announce import Announcer, SyncAnnouncer, budget_teller
+from agent.announce import Announcer, budget_teller
+from agent.announce_sync import SyncAnnouncer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import LEASE, Settings
@@ -44,7 +45,7 @@ from agent.sources import SourceThread
 from agent.sync import Sync
 from agent.timetable import Alarm
 from agent.watch import Watcher
-from agent.web.seen import PageWatcher
+from agent.web.seen import Explain, PageWatcher
 from agent.web.server import page_answers
 from agent.workers import Workers
 from fleet.actions import Announce
@@ -237,7 +238,12 @@ class Agent:
         source = (said.source.url, said.source.ref.shown, said.source.path)
         told = said.notifications
         notifier = Notifier(said.cluster, sync, term.outbox.put, os.environ, told.address_folder, told.commit_link)
-        announcer = SyncAnnouncer(term.say, notifier.hear)
+
+        def noted(event: Announce) -> None:
+            for it in (*term.files, self._seen):
+                it.told(event, self._clock.now())
+
+        announcer = SyncAnnouncer(term.say, notifier.hear, noted)
         books.tell = budget_teller(term.say, notifier.hear_budget)
         publisher = Publisher(term.reports, sync, failures, source, self._clock, announcer)
         latest = LatestWorld(lambda: sync.state, self._look_again)
@@ -252,7 +258,7 @@ class Agent:
         watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen, why]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)
-        reviewer = self._reviewer(latest, sync)
+        reviewer = self._reviewer(latest, sync, why.explain)
         listening = self._listening(in_force, questions, sync.state.handled_request, reviewer)
         why.start()
         try:
@@ -329,9 +335,9 @@ class Agent:
         if self._notices is not None:
             self._notices.acknowledge(notices)
 
-    def _reviewer(self, latest: LatestWorld, sync: Sync) -> Reviewer | None:
+    def _reviewer(self, latest: LatestWorld, sync: Sync, explain: Explain) -> Reviewer | None:
         count, put, look = self.metrics.reviewed, self._inbox.put, self._look_again
-        side = AgentSide(lambda: latest.now, lambda: sync.state, self._clock, count, put, self._leading, look)
+        side = AgentSide(lambda: latest.now, lambda: sync.state, self._clock, count, put, self._leading, look, explain)
         return reviewer_of(self._settings, self._review, side) if self._review is not None else None
 
     def _listening(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from agent.announce import SyncAnnouncer
+from agent.announce_sync import SyncAnnouncer
 from agent.config import BOOKS
 from agent.failures import Failures
 from agent.inbox import Operated, RequestHandled

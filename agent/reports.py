@@ -256,6 +256,8 @@ def sync_report(
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
     ):
         history = remembered(history, _attempt(state))
+    elif state.attempted and state.hands.words:
+        history = (_by_hands(history[0], state), *history[1:])
     shown = tuple(SyncProblem(p.file, p.line, p.column, _words(p)) for p in state.problems)
     return SyncReport(
         name,
@@ -291,7 +293,7 @@ def _layouts(state: SyncState) -> list[Finding]:
 def _attempt(state: SyncState) -> SyncAttempt:
     """The last attempt as the history keeps it."""
     plan = state.plan.plan_id if state.plan else ""
-    return SyncAttempt(
+    attempt = SyncAttempt(
         state.attempted,
         state.outcome,
         state.at_s,
@@ -301,6 +303,13 @@ def _attempt(state: SyncState) -> SyncAttempt:
         signer=state.attempted_signer,
         message=state.message[:HISTORY_WORDS] if state.outcome != "Applied" else "",
     )
+    return _by_hands(attempt, state)
+
+
+def _by_hands(attempt: SyncAttempt, state: SyncState) -> SyncAttempt:
+    """An attempt with those who had a hand in it; the forge may be slower than the source to tell of it."""
+    hands = state.hands
+    return replace(attempt, request=hands.request, merged_by=hands.merger, approved_by=hands.approved_by)
 
 
 def _suspended(state: SyncState) -> list[Finding]:

@@ -11,12 +11,14 @@ what is in force stays, and goes on being carried out.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isinf
 
 import structlog
 
 from agent.inbox import (
     ApprovalsSeen,
     MergeApproved,
+    MergeSeen,
     Operated,
     Planned,
     Pushed,
@@ -30,15 +32,14 @@ from agent.inbox import (
 from agent.planning import PlanJob
 from fleet.actions import Action
 from fleet.disruption import frozen_until
-from fleet.disruption.pool_rollout import paused_words, rollout_progress
+from fleet.disruption.pool_rollout import paused_words, rollout_begun, rollout_progress
 from fleet.fence import DecisionFailed
 from fleet.mig.records import LayoutRecords, with_former_layouts
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovalState, ApprovalVerdict, ApprovedPlan, judge_approvals, needs_a_forge
-from fleet.plan.changes import only_windows, says_the_same, suspension
+from fleet.plan.changes import only_windows, says_the_same, suspension, utc
 from fleet.plan.convergence import Convergence, ConvergencePhase, began, looked_at
 from fleet.plan.guards import RevisionTally, day_with, last_day
-from fleet.scheduling.prefilter import frozen
 from fleet.snapshot import RolloutProgress, Snapshot
 from model.fleet import Fleet
 from model.problem import Problem, in_short
@@ -89,6 +90,8 @@ class SyncState:
     """Approvals of pull requests, oldest first."""
     approved_by: tuple[str, ...] = ()
     """Whose approvals the revision that was attempted has."""
+    merge: MergeSeen | None = None
+    """By which request the newest revision came that is known to have come by one."""
     author: str = ""
     """Who wrote the commit that was attempted, as it says itself."""
     attempted_signer: str = ""
@@ -101,18 +104,15 @@ class SyncState:
     convergence: Convergence | None = None
     """What is left to do of the revision in force; None before there is one."""
     rollout: RolloutProgress | None = None
-    layouts: LayoutRecords = field(default_factory=dict)
     """What is remembered of the roll-out pool by pool; None where there is none."""
+    layouts: LayoutRecords = field(default_factory=dict)
 
     @property
-    def decided_by(self) -> str:
-        """Returns which plan the attempt was judged by, and whose work it is, for whoever asks later; or nothing."""
-        plan = f"plan {self.plan.plan_id}" if self.plan is not None and self.plan.plan_id else ""
-        author = f"by {self.author}" if self.author else ""
-        signer = f"signed by {self.attempted_signer}" if self.attempted_signer else ""
-        approved = f"approved by {', '.join(self.approved_by)}" if self.approved_by else ""
-        told = ", ".join(filter(None, (plan, author, signer, approved)))
-        return f" ({told})" if told else ""
+    def hands(self) -> MergeSeen:
+        """Returns by whose hands the revision that was attempted came; nobody's, where that is not known."""
+        commit = self.attempted.rpartition(":")[2]
+        seen = self.merge if self.merge is not None and self.merge.commit == commit else MergeSeen(commit, 0)
+        return replace(seen, approved_by=tuple(sorted({*seen.approved_by, *self.approved_by})))
 
     @property
     def standing(self) -> tuple[str, str]:
@@ -135,6 +135,7 @@ SyncEvent = (
     | ReviewTrouble
     | ApprovalsSeen
     | MergeApproved
+    | MergeSeen
     | Operated
     | RequestHandled
 )
@@ -203,6 +204,8 @@ class Sync:
                 self.state = replace(self.state, approved=event.approved)
             case MergeApproved():
                 self._approved(event)
+            case MergeSeen():
+                self.state = replace(self.state, merge=event)
             case SourceWell():
                 self.state = replace(self.state, trouble=None)
             case RevisionLost():
@@ -303,13 +306,9 @@ class Sync:
         self.fleet = with_former_layouts(fleet, self.state.layouts)
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan, approved_by=verdict.by)
         named = "" if event.restored else plan.plan_id
-        self.state = replace(
-            self.state,
-            applied=event.revision,
-            applied_plan=named,
-            signer=event.signer or "",
-            distrust="",
-        )
+        begun = rollout_begun(self.state.rollout, self.fleet, now_s)  # before anything is bought by it in this turn
+        state = replace(self.state, applied=event.revision, applied_plan=named, rollout=begun)
+        self.state = replace(state, signer=event.signer or "", distrust="")
         if plan.tally is not None and not event.restored:
             self.state = replace(self.state, day=day_with(self.state.day, replace(plan.tally, at_s=now_s)))
         known = self.state.convergence
@@ -398,9 +397,9 @@ class Sync:
             return "Stale", f"{verdict.sentence}. Approve it again with /muster approve, or push another revision"
         if not self.forge:
             return "Unapproved", f"{verdict.sentence}; the agent's settings name no forge (review) to ask"
-        heard = self._merge if self._merge and event.revision.endswith(f":{self._merge.commit}") else None
-        why = heard.words if heard else "the forge is asked who approved it"
-        return "Unapproved", f"waits for approval: {verdict.sentence}" + (f"; {why}" if why else "")
+        if self._merge is None or not event.revision.endswith(f":{self._merge.commit}"):
+            return "Unapproved", f"the forge is asked who approved it; so far {verdict.sentence}"
+        return "Unapproved", "; ".join(filter(None, (verdict.sentence, self._merge.words)))
 
     def _held_back(self, event: Pushed, fleet: Fleet, now_s: float) -> tuple[str, str] | None:
         """Signature and freeze rules, by the policy already in force."""
@@ -413,8 +412,10 @@ class Sync:
                 "Refused",
                 "asks for approvals, and the agent's settings name no forge: no later revision could start",
             )
-        if (words := frozen(self.fleet, now_s, "Sync")) and not only_windows(self.fleet, fleet):
-            return "Frozen", f"{words}: new revisions are held back"
+        words, until_s = frozen_until(self.fleet, now_s, "Sync")
+        if words and not only_windows(self.fleet, fleet):
+            until = "" if isinf(until_s) else f" until {utc(until_s)}"
+            return "Frozen", f"{words}: new revisions are held back{until}"
         return None
 
     def _attempt(

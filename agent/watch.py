@@ -6,7 +6,7 @@ from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.refused_writes import RefusedWrite
-from fleet.actions import Action
+from fleet.actions import Action, Announce
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 
@@ -25,6 +25,9 @@ class Watcher:
 
     def write_refused(self, write: RefusedWrite, snapshot: Snapshot) -> None:
         """The API keeps refusing a write, for this reason from now on."""
+
+    def told(self, event: Announce, now_s: float) -> None:
+        """A change of the FleetSync is announced."""
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""

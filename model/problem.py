@@ -126,9 +126,15 @@ class InvalidFleet(ValueError):
         super().__init__("\n".join(map(str, problems)))
 
 
+def errors_first(problems: Sequence[Problem]) -> list[Problem]:
+    """Returns errors before warnings, each as they came: an invalid revision is so for its errors."""
+    return sorted(problems, key=lambda it: it.severity != "error")
+
+
 def in_short(problems: Sequence[Problem]) -> str:
-    """Returns how many problems there are, and the first of them with its place; IndexError where there are none."""
-    first, count = problems[0], len(problems)
+    """Returns how many errors there are, and the first of them with its place; IndexError for no problem at all."""
+    first = errors_first(problems)[0]
+    count = sum(it.severity == first.severity for it in problems)
     shown = f"{first.path}: {first.message}" if first.path else first.message
     place = f"{first.file}:{first.line}:{first.column}"
     return f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"

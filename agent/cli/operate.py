@@ -191,6 +191,9 @@ def history(place: SyncPlace, output: str) -> int:
                 "plan": it.plan,
                 "author": it.author,
                 "signer": it.signer,
+                "request": it.request or None,
+                "merged by": it.merged_by,
+                "approved by": list(it.approved_by),
                 "message": it.message,
                 "in force": it.revision == report.applied and it.outcome == "Applied",
             }
@@ -211,13 +214,16 @@ def _table(rows: list[dict[str, Any]]) -> str:
             "plan": row["plan"][:_SHORT] or "-",
             "author": row["author"] or "-",
             "signed by": row["signer"] or "-",
+            "merged by": row["merged by"] or "-",
+            "approved by": ", ".join(row["approved by"]) or "-",
             "message": row["message"][:_MESSAGE],
         }
         for row in rows
     ]
-    return render(TextTable(("", "revision", "at", "outcome", "plan", "author", "signed by", "message"), shown))
+    return render(TextTable(_COLUMNS, shown))
 
 
+_COLUMNS = ("", "revision", "at", "outcome", "plan", "author", "signed by", "approved by", "merged by", "message")
 _SHORT = 12
 _MESSAGE = 80
 

@@ -59,7 +59,7 @@ def reconcile(
 def history(
     cluster: Cluster = "", kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT
 ) -> None:
-    """What became of the last revisions: when, by which plan, whose work, who signed. Newest first."""
+    """What became of the last revisions: when, by which plan, whose work, who signed, approved and merged."""
     from agent.cli import operate
 
     raise typer.Exit(operate.history(operate.SyncPlace(kubeconfig, context, cluster), output.value))

@@ -247,6 +247,9 @@ def approved_and_then_worse(stage: DemoStage, tell: Narrator) -> None:
     merged = request.merge_commit or ""
     tell.expect("approved again, it is in force", lambda: stage.sync()["appliedRevision"].endswith(merged))
     tell.expect("which the comment says", lambda: f"`{merged[:12]}` is in force" in stage.comment(number))
+    hands = {"mergedBy": "ada", "approvedBy": ["grace"]}
+    tell.expect("ada merged and grace approved", lambda: stage.sync()["history"][0].items() >= hands.items())
+    tell.dim(stage.muster("history", "--kubeconfig", str(stage.world.kubeconfig)))
 
 
 def idle_machines_go_back(stage: DemoStage, tell: Narrator) -> None:

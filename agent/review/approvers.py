@@ -4,10 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.inbox import ApprovalsSeen, Event
+import structlog
+
+from agent.inbox import ApprovalsSeen, Event, MergeSeen
 from fleet.plan.approvals import ApprovedPlan, GivenApproval, PlanExtent, teams_asked_for, with_approvals
 from model.fleet import Fleet
 from providers.forge.port import Forge, ForgeError, ForgeUnreachable, Permission, PullRequest
+
+log = structlog.get_logger(__name__)
 
 SHOWN_MOST = 200
 """Requests whose last plan is remembered, also once they are merged."""
@@ -41,6 +45,8 @@ class Approvers:
     """Team -> why the forge does not tell of its members. Nobody is one then: a slip of the pen locks nobody else out.
     """
     _shown: dict[int, _Shown] = field(default_factory=dict)
+    _merge: MergeSeen | None = None
+    """What was last told of by whose hands a revision came."""
 
     def shows(self, request: int, head: str, extent: PlanExtent, now_s: float) -> None:
         """Remember what is shown of a request from now on."""
@@ -68,6 +74,25 @@ class Approvers:
             if it.commit == request.head or (not it.commit and self._is_of(request, it.user, it.at_s, since_s))
         )
         return tuple(sorted(it for it in found if forge.permission(it.user) >= Permission.WRITE))
+
+    def saw_merge(self, forge: Forge, request: PullRequest, commit: str) -> MergeSeen:
+        """Returns who merged a request and who approves its head, and tells of it once.
+
+        It is a record alone: a forge that does not tell who approves keeps nothing else back.
+        """
+        try:
+            reviews = {it.user for it in self.reviews(forge, request)}
+        except ForgeUnreachable:
+            raise
+        except ForgeError as error:
+            log.warning("approvals_not_told", request=request.number, why=str(error))
+            reviews = set()
+        known = {it.user for it in self.known if (it.request, it.head) == (request.number, request.head)}
+        seen = MergeSeen(commit, request.number, request.merger, tuple(sorted(reviews | known)))
+        if seen != self._merge:
+            self._merge = seen
+            self.tell(seen)
+        return seen
 
     def _is_of(self, request: PullRequest, user: str, at_s: float, since_s: float | None) -> bool:
         if since_s is not None and at_s >= since_s:

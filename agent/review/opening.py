@@ -12,6 +12,7 @@ from agent.review.forecaster import ForecastBounds, Forecaster
 from agent.review.reviewer import Reviewer
 from agent.review.world import LastPass
 from agent.sync import SyncState
+from agent.web.seen import Explain
 from providers.clock import Clock
 from providers.forge.forgejo import ForgejoForge, ForgejoToken
 from providers.forge.github import GitHubApp, GitHubForge, GitHubToken
@@ -55,6 +56,7 @@ class AgentSide:
     leading: Callable[[], bool]
     wake: Callable[[], None]
     """Has the reviewer look again."""
+    explain: Explain
 
 
 def reviewer_of(settings: Settings, ports: ReviewPorts, agent: AgentSide) -> Reviewer:
@@ -75,6 +77,7 @@ def reviewer_of(settings: Settings, ports: ReviewPorts, agent: AgentSide) -> Rev
         settings.least_approvals,
         agent.leading,
         forecaster_of(settings, agent.wake),
+        agent.explain,
     )
 
 

@@ -16,16 +16,18 @@ from agent.backoff import Backoff
 from agent.inbox import Event, MergeApproved, Pushed, ReviewTrouble
 from agent.planning import PlanJob
 from agent.review.approvers import Approver, Approvers
-from agent.review.commands import AskedInComments, asked_in, may_write
+from agent.review.commands import AskedInComments, answered, asked_in, may_write
 from agent.review.forecaster import Forecaster, Proposed
 from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
 from agent.review.world import LastPass, ProposedCommits, RunsWithoutChange
 from agent.sync import SyncState
+from agent.web.seen import Explain, explained_at_once
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
 from fleet.plan.convergence import Convergence
 from fleet.plan.guards import last_day
+from fleet.review.commands import AskedFor
 from fleet.review.comment import (
     LOOKED_AT_S,
     Review,
@@ -35,11 +37,13 @@ from fleet.review.comment import (
     approved_review,
     has_forecast,
     is_due,
+    joined,
     planned_review,
     said_in,
     with_forecast,
     with_heard,
 )
+from fleet.review.images import is_of_ours
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
@@ -105,6 +109,8 @@ class Reviewer:
     """Whether this process may write at this instant: the forge fences nobody off, and another may review by now."""
     forecasts: Forecaster | None = None
     """Has forecasts made; None where there are none."""
+    explain: Explain = explained_at_once
+    """Explains a gang that somebody asks about."""
     _trouble: str = ""
     _look_soon: bool = False
     """Whether a request was pushed to while it was looked at."""
@@ -240,7 +246,7 @@ class Reviewer:
         said = said_in(mine.text, self.cluster) if mine else None
         if said is None and self._untouched.passes_by(request, base, partial(self._pass_by, forge, request)):
             return
-        asked = asked_in(forge, request, comments, said, request.head, world, self._still_leading)
+        asked = asked_in(forge, request, comments, said, request.head, self._told_in(world), self._still_leading)
         approvers = (*self._reviews(forge, request, world), *asked.approvers)
         if mine and said and not asked.plan and not self._due(request, base, said, world, approvers):
             if asked.heard != said.heard:
@@ -249,34 +255,36 @@ class Reviewer:
             self._tell_forecast(forge, request, base)
             return
         shown = self.approvers.shown(request.number, request.head)
-        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), self._reviews_of(approvers))
+        reviews = tuple(it for it in approvers if not it.commanded)
+        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), reviews)
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
-        trusted = bool(allowed) or may_write(forge, request.author)
+        trusted = (
+            bool(allowed) or is_of_ours(request.branch, from_fork=request.from_fork) or may_write(forge, request.author)
+        )
         review, fleet = self._reviewed(request, base, world, trusted=trusted)
         if review is None:
             review, fleet = self._of_another_head(forge, request, base), None
         if review is None:
             self._look_soon = True
             return
-        if fleet is not None and review.plan is not None and asks_for_approval(world.fleet, self.least_approvals):
+        if fleet is not None and review.plan is not None:
             extent = extent_of(review.plan)
-            if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
-                shown = extent  # said before a restart, and still so
-            given = self.approvers.given(forge, request, approvers, shown, world.fleet)
-            review = approved_review(
-                review, judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
-            )
+            if asks_for_approval(world.fleet, self.least_approvals):
+                if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
+                    shown = extent  # said before a restart, and still so
+                given = self.approvers.given(forge, request, approvers, shown, world.fleet)
+                verdict = judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
+                review = approved_review(review, verdict)
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
         self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
         if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
             self._want_forecast(request, base, mine, world.fleet, fleet)
 
+    def _told_in(self, world: LastPass) -> Callable[[AskedFor], str]:
+        return partial(answered, world=world, explain=self.explain)
+
     def _reviews(self, forge: Forge, request: PullRequest, world: LastPass) -> tuple[Approver, ...]:
         return self.approvers.reviews(forge, request) if asks_for_approval(world.fleet, self.least_approvals) else ()
-
-    @staticmethod
-    def _reviews_of(approvers: Sequence[Approver]) -> tuple[Approver, ...]:
-        return tuple(it for it in approvers if not it.commanded)
 
     def _due(
         self, request: PullRequest, base: str, said: SectionMarker, world: LastPass, approvers: Sequence[Approver]
@@ -367,11 +375,13 @@ class Reviewer:
         said = said_in(mine.text, self.cluster) if mine else None
         heard = said.heard if said else 0
         if waits:
-            asked = asked_in(forge, request, comments, said, commit, world, self._still_leading)
+            asked = asked_in(forge, request, comments, said, commit, self._told_in(world), self._still_leading)
             self._tell_of_merge(MergeApproved(commit, self._given(forge, request, asked, state, world)))
             heard = asked.heard
         news = self._followed[0] == state.attempted and told != self._followed
+        hands = self.approvers.saw_merge(forge, request, commit)
         if news or said is None or heard != said.heard or (said.head, said.outcome) != (commit, outcome):
+            sentence = joined(sentence, hands.words)
             review = Review(self.cluster, commit, "", outcome, sentence, state.plan, state.problems)
             review = replace(review, heard=heard, approvals=len(state.approved_by))
             self._say(forge, request, mine, review, news=news)
@@ -385,7 +395,7 @@ class Reviewer:
         self._still_leading()
         try:
             forge.put_deployment(told)
-        except ForgeUnreachable:
+        except (ForgeUnreachable, CommitUnknown):
             raise
         except ForgeError as error:
             self.count(type(error).__name__)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fleet.review.comment import Review, ReviewOutcome
+from model.problem import Problem, errors_first
 from providers.forge.port import Annotation, CommitStatus, Deployment, Verdict
 
 ANNOTATIONS_MOST: Final = 50
@@ -36,9 +37,13 @@ def named(cluster: str) -> str:
 
 def commit_status(review: Review, url: str) -> CommitStatus:
     """Returns the status of the commit that a review is about, with the first of its problems; `url` leads to it."""
-    problems = review.problems[:ANNOTATIONS_MOST]
-    found = tuple(Annotation(it.file, max(1, it.line), it.message) for it in problems)
+    problems = errors_first(review.problems)[:ANNOTATIONS_MOST]
+    found = tuple(Annotation(it.file, max(1, it.line), _marked(it)) for it in problems)
     return CommitStatus(named(review.cluster), _VERDICTS[review.outcome], review.summary, url, found)
+
+
+def _marked(problem: Problem) -> str:
+    return f"warning: {problem.message}" if problem.severity == "warning" else problem.message
 
 
 def deployment_of(review: Review, branch: str, url: str) -> Deployment | None:

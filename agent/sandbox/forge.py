@@ -47,7 +47,7 @@ class SandboxForge:
             self._deliveries.submit(deliver, webhook, secret, event, action, number)
 
         hosted = HostedRepository(bare, self.state, author, tell)
-        self.state.contents = GitContents(bare, clock.now, hosted.look)
+        self.state.contents = GitContents(bare, clock.now, hosted.look_at_ours)
         page = ForgePage(hosted)
         self._server = ForgeServer(self.state, GitHubDialect, prefix="/api/v3", pages=page.answer)
 

@@ -12,7 +12,8 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
 from agent.accounts import Accounts, Bookkeeper, UsedMachines
-from agent.announce import Announcer, SyncAnnouncer, budget_teller
+from agent.announce import Announcer, budget_teller
+from agent.announce_sync import SyncAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick

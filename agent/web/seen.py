@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from agent.inbox import Done, Failed
-from agent.journal import JOURNAL_LINES_MOST, entries, outcome_entries
+from agent.journal import JOURNAL_LINES_MOST, entries, outcome_entries, sync_entry
 from agent.mirror import Mirror
 from agent.review.world import LastPass
 from agent.sync import SyncState
@@ -114,6 +114,10 @@ class PageWatcher(Watcher):
     def ended(self, event: Done | Failed, now_s: float) -> None:
         """Remember what launches and returns came to."""
         self._remember(now_s, outcome_entries(event))
+
+    def told(self, event: Announce, now_s: float) -> None:
+        """Remember what became of a revision."""
+        self._remember(now_s, [sync_entry(event)])
 
     def _remember(self, now_s: float, said: Iterable[Mapping[str, Any]]) -> None:
         for each in said:

@@ -46,15 +46,13 @@ def rollout_pools(fleet: Fleet) -> Sequence[str]:
 def rollout_progress(before: RolloutProgress | None, fleet: Fleet, snapshot: Snapshot) -> RolloutProgress | None:
     """Returns what is to be remembered of the roll-out from now on; `before` itself where nothing is new.
 
-    Pools that declare something else begin anew. A pause ends with that, with `pauseOnFailure: false`, and when no
-    machine is left to be replaced.
+    A pause ends with pools that declare something else, with `pauseOnFailure: false`, and when no machine is left to be
+    replaced.
     """
     rollout, pools = fleet.policy.spec.rollout, rollout_pools(fleet)
-    if rollout is None:
-        return None
-    templates = _templates(fleet.index, fleet.node_pools, tuple(pools))
-    if before is None or before.templates != templates:
-        return RolloutProgress(templates, snapshot.now_s)
+    begun = rollout_begun(before, fleet, snapshot.now_s)
+    if rollout is None or before is None or begun is not before:
+        return begun
     if not rollout.pause_on_failure or not _under_way(fleet, snapshot, pools):
         return replace(before, pool="", failure="") if before.paused else before
     if before.paused:
@@ -64,6 +62,14 @@ def rollout_progress(before: RolloutProgress | None, fleet: Fleet, snapshot: Sna
         return before
     told = f"{failed.name} ({failed.disruption.reason}: {failed.disruption.message})"
     return replace(before, pool=failed.node_pool, failure=told)
+
+
+def rollout_begun(before: RolloutProgress | None, fleet: Fleet, now_s: float) -> RolloutProgress | None:
+    """Returns the roll-out that begins now where the pools declare something else than before; else `before`."""
+    if fleet.policy.spec.rollout is None:
+        return None
+    templates = _templates(fleet.index, fleet.node_pools, tuple(rollout_pools(fleet)))
+    return before if before is not None and before.templates == templates else RolloutProgress(templates, now_s)
 
 
 def paused_words(found: RolloutProgress) -> str:

@@ -194,9 +194,11 @@ def judge_approvals(
     """Returns whether those agree to a revision who have to, by the policy in force *before* it.
 
     `signer` is who signed the commit, by a signature that was verified; empty = nobody. `least` approvals are needed
-    whatever the policy asks for.
+    whatever the policy asks for. To a revision that says what is in force, file by file, nobody has to agree: somebody
+    has reverted what was not approved, or written to another file.
     """
-    if not asks_for_approval(before, least) and not plan.denials:
+    says_nothing_new = not plan.declared and before.files == after.files and not least
+    if (says_nothing_new or not asks_for_approval(before, least)) and not plan.denials:
         return ApprovalVerdict(ApprovalState.NOT_ASKED)
     tolerance = before.policy.spec.approvals.tolerance
     required = max(least, before.policy.spec.approvals.required)

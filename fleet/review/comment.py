@@ -19,7 +19,7 @@ from fleet.plan.render import clipped, to_markdown
 from fleet.review.commands import AskedFor
 from fleet.review.forecast import forecast_in, without_forecast
 from model.plain_text import code_span, counted, fenced, markdown
-from model.problem import Problem
+from model.problem import Problem, errors_first
 
 COMMENT_MOST: Final = 65_000
 """Signs of a comment: GitHub takes 65,536."""
@@ -102,9 +102,8 @@ class Review:
     @property
     def summary(self) -> str:
         """Returns one line of at most 140 signs, for a commit status."""
-        said = self.sentence or (
-            f"plan {self.plan.plan_id[:12]}" if self.plan else counted(len(self.problems), "problem")
-        )
+        errors = sum(it.severity == "error" for it in self.problems)
+        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else counted(errors, "problem"))
         words = clipped(f"{_TITLES[self.outcome]}: {said}", 200)
         return words if len(words) <= 140 else f"{words[:137]}..."
 
@@ -275,8 +274,9 @@ def _section(review: Review, room: int, more: Sequence[str]) -> str:
 
 
 def _problems(problems: Sequence[Problem]) -> Iterator[str]:
-    for it in problems[:PROBLEMS_MOST]:
-        yield f"- {markdown(clipped(str(it), _LINE_MOST))}"
+    for it in errors_first(problems)[:PROBLEMS_MOST]:
+        kind = "warning: " if it.severity == "warning" else ""
+        yield f"- {markdown(clipped(f'{kind}{it}', _LINE_MOST))}"
     if (more := len(problems) - PROBLEMS_MOST) > 0:
         yield f"- and {more} more"
 
@@ -300,6 +300,8 @@ _AFTER_MERGE: Final = {
     "Stale": ReviewOutcome.STALE,
     "Invalid": ReviewOutcome.INVALID,
 }
+
+_IS_IN_FORCE: Final = re.compile(r"\S+ is in force")
 
 
 def is_due(
@@ -337,12 +339,18 @@ def approved_review(review: Review, verdict: ApprovalVerdict) -> Review:
 def after_merge(outcome: str, message: str, progress: Convergence | None) -> tuple[ReviewOutcome, str]:
     """Returns what became of a request, and the sentence to it, by what the FleetSync has of the revision it came from.
 
-    `progress` is how far that has come, once it is in force.
+    `progress` is how far that has come, once it is in force. That it is so is the outcome, and needs no sentence.
     """
     found = _AFTER_MERGE.get(outcome, ReviewOutcome.FAILED)
+    message = "" if found is ReviewOutcome.IN_FORCE and _IS_IN_FORCE.fullmatch(message) else message
     if found is not ReviewOutcome.IN_FORCE or progress is None or not progress.counted:
         return found, message
     if progress.phase is ConvergencePhase.DONE:
         return ReviewOutcome.DONE, message
-    told = f"{message}; {progress.finished} of {progress.total} done: {progress.message}"
+    told = joined(message, progress.message)
     return (ReviewOutcome.STALLED if progress.phase is ConvergencePhase.STALLED else found), told
+
+
+def joined(*clauses: str) -> str:
+    """Returns clauses as one sentence, without those that say nothing."""
+    return "; ".join(filter(None, clauses))

@@ -79,6 +79,14 @@ def is_open(proposal: ImageProposal, branches: Iterable[str]) -> bool:
     return any(release_order(version) >= release_order(proposal.release) for version in known)
 
 
+def is_of_ours(branch: str, *, from_fork: bool) -> bool:
+    """Returns whether a request comes from a branch that we make, on which only who may write can push.
+
+    An App that opens one is no user, and no forge says what it may do.
+    """
+    return not from_fork and bool(_named(branch)[0])
+
+
 def _named(branch: str) -> tuple[str, str]:
     """Returns pool and version of a branch of ours; empty for any other."""
     pool, _, version = branch.removeprefix(BRANCHES).rpartition("/")

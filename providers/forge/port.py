@@ -75,6 +75,8 @@ class PullRequest:
     url: str
     branch: str = ""
     """Where its head was, in the repository that it comes from."""
+    merger: str = ""
+    """Who merged it; empty unless merged, and where the forge does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class Forge(Protocol):
         ...
 
     def merged_by(self, commit: str) -> PullRequest | None:
-        """Returns the merged request whose merge commit this is; None where the commit came another way."""
+        """Returns the merged request whose merge commit this is, with its merger; None: the commit came another way."""
         ...
 
     def permission(self, user: str) -> Permission:

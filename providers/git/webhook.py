@@ -39,7 +39,7 @@ class Trigger:
 
 
 class WebhookRejected(Exception):
-    """The delivery is refused; answer with `http_status` (401, 403, 413 or 503) and nothing that helps to guess."""
+    """The delivery is refused; answer with `http_status` (400, 401, 403, 413, 503) and nothing that helps to guess."""
 
     def __init__(self, http_status: int, reason: str) -> None:
         super().__init__(reason)
@@ -59,7 +59,8 @@ class _WebhookSender:
     event: str
     delivery: str
     events: Mapping[str, WebhookEvent]
-    default: WebhookEvent = WebhookEvent.OTHER
+    unnamed: WebhookEvent | None = None
+    """What a delivery is that names no event; None: it is none that such a sender has made."""
 
 
 def _signature_form(proof: str, _secret: bytes) -> bool:
@@ -117,6 +118,7 @@ _GITLAB = {
     "Tag Push Hook": WebhookEvent.PUSH,
     "Merge Request Hook": WebhookEvent.REVIEW,
     "Note Hook": WebhookEvent.REVIEW,
+    "Confidential Note Hook": WebhookEvent.REVIEW,
 }
 _GENERIC = {"push": WebhookEvent.PUSH, "review": WebhookEvent.REVIEW, "ping": WebhookEvent.PING}
 
@@ -140,7 +142,7 @@ _SENDERS = (
         "x-muster-event",
         "x-muster-delivery",
         _GENERIC,
-        WebhookEvent.PUSH,
+        unnamed=WebhookEvent.PUSH,
     ),
     _WebhookSender(
         "generic",
@@ -150,7 +152,7 @@ _SENDERS = (
         "x-muster-event",
         "x-muster-delivery",
         _GENERIC,
-        WebhookEvent.PUSH,
+        unnamed=WebhookEvent.PUSH,
     ),
 )
 
@@ -180,16 +182,20 @@ def _proven(headers: Mapping[str, str], secret: str | bytes) -> tuple[_WebhookSe
 def verify(headers: Mapping[str, str], body: bytes, secret: str | bytes, *, most: int = MAX_BODY_BYTES) -> Trigger:
     """Returns the trigger of an authentic delivery. Header names are compared without case.
 
-    Errors: WebhookRejected as of `check_proof`, 413 for a body of more than `most` bytes, 403 with a wrong signature.
+    Errors: WebhookRejected as of `check_proof`, 413 for a body of more than `most` bytes, 403 with a wrong signature,
+    400 for one of a forge without an event or a body.
     """
     sender, given, key = _proven(headers, secret)
     if len(body) > most:
         raise WebhookRejected(413, f"the body is larger than {most} bytes")
     if not sender.holds(given[sender.proof].strip(), body, key):
         raise WebhookRejected(403, "the signature does not match")
-    return Trigger(sender.name, _event(sender, given), plain(given.get(sender.delivery, ""))[:100])
+    return Trigger(sender.name, _event(sender, given, body), plain(given.get(sender.delivery, ""))[:100])
 
 
-def _event(sender: _WebhookSender, given: Mapping[str, str]) -> WebhookEvent:
+def _event(sender: _WebhookSender, given: Mapping[str, str], body: bytes) -> WebhookEvent:
+    """What happened; an empty name is one of a kind that the forge has no name for (Gitea's `status`)."""
     named = given.get(sender.event)
-    return sender.default if named is None else sender.events.get(named, WebhookEvent.OTHER)
+    if sender.unnamed is None and (named is None or not body.strip()):
+        raise WebhookRejected(400, "the delivery has no event or no body")
+    return sender.unnamed or WebhookEvent.OTHER if named is None else sender.events.get(named, WebhookEvent.OTHER)

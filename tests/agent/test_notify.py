@@ -102,6 +102,7 @@ def test_a_machine_concerns_the_teams_whose_gangs_stand_on_it(receiver: Receiver
     mirror.gangs.observe(Replace({f"{it.namespace}/{it.workload}": it for it in world.gangs.values()}, "1"))
     mirror.claims.observe(Replace({"m0": claim}, "1"))
     desk._begin()
+    desk.sync.state = replace(desk.sync.state, attempted="r1", applied="r1", author="Ada <ada@example.com>")
     leaving = NodeDisruption("Interrupted", "two minutes", NOW, NOW + 120)
     action = SaveClaim(replace(claim, disruption=leaving))
     desk.notifier.acting(action, mirror, desk.now_s)
@@ -109,6 +110,7 @@ def test_a_machine_concerns_the_teams_whose_gangs_stand_on_it(receiver: Receiver
     assert desk.told == ["ours"]
     ((_, body),) = receiver.heard
     assert (body["teams"], body["usdPerHour"], body["reason"]) == (["t"], claim.charged_usd_h, "Interrupted")
+    assert (body["revision"], body["author"]) == ("r1", "Ada <ada@example.com>")
 
 
 def test_news_of_a_revision_has_its_author_its_link_and_its_signature(receiver: Receiver) -> None:
@@ -137,6 +139,7 @@ def test_an_incident_is_opened_by_a_warning_and_closed_by_what_comes_after_it(re
     desk = Desk(sink("pager", type="PagerDuty", secretEnv="KEY"), URL=receiver.url, KEY="routing")
     assert desk.of_sync("Applied") == [], "nothing to close"
     assert desk.of_sync("Refused", "Warning", "too many nodes") == ["pager"]
+    assert desk.of_sync("Merged") == [], "who merged it mends nothing"
     assert desk.of_sync("Applied") == ["pager"]
     assert desk.of_sync("Done") == [], "it is closed"
     opened, closed = (body for _, body in receiver.heard)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.announce import SyncAnnouncer
+from agent.announce_sync import SyncAnnouncer
 from agent.failures import Failures
 from agent.inbox import Operated, Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.reports import sync_report
@@ -139,6 +139,9 @@ def test_a_frozen_revision_comes_into_force_when_the_window_ends() -> None:
     frozen = policy(freezeWindows=[window])
     sync = in_force(fixed(0, frozen))
     sync.hear(push("r2", fixed(0, frozen, doc("PriorityClass", "x", value=1))))
+    settle(sync, machines(sync, 0), NOW)
+    words = "freeze window w is open: new revisions are held back until 2027-01-15T08:20:00Z"
+    assert (sync.state.outcome, sync.state.message) == ("Frozen", words)
     found = planned_at(sync, machines(sync, 0), 1300)
     assert (found[-1], sync.state.outcome, sync.state.applied) == (1200.0, "Applied", "r2")
 
@@ -602,3 +605,19 @@ def test_a_restart_tells_nothing_again() -> None:
     again.hear(push("r1", fixed(1), restored=True))
     settle(again, EMPTY, NOW)
     assert later.events() == []
+
+
+def test_a_roll_out_begins_with_its_revision_so_that_the_first_machine_bought_by_it_counts() -> None:
+    """Deciders buy in the turn in which it comes into force, and the watchers hear of that turn a little later."""
+    rollout = {"pools": ["fixed"], "pauseOnFailure": True}
+    sync = in_force(fixed(1, policy(rollout=rollout)))
+    assert sync.fleet is not None
+    assert sync.state.rollout is not None
+    assert sync.state.rollout.began_s == NOW
+    before = sync.state.rollout
+    sync.roll_out(sync.fleet, replace(EMPTY, now_s=NOW + 0.003))
+    assert sync.state.rollout is before
+    template = {"labels": {"mark": "new"}}
+    sync.hear(push("r2", files(pool("fixed", replicas=1, template=template), *FIXED, policy(rollout=rollout))))
+    settle(sync, EMPTY, NOW + 60.0)
+    assert sync.state.rollout.began_s == NOW + 60.0

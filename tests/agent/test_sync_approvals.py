@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 
+from agent.announce_sync import SyncAnnouncer
 from agent.failures import Failures
-from agent.inbox import ApprovalsSeen, MergeApproved
+from agent.inbox import ApprovalsSeen, MergeApproved, MergeSeen
 from agent.reports import sync_report
 from agent.sync import RECONSIDER_S, Sync
+from fleet.actions import Announce
 from fleet.plan.approvals import ApprovedPlan, GivenApproval, PlanExtent, extent_of
 from providers.kube.objects import SyncReport, decode_sync, sync_status
 from tests.agent.scenes import doc, files, pool, queue, team
@@ -118,3 +120,59 @@ def test_approvals_stand_in_the_status_and_are_read_back() -> None:
     report = sync_report("prod", sync.state, 0, SyncReport("prod"), Failures())
     body = sync_status(report, NOW)
     assert decode_sync(msgspec.json.encode(body)).approved == known
+
+
+def announced(sync: Sync, before: SyncReport) -> tuple[SyncReport, list[tuple[str, str]]]:
+    """What is shown of a sync, and announced of it by a process that takes over what was shown before."""
+    said: list[Announce] = []
+    announcer = SyncAnnouncer(said.append)
+    announcer.continue_from(before)
+    report = sync_report("prod", sync.state, 0, before, Failures())
+    announcer.tell(sync.state, report)
+    return report, [(it.reason, it.message) for it in said]
+
+
+def test_who_merged_and_who_approved_stands_in_the_history_once_the_forge_has_said_it() -> None:
+    sync = in_force(files(pool(), team(), queue()))
+    sync.hear(push(f"main@sha1:{MERGED}", files(pool(), pool("more"), team(), queue())))
+    settle(sync, EMPTY, NOW)
+    shown, _ = announced(sync, SyncReport("prod"))
+    assert (shown.history[0].outcome, shown.history[0].merged_by, shown.history[0].request) == ("Applied", "", 0)
+    sync.hear(MergeSeen(MERGED, 3, "grace", ("ada", "eve")))
+    shown, news = announced(sync, shown)
+    words = f"main@sha1:{MERGED} came by request 3, merged by grace, approved by ada, eve"
+    assert news == [("Merged", words)]
+    newest = decode_sync(msgspec.json.encode(sync_status(shown, NOW))).history[0]
+    assert (newest.request, newest.merged_by, newest.approved_by) == (3, "grace", ("ada", "eve"))
+    assert len(shown.history) == 1, "it is the same attempt"
+    _, news = announced(sync, shown)
+    assert news == [], "told once, whoever leads"
+
+
+def test_whose_approval_counted_is_told_with_who_merged() -> None:
+    sync = waiting()
+    shown, _ = announced(sync, SyncReport("prod"))
+    sync.hear(MergeSeen(MERGED, 3, "grace", ("eve",)))
+    hears(sync, approval(sync))
+    shown, news = announced(sync, shown)
+    ((reason, message),) = news
+    assert reason == "Applied"
+    assert message.endswith(", merged by grace, approved by eve)")
+    assert [(it.outcome, it.approved_by) for it in shown.history] == [("Applied", ("eve",)), ("Unapproved", ())]
+
+
+def test_what_is_known_of_an_earlier_merge_is_not_said_of_a_later_revision() -> None:
+    sync = in_force(files(pool(), team(), queue()))
+    sync.hear(MergeSeen(MERGED, 3, "grace"))
+    sync.hear(push("main@sha1:" + "3" * 40, files(pool(), pool("more"), team(), queue())))
+    settle(sync, EMPTY, NOW)
+    shown, news = announced(sync, SyncReport("prod"))
+    assert (shown.history[0].merged_by, shown.history[0].request) == ("", 0)
+    assert "Merged" not in dict(news)
+
+
+def test_who_takes_back_what_was_not_approved_needs_no_approval() -> None:
+    sync = waiting()
+    sync.hear(push("main@sha1:" + "4" * 40, asking()))
+    settle(sync, EMPTY, NOW + 60.0)
+    assert (sync.state.outcome, sync.state.applied) == ("Applied", "main@sha1:" + "4" * 40)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.announce import SyncAnnouncer
+from agent.announce_sync import SyncAnnouncer
 from agent.failures import Failures
 from agent.inbox import Event, Pushed, RevisionLost, SourceTrouble, SourceWell, TrustJudged
 from agent.notify import Notifier

@@ -91,7 +91,7 @@ class ForgejoForge(Forge):
         return None if found is None else found.translated()
 
     def merged_by(self, commit: str) -> PullRequest | None:
-        """Returns the merged request whose merge commit this is; None where the commit came another way."""
+        """Returns the merged request whose merge commit this is, with its merger; None: the commit came another way."""
         found = self._client.look(calls.REQUEST_OF_COMMIT, ForgejoRequest, checked_commit(commit))
         request = None if found is None else found.translated()
         return request if request is not None and request.merge_commit == commit else None

@@ -50,6 +50,7 @@ class ForgejoRequest(msgspec.Struct, frozen=True):
     base: ForgejoBranch
     updated_at: Instant
     html_url: Line
+    merged_by: ForgejoUser | None = None
 
     def translated(self) -> PullRequest:
         """Returns it in the words of the port."""
@@ -68,6 +69,7 @@ class ForgejoRequest(msgspec.Struct, frozen=True):
             updated_at_s=self.updated_at.timestamp(),
             url=self.html_url,
             branch=self.head.ref,
+            merger=self.merged_by.login if self.merged and self.merged_by is not None else "",
         )
 
 

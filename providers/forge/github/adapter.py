@@ -112,13 +112,15 @@ class GitHubForge(Forge):
         return None if found is None else found.translated()
 
     def merged_by(self, commit: str) -> PullRequest | None:
-        """Returns the merged request whose merge commit this is; None where the commit came another way.
+        """Returns the merged request whose merge commit this is, with its merger; None: the commit came another way.
 
-        GitHub lists every request with the commit in it, and of those that are open the commit of a trial merge.
+        GitHub lists every request with the commit in it, and of those that are open the commit of a trial merge. Who
+        merged one is not in the list.
         """
         found = self._client.look_at_all(calls.REQUESTS_OF_COMMIT, GitHubRequest, checked_commit(commit))
         merged = [each for each in map(GitHubRequest.translated, found) if each.merge_commit == commit]
-        return min(merged, key=lambda each: each.number, default=None)
+        request = min(merged, key=lambda each: each.number, default=None)
+        return request and (self.request(request.number) or request)
 
     def permission(self, user: str) -> Permission:
         """Returns what a user may do in the repository now; nothing where GitHub knows no such user."""

@@ -44,7 +44,7 @@ class GitHubBranch(msgspec.Struct, frozen=True):
 
 
 class GitHubRequest(msgspec.Struct, frozen=True):
-    """A pull request, in a list or alone."""
+    """A pull request, in a list or alone; who merged it stands only there."""
 
     number: Number
     title: Line
@@ -56,6 +56,7 @@ class GitHubRequest(msgspec.Struct, frozen=True):
     merge_commit_sha: CommitId | None
     updated_at: Instant
     html_url: Line
+    merged_by: GitHubUser | None = None
 
     def translated(self) -> PullRequest:
         """Returns it in the words of the port. Of an open one GitHub tells a trial merge, which is no merge commit."""
@@ -75,6 +76,7 @@ class GitHubRequest(msgspec.Struct, frozen=True):
             updated_at_s=self.updated_at.timestamp(),
             url=self.html_url,
             branch=self.head.ref,
+            merger=self.merged_by.login if merged and self.merged_by is not None else "",
         )
 
 

@@ -103,7 +103,7 @@ class GitLabForge(Forge):
         return None if found is None else found.translated()
 
     def merged_by(self, commit: str) -> PullRequest | None:
-        """Returns the merged request whose merge commit this is; None where the commit came another way.
+        """Returns the merged request whose merge commit this is, with its merger; None: the commit came another way.
 
         GitLab lists every request with the commit in it.
         """

@@ -60,6 +60,9 @@ class GitLabRequest(msgspec.Struct, frozen=True):
     squash_commit_sha: CommitId | None
     updated_at: Instant
     web_url: Line
+    merge_user: GitLabUser | None = None
+    merged_by: GitLabUser | None = None
+    """The name of `merge_user` before GitLab 14.7."""
 
     def translated(self) -> PullRequest:
         """Returns it in the words of the port.
@@ -69,6 +72,7 @@ class GitLabRequest(msgspec.Struct, frozen=True):
         if self.sha is None:
             raise ForgeError(f"GitLab does not know the head of the merge request {self.iid} yet")
         state = _STATES[self.state]
+        merger = self.merge_user or self.merged_by
         merged = self.merge_commit_sha or self.squash_commit_sha or self.sha
         return PullRequest(
             number=self.iid,
@@ -83,6 +87,7 @@ class GitLabRequest(msgspec.Struct, frozen=True):
             updated_at_s=self.updated_at.timestamp(),
             url=self.web_url,
             branch=self.source_branch,
+            merger=merger.username if state is RequestState.MERGED and merger is not None else "",
         )
 
 

@@ -37,7 +37,7 @@ from providers.forge.bounds import (
 from providers.forge.gitlab.answers import GitLabRefusal
 from providers.forge.gitlab.calls import GitLabCall
 from providers.forge.gitlab.sign_in import GitLabToken
-from providers.forge.port import ForgeError, ForgeUnreachable
+from providers.forge.port import CommitUnknown, ForgeError, ForgeUnreachable
 from providers.forge.reading import read, unreadable
 
 _T = TypeVar("_T")
@@ -47,6 +47,10 @@ PAGE: Final = 100
 _PART_BYTES: Final = 64 * 1024
 _RESET: Final = "ratelimit-reset"
 _OUR_FAULTS = (InvalidHeader, InvalidSchema, InvalidURL)
+
+
+_UNKNOWN: Final = ((404, "404 commit not found"), (400, "the commit does not exist"))
+"""How GitLab says that it knows no such commit: of a status and a merge, and of a deployment."""
 
 
 class GitLabClient:
@@ -138,6 +142,8 @@ class GitLabClient:
         what = f"GitLab refuses to {call.words} of {self._project}: {said} (HTTP {status})"
         if status == requests.codes.too_many_requests:
             return limited(what, rest_s(headers, _RESET, self._clock), self._clock)
+        if any(status == at and words in said.lower() for at, words in _UNKNOWN):
+            return CommitUnknown(what)
         return refused(what, status, remedy(status, call.needs))
 
 

@@ -114,6 +114,12 @@ class SyncAttempt:
     """Who vouches for it."""
     message: str = ""
     """Why it is not in force."""
+    request: int = 0
+    """Number of the pull request that it came by; 0 = none that is known."""
+    merged_by: str = ""
+    """Who merged that, as the forge says."""
+    approved_by: tuple[str, ...] = ()
+    """Who approves what it merged, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +156,8 @@ class SyncReport:
     convergence: Convergence | None = None
     """What is left to do of the revision in force."""
     rollout: RolloutProgress | None = None
-    layouts: Mapping[str, LayoutRecord] = field(default_factory=dict)
     """What is remembered of the roll-out pool by pool."""
+    layouts: Mapping[str, LayoutRecord] = field(default_factory=dict)
 
 
 def remembered(history: tuple[SyncAttempt, ...], attempt: SyncAttempt) -> tuple[SyncAttempt, ...]:

@@ -39,6 +39,9 @@ class _RevisionAttempt(Wire, frozen=True):
     author: str = ""
     signer: str = ""
     message: str = ""
+    request: int = 0
+    merged_by: str = ""
+    approved_by: tuple[str, ...] = ()
 
 
 class _Convergence(Wire, frozen=True):
@@ -223,7 +226,13 @@ def _attempt_object(attempt: SyncAttempt) -> JsonObject:
         "count": attempt.count,
         "durationSeconds": attempt.duration_s,
     } | set_fields(
-        plan=attempt.plan, author=plain(attempt.author), signer=plain(attempt.signer), message=plain(attempt.message)
+        plan=attempt.plan,
+        author=plain(attempt.author),
+        signer=plain(attempt.signer),
+        message=plain(attempt.message),
+        request=attempt.request,
+        mergedBy=plain(attempt.merged_by),
+        approvedBy=[plain(it) for it in attempt.approved_by[:APPROVALS_MOST]],
     )
 
 
@@ -239,6 +248,9 @@ def _attempt(found: _RevisionAttempt) -> SyncAttempt:
         author=found.author,
         signer=found.signer,
         message=found.message,
+        request=found.request,
+        merged_by=found.merged_by,
+        approved_by=found.approved_by,
     )
 
 

@@ -87,7 +87,7 @@ class ForgejoDocuments:
             "merged": is_merged,
             "merged_at": _stamp_or_none(request.merged_at_s),
             "merge_commit_sha": request.merge_commit if is_merged else None,
-            "merged_by": self.user(self._state.owner) if is_merged else None,
+            "merged_by": self.user(request.merged_by) if request.merged_by else None,
             "base": self._end(request.base, request.base_commit, self._state.id),
             "head": self._end(request.head_branch, request.head, fork),
             "merge_base": request.base_commit,

@@ -67,7 +67,7 @@ class HostedRepository:
     """A bare repository whose branches are requests to be merged into one of them.
 
     Git says what is pushed: `look` compares the branches with the requests, so that a push that was not told of is
-    found with the next. Who pushed is not known on a local path; `author` stands for everybody.
+    found with the next. Who pushed is not known on a local path; `author` stands for everybody but the forge's App.
     """
 
     path: Path
@@ -76,7 +76,11 @@ class HostedRepository:
     deliver: Deliver
     base: str = "main"
 
-    def look(self) -> Sequence[StoredRequest]:
+    def look_at_ours(self) -> None:
+        """The App has written a branch: a request of it is the App's."""
+        self.look(self.state.bot)
+
+    def look(self, pusher: ForgeAccount | None = None) -> Sequence[StoredRequest]:
         """Open, move and close requests as the branches are now; returns those that a push has opened or moved.
 
         A branch with commits that the base has not is a request; one whose commits the base has by now was merged by
@@ -90,19 +94,21 @@ class HostedRepository:
             tip = heads.pop(self.base, None)
             if tip is None:
                 return ()
-            events = list(self._judged(repository, heads, tip))
+            events = list(self._judged(repository, heads, tip, pusher or self.author))
         self.deliver("push", "", 0)
         for action, request in events:
             self.deliver("pull_request", action, request.number)
         return [request for action, request in events if action != "closed"]
 
-    def _judged(self, repository: Any, heads: dict[str, str], tip: str) -> Iterator[tuple[str, StoredRequest]]:
+    def _judged(
+        self, repository: Any, heads: dict[str, str], tip: str, author: ForgeAccount
+    ) -> Iterator[tuple[str, StoredRequest]]:
         """Changes the requests, and yields what was done to which."""
         for request in [it for it in self.state.requests.values() if it.closed_at_s is None]:
             head = heads.get(request.head_branch)
             landed = _has(repository, tip, request.head)
             if landed or head is None or _has(repository, tip, head):
-                self.state.close(request.number, merge_commit=tip if landed else None)
+                self.state.close(request.number, merge_commit=tip if landed else None, by=self.author)
                 yield "closed", request
             elif head != request.head:
                 self.state.push(request.number, head)
@@ -113,7 +119,7 @@ class HostedRepository:
         for branch, head in sorted(heads.items()):
             if branch not in open_now and (branch, head) not in known and not _has(repository, tip, head):
                 title = _subject(repository, head) or branch
-                request = self.state.open(title, self.author, head, base=self.base, branch=branch)
+                request = self.state.open(title, author, head, base=self.base, branch=branch)
                 self._moved(repository, request, tip)
                 yield "opened", request
 
@@ -148,7 +154,7 @@ class HostedRepository:
             except pygit2.GitError as error:
                 raise ForgeErrorAnswer(405, "Base branch was modified. Review and try the merge again.") from error
             request.base_commit = tip
-            self.state.close(number, merge_commit=str(made))
+            self.state.close(number, merge_commit=str(made), by=account)
         self.deliver("push", "", 0)
         self.deliver("pull_request", "closed", number)
 

@@ -51,6 +51,7 @@ class StoredRequest:
     closed_at_s: float | None = None
     merged_at_s: float | None = None
     merge_commit: str | None = None
+    merged_by: ForgeAccount | None = None
 
 
 @dataclass(slots=True)
@@ -221,13 +222,14 @@ class ForgeState:
             self.commits |= {made}
             return made
 
-    def close(self, number: int, *, merge_commit: str | None = None) -> None:
-        """Closes a request, by merging it where a merge commit is given."""
+    def close(self, number: int, *, merge_commit: str | None = None, by: ForgeAccount | None = None) -> None:
+        """Closes a request, by merging it where a merge commit is given: the owner has, unless it is said who."""
         with self.lock:
             request, now_s = self.requests[number], self.clock.now()
             request.closed_at_s = request.updated_at_s = now_s
             if merge_commit is not None:
                 request.merged_at_s, request.merge_commit = now_s, merge_commit
+                request.merged_by = by or self.owner
                 self.commits |= {merge_commit}
 
     def comment(self, number: int, author: ForgeAccount | None, body: str) -> StoredComment:

@@ -15,7 +15,7 @@ from agent.cli.run import install_crds
 from agent.sandbox.repository import git
 from providers.clock import VirtualClock
 from providers.kube.config import from_url
-from providers.kube.objects import sync_object
+from providers.kube.objects import SyncAttempt, SyncReport, sync_object, sync_status
 from providers.kube.objects.paths import FLEET_SYNCS
 from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
@@ -125,7 +125,7 @@ def _what_is_refused_has_its_exit_code(console: Console) -> None:
 def _history_and_the_way_back(console: Console, first: str) -> None:
     done = console.run("history")
     head, *rows = done.stdout.splitlines()
-    assert head.split() == ["REVISION", "AT", "OUTCOME", "PLAN", "AUTHOR", "SIGNED", "BY", "MESSAGE"]
+    assert " ".join(head.split()) == "REVISION AT OUTCOME PLAN AUTHOR SIGNED BY APPROVED BY MERGED BY MESSAGE"
     assert ["Invalid" in rows[0], rows[1].startswith("*"), len(rows)] == [True, True, 4]
     shown = json.loads(console.run("history", "-o", "json").stdout)
     assert [it["outcome"] for it in shown] == ["Invalid", "Applied", "Applied", "Applied"]
@@ -183,3 +183,24 @@ def test_without_an_agent_it_says_so_and_what_was_written_stays(bare: tuple[Kube
     done = muster("history", "--kubeconfig", kubeconfig)
     assert (done.exit_code, "a, b; name one with --cluster" in done.stderr) == (exits.ERROR, True)
     assert muster("history", "--cluster", "b", "--kubeconfig", kubeconfig).stdout == "nothing to show\n"
+
+
+def test_the_history_shows_who_approved_and_who_merged(bare: tuple[KubeTransport, Path]) -> None:
+    transport, kubeconfig = bare
+    transport.apply(FLEET_SYNCS, "a", sync_object("a", "https://git.example.com/x.git", "main", ""), force=True)
+    attempts = (
+        SyncAttempt("r2", "Applied", 2, 2, plan="p2", request=7, merged_by="grace", approved_by=("ada", "eve")),
+        SyncAttempt("r1", "Applied", 1, 1, plan="p1"),
+    )
+    status = sync_status(SyncReport("a", applied="r2", history=attempts), 3.0)
+    transport.apply(FLEET_SYNCS, "a", status, "", "status", force=True)
+    head, newest, first = muster("history", "--kubeconfig", kubeconfig).stdout.splitlines()
+    columns = {name: head.index(name) for name in ("APPROVED BY", "MERGED BY")}
+    assert newest[columns["APPROVED BY"] :].startswith("ada, eve ")
+    assert newest[columns["MERGED BY"] :].startswith("grace")
+    assert first[columns["APPROVED BY"] :].split() == ["-", "-"]
+    shown = json.loads(muster("history", "-o", "json", "--kubeconfig", kubeconfig).stdout)
+    assert [(it["request"], it["merged by"], it["approved by"]) for it in shown] == [
+        (7, "grace", ["ada", "eve"]),
+        (None, "", []),
+    ]

@@ -57,9 +57,11 @@ class ForgeInMemory:
         )
         return self.requests[number]
 
-    def merges(self, number: int, merged: str) -> None:
+    def merges(self, number: int, merged: str, by: str = "") -> None:
         """Somebody merges it."""
-        self.requests[number] = replace(self.requests[number], state=RequestState.MERGED, merge_commit=merged)
+        self.requests[number] = replace(
+            self.requests[number], state=RequestState.MERGED, merge_commit=merged, merger=by
+        )
 
     def comment(self, number: int, author: str, text: str) -> None:
         """Somebody comments."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.inbox import ApprovalsSeen, Done, Event, MergeApproved, ReviewTrouble
+from agent.inbox import ApprovalsSeen, Done, Event, MergeApproved, MergeSeen, ReviewTrouble
 from agent.record import Record
 from agent.review.approvers import Approvers
 from agent.review.forecaster import Forecaster
@@ -42,6 +42,7 @@ class ReviewPlace:
         self.counted: list[str] = []
         self.told: list[str] = []
         self.merges: list[MergeApproved] = []
+        self.hands: list[MergeSeen] = []
         self.leads = True
         self.forecasts: Forecaster | None = None
         self.reviewer = self.restarted(cluster)
@@ -55,6 +56,8 @@ class ReviewPlace:
                     self.state = replace(self.state, approved=approved)
                 case MergeApproved():
                     self.merges.append(event)
+                case MergeSeen():
+                    self.hands.append(event)
 
         return Reviewer(
             cluster, "main", lambda: self.forge, self.commits, lambda: self.world, lambda: self.state,

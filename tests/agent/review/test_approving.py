@@ -1,14 +1,15 @@
 """Approvals of pull requests: bound to the plan that was shown, and told of when the merge waits for them."""
 
 from dataclasses import replace
+from typing import Any
 
-from agent.inbox import MergeApproved
+from agent.inbox import MergeApproved, MergeSeen
 from fleet.plan import make_plan
 from fleet.plan.approvals import extent_of
 from fleet.review.comment import REPLAN_S
 from fleet.snapshot import Snapshot
 from model.loader import load
-from providers.forge.port import Approval, Permission, Verdict
+from providers.forge.port import Approval, ForgeError, Permission, Verdict
 from tests.agent.review.place import HEAD, NEXT, ReviewPlace, commit, encoded
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, team
 from tests.support.fleets import NOW
@@ -214,3 +215,47 @@ def test_members_of_teams_that_rules_name_are_asked_for() -> None:
     place.reviewer.look()
     assert place.told[-1] == ""
     assert place.verdict()[0] is Verdict.SUCCESS
+
+
+def test_after_the_merge_it_says_who_merged_and_who_approved_though_no_policy_asks() -> None:
+    place = place_with(files(pool(), team(), queue()), files(pool(), pool("more"), team(), queue()))
+    approves(place, "eve")
+    approves(place, "stranger")
+    approves(place, "ada", NEXT)
+    place.forge.merges(7, MERGED, by="grace")
+    revision = f"main@sha1:{MERGED}"
+    place.state = replace(
+        place.state, attempted=revision, applied=revision, outcome="Applied", message=f"{revision} is in force"
+    )
+    place.reviewer.look()
+    place.reviewer.look()
+    assert place.hands == [MergeSeen(MERGED, 7, "grace", ("eve",))]
+    assert "merged by grace, approved by eve" in place.forge.text(7)
+    assert place.forge.text(7).count("is in force") == 1, "said once"
+    place.restarted().look()
+    assert place.forge.writes == 2
+    assert place.hands[1:] == place.hands[:1], "the FleetSync may not have it"
+
+
+def test_a_plan_that_was_shown_before_anybody_asked_for_approval_is_what_is_approved() -> None:
+    place = place_with(files(pool(), team(), queue()), files(pool(), pool("more"), team(), queue()))
+    approves(place, "eve")
+    place.reviewer.least_approvals = 1
+    place.reviewer.look()
+    assert "approved by eve" in place.forge.text(7)
+    assert place.verdict()[0] is Verdict.SUCCESS
+    assert [it.extent is not None for it in place.state.approved] == [True]
+
+
+def test_a_forge_that_does_not_tell_who_approves_keeps_nothing_of_the_comment_back(monkeypatch: Any) -> None:
+    def refused(_number: int) -> Any:
+        raise ForgeError("403: not yours to see")
+
+    place = place_with(files(pool(), team(), queue()), files(pool(), pool("more"), team(), queue()))
+    monkeypatch.setattr(place.forge, "approvals", refused)
+    place.forge.merges(7, MERGED, by="grace")
+    revision = f"main@sha1:{MERGED}"
+    place.state = replace(place.state, attempted=revision, applied=revision, outcome="Applied", message="so it is")
+    place.reviewer.look()
+    assert "so it is; merged by grace" in place.forge.text(7)
+    assert place.told == []

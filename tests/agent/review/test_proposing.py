@@ -7,7 +7,7 @@ import pytest
 from fleet.snapshot import Resolutions, Resolved
 from model.loader import load
 from model.pools import pool_hash
-from providers.forge.port import ForgeUnreachable, RequestState
+from providers.forge.port import ForgeUnreachable, Permission, RequestState
 from tests.agent.review.forge import CommitsInMemory
 from tests.agent.review.place import BASE, ReviewPlace, encoded
 from tests.agent.scenes import files, pool, queue, team
@@ -76,6 +76,19 @@ def test_what_is_merged_and_not_in_force_yet_is_not_proposed_again() -> None:
     place.commits.merged[BASE] = encoded(pinned("v20251112"))
     place.reviewer.look()
     assert place.forge.proposed == []
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_what_the_agent_proposes_is_planned_in_the_cluster_though_no_app_may_write_as_a_user(fork: bool) -> None:
+    place = scene()
+    place.reviewer.look()
+    ((number, request),) = place.forge.requests.items()
+    assert place.forge.permission(request.author) < Permission.WRITE
+    place.forge.requests[number] = replace(request, from_fork=fork)
+    place.commits.refs[request.head_ref] = request.head
+    place.commits.merged[request.head] = encoded(pinned("v20251112"))
+    place.reviewer.look()
+    assert ("without a look at the cluster" in place.forge.text(number)) is fork
 
 
 def test_a_fork_s_branch_is_nobody_s_proposal() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.journal import latest_lines
 from agent.sandbox.repository import git
 from providers.clock import SystemClock
 from providers.sim.forge import ForgejoDialect, ForgeServer, ForgeState, GitHubDialect, GitLabDialect
@@ -138,6 +139,12 @@ def test_a_merge_waits_for_its_approval_and_a_worse_one_for_another(place: Agent
     until(lambda: "is in force" in bodies(github)[0], "it was approved again")
     assert place.applied().endswith(merged)
     assert len([it for it in bodies(github) if not it.startswith("/muster")]) == 1
+    history = place.sync()["status"]["history"]
+    assert [it["outcome"] for it in history[:2]] == ["Applied", "Stale"]
+    assert history[0]["approvedBy"] == ["ada", "eve"]
+    assert {it["mergedBy"] for it in history[:2]} == {state.owner.login}
+    lines = [it["message"] for _, it in latest_lines(running.journal) if it["event"] == "sync"]
+    assert any(f"merged by {state.owner.login}, approved by ada, eve" in it for it in lines), lines
 
 
 def test_a_newer_release_of_images_is_proposed_planned_and_merged(place: AgentPlace, github: ForgeServer) -> None:

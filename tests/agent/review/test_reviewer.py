@@ -5,15 +5,21 @@ from dataclasses import replace
 
 import pytest
 
+from agent.explanation import explanation_lines
+from agent.explanations import ExplanationKeeper
 from agent.review.reviewer import REQUESTS_MOST, SOON_S
+from agent.review.statuses import commit_status
 from agent.review.world import LastPass
 from agent.sync import SyncState
+from fleet.cost.uses import CostTerms
 from fleet.plan.convergence import Convergence, ConvergencePhase
-from fleet.review.comment import LOOKED_AT_S, REPLAN_S
+from fleet.quota.queue_binding import payer_of
+from fleet.review.comment import LOOKED_AT_S, REPLAN_S, Review, ReviewOutcome
 from fleet.snapshot import Snapshot
+from model.problem import Code, Problem
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
 from tests.agent.review.forge import CommitsInMemory, commit
-from tests.agent.review.place import HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
+from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
@@ -81,6 +87,16 @@ def test_problems_stand_at_their_lines() -> None:
     assert (found.path, found.line) == ("clusters/prod/pools/a.yaml", 3)
 
 
+def test_a_warning_of_before_stands_behind_what_makes_a_change_invalid() -> None:
+    old = Problem("a.yaml", 1, 1, "", "too much", Code.QUOTA_BEYOND_LIMITS, severity="warning")
+    new = Problem("z.yaml", 2, 1, "", "no such kind", Code.UNKNOWN_KIND)
+    status = commit_status(Review("prod", HEAD, BASE, ReviewOutcome.INVALID, problems=(old, new)), "")
+    assert [(it.path, it.message) for it in status.annotations] == [
+        ("z.yaml", "no such kind"),
+        ("a.yaml", "warning: too much"),
+    ]
+
+
 def test_a_stranger_learns_nothing_of_the_cluster_until_somebody_who_may_asks() -> None:
     place = ReviewPlace(fixed(1))
     place.proposes(fixed(2), author="mallory")
@@ -120,6 +136,31 @@ def test_why_a_gang_waits_is_answered_in_the_one_comment_for_who_may_know() -> N
     writes = place.forge.writes
     place.reviewer.look()
     assert place.forge.writes == writes, "it is answered once"
+
+
+def test_what_was_found_in_idle_time_is_answered_as_well_as_on_the_command_line() -> None:
+    place = ReviewPlace()
+    world = World(place.world.fleet, NOW, CATALOG)
+    world.waits(gang("train", queue=next(iter(place.world.fleet.queues))))
+    place.world = LastPass(place.world.fleet, world.snapshot())
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.forge.comment(7, "ada", "/muster why train")
+    place.reviewer.look()
+    assert "still being tried; ask again" in place.forge.text(7)
+    keeper = ExplanationKeeper(place.clock.monotonic, CostTerms(payer_of))
+    keeper.turned(*place.world)
+    while keeper.work():
+        pass
+    place.reviewer.explain = keeper.explain
+    place.forge.comment(7, "ada", "/muster whatif train priority=none")
+    place.reviewer.look()
+    (gang_now,) = place.world.snapshot.gangs.values()
+    told = list(explanation_lines(keeper.explain(*place.world, gang_now)))
+    assert any("would help:" in line for line in told), told
+    for line in told:
+        assert line in place.forge.text(7)
+    assert "no ledger" in place.forge.text(7)
 
 
 @pytest.mark.parametrize("text", ["/muster apply", "/muster plan now", "/muster"])
@@ -266,8 +307,9 @@ def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
     place.forge.merges(7, NEXT)
     revision = f"main@sha1:{NEXT}"
 
-    def stands(left: int, phase: str, message: str = "m1 is drifted") -> str:
-        far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, message)
+    def stands(left: int, phase: str, message: str = "left: m1") -> str:
+        told = f"{3 - left} of 3 are as declared; {message}"
+        far = Convergence(revision, NOW, NOW, ConvergencePhase(phase), 3, left, told)
         place.state = SyncState(
             attempted=revision, applied=revision, outcome="Applied", message="it is in force", convergence=far
         )
@@ -275,8 +317,8 @@ def test_the_comment_counts_what_is_left_to_do_until_it_is_done() -> None:
         place.reviewer.look()
         return place.forge.text(7)
 
-    assert "1 of 3 done: m1 is drifted" in stands(2, "Progressing")
-    assert "2 of 3 done" in stands(1, "Progressing")
+    assert "1 of 3 are as declared; left: m1" in stands(2, "Progressing")
+    assert "2 of 3 are as declared" in stands(1, "Progressing")
     assert "does not come forward" in stands(1, "Stalled")
     assert place.verdict(NEXT)[0] is Verdict.FAILURE
     assert "nothing of it is left to do" in stands(0, "Done", "")
@@ -324,7 +366,7 @@ def test_a_forge_that_takes_no_deployments_keeps_nothing_else_back() -> None:
     place.forge.merges(7, NEXT)
     place.forge.refuses_deployments = True
     follows(place, 2, "Progressing")
-    assert "1 of 3 done" in place.forge.text(7)
+    assert "m1 is drifted" in place.forge.text(7)
     assert "may not deploy" in place.told[-1]
     place.forge.refuses_deployments = False
     follows(place, 0, "Done")

@@ -35,9 +35,12 @@ def test_decisions_and_what_came_of_them_are_remembered() -> None:
     watcher.acting(OpenGang(gang("g")), Mirror("c"), NOW)
     watcher.ended(Done(given_back), NOW + 1)
     watcher.ended(Failed(given_back, "no"), NOW + 2)
+    watcher.told(Announce(gang("g").job, "Applied", "r is in force (approved by eve)"), NOW + 3)
     assert watcher.now().journal == (), "they are shown with the next turn"
     watcher.turned(made.fleet, made.snapshot())
-    assert [(it.at_s - NOW, it.said["event"]) for it in watcher.now().journal] == [(0, "queued"), (1, "returned")]
+    shown = [(it.at_s - NOW, it.said["event"]) for it in watcher.now().journal]
+    assert shown == [(0, "queued"), (1, "returned"), (3, "sync")]
+    assert "approved by eve" in watcher.now().journal[-1].said["message"]
 
 
 def test_no_more_than_so_many_are_kept() -> None:

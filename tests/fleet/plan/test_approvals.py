@@ -31,10 +31,14 @@ EXACT = ApprovalTolerance(usd_per_hour=0.0)
 PLAN = PlanExtent("a", "x", 2, 1, 0, 10.0, 20.0, 2, ("g1", "g2"))
 
 
-def fleet(*more: str, quota: int = 64, **policy: Any) -> Fleet:
+def declared(*more: str, quota: int = 64, **policy: Any) -> dict[str, bytes]:
     quotas = {"h100": {"nvidia.com/gpu": quota}}
-    declared = files(pool(), team(quotas=quotas), queue(), doc("FleetPolicy", "p", **policy), *more)
-    return load({path: text.encode() for path, text in declared.items()})
+    found = files(pool(), team(quotas=quotas), queue(), doc("FleetPolicy", "p", **policy), *more)
+    return {path: text.encode() for path, text in found.items()}
+
+
+def fleet(*more: str, quota: int = 64, **policy: Any) -> Fleet:
+    return load(declared(*more, quota=quota, **policy))
 
 
 def owner(**rule: Any) -> dict[str, Any]:
@@ -102,6 +106,15 @@ def test_milder_than_what_is_milder_is_milder(a: PlanExtent, b: PlanExtent, c: P
 
 def test_nobody_is_asked_by_a_policy_that_does_not() -> None:
     assert judged(fleet(), fleet(quota=32)).state is ApprovalState.NOT_ASKED
+
+
+def test_nobody_is_asked_about_what_is_in_force_already() -> None:
+    before = fleet(approvals={"required": 1}, owners=[owner()])
+    assert judged(before, fleet(approvals={"required": 1}, owners=[owner()])).state is ApprovalState.NOT_ASKED
+    plan = declared_plan(before, before, Snapshot(now_s=NOW, catalog=CATALOG), base_revision="base")
+    assert judge_approvals(before, before, plan, (), least=1).state is ApprovalState.MISSING, "the settings ask of each"
+    moved = load({"elsewhere/fleet.yaml": next(iter(declared(approvals={"required": 1}, owners=[owner()]).values()))})
+    assert judged(before, moved).state is ApprovalState.MISSING, "owners go by files"
 
 
 def test_so_many_others_than_the_author_have_to_approve_the_plan() -> None:

@@ -21,7 +21,7 @@ from fleet.review.comment import (
     with_heard,
     with_section,
 )
-from model.problem import Code, Problem
+from model.problem import Code, Problem, in_short
 from tests.fleet.plan.test_render import HOSTILE
 from tests.fleet.plan.test_render import plan as plan_of
 
@@ -86,6 +86,15 @@ def test_sections_share_the_room_of_a_comment(order: str, changes: int) -> None:
         text = with_section(text, Review(cluster, HEAD, BASE, ReviewOutcome.APPLIES, plan=full))
     assert len(text) <= 65_536
     assert [it for it in order if f"`{it}`" not in text] == [], "each has at least its verdict"
+
+
+def test_an_invalid_change_is_so_for_its_errors_and_what_was_wrong_before_is_marked() -> None:
+    problems = (replace(problem("old", 1), severity="warning"), problem("new", 2))
+    review = Review("prod", HEAD, BASE, ReviewOutcome.INVALID, problems=problems)
+    said = with_section("", review)
+    assert said.index("new") < said.index("warning: old")
+    assert review.summary == "is invalid: 1 problem"
+    assert in_short(problems).startswith("1 problem: new:2:1")
 
 
 def test_many_problems_say_how_many_more_there_are() -> None:

@@ -74,8 +74,8 @@ class PretendedWorld:
     def push(self, number: int, head: str) -> None:
         self.state.push(number, head)
 
-    def close(self, number: int, *, merge_commit: str = "") -> None:
-        self.state.close(number, merge_commit=merge_commit or None)
+    def close(self, number: int, *, merge_commit: str = "", by: str = "") -> None:
+        self.state.close(number, merge_commit=merge_commit or None, by=self.state.accounts.get(by))
 
     def say(self, number: int, author: str, text: str) -> int:
         return self.state.comment(number, self.state.accounts[author], text).id

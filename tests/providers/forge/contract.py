@@ -50,7 +50,7 @@ class ForgeWorld(Protocol):
 
     def push(self, number: int, head: str) -> None: ...
 
-    def close(self, number: int, *, merge_commit: str = "") -> None:
+    def close(self, number: int, *, merge_commit: str = "", by: str = "") -> None:
         """By merging where a merge commit is given."""
         ...
 
@@ -164,10 +164,11 @@ class ForgeContract:
         number = people.open("ben", HEAD)
         people.open("eve", OTHER_HEAD, fork=True)
         assert people.forge.merged_by(HEAD) is None
-        people.close(number, merge_commit=MERGE)
+        people.close(number, merge_commit=MERGE, by="eve")
         merged = people.forge.merged_by(MERGE)
         assert merged == people.forge.request(number)
         assert (merged.number, merged.state, merged.merge_commit) == (number, RequestState.MERGED, MERGE)
+        assert merged.merger == "eve"
         assert people.forge.merged_by(HEAD) is None  # it came by the request, and merged nothing
 
     # -- requests of our own --------------------------------------------------------------------------------------

@@ -376,7 +376,7 @@ class GitHubDocuments:
         is_merged = request.merged_at_s is not None
         return {
             "merged": is_merged,
-            "merged_by": self.user(self._state.owner) if is_merged else None,
+            "merged_by": self.user(request.merged_by) if request.merged_by else None,
             "mergeable": None if is_merged else True,
             "mergeable_state": "unknown" if is_merged else "clean",
             "maintainer_can_modify": False,

@@ -78,7 +78,7 @@ class GitLabDocuments:
         fork = {None: self._state.id, 0: None}.get(request.fork, request.fork)
         at = f"!{number}"
         document: Document = {
-            **dict.fromkeys(("merged_by", "closed_by", "assignee", "milestone", "discussion_locked")),
+            **dict.fromkeys(("closed_by", "assignee", "milestone", "discussion_locked")),
             **dict.fromkeys(
                 ("should_remove_source_branch", "squash_commit_sha", "description", "approvals_before_merge")
             ),
@@ -92,6 +92,7 @@ class GitLabDocuments:
             "created_at": stamp(request.created_at_s),
             "updated_at": stamp(request.updated_at_s),
             "prepared_at": stamp(request.created_at_s),
+            "merged_by": self.user(request.merged_by) if request.merged_by else None,
             "merged_at": _stamp_or_none(request.merged_at_s),
             "closed_at": None if is_merged else _stamp_or_none(request.closed_at_s),
             "target_branch": request.base,

@@ -10,7 +10,7 @@ import pytest
 
 from agent.sandbox.repository import GitFailed
 from providers.git.webhook import WebhookEvent, verify
-from providers.sim.forge.contents import ForgeErrorAnswer
+from providers.sim.forge.contents import ForgeErrorAnswer, GitContents
 from providers.sim.forge.hosting import FILES_MOST, LINES_MOST, FileDiff, deliver
 from tests.providers.sim.forge.conftest import HostedWorld
 
@@ -240,3 +240,14 @@ def test_a_delivery_is_signed_as_the_agent_asks_for() -> None:
 
 def test_nobody_has_to_hear_a_delivery() -> None:
     deliver("http://127.0.0.1:9/webhook", "s3cret", "push", "", 0)
+
+
+def test_a_branch_that_the_app_writes_is_a_request_of_the_app(world: HostedWorld) -> None:
+    contents = GitContents(world.repository.bare, world.clock.now, world.hosted.look_at_ours)
+    contents.branch("muster/images/a/v2", world.on_the_server("refs/heads/main"))
+    contents.write("muster/images/a/v2", "pools.yaml", b"a: 2\n", "Newer images")
+    (opened,) = world.state.requests.values()
+    assert (opened.author, opened.title) == (world.state.bot, "Newer images")
+    world.push("change", {"more.yaml": "d: 4\n"})
+    world.hosted.look()
+    assert [it.author.login for it in world.state.requests.values()] == ["muster[bot]", "ada"]
