@@ -96,8 +96,8 @@ BOARDS: Final = (
         "queues",
         "Muster: queues",
         (
-            _one("Running", 'sum(muster_gangs{state="Admitted"}) or vector(0)'),
-            _one("Waiting", "sum(muster_pending_gangs) or vector(0)"),
+            _one("Gangs that run", 'sum(muster_gangs{state="Admitted"}) or vector(0)'),
+            _one("Gangs that wait", "sum(muster_pending_gangs) or vector(0)"),
             _one("Longest wait", "max(muster_oldest_wait_seconds) or vector(0)", "s"),
             _one("Borrowed GPUs", 'sum(muster_team_quota_borrowed{resource="nvidia.com/gpu"})'),
             _by("Waiting by why", "sum by (queue, reason) (muster_pending_gangs) or vector(0)", "{{queue}} {{reason}}"),
