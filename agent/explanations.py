@@ -100,8 +100,10 @@ class ExplanationKeeper(Watcher):
         write: WriteShort | None = None,
         leading: Callable[[], bool] = lambda: True,
         known: Iterable[EndedRun] = (),
+        failed: Callable[[str], object] = lambda _step: None,
     ) -> None:
-        self._monotonic, self._terms = monotonic, terms
+        """`failed` hears which step has failed."""
+        self._monotonic, self._terms, self._count_failure = monotonic, terms, failed
         self._spent, self._write, self._leading = spent, write, leading
         self._share = TimeShare(monotonic, SHARE)
         self._pace = TimeShare(monotonic, WRITES_S, WRITES_AT_ONCE)
@@ -213,6 +215,7 @@ class ExplanationKeeper(Watcher):
             done = step(seen)
         except Exception as error:
             log.exception("explanation_failed", step=name)
+            self._count_failure(name.removeprefix("_"))
             self._failed[name] = f"{type(error).__name__}: {error}", now_s + FAILED_RESTS_S
             self._forecaster = self._adviser = None
             return True
@@ -332,6 +335,7 @@ class ExplanationKeeper(Watcher):
                 self._write(gang, self.explain_quietly(seen, gang))
             except KubeError as error:
                 log.warning("explanation_not_written", gang=gang.name, why=str(error))
+                self._count_failure("write")
         return True
 
     def _rough(self, gang: Gang) -> object:
@@ -365,6 +369,7 @@ def keeper_of(
     api: KubeTransport,
     monotonic: Callable[[], float],
     leading: Callable[[], bool],
+    failed: Callable[[str], object],
 ) -> ExplanationKeeper:
     """The keeper of an agent with these settings: it learns of the record at first, and reads the ledger, if any."""
     said = settings.ledger
@@ -379,7 +384,7 @@ def keeper_of(
         api.apply(WORKLOADS, gang.workload, body, gang.namespace, "status", force=True, manager=EXPLAINED_BY)
 
     known = _recorded(settings.record) if settings.record is not None else ()
-    return ExplanationKeeper(monotonic, terms, spent=spent, write=write, leading=leading, known=known)
+    return ExplanationKeeper(monotonic, terms, spent=spent, write=write, leading=leading, known=known, failed=failed)
 
 
 def _recorded(record: Path) -> Iterator[EndedRun]:

@@ -245,7 +245,8 @@ class Agent:
         telling = [self.metrics, DecisionLog(sync), Announcer(say), ConvergenceFollower(sync), notifier]
         used = books.accounts.used
         self.metrics.lead(lambda: sync.state, used.terms)
-        why = keeper_of(said, used.terms, self._transport, self._clock.monotonic, self._leading)
+        heard = self._clock.monotonic, self._leading, self.metrics.not_explained
+        why = keeper_of(said, used.terms, self._transport, *heard)
         earlier = latest_lines(said.journal) if said.journal else ()
         self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain)
         keepers = ledger_keepers(said, used, failures, self._leading)

@@ -186,6 +186,7 @@ BOARDS: Final = (
             _by("Events a minute", _rate("muster_events_total", "event"), "{{event}}"),
             _by("Actions a minute", _rate("muster_actions_total", "action, result"), "{{action}} {{result}}"),
             _by("Decisions that failed a minute", _rate("muster_decider_failures_total", "decider"), "{{decider}}"),
+            _by("Explanations that failed a minute", _rate("muster_explanation_failures_total", "step"), "{{step}}"),
             _by("API server (95 %)", _quantile("muster_api_request_duration_seconds", "method"), "{{method}}", "s"),
             _by(
                 "Requests that failed a minute",
