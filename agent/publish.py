@@ -14,9 +14,9 @@ import msgspec
 import structlog
 
 from agent.announce import SyncAnnouncer
+from agent.asked import Operated, decode_operated
 from agent.config import BOOKS
 from agent.failures import Failures
-from agent.asked import Operated, decode_operated
 from agent.inbox import RequestHandled
 from agent.refused_writes import TOLD_AFTER, RefusedWrite, report_refusal
 from agent.reports import pool_reports, queue_reports, sync_report

@@ -55,7 +55,7 @@ class SpentByGang:
         state = msgspec.json.decode(kept.body, type=MeterState) if kept is not None else None
         until_s = state.cut_until_s if state is not None else snapshot.now_s // HOUR_S * HOUR_S
         if until_s > from_s:
-            for record in ledger.sums(from_s, until_s, self._cluster):
+            for record in ledger.sums(from_s, until_s, ("subject",), self._cluster):
                 self._written[record.subject] += record.cost_micro_usd
             self._read_until_s = until_s
         found: Counter[str] = Counter()

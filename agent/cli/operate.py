@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from agent.asked import Operated, ask_of, decode_operated, request
 from agent.cli import exits
 from agent.cli.tables import TextTable, render
-from agent.asked import Operated, ask_of, decode_operated, request
 from model.plain_text import plain
 from providers.kube.config import connect
 from providers.kube.errors import KubeError, NotFound
@@ -84,8 +84,10 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SyncView(msgspec.Struct, frozen=True):
-    """A FleetSync as it stands: what the agent says of itself, and where it reads from. Read without the agent's code,
-    which would take most of a second to start."""
+    """A FleetSync as it stands: what the agent says of itself, and where it reads from.
+
+    It is read without the agent's code, which would take most of a second to start.
+    """
 
     metadata: _Named
     spec: _Spec = _Spec()
@@ -120,7 +122,9 @@ class SyncHandle:
             pages = list(self.transport.list_pages(FLEET_SYNCS))
         except NotFound:
             raise NotOperable("Muster is not installed on this cluster: it has no kind FleetSync") from None
-        names = sorted(msgspec.json.decode(raw, type=_Object).metadata.name for page in pages for raw in page.items or ())
+        names = sorted(
+            msgspec.json.decode(raw, type=_Object).metadata.name for page in pages for raw in page.items or ()
+        )
         if len(names) != 1:
             found = f"there are {', '.join(names)}; name one with --cluster" if names else "no agent has led here yet"
             raise NotOperable(f"which FleetSync is meant? {found}")

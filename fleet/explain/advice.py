@@ -388,7 +388,9 @@ def _start_words(outcome: _Outcome, *, at_once: bool) -> str:
 
 def _flavors_words(gang: Gang) -> str:
     names = sorted({name for each in gang.flavors.values() for name in each})
-    return f", so that it gets machines of flavor {' and '.join(names)}" if names else ", so that other machines will do"
+    return (
+        f", so that it gets machines of flavor {' and '.join(names)}" if names else ", so that other machines will do"
+    )
 
 
 def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot: Snapshot) -> Advice:

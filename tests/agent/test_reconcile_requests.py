@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.cli.run import install_crds
 from agent.asked import Operated, ask_of, request
+from agent.cli.run import install_crds
 from agent.inbox import Event, RequestHandled, Tick
 from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
 from model.labels import REQUESTED_AT

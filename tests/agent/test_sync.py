@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.announce import SyncAnnouncer
-from agent.failures import Failures
 from agent.asked import Operated
+from agent.failures import Failures
 from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.reports import sync_report
 from agent.sync import RECONSIDER_S, Sync, SyncState
