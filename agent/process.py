@@ -248,7 +248,7 @@ class Agent:
         heard = self._clock.monotonic, self._leading, self.metrics.not_explained
         why = keeper_of(said, used.terms, self._transport, *heard)
         earlier = latest_lines(said.journal) if said.journal else ()
-        self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain)
+        self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain, why.months)
         keepers = ledger_keepers(said, used, failures, self._leading)
         watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen, why]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)

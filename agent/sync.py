@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from agent.asked import Operated
 from agent.inbox import (
     ApprovalsSeen,
     MergeApproved,
-    Operated,
     Planned,
     Pushed,
     RequestHandled,

@@ -43,7 +43,7 @@ class _Named(msgspec.Struct, frozen=True):
     name: str
 
 
-class _Object(msgspec.Struct, frozen=True):
+class _NamedSync(msgspec.Struct, frozen=True):
     metadata: _Named
 
 
@@ -123,7 +123,7 @@ class SyncHandle:
         except NotFound:
             raise NotOperable("Muster is not installed on this cluster: it has no kind FleetSync") from None
         names = sorted(
-            msgspec.json.decode(raw, type=_Object).metadata.name for page in pages for raw in page.items or ()
+            msgspec.json.decode(raw, type=_NamedSync).metadata.name for page in pages for raw in page.items or ()
         )
         if len(names) != 1:
             found = f"there are {', '.join(names)}; name one with --cluster" if names else "no agent has led here yet"

@@ -203,7 +203,8 @@ class S3Ledger:
         used, lost = used_sql(_DAY), evictions_sql(_DAY)
         for engine in self._days(begin_s, end_s, cluster, USED_FIELDS):
             for row in engine.execute(used).fetchall():
-                yield UsedHours(*(int(it) if isinstance(it, Decimal) else it for it in row))
+                values: list[Any] = [int(it) if isinstance(it, Decimal) else it for it in row]
+                yield UsedHours(*values)
             ((evictions,),) = engine.execute(lost).fetchall()
             yield UsedHours(evictions=evictions)
 
@@ -315,7 +316,7 @@ def _engine() -> Any:
     """DuckDB in memory, that reads what it is handed and nothing else."""
     import duckdb
 
-    return duckdb.connect(config={"enable_external_access": False, "memory_limit": "1GB", "threads": 2})
+    return duckdb.connect(config={"enable_external_access": False, "memory_limit": "512MB", "threads": 1})
 
 
 def s3_ledger(bucket: str, prefix: str, region: str, endpoint_url: str) -> S3Ledger:
