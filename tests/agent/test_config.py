@@ -65,6 +65,7 @@ MISTAKES = [
     ({**GOOD, "review": {"repository": "a/b", "forge": "Gitea", "tokenEnv": "X"}}, "review", "url says where"),
     ({**GOOD, "review": {"repository": "a/b", "forge": "GitLab", "app": APP}}, "review", "app is of GitHub"),
     ({**GOOD, "webhook": {"tlsKeyFile": "/x"}}, "webhook", "tlsCertificateFile and tlsKeyFile go together"),
+    ({**GOOD, "http": {"tlsCertificateFile": "/x"}}, "http", "tlsCertificateFile and tlsKeyFile go together"),
     ({**GOOD, "webhook": {"maxBodyBytes": 1 << 30}}, "webhook.maxBodyBytes", "26214400"),
     ({**GOOD, "webhook": {"headerTimeoutS": 0}}, "webhook.headerTimeoutS", "greater than 0"),
     ({**GOOD, "logFormat": "xml"}, "logFormat", "pattern"),
