@@ -225,7 +225,7 @@ def coverage(scene: TraceScene) -> Mapping[str, float]:
                 hits[label].append(began_s is not None and began_s <= at_s)
     shares = {f"{label}_covered_pct": 100 * sum(each) / len(each) for label, each in hits.items() if each}
     off = {f"{label}_off_pct": abs(shares[f"{label}_covered_pct"] - aim) for label, aim in AIMS.items() if hits[label]}
-    return {"estimates": told, "unknown": unknown, **shares, **off}
+    return {"estimates": told, "judged": len(hits["p50"]), "unknown": unknown, **shares, **off}
 
 
 def run() -> dict[str, float]:
