@@ -2,8 +2,8 @@
 
 `python -m bench calibration`. Of each gang that waits the first estimate counts, made within two hours after it came,
 by what the agent would have learned until then: nothing of the future is known. The constants of forecast and
-correction were chosen on the scene `chosen`; `held_out` is other virtual clusters, and nothing was chosen on it. Without
-the trace (`TRACE_VARIABLE`) nothing is measured, and it says so.
+correction were chosen on the work of `chosen`; `held_out` is other virtual clusters, and nothing was chosen on it.
+Without the trace (`TRACE_VARIABLE`) nothing is measured, and it says so.
 """
 
 import os
