@@ -10,6 +10,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from agent.clouds import DEFAULT, NAMES
+from agent.connection_limits import TlsFiles
 from agent.ledger_settings import LedgerSettings
 from agent.settings_section import SettingsSection
 from model.addresses import without_secrets
@@ -178,7 +179,27 @@ def _network(text: str) -> str:
     return text
 
 
-class HttpSettings(SettingsSection):
+class TlsSettings(SettingsSection):
+    """A server's certificate and key; with both its port speaks TLS only."""
+
+    tls_certificate_file: Path | None = None
+    """Certificate chain (PEM); with the key, the port speaks TLS only. Both are read again when they change."""
+    tls_key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tlsCertificateFile and tlsKeyFile go together")
+        return self
+
+    def tls(self) -> TlsFiles | None:
+        """Returns the files; None where the port speaks plain HTTP."""
+        if self.tls_certificate_file is None or self.tls_key_file is None:
+            return None
+        return TlsFiles(self.tls_certificate_file, self.tls_key_file)
+
+
+class HttpSettings(TlsSettings):
     """Health, readiness and metrics, and the page. They tell what teams spend: keep this port inside the cluster."""
 
     host: str = "0.0.0.0"  # noqa: S104 - probes come from outside the pod
@@ -212,7 +233,7 @@ class WebSettings(SettingsSection):
         return self
 
 
-class WebhookSettings(SettingsSection):
+class WebhookSettings(TlsSettings):
     """Where deliveries of the forge come in; nothing listens unless `secretFile` or `secretEnv` is given."""
 
     host: str = "0.0.0.0"  # noqa: S104 - deliveries come from outside the pod
@@ -220,9 +241,6 @@ class WebhookSettings(SettingsSection):
     secret_file: Path | None = None
     """Read anew for every delivery, so that a secret can be changed without a restart."""
     secret_env: str = ""
-    tls_certificate_file: Path | None = None
-    """Certificate chain (PEM); with the key, the port speaks TLS only. Both are read again when they change."""
-    tls_key_file: Path | None = None
     max_body_bytes: Annotated[int, Field(ge=1024, le=25 * 1024 * 1024)] = 1024 * 1024
     header_timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
     """From the connection to the end of the header, TLS included."""
@@ -232,12 +250,6 @@ class WebhookSettings(SettingsSection):
     max_connections_per_address: Annotated[int, Field(ge=1, le=10_000)] = 16
     requests_per_minute: Annotated[float, Field(ge=0, le=100_000)] = 60.0
     """Of one address (a proxy before the agent is one address); 0 = any number."""
-
-    @model_validator(mode="after")
-    def _both_or_none(self) -> Self:
-        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tlsCertificateFile and tlsKeyFile go together")
-        return self
 
     @property
     def listens(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 
 _ADDRESSES_MOST = 4096
 _SITE_BITS = 64
@@ -22,6 +23,14 @@ class ConnectionRefusal(StrEnum):
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"
     CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where the certificate chain and its key lie (PEM)."""
+
+    certificate: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True)

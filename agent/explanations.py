@@ -22,7 +22,7 @@ from agent.inbox import Done, Failed
 from agent.ledger import open_ledger
 from agent.record import ran_s
 from agent.review.world import LastPass
-from agent.spent import SpentByGang
+from agent.spent import PastMonth, Spending
 from agent.watch import Watcher
 from agent.web.time_share import TimeShare
 from fleet.actions import CloseGang, SaveGang
@@ -96,12 +96,14 @@ class ExplanationKeeper(Watcher):
         monotonic: Callable[[], float],
         terms: CostTerms,
         *,
-        spent: SpentByGang | None = None,
+        spent: Spending | None = None,
         write: WriteShort | None = None,
         leading: Callable[[], bool] = lambda: True,
         known: Iterable[EndedRun] = (),
+        failed: Callable[[str], object] = lambda _step: None,
     ) -> None:
-        self._monotonic, self._terms = monotonic, terms
+        """`failed` hears which step has failed."""
+        self._monotonic, self._terms, self._count_failure = monotonic, terms, failed
         self._spent, self._write, self._leading = spent, write, leading
         self._share = TimeShare(monotonic, SHARE)
         self._pace = TimeShare(monotonic, WRITES_S, WRITES_AT_ONCE)
@@ -117,7 +119,8 @@ class ExplanationKeeper(Watcher):
         self._forecast = _Forecast({}, {}, float("-inf"))
         self._adviser: tuple[Gang, Adviser] | None = None
         self._kept: OrderedDict[str, _KeptAdvice] = OrderedDict()
-        self._spent_at_s = float("-inf")
+        self._spent_at_s, self._looks_back = float("-inf"), False
+        """When all that is new in the ledger had been read, and whether the next turn goes to its older days."""
         self._written: dict[str, tuple[object, float]] = {}
         self._round: list[str] = []
         """uids that are still to be looked at for a status that is out of date."""
@@ -172,6 +175,10 @@ class ExplanationKeeper(Watcher):
             rates.get(gang.uid, 0.0),
         )
 
+    def months(self) -> tuple[PastMonth, ...]:
+        """Returns what months came to by the ledger, as far as it has been read; none without a ledger."""
+        return self._spent.months() if self._spent is not None else ()
+
     # -- on its own thread ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -183,6 +190,8 @@ class ExplanationKeeper(Watcher):
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
+        if self._spent is not None and not self._thread.is_alive():
+            self._spent.close()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -213,6 +222,7 @@ class ExplanationKeeper(Watcher):
             done = step(seen)
         except Exception as error:
             log.exception("explanation_failed", step=name)
+            self._count_failure(name.removeprefix("_"))
             self._failed[name] = f"{type(error).__name__}: {error}", now_s + FAILED_RESTS_S
             self._forecaster = self._adviser = None
             return True
@@ -294,11 +304,13 @@ class ExplanationKeeper(Watcher):
         return True
 
     def _read_spent(self, seen: LastPass) -> bool:
+        """Reads a day of the ledger, what is new first; every other turn is left to the other steps."""
         now_s = self._monotonic()
-        if self._spent is None or now_s < self._spent_at_s + SPENT_EVERY_S:
+        self._looks_back = not self._looks_back
+        if self._spent is None or not self._looks_back or now_s < self._spent_at_s + SPENT_EVERY_S:
             return False
-        self._spent_at_s = now_s
-        self._spent.read(seen.snapshot)
+        if not self._spent.read(seen.snapshot):
+            self._spent_at_s = now_s
         return True
 
     def _tell(self, seen: LastPass) -> bool:
@@ -332,6 +344,7 @@ class ExplanationKeeper(Watcher):
                 self._write(gang, self.explain_quietly(seen, gang))
             except KubeError as error:
                 log.warning("explanation_not_written", gang=gang.name, why=str(error))
+                self._count_failure("write")
         return True
 
     def _rough(self, gang: Gang) -> object:
@@ -365,13 +378,14 @@ def keeper_of(
     api: KubeTransport,
     monotonic: Callable[[], float],
     leading: Callable[[], bool],
+    failed: Callable[[str], object],
 ) -> ExplanationKeeper:
     """The keeper of an agent with these settings: it learns of the record at first, and reads the ledger, if any."""
     said = settings.ledger
     spent = (
         None
         if said is None
-        else SpentByGang(partial(open_ledger, said, settings.region, read_only=True), settings.cluster)
+        else Spending(partial(open_ledger, said, settings.region, read_only=True), settings.cluster, said.keep_months)
     )
 
     def write(gang: Gang, told: GangExplanation | None) -> None:
@@ -379,7 +393,7 @@ def keeper_of(
         api.apply(WORKLOADS, gang.workload, body, gang.namespace, "status", force=True, manager=EXPLAINED_BY)
 
     known = _recorded(settings.record) if settings.record is not None else ()
-    return ExplanationKeeper(monotonic, terms, spent=spent, write=write, leading=leading, known=known)
+    return ExplanationKeeper(monotonic, terms, spent=spent, write=write, leading=leading, known=known, failed=failed)
 
 
 def _recorded(record: Path) -> Iterator[EndedRun]:

@@ -10,8 +10,8 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from agent.connection_limits import ConnectionLimits
-from agent.limited_connection import Refused, TlsFiles
+from agent.connection_limits import ConnectionLimits, TlsFiles
+from agent.limited_connection import Refused
 from agent.listener import HttpListener
 from agent.logs import LogSampler
 from model.plain_text import plain
@@ -49,6 +49,7 @@ def status_listener(
     limits: ConnectionLimits = PAGES_LIMITS,
     refused: Refused = lambda _server, _why: None,
     page: WebAnswer | None = None,
+    tls: TlsFiles | None = None,
 ) -> HttpListener:
     """Serves `/healthz`, `/readyz` and `/metrics`, and at all other addresses the page, where there is one."""
     pages: dict[str, Callable[[], web.Response]] = {
@@ -63,7 +64,7 @@ def status_listener(
             return await page(request) if page is not None else web.Response(status=404, text="not here\n")
         return found() if request.method in {"GET", "HEAD"} else _only("GET")
 
-    return HttpListener("status", host, port, answer, limits=limits, refused=refused)
+    return HttpListener("status", host, port, answer, limits=limits, refused=refused, tls=tls)
 
 
 def _verdict(trouble: str) -> web.Response:

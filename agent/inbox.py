@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.asked import Operated
 from fleet.actions import Action
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovedPlan, GivenApproval
@@ -87,15 +88,6 @@ class Planned:
     problems: tuple[Problem, ...] = ()
     error: Exception | None = None
     """What loading or planning raised that is no problem of the declarations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operated:
-    """What people ask of the sync by hand, as the FleetSync's specification says now."""
-
-    suspended: bool
-    """No revision is to come into force; what is in force goes on."""
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

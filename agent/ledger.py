@@ -25,7 +25,7 @@ from agent.watch import Watcher
 from fleet.actions import Action, TerminateMachines
 from fleet.cost.meter import Meter, MeterState
 from fleet.cost.records import HOUR_S
-from fleet.cost.uses import CostTerms, NegotiatedRate
+from fleet.cost.uses import Commitment, CostTerms, NegotiatedRate
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -62,7 +62,7 @@ class LedgerKeeper(Watcher):
         self._executor = executor
         self._failures = failures
         self._leading = leading
-        self._meter = Meter(cluster)
+        self._meter = Meter(cluster, used.terms.commitments)
         self._ledger: Ledger | None = None
         self._ready = False
         self._looked_at_s = self._kept_at_s = -inf
@@ -190,7 +190,21 @@ def terms_of(settings: LedgerSettings | None) -> CostTerms:
         NegotiatedRate(it.instance_type, it.capacity_type, it.usd_per_hour, it.percent_off or 0.0, it.source)
         for it in settings.rates
     )
-    return CostTerms(payer_of, settings.user_label, tuple(rates))
+    commitments = (
+        Commitment(
+            it.reservation,
+            it.instance_type,
+            it.zone,
+            it.machines,
+            it.begin.timestamp(),
+            it.end.timestamp(),
+            it.upfront_usd,
+            it.usd_per_hour,
+            it.source,
+        )
+        for it in settings.commitments
+    )
+    return CostTerms(payer_of, settings.user_label, tuple(rates), tuple(commitments))
 
 
 def ledger_keepers(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from agent.settings_section import SettingsSection
 from model.kinds import CapacityType
@@ -26,6 +26,32 @@ class RateSettings(SettingsSection):
     def _one_of_them(self) -> Self:
         if (self.usd_per_hour is None) == (self.percent_off is None):
             raise ValueError("one of usdPerHour and percentOff says what it costs")
+        return self
+
+
+class CommitmentSettings(SettingsSection):
+    """What is paid for machines of a reservation, used or not: a capacity block's fee, a reservation's hours."""
+
+    reservation: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,17}$")]
+    """Id of the capacity block or reservation."""
+    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=64)]
+    zone: Annotated[str, Field(pattern=r"^[a-z0-9-]+$", max_length=64)]
+    machines: Annotated[int, Field(ge=1, le=100_000)]
+    begin: AwareDatetime
+    end: AwareDatetime
+    upfront_usd: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    """For the whole term and all machines; it is spread over the term."""
+    usd_per_hour: Annotated[float, Field(ge=0, le=100_000)] = 0.0
+    """For each machine, beside the fee."""
+    source: Annotated[str, Field(min_length=1, max_length=100)]
+    """Where that comes from, for reports: `invoice of 2026-10`."""
+
+    @model_validator(mode="after")
+    def _a_fee_for_a_term(self) -> Self:
+        if self.end <= self.begin:
+            raise ValueError("end has to be later than begin")
+        if not self.upfront_usd and not self.usd_per_hour:
+            raise ValueError("upfrontUsd or usdPerHour says what is paid")
         return self
 
 
@@ -54,6 +80,15 @@ class LedgerSettings(SettingsSection):
     """Label of pods whose value is their user."""
     rates: Annotated[tuple[RateSettings, ...], Field(max_length=1000)] = ()
     """The first that fits counts."""
+    commitments: Annotated[tuple[CommitmentSettings, ...], Field(max_length=1000)] = ()
+    """What is paid for reservations, used or not; of their machines it counts before any of `rates`."""
+
+    @model_validator(mode="after")
+    def _each_reservation_once(self) -> Self:
+        names = [it.reservation for it in self.commitments]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"commitments name {', '.join(twice)} more than once")
+        return self
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

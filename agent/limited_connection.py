@@ -4,7 +4,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from agent.connection_limits import ConnectionLimits, ConnectionRefusal
+from agent.connection_limits import ConnectionLimits, ConnectionRefusal, TlsFiles
 from agent.logs import LogSampler
 
 log = structlog.get_logger(__name__)
@@ -22,14 +21,6 @@ Refused = Callable[[str, str], None]
 
 _HEADER_MOST = 64 * 1024
 _HEADER_END = b"\r\n\r\n"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Where the certificate chain and its key lie (PEM)."""
-
-    certificate: Path
-    key: Path
 
 
 class ServerTls:

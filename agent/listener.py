@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 from aiohttp import web
 
-from agent.connection_limits import ConnectionLimiter, ConnectionLimits, ConnectionRefusal
-from agent.limited_connection import LimitedConnection, Refused, RequestErrors, ServerTls, TlsFiles
+from agent.connection_limits import ConnectionLimiter, ConnectionLimits, ConnectionRefusal, TlsFiles
+from agent.limited_connection import LimitedConnection, Refused, RequestErrors, ServerTls
 from agent.logs import LogSampler
 
 log = structlog.get_logger(__name__)

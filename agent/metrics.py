@@ -103,6 +103,12 @@ class Metrics(Watcher):
         )
 
     def _count_from_outside(self, r: CollectorRegistry) -> None:
+        self._unexplained = Counter(
+            "muster_explanation_failures_total",
+            "Steps in finding out why gangs wait, when they start and what would help that failed, by step",
+            ["step"],
+            registry=r,
+        )
         self._api_requests = Counter(
             "muster_api_requests_total",
             "Requests to the API server, by method and status",
@@ -140,6 +146,10 @@ class Metrics(Watcher):
     def reviewed(self, outcome: str) -> None:
         """Count a pull request that was planned, or failed to be."""
         self._reviews.labels(outcome).inc()
+
+    def not_explained(self, step: str) -> None:
+        """Count a step of the explanations' keeper that failed."""
+        self._unexplained.labels(step).inc()
 
     def delivered(self, sender: str, status: int) -> None:
         """Count a delivery and its answer."""

@@ -26,7 +26,6 @@ from agent.http import Webhook, status_listener, webhook_listener
 from agent.inbox import Event, Tick
 from agent.journal import DecisionLog, Journal, latest_lines
 from agent.ledger import ledger_keepers, terms_of
-from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from agent.listening import ListenedTo, TermListeners
 from agent.metrics import Metrics
@@ -115,7 +114,8 @@ class Agent:
         said = self._settings.http
         limits = ConnectionLimits(total=said.max_connections, per_address=said.max_connections // 4)
         page = page_answers(self._settings.web, self._seen, self._transport, self._clock.monotonic)
-        return status_listener(self, said.host, said.port, limits=limits, refused=self.metrics.refused, page=page)
+        heard = self.metrics.refused
+        return status_listener(self, said.host, said.port, limits=limits, refused=heard, page=page, tls=said.tls())
 
     def _webhook(self) -> HttpListener:
         said = self._settings.webhook
@@ -126,11 +126,8 @@ class Agent:
             said.header_timeout_s,
             said.request_timeout_s,
         )
-        tls = None
-        if said.tls_certificate_file is not None and said.tls_key_file is not None:
-            tls = TlsFiles(said.tls_certificate_file, said.tls_key_file)
         hook = Webhook(said.secret, self.pushed, self.metrics.delivered, body_most=said.max_body_bytes)
-        return webhook_listener(hook, said.host, said.port, limits=limits, refused=self.metrics.refused, tls=tls)
+        return webhook_listener(hook, said.host, said.port, limits=limits, refused=self.metrics.refused, tls=said.tls())
 
     # -- what the HTTP servers ask ----------------------------------------------------------------------------------
 
@@ -251,9 +248,10 @@ class Agent:
         telling = [self.metrics, DecisionLog(sync), Announcer(say), ConvergenceFollower(sync), notifier]
         used = books.accounts.used
         self.metrics.lead(lambda: sync.state, used.terms)
-        why = keeper_of(said, used.terms, self._transport, self._clock.monotonic, self._leading)
+        heard = self._clock.monotonic, self._leading, self.metrics.not_explained
+        why = keeper_of(said, used.terms, self._transport, *heard)
         earlier = latest_lines(said.journal) if said.journal else ()
-        self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain)
+        self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain, why.months)
         keepers = ledger_keepers(said, used, failures, self._leading)
         watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen, why]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)

@@ -14,10 +14,10 @@ import msgspec
 import structlog
 
 from agent.announce_sync import SyncAnnouncer
+from agent.asked import Operated, decode_operated
 from agent.config import BOOKS
 from agent.failures import Failures
-from agent.inbox import Operated, RequestHandled
-from agent.reconcile_requests import decode_operated
+from agent.inbox import RequestHandled
 from agent.refused_writes import TOLD_AFTER, RefusedWrite, report_refusal
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState

@@ -15,11 +15,11 @@ from math import isinf
 
 import structlog
 
+from agent.asked import Operated
 from agent.inbox import (
     ApprovalsSeen,
     MergeApproved,
     MergeSeen,
-    Operated,
     Planned,
     Pushed,
     RequestHandled,

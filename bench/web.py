@@ -3,6 +3,7 @@
 import http.client
 import json
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+
+from aiohttp import web
 
 from agent.http import status_listener
 from agent.listener import HttpListener
@@ -23,7 +26,7 @@ from fleet.snapshot import Gang, GangState, JobRef, Snapshot
 from model.fleet import Fleet
 from providers.kube.memory import settle_heap
 
-GANGS, CHANGED, VIEWERS, TURNS = 10_000, 50, 50, 20
+GANGS, CHANGED, VIEWERS, TURNS, ROUNDS = 10_000, 50, 50, 12, 8
 SIZE, TIMES = cluster.ClusterSize(nodes=1_000, gangs=50), 10
 """What the brain beside the page decides on; pages are made of so many times that."""
 ADDRESSES = {"overview": "/", "queues": "/queues", "gangs": "/gangs", "machines": "/machines", "money": "/money"}
@@ -204,8 +207,15 @@ def _changed(snapshot: Snapshot, number: int) -> Snapshot:
 
 
 @contextmanager
-def _served(pages: Pages) -> Iterator[int]:
-    page = WebPages(pages, OpenGate()).answer
+def _served(pages: Pages, given: list[int] | None = None) -> Iterator[int]:
+    """Serves the page at a port; `given` counts answers."""
+    answer = WebPages(pages, OpenGate()).answer
+
+    async def page(request: web.BaseRequest) -> web.StreamResponse:
+        if given is not None:
+            given[0] += 1
+        return await answer(request)
+
     listener: HttpListener = status_listener(_Healthy(), "127.0.0.1", 0, page=page)
     listener.start()
     try:
@@ -232,33 +242,50 @@ def _asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple
 
 
 def _beside_the_brain(world: DecisionWorld) -> dict[str, float]:
-    """Seconds of turns, one a second as in a quiet cluster that changes all the time, without and with viewers."""
-    watcher = PageWatcher()
+    """Milliseconds of turns, as in a quiet cluster that changes all the time, without and with viewers.
+
+    Both are taken in turn (A B A B ...), so that what else the machine does falls on both alike: viewers are a process
+    that is stopped meanwhile. The ratio is that of the means: a page that held up one turn would show. Pages that
+    viewers were given are counted, since viewers who get nothing cost nothing.
+    """
+    watcher, given = PageWatcher(), [0]
     world.brain._watchers = [*world.watchers, watcher]
-    alone_ms = _turns_ms(world)
-    with _served(Pages(watcher)) as port:
+    alone: list[float] = []
+    beside: list[float] = []
+    _turns_ms(world)
+    with _served(Pages(watcher), given) as port:
         command = [sys.executable, "-c", _VIEWERS, str(port), str(VIEWERS)]
         viewers = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert viewers.stdout is not None
         viewers.stdout.readline()
+        _turns_ms(world)
+        given[0] = 0
         try:
-            beside_ms = _turns_ms(world)
+            for _ in range(ROUNDS):
+                beside += _turns_ms(world)
+                viewers.send_signal(signal.SIGSTOP)
+                alone += _turns_ms(world)
+                viewers.send_signal(signal.SIGCONT)
         finally:
-            viewers.terminate()
+            viewers.kill()
             viewers.wait(10)
-    again_ms = _turns_ms(world)
-    alone_ms = (alone_ms + again_ms) / 2
-    return {"turn_alone_ms": alone_ms, "turn_with_viewers_ms": beside_ms, "turn_ratio": beside_ms / alone_ms}
+    return {
+        "turn_alone_ms": statistics.mean(alone),
+        "turn_with_viewers_ms": statistics.mean(beside),
+        "turn_ratio": statistics.mean(beside) / statistics.mean(alone),
+        "turn_median_ratio": statistics.median(beside) / statistics.median(alone),
+        "viewer_answers": given[0],
+    }
 
 
-def _turns_ms(world: DecisionWorld) -> float:
-    """The mean of so many turns, each after some pods have changed; a pause between them, as between ticks."""
+def _turns_ms(world: DecisionWorld) -> list[float]:
+    """So many turns, each after some pods have changed; a pause between them, as between ticks."""
     taken = []
     for number in range(TURNS):
         world.churn(number)
         world.clock.advance(1.0)
         began_s = time.perf_counter()
         world.brain.turn()
-        taken.append(time.perf_counter() - began_s)
+        taken.append(1000 * (time.perf_counter() - began_s))
         time.sleep(0.25)
-    return 1000 * statistics.mean(taken)
+    return taken

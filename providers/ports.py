@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fleet.cost.records import LedgerRecord, StartRecord
+from fleet.cost.sums import UsedHours
 from fleet.snapshot import (
     Catalog,
     Instance,
@@ -145,11 +146,19 @@ class Ledger(Protocol):
         """Yield the records of hours that begin in that time (epoch seconds), in order of key; empty = all clusters."""
         ...
 
-    def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
-        """Yield the same records summed up over machines by the store's own engine, in any order of an hour.
+    def newest_s(self, begin_s: float, end_s: float, cluster: str) -> float | None:
+        """The last hour that has records of a cluster and begins in that time; None where there is none."""
+        ...
 
-        They are fewer by far. What is of one machine is empty: its id, devices, price an hour and end.
+    def sums(self, begin_s: float, end_s: float, by: Sequence[str], cluster: str = "") -> Iterator[LedgerRecord]:
+        """Yield the same records summed up by the store's own engine, days and clusters apart (`fleet.cost.sums`).
+
+        `by` are the fields that stay apart beside `APART`; what else is of one record alone is empty.
         """
+        ...
+
+    def used_hours(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[UsedHours]:
+        """Yield what machines were used for in that time, summed up by the store's own engine, in any order."""
         ...
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:

@@ -89,7 +89,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 # -- the size of things in fleet/ -------------------------------------------------------------------------------------
 
-MOST_FILES = 260
+MOST_FILES = 261
 MOST_LINES_OF_A_FILE = 450
 MEDIAN_LINES_OF_A_FILE = range(110, 161)
 MEDIAN_LINES_OF_A_FUNCTION = 9
@@ -225,7 +225,7 @@ CAUGHT = {
     "agent/brain.py:Brain._decided": FENCE,
     "agent/brain.py:Brain._settle_launch": FENCE,
     "agent/brain.py:Brain._tell": FENCE,
-    "agent/explanations.py:ExplanationKeeper._fenced": "the explanation says so, the stack in the log",
+    "agent/explanations.py:ExplanationKeeper._fenced": "muster_explanation_failures_total, and the explanation says so",
     "agent/ledger.py:LedgerKeeper._run": "condition LedgerFailed of the FleetSync, the stack in the log",
     "agent/planning.py:PlanJob.__call__": "FleetSync is Stalled with the reason PlanningFailed",
     "agent/review/reviewer.py:Reviewer._fenced": "muster_pull_request_reviews_total{outcome=<error>}, a pause, the log",

@@ -66,6 +66,13 @@ ALERTS: Final = (
         "{{ $labels.decider }} failed about a {{ $labels.kind }}, which is set aside.",
     ),
     AlertRule(
+        "MusterExplanationsFail",
+        "sum by (step) (increase(muster_explanation_failures_total[30m])) > 5",
+        "15m",
+        "warning",
+        "Explanations lack what {{ $labels.step }} finds: it fails time and again.",
+    ),
+    AlertRule(
         "MusterTurnsSlow",
         "muster:turn_seconds:p99_5m > 2",
         "10m",

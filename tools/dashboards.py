@@ -96,8 +96,8 @@ BOARDS: Final = (
         "queues",
         "Muster: queues",
         (
-            _one("Running", 'sum(muster_gangs{state="Admitted"}) or vector(0)'),
-            _one("Waiting", "sum(muster_pending_gangs) or vector(0)"),
+            _one("Gangs that run", 'sum(muster_gangs{state="Admitted"}) or vector(0)'),
+            _one("Gangs that wait", "sum(muster_pending_gangs) or vector(0)"),
             _one("Longest wait", "max(muster_oldest_wait_seconds) or vector(0)", "s"),
             _one("Borrowed GPUs", 'sum(muster_team_quota_borrowed{resource="nvidia.com/gpu"})'),
             _by("Waiting by why", "sum by (queue, reason) (muster_pending_gangs) or vector(0)", "{{queue}} {{reason}}"),
@@ -186,6 +186,7 @@ BOARDS: Final = (
             _by("Events a minute", _rate("muster_events_total", "event"), "{{event}}"),
             _by("Actions a minute", _rate("muster_actions_total", "action, result"), "{{action}} {{result}}"),
             _by("Decisions that failed a minute", _rate("muster_decider_failures_total", "decider"), "{{decider}}"),
+            _by("Explanations that failed a minute", _rate("muster_explanation_failures_total", "step"), "{{step}}"),
             _by("API server (95 %)", _quantile("muster_api_request_duration_seconds", "method"), "{{method}}", "s"),
             _by(
                 "Requests that failed a minute",

@@ -207,8 +207,11 @@ def offers(
 def cost(
     month: CostMonth = "",
     by: Annotated[
-        str, typer.Option("--by", help="team, pool, queue, namespace, gang, user, day, type, zone, ... with commas.")
-    ] = "team",
+        str,
+        typer.Option(
+            "--by", help="team (default), pool, queue, namespace, gang, user, day, type, zone, ... with commas."
+        ),
+    ] = "",
     config: AgentSettings = Path("muster.yaml"),
     ledger: LedgerFile = "",
     cluster: CostCluster = "",

@@ -29,8 +29,8 @@ def diff(place: SyncPlace, clone: FleetClone, ref: str, output: str, *, detailed
 
     def answer(sync: SyncHandle) -> int:
         view = _in_force(sync)
-        head = ref or view.report.observed
-        if not ref and head == view.report.applied:
+        head = ref or view.observed
+        if not ref and head == view.applied:
             exits.complain(f"{head} is in force, and the newest that the agent has seen")
         _known(clone, view, head)
         return run_plan(_request(place, clone, view, head, merge=True), output, detailed_exitcode=detailed_exitcode)
@@ -54,7 +54,7 @@ def rollback(place: SyncPlace, clone: FleetClone, revision: str) -> int:
 
 def _in_force(sync: SyncHandle) -> SyncView:
     view = sync.look()
-    if not view.report.applied:
+    if not view.applied:
         raise NotOperable("no revision is in force on the cluster yet")
     return view
 
@@ -62,7 +62,7 @@ def _in_force(sync: SyncHandle) -> SyncView:
 def _request(place: SyncPlace, clone: FleetClone, view: SyncView, head: str, *, merge: bool) -> PlanRequest:
     return PlanRequest(
         clone.repository,
-        view.report.applied,
+        view.applied,
         head,
         _path(clone, view),
         True,
@@ -74,7 +74,7 @@ def _request(place: SyncPlace, clone: FleetClone, view: SyncView, head: str, *, 
 
 
 def _path(clone: FleetClone, view: SyncView) -> str:
-    return clone.path or (view.path if view.path and (clone.repository / view.path).is_dir() else "")
+    return clone.path or (view.spec.path if view.spec.path and (clone.repository / view.spec.path).is_dir() else "")
 
 
 def _known(clone: FleetClone, view: SyncView, *revisions: str) -> LocalRepository:
@@ -83,7 +83,7 @@ def _known(clone: FleetClone, view: SyncView, *revisions: str) -> LocalRepositor
         repository = open_local(clone.repository)
     except SourceError as error:
         raise NotOperable(f"{error}; run it in a clone of the fleet repository, or name one") from error
-    for revision in (view.report.applied, *revisions):
+    for revision in (view.applied, *revisions):
         try:
             repository.resolve(revision)
         except RevisionNotFound as error:
@@ -93,7 +93,7 @@ def _known(clone: FleetClone, view: SyncView, *revisions: str) -> LocalRepositor
 
 def _earlier(clone: FleetClone, view: SyncView, revision: str) -> str:
     """The commit that is meant. Errors: NotOperable where it is none that was left behind."""
-    repository, applied = _known(clone, view, revision), view.report.applied
+    repository, applied = _known(clone, view, revision), view.applied
     oid = repository.resolve(revision)
     if oid == repository.resolve(applied):
         raise NotOperable(f"{applied} is in force already")
@@ -110,9 +110,9 @@ _SHARED = (
 
 def _steps(clone: FleetClone, view: SyncView, oid: str) -> str:
     """The commands that make the branch's files those of the commit again, by a commit of their own."""
-    branch = shlex.quote(view.reference)
-    folder = shlex.quote(view.path) if view.path else "."
-    sign = "-S " if view.report.verified_signer else ""
+    branch = shlex.quote(view.spec.reference)
+    folder = shlex.quote(view.spec.path) if view.spec.path else "."
+    sign = "-S " if view.status.verified_signer else ""
     repository = open_local(clone.repository)
     root, shared = repository.root, clusters_in(repository.snapshot(oid).files).any
     message = shlex.quote(f"Go back to {oid[:12]}")
@@ -124,7 +124,7 @@ def _steps(clone: FleetClone, view: SyncView, oid: str) -> str:
         f"git -C {shlex.quote(str(root))} push origin {branch}",
     )
     return (
-        f"\nThe repository is what counts: the way back from {shortened(view.report.applied)} is a commit, planned,\n"
+        f"\nThe repository is what counts: the way back from {shortened(view.applied)} is a commit, planned,\n"
         "held against the guard rails and shown like any other. Until it is pushed nothing changes:\n\n"
         + "".join(f"    {line}\n" for line in lines)
         + (_SHARED if shared else "")

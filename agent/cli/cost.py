@@ -3,10 +3,10 @@
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from pydantic import ValidationError
@@ -15,16 +15,18 @@ from agent.cli import exits
 from agent.config import InvalidConfiguration, Settings, load_settings
 from agent.ledger import open_ledger
 from agent.ledger_settings import LedgerSettings, S3Settings
-from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
+from fleet.cost.focus import FOCUS_COLUMNS, FOCUS_FIELDS, Seller, focus_rows
 from fleet.cost.meter import MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
-from fleet.cost.statement import DIMENSIONS, Month, Statement, UnknownMonth, statement
+from fleet.cost.statement import DAY_S, DIMENSIONS, Month, Statement, UnknownMonth, fields_of, lately_from_s, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
+from fleet.cost.sums import UsedHours, used_hours
 from model.hints import did_you_mean
 from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.ports import Ledger, LedgerError
 
+T = TypeVar("T")
 _RENDERERS: Final[Mapping[str, Callable[[Statement], str]]] = {
     "table": statement_table,
     "csv": statement_csv,
@@ -41,7 +43,7 @@ class CostRequest:
     month: str
     """`2026-10`; empty = the running one."""
     by: str
-    """Dimensions, with commas."""
+    """Dimensions, with commas; empty = `team`, and in FOCUS a row for every hour."""
     config: Path
     """The agent's settings, which name the ledger."""
     ledger: str
@@ -55,17 +57,17 @@ def show_costs(ask: CostRequest, output: str, clock: Clock) -> int:
     try:
         settings = None if ask.ledger else load_settings(ask.config)
         found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
-        by = dimensions(ask.by)
+        by = dimensions(ask.by or "team") if output != "focus" else _charge_periods(ask.by)
     except (InvalidConfiguration, UnknownMonth, UnknownDimension) as error:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
     try:
         ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
-            records = month_records(ledger, month, ask.cluster, summed=output != "focus")
             if output == "focus":
-                _write_focus(records, settings)
+                _write_focus(_focus_records(ledger, month, ask.cluster, by), settings, DAY_S if by else HOUR_S)
             else:
+                records = month_sums(ledger, month, fields_of(by), clock.now(), ask.cluster)
                 sys.stdout.write(plain_block(_RENDERERS[output](statement(records, month, by, clock.now()))))
         finally:
             ledger.close()
@@ -91,6 +93,24 @@ def dimensions(text: str) -> tuple[str, ...]:
     return names
 
 
+def _charge_periods(text: str) -> tuple[str, ...]:
+    """`day` or nothing: FOCUS has a column for everything else. Raises `UnknownDimension`."""
+    if text not in {"", "day"}:
+        raise UnknownDimension(f"--by {text}: rows of FOCUS are of an hour (without --by) or of a day (--by day)")
+    return ("day",) if text else ()
+
+
+def _focus_records(ledger: Ledger, month: Month, cluster: str, by: tuple[str, ...]) -> Iterator[LedgerRecord]:
+    """Records of hours; by day each subject's on each machine and at each price as one."""
+    if not by:
+        return month_records(ledger, month, cluster)
+
+    def read(begin_s: float, end_s: float, name: str) -> Iterator[LedgerRecord]:
+        return ledger.sums(begin_s, end_s, FOCUS_FIELDS, name)
+
+    return _of_month(ledger, month, cluster, read, lambda records: records)
+
+
 def month_of(text: str, clock: Clock) -> Month:
     """The month that is asked for; raises `UnknownMonth`."""
     return Month.named(text) if text else Month.of(clock.now())
@@ -111,18 +131,42 @@ def ledger_of(settings: Settings | None, place: str) -> LedgerSettings:
     return settings.ledger
 
 
-def month_records(ledger: Ledger, month: Month, cluster: str = "", *, summed: bool = False) -> Iterator[LedgerRecord]:
-    """The month's records, in order of hour, and behind them those of hours that are not over yet.
+def month_records(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[LedgerRecord]:
+    """The month's records one by one, of each cluster in order of hour, with those of hours that are not over yet."""
+    return _of_month(ledger, month, cluster, ledger.read, lambda records: records)
 
-    `summed`: over machines, by the store's engine, where nobody asks for one machine.
-    """
-    newest: dict[str, float] = {}
-    for record in (ledger.sums if summed else ledger.read)(month.begin_s, month.end_s, cluster):
-        newest[record.cluster] = record.hour_s
-        yield record
-    for state in _open_hours(ledger, cluster):
-        first_s = max(month.begin_s, newest.get(state.cluster, 0.0) + HOUR_S)
-        yield from (it for it in state.so_far() if first_s <= it.hour_s < month.end_s)
+
+def month_sums(
+    ledger: Ledger, month: Month, by: Sequence[str], now_s: float, cluster: str = ""
+) -> Iterator[LedgerRecord]:
+    """The same summed up by the store's engine, for a statement of that instant by dimensions of these fields."""
+    late_s = lately_from_s(month, now_s)
+
+    def read(begin_s: float, end_s: float, name: str) -> Iterator[LedgerRecord]:
+        yield from ledger.sums(begin_s, min(end_s, late_s), by, name)
+        yield from ledger.sums(max(begin_s, late_s), end_s, by, name)
+
+    return _of_month(ledger, month, cluster, read, lambda records: records)
+
+
+def month_used(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[UsedHours]:
+    """What machines were used for in the month, summed up by the store's engine."""
+    return _of_month(ledger, month, cluster, ledger.used_hours, used_hours)
+
+
+def _of_month(
+    ledger: Ledger,
+    month: Month,
+    cluster: str,
+    read: Callable[[float, float, str], Iterator[T]],
+    opened: Callable[[Iterable[LedgerRecord]], Iterable[T]],
+) -> Iterator[T]:
+    for name in [cluster] if cluster else ledger.clusters():
+        newest_s = ledger.newest_s(month.begin_s, month.end_s, name)
+        until_s = month.begin_s if newest_s is None else newest_s + HOUR_S
+        yield from read(month.begin_s, until_s, name)
+        for state in _open_hours(ledger, name):
+            yield from opened(it for it in state.so_far() if until_s <= it.hour_s < month.end_s)
 
 
 def month_starts(ledger: Ledger, month: Month, cluster: str = "") -> Iterator[StartRecord]:
@@ -145,13 +189,13 @@ def _open_hours(ledger: Ledger, cluster: str) -> Iterator[MeterState]:
                 raise LedgerError(f"the open hours of {name} cannot be read: {error}", transient=False) from error
 
 
-def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None) -> None:
+def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None, period_s: float) -> None:
     provider, service = _SELLERS[settings.cloud if settings is not None else "aws"]
     seller = Seller(provider, service, settings.region if settings is not None else "")
     told = io.StringIO()
     write = csv.DictWriter(told, FOCUS_COLUMNS, lineterminator="\n")
     write.writeheader()
-    for row in focus_rows(records, seller):
+    for row in focus_rows(records, seller, period_s):
         write.writerow(row)
         if told.tell() > 1 << 16:
             sys.stdout.write(plain_block(told.getvalue()))

@@ -11,16 +11,13 @@ from typing import Any
 
 import msgspec
 
+from agent.asked import Operated, ask_of, decode_operated, request
 from agent.cli import exits
 from agent.cli.tables import TextTable, render
-from agent.inbox import Operated
-from agent.reconcile_requests import ask_of, decode_operated, request
-from agent.world import open_cluster
 from model.plain_text import plain
-from providers.clock import SystemClock
+from providers.kube.config import connect
 from providers.kube.errors import KubeError, NotFound
-from providers.kube.objects import Finding, SyncReport, decode_sync
-from providers.kube.objects.paths import FLEET_SYNCS
+from providers.kube.resources import FLEET_SYNCS
 from providers.kube.transport import KubeTransport
 
 _LOOK_EVERY_S = 0.2
@@ -42,18 +39,73 @@ class SyncPlace:
     timeout_s: float = 60.0
 
 
-class SyncView(msgspec.Struct, frozen=True):
-    """A FleetSync as it stands: what the agent says of itself, and where it reads from."""
-
+class _Named(msgspec.Struct, frozen=True):
     name: str
-    report: SyncReport
-    operated: Operated
-    reference: str
-    path: str
 
-    def finding(self, kind: str) -> Finding | None:
+
+class _NamedSync(msgspec.Struct, frozen=True):
+    metadata: _Named
+
+
+class SyncCondition(msgspec.Struct, frozen=True):
+    """A condition of a FleetSync."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+
+
+class PastRevision(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of a revision, as a FleetSync remembers it."""
+
+    revision: str = ""
+    outcome: str = ""
+    first_at: str = ""
+    plan: str = ""
+    author: str = ""
+    signer: str = ""
+    message: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    reference: str = ""
+    path: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    observed_revision: str = ""
+    attempted_revision: str = ""
+    applied_revision: str = ""
+    verified_signer: str = ""
+    last_handled_request: str = ""
+    conditions: tuple[SyncCondition, ...] = ()
+    history: tuple[PastRevision, ...] = ()
+
+
+class SyncView(msgspec.Struct, frozen=True):
+    """A FleetSync as it stands: what the agent says of itself, and where it reads from.
+
+    It is read without the agent's code, which would take most of a second to start.
+    """
+
+    metadata: _Named
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def applied(self) -> str:
+        """Returns the revision in force; empty = none yet."""
+        return self.status.applied_revision
+
+    @property
+    def observed(self) -> str:
+        """Returns the newest revision that was seen."""
+        return self.status.observed_revision
+
+    def finding(self, kind: str) -> SyncCondition | None:
         """Returns the condition of a type."""
-        return next((it for it in self.report.findings if it.type == kind), None)
+        return next((it for it in self.status.conditions if it.type == kind), None)
 
 
 class SyncHandle:
@@ -61,7 +113,7 @@ class SyncHandle:
 
     def __init__(self, place: SyncPlace) -> None:
         """Errors: KubeError; NotOperable where the cluster has none, or several and none is named."""
-        self.transport: KubeTransport = open_cluster(place.kubeconfig, place.context)
+        self.transport = KubeTransport(connect("", place.kubeconfig, place.context))
         self._timeout_s = place.timeout_s
         self.name = place.name or self._only_name()
 
@@ -70,7 +122,9 @@ class SyncHandle:
             pages = list(self.transport.list_pages(FLEET_SYNCS))
         except NotFound:
             raise NotOperable("Muster is not installed on this cluster: it has no kind FleetSync") from None
-        names = sorted(decode_sync(raw).name for page in pages for raw in page.items or ())
+        names = sorted(
+            msgspec.json.decode(raw, type=_NamedSync).metadata.name for page in pages for raw in page.items or ()
+        )
         if len(names) != 1:
             found = f"there are {', '.join(names)}; name one with --cluster" if names else "no agent has led here yet"
             raise NotOperable(f"which FleetSync is meant? {found}")
@@ -78,10 +132,7 @@ class SyncHandle:
 
     def look(self) -> SyncView:
         """What it says now. Errors: KubeError."""
-        raw = self.transport.read(FLEET_SYNCS, self.name)
-        spec: dict[str, Any] = msgspec.json.decode(raw).get("spec") or {}
-        report = decode_sync(raw)
-        return SyncView(self.name, report, decode_operated(raw), spec.get("reference", ""), spec.get("path", ""))
+        return msgspec.json.decode(self.transport.read(FLEET_SYNCS, self.name), type=SyncView)
 
     def until(self, holds: Callable[[SyncView], bool], words: str) -> SyncView:
         """What it says once that holds. Errors: NotOperable where it does not in time."""
@@ -136,7 +187,7 @@ def reconcile(place: SyncPlace) -> int:
     """Let the agent look at the repository now, and wait for what becomes of the newest revision; the exit code."""
 
     def answer(sync: SyncHandle) -> int:
-        if sync.look().operated.suspended:
+        if decode_operated(sync.transport.read(FLEET_SYNCS, sync.name)).suspended:
             raise NotOperable(f"{sync.name} is suspended: `muster resume` lets revisions come into force again")
         return _reconciled(sync)
 
@@ -144,10 +195,10 @@ def reconcile(place: SyncPlace) -> int:
 
 
 def _reconciled(sync: SyncHandle) -> int:
-    value = request(sync.transport, sync.name, SystemClock())
+    value = request(sync.transport, sync.name, time.time())
     if not value:
         raise NotOperable("others keep writing the FleetSync; try again")
-    sync.until(lambda it: it.report.handled_request == value, "the agent has looked at the repository")
+    sync.until(lambda it: it.status.last_handled_request == value, "the agent has looked at the repository")
     view = sync.until(_judged, "the newest revision has been judged")
     _say(view, "Ready")
     _say(view, "Done")
@@ -157,10 +208,10 @@ def _reconciled(sync: SyncHandle) -> int:
 
 def _judged(view: SyncView) -> bool:
     """Whether nothing that was seen waits to be planned; or the repository cannot be read, and nothing was seen."""
-    ready, report = view.finding("Ready"), view.report
+    ready, status = view.finding("Ready"), view.status
     if ready is not None and ready.reason == "SourceFailed":
         return True
-    return not _plans(view) and report.observed == report.attempted
+    return not _plans(view) and status.observed_revision == status.attempted_revision
 
 
 def _plans(view: SyncView) -> bool:
@@ -170,23 +221,23 @@ def _plans(view: SyncView) -> bool:
 
 def _holds(view: SyncView, kind: str) -> bool:
     found = view.finding(kind)
-    return found is not None and bool(found.holds)
+    return found is not None and found.status == "True"
 
 
 def _say(view: SyncView, kind: str) -> None:
     if found := view.finding(kind):
-        sys.stdout.write(plain(f"{kind}={found.holds} {found.reason}: {found.message}") + "\n")
+        sys.stdout.write(plain(f"{kind}={found.status} {found.reason}: {found.message}") + "\n")
 
 
 def history(place: SyncPlace, output: str) -> int:
     """Print what became of the last revisions, newest first; the exit code."""
 
     def answer(sync: SyncHandle) -> int:
-        report = sync.look().report
+        view = sync.look()
         rows: list[dict[str, Any]] = [
             {
                 "revision": it.revision,
-                "at": _utc(it.first_at_s),
+                "at": _utc(it.first_at),
                 "outcome": it.outcome,
                 "plan": it.plan,
                 "author": it.author,
@@ -195,9 +246,9 @@ def history(place: SyncPlace, output: str) -> int:
                 "merged by": it.merged_by,
                 "approved by": list(it.approved_by),
                 "message": it.message,
-                "in force": it.revision == report.applied and it.outcome == "Applied",
+                "in force": it.revision == view.applied and it.outcome == "Applied",
             }
-            for it in report.history
+            for it in view.status.history
         ]
         sys.stdout.write(json.dumps(rows, indent=2) + "\n" if output == "json" else _table(rows) + "\n")
         return exits.OK
@@ -234,5 +285,5 @@ def shortened(revision: str) -> str:
     return f"{label}{colon}{oid[:_SHORT]}"
 
 
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+def _utc(instant: str) -> str:
+    return datetime.fromisoformat(instant).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")

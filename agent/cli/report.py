@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from agent.cli import exits
-from agent.cli.cost import CostRequest, ledger_of, month_of, month_records, month_starts
+from agent.cli.cost import CostRequest, ledger_of, month_of, month_starts, month_sums, month_used
 from agent.config import InvalidConfiguration, load_settings
 from agent.ledger import open_ledger
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
-from fleet.cost.statement import Statement, UnknownMonth, statement
+from fleet.cost.statement import Statement, UnknownMonth, fields_of, statement
 from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.ports import LedgerError
@@ -29,11 +29,9 @@ def show_report(ask: CostRequest, output: str, clock: Clock) -> int:
         found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
         ledger = open_ledger(found, settings.region if settings else "", read_only=True)
         try:
-            teams, days = (
-                statement(month_records(ledger, month, ask.cluster, summed=True), month, [by], clock.now())
-                for by in ("team", "day")
-            )
-            numbers = indicators(month_records(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
+            costs = list(month_sums(ledger, month, fields_of(["team", "day"]), clock.now(), ask.cluster))
+            teams, days = (statement(costs, month, [by], clock.now()) for by in ("team", "day"))
+            numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()
     except (InvalidConfiguration, UnknownMonth, LedgerError) as error:

@@ -41,7 +41,7 @@ ROUTES: Final[tuple[tuple[re.Pattern[str], View], ...]] = tuple(
         (r"/journal", journal),
     )
 )
-QUERY_WORDS: Final = frozenset({"by", "event", "page", "pool", "q", "queue", "state", "team"})
+QUERY_WORDS: Final = frozenset({"by", "event", "month", "page", "pool", "q", "queue", "state", "team"})
 KEPT_PAGES: Final = 128
 KEPT_BYTES: Final = 64 * 2**20
 """The most that pages kept for other viewers take; the longest unread go first."""
@@ -200,7 +200,8 @@ class NothingSeen(Exception):
 
 
 def _looking(seen: PageNews, last: LastPass, scope: Scope, query: Mapping[str, str], names: Sequence[str]) -> Looking:
-    return Looking(*last, seen.state, seen.journal, seen.events, scope, query, names, seen.terms, seen.explain)
+    terms, explain, months = seen.terms, seen.explain, seen.months
+    return Looking(*last, seen.state, seen.journal, seen.events, scope, query, names, terms, explain, months)
 
 
 @derived()

@@ -9,6 +9,7 @@ from agent.inbox import Done, Failed
 from agent.journal import JOURNAL_LINES_MOST, entries, outcome_entries, sync_entry
 from agent.mirror import Mirror
 from agent.review.world import LastPass
+from agent.spent import PastMonth
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.actions import Action, Announce
@@ -24,6 +25,7 @@ EVENTS_MOST: Final = 4_000
 """Events that are kept to be shown."""
 
 
+Months = Callable[[], tuple[PastMonth, ...]]
 Explain = Callable[[Fleet, Snapshot, Gang], GangExplanation]
 
 
@@ -62,6 +64,8 @@ class PageNews(NamedTuple):
     """How costs are told apart."""
     explain: Explain
     """Explains a gang of the last pass."""
+    months: tuple[PastMonth, ...] = ()
+    """What months came to by the ledger, the latest first."""
 
 
 class PageWatcher(Watcher):
@@ -79,6 +83,7 @@ class PageWatcher(Watcher):
         self._version = 0
         self._terms = CostTerms(payer_of)
         self._explain: Explain = explained_at_once
+        self._months: Months = tuple
 
     def lead(
         self,
@@ -86,15 +91,17 @@ class PageWatcher(Watcher):
         earlier: Iterable[tuple[float, Mapping[str, Any]]] = (),
         terms: CostTerms | None = None,
         explain: Explain | None = None,
+        months: Months = tuple,
     ) -> None:
         """Begin to show a brain's sync; `earlier` are lines of the journal from before, oldest first."""
         self._state, self._terms, self._explain = state, terms or self._terms, explain or self._explain
+        self._months = months
         self._lines.extend(JournalEntry(*each) for each in earlier)
         self._frozen = tuple(self._lines)
 
     def now(self) -> PageNews:
         """Returns what there is to show; another version is another picture. For any thread."""
-        told = self._frozen, self._frozen_events, self._terms, self._explain
+        told = self._frozen, self._frozen_events, self._terms, self._explain, self._months()
         return PageNews(self._version, self._state(), self._last, *told)
 
     def hearing(self, say: Callable[[Announce], None], now: Callable[[], float]) -> Callable[[Announce], None]:

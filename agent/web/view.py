@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
+from agent.spent import PastMonth
 from agent.sync import SyncState
 from agent.web.seen import Explain, JournalEntry, Scope, ToldEvent, explained_at_once
 from fleet.cost.uses import CostTerms, MachineUse, subject_usd_h, uses
@@ -37,6 +38,8 @@ class Looking:
     terms: CostTerms
     """How costs are told apart."""
     explain: Explain = explained_at_once
+    months: Sequence[PastMonth] = ()
+    """What months came to by the ledger, the latest first."""
 
     def explanation(self, gang: Gang) -> GangExplanation:
         """Returns the explanation of a gang, as the viewer may see it."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from agent.spent import GangMoney, PastMonth
 from agent.web.view import Looking, PageView, Part, paged
 from fleet.cost.allocation import MICRO, allocate
 from fleet.cost.statement import Month
@@ -207,16 +208,61 @@ class TeamMoney(NamedTuple):
     budget_usd: float | None
 
 
+class PastTeam(NamedTuple):
+    """What a team's work, or nobody's, came to in a month by the ledger."""
+
+    team: str
+    usd: float
+    borrowed_usd: float
+    lost_usd: float
+    gpu_h: float
+
+
 def money(look: Looking) -> PageView:
-    """The month by team, with a forecast; `team` lists what its gangs cost."""
-    rows = _money(look)
-    chosen = look.asked("team")
-    values: dict[str, Any] = {"rows": rows, "team": chosen, "now_s": look.snapshot.now_s, "idle": IDLE}
+    """The month by team, with a forecast, and months by the ledger; `team` lists what its gangs cost, `month` when."""
+    chosen, month = look.asked("team"), look.asked("month")
+    past = next((it for it in look.months if it.name == month), None)
+    values: dict[str, Any] = {"rows": _money(look), "team": chosen, "now_s": look.snapshot.now_s, "idle": IDLE}
     parts = [Part("teams", "money.html", values)]
-    if chosen:
+    if look.months:
+        parts.append(Part("months", "money_months.html", {"rows": list(_months(look)), "month": month}))
+    if past is not None:
+        teams = [row for row in _past_teams(look, past) if not chosen or row.team == chosen]
+        gangs = [it for it in past.gangs if _may_name(look, it) and (not chosen or it.team == chosen)]
+        told = {
+            "past": past,
+            "teams": teams,
+            "team": chosen,
+            "rows": paged(gangs, look),
+        }
+        parts.append(Part("past", "money_past.html", told))
+    elif chosen:
         costs = sorted(_gang_costs(look, chosen), key=lambda each: (-each[1], each[0].name, each[0].uid))
         parts.append(Part("gangs", "money_gangs.html", {**values, "rows": paged(costs, look)}))
     return PageView("Money", parts)
+
+
+def _past_teams(look: Looking, past: PastMonth) -> list[PastTeam]:
+    """Returns what the viewer may know of a month, the dearest first."""
+    own = look.scope.teams(look.fleet)
+    found = [
+        PastTeam(team, line.cost / MICRO, line.borrowed / MICRO, line.lost / MICRO, line.gpu_s / 3600)
+        for team, line in past.teams.items()
+        if look.scope.whole or team in own
+    ]
+    return sorted(found, key=lambda it: (-it.usd, it.team))
+
+
+def _may_name(look: Looking, it: GangMoney) -> bool:
+    return look.scope.namespaces is None or it.gang.partition("/")[0] in look.scope.namespaces
+
+
+def _months(look: Looking) -> Iterator[tuple[PastMonth, PastTeam]]:
+    """Yields each month and its total, as far as the viewer may know."""
+    for past in look.months:
+        rows = _past_teams(look, past)
+        usd, gpu_h = sum(it.usd for it in rows), sum(it.gpu_h for it in rows)
+        yield past, PastTeam("", usd, sum(it.borrowed_usd for it in rows), sum(it.lost_usd for it in rows), gpu_h)
 
 
 def _money(look: Looking) -> list[TeamMoney]:

@@ -37,11 +37,20 @@ class Seller(NamedTuple):
     """Empty where it is not known."""
 
 
-def focus_rows(records: Iterable[LedgerRecord], seller: Seller) -> Iterator[Mapping[str, str]]:
-    """Yields a row for each record, by column; empty = null."""
+FOCUS_FIELDS: Final = (
+    *("machine", "subject", "team", "name", "namespace", "queue", "user", "node_pool", "instance_type", "zone"),
+    *("capacity_type", "reservation", "gpu", "devices", "usd_h"),
+)
+"""Fields of records that stay apart where the records of a day become one row, beside those that always do."""
+
+
+def focus_rows(
+    records: Iterable[LedgerRecord], seller: Seller, period_s: float = HOUR_S
+) -> Iterator[Mapping[str, str]]:
+    """Yields a row for each record, by column; empty = null. `period_s` is how long a charge period is."""
     words: dict[float, BillingTimes] = {}
     for record in records:
-        times = words.get(record.hour_s) or words.setdefault(record.hour_s, _times(record.hour_s))
+        times = words.get(record.hour_s) or words.setdefault(record.hour_s, _times(record.hour_s, period_s))
         yield dict(zip(FOCUS_COLUMNS, _row(record, seller, times), strict=True))
 
 
@@ -54,9 +63,9 @@ class BillingTimes(NamedTuple):
     begin: str
 
 
-def _times(hour_s: float) -> BillingTimes:
-    month = Month.of(hour_s)
-    return BillingTimes(*map(_instant, (month.end_s, month.begin_s, hour_s + HOUR_S, hour_s)))
+def _times(hour_s: float, period_s: float) -> BillingTimes:
+    month, begin_s = Month.of(hour_s), hour_s // period_s * period_s
+    return BillingTimes(*map(_instant, (month.end_s, month.begin_s, begin_s + period_s, begin_s)))
 
 
 def _row(record: LedgerRecord, seller: Seller, times: BillingTimes) -> Iterator[str]:

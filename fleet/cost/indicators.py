@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import ceil
 from typing import Final
 
-from fleet.cost.records import LedgerRecord, StartRecord
+from fleet.cost.records import StartRecord
 from fleet.cost.statement import NONE
-from fleet.cost.uses import NOBODY, NOT_READY
-from fleet.reasons import Reason
+from fleet.cost.sums import UsedHours
 
 HOURS_A_MONTH: Final = 730
 """As clouds count them."""
@@ -109,11 +107,11 @@ class Indicators:
         return self.cost / 1e6 / useful_h if useful_h > 0 else None
 
 
-def indicators(records: Iterable[LedgerRecord], starts: Iterable[StartRecord]) -> Indicators:
-    """Returns the numbers of these records, of which those of a machine's hour have to come together, and of starts."""
+def indicators(used: Iterable[UsedHours], starts: Iterable[StartRecord]) -> Indicators:
+    """Returns the numbers of machines' hours and of starts."""
     found = Indicators()
-    for _, hour in groupby(records, key=lambda it: (it.cluster, it.hour_s, it.machine)):
-        _add_machine_hour(found, list(hour))
+    for it in used:
+        _add(found, it)
     for start in starts:
         if not start.again:
             found.waits.setdefault(start.queue or NONE, QueueWaits()).add(start)
@@ -122,37 +120,21 @@ def indicators(records: Iterable[LedgerRecord], starts: Iterable[StartRecord]) -
     return found
 
 
-def _add_machine_hour(found: Indicators, records: Sequence[LedgerRecord]) -> None:
-    for it in records:
-        found.cost += it.cost_micro_usd
-        if it.lost_s:
-            _add_loss(found, it)
-    if records[0].gpu:
-        _add_gpu_time(found, records)
-    if records[0].capacity_type == "spot":
-        found.spot_gpu_s += sum(it.gpu_s for it in records)
-        found.spot_hours += max(it.held_s for it in records) / 3600
-        found.interruptions += records[0].ended == Reason.INTERRUPTED
-
-
-def _add_gpu_time(found: Indicators, records: Sequence[LedgerRecord]) -> None:
-    paid = used = broken = 0.0
-    for it in records:
-        paid += it.gpu_s
-        used += it.gpu_s if it.subject not in NOBODY else 0.0
-        broken += it.gpu_s if it.subject == NOT_READY else 0.0
-    model = found.by_model.setdefault(records[0].gpu, GpuTime())
-    model.used, model.healthy, model.paid = model.used + used, model.healthy + paid - broken, model.paid + paid
-    idle = paid - used - broken
-    found.idle_gpu_s += idle
-    found.stuck_gpu_s += idle if used else 0.0
-
-
-def _add_loss(found: Indicators, it: LedgerRecord) -> None:
-    part = it.gpu_s / it.held_s if it.held_s else 0.0
-    found.lost_gpu_s += it.lost_s * part
+def _add(found: Indicators, it: UsedHours) -> None:
+    found.cost += it.cost_micro_usd
+    found.lost_gpu_s += it.lost_s
     found.lost_cost += it.lost_micro_usd
-    found.evictions += 1
+    found.evictions += it.evictions
+    if it.gpu:
+        model = found.by_model.setdefault(it.gpu, GpuTime())
+        model.used, model.paid = model.used + it.used_s, model.paid + it.gpu_s
+        model.healthy += it.gpu_s - it.broken_s
+        found.idle_gpu_s += it.gpu_s - it.used_s - it.broken_s
+        found.stuck_gpu_s += it.stuck_s
+    if it.capacity_type == "spot":
+        found.spot_gpu_s += it.gpu_s
+        found.spot_hours += it.machine_h
+        found.interruptions += it.interruptions
 
 
 def waits_rows(it: Indicators) -> Iterator[tuple[str, ...]]:

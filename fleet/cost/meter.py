@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
+from fleet.cost.commitments import with_fees
 from fleet.cost.lost_work import lost_since_s
 from fleet.cost.records import (
     ENDED,
@@ -16,7 +18,7 @@ from fleet.cost.records import (
     cut_hour,
     silent_segments,
 )
-from fleet.cost.uses import Holding, MachineUse
+from fleet.cost.uses import Commitment, Holding, MachineUse
 from fleet.snapshot import Gang, GangState, Snapshot
 from model.index import differing
 
@@ -41,6 +43,8 @@ class Meter:
     """
 
     cluster: str
+    commitments: tuple[Commitment, ...] = ()
+    """What is paid for reservations, whether machines run in them or not."""
     spans: dict[str, MachineSpan] = field(default_factory=dict)
     until_s: float = 0.0
     """When it looked last (epoch seconds); 0 = never."""
@@ -177,7 +181,13 @@ class Meter:
     def state(self) -> "MeterState":
         """Returns all that is needed to go on: who changes nothing may read it in another thread."""
         return MeterState(
-            self.cluster, dict(self.spans), self.until_s, self.cut_until_s, dict(self.running), self.starts
+            self.cluster,
+            dict(self.spans),
+            self.until_s,
+            self.cut_until_s,
+            dict(self.running),
+            self.starts,
+            self.commitments,
         )
 
     def restore(self, state: "MeterState") -> None:
@@ -196,6 +206,7 @@ class MeterState:
     cut_until_s: float
     running: Mapping[str, float] = field(default_factory=dict)
     starts: tuple[StartRecord, ...] = ()
+    commitments: tuple[Commitment, ...] = ()
 
     def started(self, hour_s: float) -> Sequence[StartRecord]:
         """Returns the starts of an hour that is over."""
@@ -203,15 +214,19 @@ class MeterState:
 
     def records(self, hour_s: float) -> Sequence[LedgerRecord]:
         """Returns the records of an hour that is over."""
-        return [it for _, span in sorted(self.spans.items()) for it in cut_hour(self.cluster, span, hour_s)]
+        return self._cut(hour_s, inf)
+
+    def _cut(self, hour_s: float, seen_s: float) -> Sequence[LedgerRecord]:
+        spans = (span for _, span in sorted(self.spans.items()))
+        records = (it for span in spans for it in cut_hour(self.cluster, span, hour_s, seen_s))
+        return with_fees(self.cluster, records, self.commitments, hour_s, seen_s)
 
     def so_far(self) -> Sequence[LedgerRecord]:
         """Returns the records of what is not cut yet, up to the last look: for reports of the running month."""
         found: list[LedgerRecord] = []
         hour_s = self.cut_until_s
         while hour_s < self.until_s:
-            for _, span in sorted(self.spans.items()):
-                found += cut_hour(self.cluster, span, hour_s, self.until_s)
+            found += self._cut(hour_s, self.until_s)
             hour_s += HOUR_S
         return found
 

@@ -7,7 +7,7 @@ whoever cuts the same segments gets the same records, and whoever repeats it the
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fleet.cost.allocation import MICRO, split
 from fleet.cost.uses import UNOBSERVED, Holding, MachineUse
@@ -74,15 +74,6 @@ class LedgerRecord:
     def key(self) -> RecordKey:
         """Returns what no other record has."""
         return RecordKey(self.cluster, self.machine, self.hour_s, self.subject, self.team, self.borrowed)
-
-
-SUMMED_BY: Final = (
-    *("cluster", "hour_s", "subject", "team", "borrowed", "name", "namespace", "queue", "user", "node_pool"),
-    *("instance_type", "zone", "capacity_type", "reservation", "gpu", "price_source"),
-)
-"""Fields that stay apart where records are summed up over machines: all that a statement tells costs apart by."""
-SUMMED: Final = ("held_s", "gpu_s", "cost_micro_usd", "lost_s", "lost_micro_usd")
-"""Fields that are added up then; of `priced_at_s` the earliest is kept."""
 
 
 class StartKey(NamedTuple):
@@ -270,15 +261,6 @@ def silent_segments(before: MachineUse, after: MachineUse | None, from_s: float,
         holding = tuple(it for it in there if it.since_s <= at_s)
         segments.append(Segment(at_s, replace(before, holdings=holding, rest=UNOBSERVED)))
     return segments
-
-
-def summed_record(row: Sequence[Any]) -> LedgerRecord:
-    """Returns the record of a row of sums: `SUMMED_BY`, `SUMMED` and the earliest price, in this order."""
-    names = (*SUMMED_BY, *SUMMED, "priced_at_s")
-    values = dict(zip(names, row, strict=True))
-    values |= {"borrowed": bool(values["borrowed"]), "cost_micro_usd": int(values["cost_micro_usd"])}
-    values |= {"lost_micro_usd": int(values["lost_micro_usd"])}
-    return LedgerRecord(**values, machine="", devices="", usd_h=0.0)
 
 
 def by_machine_hour(records: Iterable[LedgerRecord]) -> Mapping[tuple[str, str, float], list[LedgerRecord]]:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import ceil
 from typing import Final, NamedTuple
 
-from fleet.cost.records import LedgerRecord
+from fleet.cost.records import HOUR_S, LedgerRecord
 from fleet.cost.uses import NOBODY
 
 DAY_S: Final = 86_400.0
@@ -47,21 +48,34 @@ def _of_work(record: LedgerRecord, value: str, otherwise: str) -> str:
     return record.subject if record.subject in NOBODY else value or otherwise
 
 
-DIMENSIONS: Final[Mapping[str, Callable[[LedgerRecord], str]]] = {
-    "team": lambda it: _of_work(it, it.team, NO_TEAM),
-    "pool": lambda it: it.node_pool or NONE,
-    "queue": lambda it: _of_work(it, it.queue, NONE),
-    "namespace": lambda it: _of_work(it, it.namespace, NONE),
-    "gang": lambda it: _of_work(it, f"{it.namespace}/{it.name}", NONE),
-    "user": lambda it: _of_work(it, it.user, NONE),
-    "day": lambda it: f"{datetime.fromtimestamp(it.hour_s, UTC):%Y-%m-%d}",
-    "type": lambda it: it.instance_type,
-    "zone": lambda it: it.zone,
-    "capacity-type": lambda it: it.capacity_type,
-    "gpu": lambda it: it.gpu or NONE,
-    "cluster": lambda it: it.cluster,
+class CostDimension(NamedTuple):
+    """A `CostDimension` is what costs can be told apart by."""
+
+    fields: tuple[str, ...]
+    """Those of a record that it is made of."""
+    value: Callable[[LedgerRecord], str]
+
+
+DIMENSIONS: Final[Mapping[str, CostDimension]] = {
+    "team": CostDimension(("team",), lambda it: _of_work(it, it.team, NO_TEAM)),
+    "pool": CostDimension(("node_pool",), lambda it: it.node_pool or NONE),
+    "queue": CostDimension(("queue",), lambda it: _of_work(it, it.queue, NONE)),
+    "namespace": CostDimension(("namespace",), lambda it: _of_work(it, it.namespace, NONE)),
+    "gang": CostDimension(("namespace", "name"), lambda it: _of_work(it, f"{it.namespace}/{it.name}", NONE)),
+    "user": CostDimension(("user",), lambda it: _of_work(it, it.user, NONE)),
+    "day": CostDimension((), lambda it: f"{datetime.fromtimestamp(it.hour_s, UTC):%Y-%m-%d}"),
+    "type": CostDimension(("instance_type",), lambda it: it.instance_type),
+    "zone": CostDimension(("zone",), lambda it: it.zone),
+    "capacity-type": CostDimension(("capacity_type",), lambda it: it.capacity_type),
+    "gpu": CostDimension(("gpu",), lambda it: it.gpu or NONE),
+    "cluster": CostDimension((), lambda it: it.cluster),
 }
-"""What costs can be told apart by -> its value in a record."""
+"""By name. Days and clusters are never summed up together (`Ledger.sums`)."""
+
+
+def fields_of(by: Iterable[str]) -> tuple[str, ...]:
+    """Returns the fields of records that have to stay apart for a statement by these dimensions."""
+    return tuple(dict.fromkeys(name for each in by for name in DIMENSIONS[each].fields))
 
 
 @dataclass(slots=True)
@@ -116,15 +130,24 @@ class Statement:
         return sorted(self.lines.items(), key=lambda it: (-it[1].cost, it[0]))
 
 
+def lately_from_s(month: Month, now_s: float) -> float:
+    """Returns the begin of the last day of a month that is known at an instant: its first hour (epoch seconds)."""
+    return ceil((_until_s(month, now_s) - DAY_S) / HOUR_S) * HOUR_S
+
+
+def _until_s(month: Month, now_s: float) -> float:
+    return max(month.begin_s, min(now_s, month.end_s))
+
+
 def statement(records: Iterable[LedgerRecord], month: Month, by: Sequence[str], now_s: float) -> Statement:
     """Returns the month summed up by these dimensions; KeyError for one that is none.
 
     The forecast adds to what was spent the rate of the last day (or of all there is, where that is less) for as long as
     the month still lasts.
     """
-    of = [DIMENSIONS[name] for name in by]
-    found = Statement(month, tuple(by), max(month.begin_s, min(now_s, month.end_s)))
-    first_s, late_s = found.until_s, found.until_s - DAY_S
+    of = [DIMENSIONS[name].value for name in by]
+    found = Statement(month, tuple(by), _until_s(month, now_s))
+    first_s, late_s = found.until_s, lately_from_s(month, now_s)
     for record in records:
         lately = record.hour_s >= late_s
         first_s = min(first_s, record.hour_s)

@@ -30,7 +30,9 @@ IDLE: Final = "(idle)"
 NOT_READY: Final = "(not ready)"
 UNCLAIMED: Final = "(unclaimed)"
 UNOBSERVED: Final = "(unobserved)"
-NOBODY: Final = frozenset({IDLE, NOT_READY, UNCLAIMED, UNOBSERVED})
+RESERVED: Final = "(reserved)"
+"""What was paid for a reservation and no machine has taken."""
+NOBODY: Final = frozenset({IDLE, NOT_READY, UNCLAIMED, UNOBSERVED, RESERVED})
 """Subjects that are nobody: what no work takes of a machine, by why. Kubernetes allows no name in brackets."""
 AS_BOUGHT: Final = "price at purchase"
 
@@ -48,6 +50,31 @@ class NegotiatedRate(NamedTuple):
     """In words, for reports."""
 
 
+class Commitment(NamedTuple):
+    """A `Commitment` is what was paid, or is paid by the hour, for machines of a reservation, used or not."""
+
+    reservation: str
+    """Its id, as EC2 has it: of a capacity block or another capacity reservation."""
+    instance_type: str
+    zone: str
+    machines: int
+    """That are paid for."""
+    begin_s: float
+    """Its term, `[begin_s, end_s)` in epoch seconds."""
+    end_s: float
+    upfront_usd: float
+    """For the whole term and all machines."""
+    usd_h: float
+    """By the hour, for each machine."""
+    source: str
+    """In words, for reports."""
+
+    @property
+    def machine_usd_h(self) -> float:
+        """Returns what each machine costs an hour."""
+        return self.upfront_usd / self.machines * 3600 / (self.end_s - self.begin_s) + self.usd_h
+
+
 @dataclass(frozen=True, slots=True)
 class CostTerms:
     """`CostTerms` say how costs are told apart: who pays, which label names a user, and rates of one's own."""
@@ -58,6 +85,8 @@ class CostTerms:
     """Label of pods whose value is their user."""
     rates: tuple[NegotiatedRate, ...] = ()
     """The first that fits counts."""
+    commitments: tuple[Commitment, ...] = ()
+    """Of a machine in their reservation they say what it costs, before any rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +261,9 @@ class _Maker(NamedTuple):
     def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
         """Returns what a machine costs (USD an hour), and where that comes from."""
         usd_h, priced = self._list_price(where, charged_usd_h, bought_s)
+        for paid in self.context.terms.commitments:
+            if paid.reservation == where.reservation:
+                return paid.machine_usd_h, PriceSource(paid.source, priced.region, paid.begin_s)
         for rate in self.context.terms.rates:
             if rate.capacity_type == where.capacity_type and fnmatchcase(where.instance_type, rate.instance_type):
                 own = usd_h * (1 - rate.percent_off / 100) if rate.usd_h is None else rate.usd_h

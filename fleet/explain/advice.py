@@ -38,7 +38,7 @@ class ChangeKind(StrEnum):
     """What is changed; of changes that waste as little, the one that comes first here is told first."""
 
     OTHER_FLAVOR = "OtherFlavor"
-    """Its pods select their machines no longer, and so may use another flavor."""
+    """Its pods select their machines no longer, and so get a flavor that they could not have, which is named."""
     OTHER_QUEUE = "OtherQueue"
     HIGHER_CLASS = "HigherClass"
     BORROWING_LIMIT = "BorrowingLimit"
@@ -179,9 +179,7 @@ def _other_flavors(fleet: Fleet, gang: Gang) -> Iterator[Change]:
         return
     free = tuple(replace(pods, node_selector={}, required_affinity=()) for pods in gang.pod_sets)
     what = f"the node selector {', '.join(chosen)}" if chosen else "the required node affinity"
-    yield Change(
-        ChangeKind.OTHER_FLAVOR, f"drop {what}, so that other machines will do", replace(gang, pod_sets=free), fleet
-    )
+    yield Change(ChangeKind.OTHER_FLAVOR, f"drop {what}", replace(gang, pod_sets=free), fleet)
 
 
 def _other_queues(fleet: Fleet, gang: Gang) -> Iterator[Change]:
@@ -388,6 +386,13 @@ def _start_words(outcome: _Outcome, *, at_once: bool) -> str:
     return f"{machines} would be readied{bought}, and it starts on them"
 
 
+def _flavors_words(gang: Gang) -> str:
+    names = sorted({name for each in gang.flavors.values() for name in each})
+    return (
+        f", so that it gets machines of flavor {' and '.join(names)}" if names else ", so that other machines will do"
+    )
+
+
 def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot: Snapshot) -> Advice:
     before = [snapshot.gangs.get(it.uid, it) for it in evicted]
     lost_usd = sum(lost_work_usd(it, snapshot) for it in before)
@@ -399,7 +404,7 @@ def _advice(change: Change, outcome: _Outcome, evicted: Iterable[Gang], snapshot
     parts.append(_start_words(outcome, at_once=not names))
     return Advice(
         change.kind,
-        change.words,
+        change.words + (_flavors_words(outcome.gang) if change.kind is ChangeKind.OTHER_FLAVOR else ""),
         "; ".join(parts),
         str(outcome.state),
         names,

@@ -5,7 +5,8 @@ runs, waits or stands it passes at once until something falls due. A machine tha
 in it: what takes its place would expire as well, and so on to the horizon.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -14,7 +15,7 @@ from fleet.actions import Action, Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed, told_apart
 from fleet.quota.without_queue import with_default_queues
-from fleet.replay.cluster_model import NO_RUN_TIMES, ClusterModel
+from fleet.replay.cluster_model import ClusterModel
 from fleet.replay.deadlines import next_deadline_s
 from fleet.replay.effects import carry_out
 from fleet.snapshot import Snapshot
@@ -55,46 +56,57 @@ class SimulatedRun:
     """Pools whose machines, bought in the run, would expire before the horizon as well, and after how long."""
 
 
-def simulate(
-    fleet: Fleet,
-    snapshot: Snapshot,
-    *,
-    before: Fleet | None = None,
-    horizon_s: float = HORIZON_S,
-    run_s: Mapping[str, float] = NO_RUN_TIMES,
-    enough: Callable[[Snapshot], bool] = lambda _seen: False,
-    most_turns: int = MOST_TURNS,
-    steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S),
-) -> SimulatedRun:
-    """Returns what the agent would do from a snapshot on, until the horizon (seconds from then).
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """`RunTerms` say how a fleet is run on a model of the world, and for how long."""
 
-    `before`: the fleet in force until now, under which machines that are still on their way were bought. `run_s` says
-    how long runs take beside what gangs say themselves (`ClusterModel`); `enough`, what ends the run sooner;
-    `steps_s`, how far time goes at once where nothing falls due: at first, and at most.
-    """
-    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), before or fleet, run_s)
+    before: Fleet | None = None
+    """The fleet in force until now, under which machines that are still on their way were bought."""
+    horizon_s: float = HORIZON_S
+    run_s: Mapping[str, float] = field(default_factory=dict)
+    """How long runs take beside what gangs say themselves (`ClusterModel`)."""
+    enough: Callable[[Snapshot], bool] = lambda _seen: False
+    """What ends the run sooner."""
+    most_turns: int = MOST_TURNS
+    steps_s: tuple[float, float] = (FIRST_STEP_S, LONGEST_STEP_S)
+    """How far time goes at once where nothing falls due: at first, and at most."""
+    least_part: float = 0.0
+    """Of the time since the beginning: how far time goes at least, so that what happens within it is seen at once."""
+
+
+def simulate(
+    fleet: Fleet, snapshot: Snapshot, *, before: Fleet | None = None, horizon_s: float = HORIZON_S
+) -> SimulatedRun:
+    """Returns what the agent would do from a snapshot on, until the horizon (seconds from then)."""
+    return deque(played(fleet, snapshot, RunTerms(before, horizon_s)), maxlen=1)[0]
+
+
+def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[SimulatedRun]:
+    """Yields the run after each turn of all deciders, so that whoever plays it may pause, and once more at its end."""
+    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), terms.before or fleet, terms.run_s)
     run = SimulatedRun(model.snapshot(), model.snapshot())
-    first_s, longest_s = steps_s
-    until_s, step_s = snapshot.now_s + horizon_s, first_s
+    first_s, longest_s = terms.steps_s
+    until_s, step_s = snapshot.now_s + terms.horizon_s, first_s
     aside: dict[str, frozenset[str]] = {}
-    for _ in range(most_turns):
+    for _ in range(terms.most_turns):
         acted = _turn(fleet, model, run, aside)
-        if enough(model.snapshot()):
+        yield run
+        if terms.enough(model.snapshot()):
             break
         if acted:
             step_s = first_s
             continue
         if model.now_s >= until_s:
             break
-        to_s = min(_next_turn_s(fleet, model, step_s), until_s)
-        most_s = max(longest_s, LONGEST_PART * (model.now_s - snapshot.now_s))
-        step_s = min(step_s * 1.5, most_s) if to_s < model.next_s else first_s
+        since_s = model.now_s - snapshot.now_s
+        to_s = min(max(_next_turn_s(fleet, model, step_s), model.now_s + terms.least_part * since_s), until_s)
+        step_s = min(step_s * 1.5, max(longest_s, LONGEST_PART * since_s)) if to_s < model.next_s else first_s
         model.advance(to_s)
     else:
         run.given_up_after_s = model.now_s - snapshot.now_s
     run.end = model.snapshot()
     run.expire_again = _expire_again(fleet, run.end, until_s)
-    return run
+    yield run
 
 
 def _anything(seen: Snapshot) -> bool:

@@ -5,7 +5,7 @@ gang, so that futures differ, no two gangs move in step, and the same snapshot g
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
@@ -14,17 +14,25 @@ from typing import Final
 from fleet.actions import SaveGang
 from fleet.explain.gang_facts import StartEstimate
 from fleet.explain.quota_holders import ExpectedEnd
-from fleet.plan.simulated_run import simulate
+from fleet.plan.simulated_run import RunTerms, SimulatedRun, played
 from fleet.replay.run_times import RunTimeBasis, RunTimes, RunTimeSpread
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from model.plain_text import counted
 
 FUTURES: Final = 10
-"""Runs of the plan that one forecast plays."""
+"""Runs of the plan that one forecast plays; of a large fleet fewer (`MOST_WORK`)."""
 HORIZON_S: Final = 7 * 86_400.0
 MOST_TURNS: Final = 1_500
 """Turns of all deciders in one future; what has not started by then starts later than is foreseen."""
+LEAST_PART: Final = 1 / 50
+"""What happens within this part of the time since the forecast was made is decided on at once: a start is foreseen too
+late by so much of its wait at most, and a future of a large fleet takes some hundred turns instead of thousands."""
+WORK_AT_ONCE: Final = 400
+"""Gangs times turns that are played before whoever plays may pause; one turn at least."""
+MOST_WORK: Final = 2_000_000
+"""Gangs times turns after which no further future is begun: of a large fleet fewer are played."""
+LEAST_FUTURES: Final = 3
 STEPS_S: Final = (600.0, 6 * 3600.0)
 """Futures go from event to event; so much later at most is seen what falls due by the clock alone."""
 _WAITS: Final = frozenset({GangState.PENDING, GangState.RESERVED})
@@ -40,6 +48,8 @@ class StartForecast:
     """uid -> its starts, earliest first."""
     bases: Mapping[str, int]
     """What expected run times stand on -> gangs."""
+    futures: int
+    """How many runs of the plan it stands on."""
     timeless: Sequence[str]
     """Names of gangs that hold capacity and whose run time nothing tells, in order."""
 
@@ -65,7 +75,7 @@ class StartForecast:
             f"{words} of {counted(count, 'gang')}" for kind, words in _WORDS.items() if (count := self.bases.get(kind))
         ]
         unknown = f"; {counted(len(self.timeless), 'gang')} without any" if self.timeless else ""
-        return f"{FUTURES} runs of the plan with " + (", ".join(told) or "nothing that has to end first") + unknown
+        return f"{self.futures} runs of the plan with " + (", ".join(told) or "nothing that has to end first") + unknown
 
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -79,7 +89,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 class StartForecaster:
-    """Plays futures one at a time, so that whoever asks may pause between them."""
+    """Plays futures a few turns at a time, so that whoever asks may pause between them."""
 
     def __init__(
         self, fleet: Fleet, snapshot: Snapshot, known: RunTimes, futures: int = FUTURES, horizon_s: float = HORIZON_S
@@ -92,6 +102,9 @@ class StartForecaster:
         self._timeless = sorted(gang.name for gang in running if not self._spreads[gang.uid].times_s)
         self._starts: dict[str, list[float]] = {uid: [] for uid in sorted(self._waiting)}
         self._futures, self._played = (futures if self._waiting else 0), 0
+        self._under_way: Iterator[SimulatedRun] | None = None
+        self._run: SimulatedRun | None = None
+        self._work = 0
 
     @property
     def left(self) -> bool:
@@ -99,19 +112,41 @@ class StartForecaster:
         return self._played < self._futures
 
     def step(self) -> None:
-        """Plays one future."""
-        drawn = _drawn(self._snapshot, self._spreads, self._played, self._futures)
-        began = _future(self._fleet, self._snapshot, drawn, self._waiting, self._horizon_s)
+        """Plays a few turns of the future under way: the fewer the more gangs there are."""
+        if self._under_way is None:
+            drawn = _drawn(self._snapshot, self._spreads, self._played, self._futures)
+            self._under_way = played(self._fleet, self._snapshot, self._terms(drawn))
+        for _ in range(max(1, WORK_AT_ONCE // len(self._spreads))):
+            run = next(self._under_way, None)
+            if run is None:
+                self._end_future()
+                return
+            self._run, self._work = run, self._work + len(self._spreads)
+
+    def _terms(self, run_s: Mapping[str, float]) -> RunTerms:
+        def all_started(seen: Snapshot) -> bool:
+            left = (seen.gangs.get(uid) for uid in self._waiting)
+            return not any(gang is not None and gang.state in _WAITS for gang in left)
+
+        return RunTerms(None, self._horizon_s, run_s, all_started, MOST_TURNS, STEPS_S, LEAST_PART)
+
+    def _end_future(self) -> None:
+        began: dict[str, float] = {}
+        for timed in self._run.actions if self._run is not None else ():
+            if isinstance(timed.action, SaveGang) and timed.action.gang.state is GangState.ADMITTED:
+                began.setdefault(timed.action.gang.uid, timed.at_s)
         for uid, starts in self._starts.items():
             starts.append(began.get(uid, inf))
-        self._played += 1
+        self._played, self._under_way = self._played + 1, None
+        if self._played >= LEAST_FUTURES and self._work >= MOST_WORK:
+            self._futures = self._played
 
     @property
     def forecast(self) -> StartForecast:
         """Returns what the futures so far have shown."""
         bases = Counter(str(it.basis) for it in self._spreads.values() if it.times_s)
         starts = {uid: sorted(each) for uid, each in self._starts.items() if each}
-        return StartForecast(self._snapshot.now_s, starts, bases, self._timeless)
+        return StartForecast(self._snapshot.now_s, starts, bases, self._played, self._timeless)
 
     @property
     def ends(self) -> Mapping[str, ExpectedEnd]:
@@ -142,28 +177,3 @@ def level_of(uid: str, number: int, futures: int) -> float:
     order = sorted(range(futures), key=lambda it: blake2b(digest + it.to_bytes(4, "big"), digest_size=8).digest())
     within = blake2b(digest + b"within" + number.to_bytes(4, "big"), digest_size=4).digest()
     return (order[number % futures] + int.from_bytes(within, "big") / 2**32) / futures
-
-
-def _future(
-    fleet: Fleet, snapshot: Snapshot, run_s: Mapping[str, float], waiting: Collection[str], horizon_s: float
-) -> Mapping[str, float]:
-    """Returns uid -> when it starts for the first time, for those that do."""
-
-    def all_started(seen: Snapshot) -> bool:
-        left = (seen.gangs.get(uid) for uid in waiting)
-        return not any(gang is not None and gang.state in _WAITS for gang in left)
-
-    run = simulate(
-        fleet,
-        snapshot,
-        horizon_s=horizon_s,
-        run_s=run_s,
-        enough=all_started,
-        most_turns=MOST_TURNS,
-        steps_s=STEPS_S,
-    )
-    began: dict[str, float] = {}
-    for timed in run.actions:
-        if isinstance(timed.action, SaveGang) and timed.action.gang.state is GangState.ADMITTED:
-            began.setdefault(timed.action.gang.uid, timed.at_s)
-    return began

@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, Generic, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
 
-from fleet.cost.records import HOUR_S, SUMMED, SUMMED_BY, LedgerRecord, StartRecord, summed_record
+from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
+from fleet.cost.sums import UsedHours, summed_record
 from providers.ports import LedgerError, OpenHours
+from providers.store.queries import DAY_S, SUM_FIELDS, USED_FIELDS, evictions_sql, sums_sql, used_sql
 
 OBJECT_MOST: Final = 256 * 2**20
 """Bytes of the largest object that is read."""
@@ -165,15 +168,11 @@ class S3Ledger:
             yield hour_s, sorted(hours[hour_s], key=lambda key: key.removesuffix(".parquet"))
 
     def _read(self, table: _Table[T], key: str) -> Sequence[T]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        body, _ = self._get(key)
         cluster = unquote(key.rpartition("/cluster=")[2].partition("/")[0])
+        rows = self._table(key, table.columns).to_pylist()
         try:
-            rows = pq.read_table(io.BytesIO(body), columns=table.columns).to_pylist()
             return [table.kind(cluster=cluster, **row) for row in rows]
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise LedgerError(f"s3://{self._bucket}/{key} is no part of a ledger: {error}", transient=False) from error
 
     def _get(self, key: str) -> tuple[bytes, str]:
@@ -189,33 +188,67 @@ class S3Ledger:
                 return b"", ""
             raise
 
-    def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
-        """Yield the same records summed up over machines by DuckDB, a day of a cluster at a time."""
+    def newest_s(self, begin_s: float, end_s: float, cluster: str) -> float | None:
+        """The last hour that has records of a cluster and begins in that time."""
+        return max((hour_s for hour_s, _ in self._hours(self._records, cluster, begin_s, end_s)), default=None)
+
+    def sums(self, begin_s: float, end_s: float, by: Sequence[str], cluster: str = "") -> Iterator[LedgerRecord]:
+        """Yield the same records summed up by DuckDB, a day of a cluster at a time."""
+        query = sums_sql(by, _DAY)
+        for engine in self._days(begin_s, end_s, cluster, (*SUM_FIELDS, *by)):
+            yield from (summed_record(by, row) for row in engine.execute(query).fetchall())
+
+    def used_hours(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[UsedHours]:
+        """Yield what machines were used for in that time, a day of a cluster at a time."""
+        used, lost = used_sql(_DAY), evictions_sql(_DAY)
+        for engine in self._days(begin_s, end_s, cluster, USED_FIELDS):
+            for row in engine.execute(used).fetchall():
+                values: list[Any] = [int(it) if isinstance(it, Decimal) else it for it in row]
+                yield UsedHours(*values)
+            ((evictions,),) = engine.execute(lost).fetchall()
+            yield UsedHours(evictions=evictions)
+
+    def _days(self, begin_s: float, end_s: float, cluster: str, columns: Sequence[str]) -> Iterator[Any]:
+        """Yields an engine time and again that has these columns of a cluster's day in its table `records`."""
         with closing(_engine()) as engine:
             for name in [cluster] if cluster else self._clusters(self._records.root):
                 hours = self._hours(self._records, name, begin_s, end_s)
-                for _, day in groupby(hours, key=lambda it: it[0] // (24 * HOUR_S)):
-                    yield from self._summed(engine, name, [key for _, keys in day for key in keys])
+                for _, day in groupby(hours, key=lambda it: it[0] // DAY_S):
+                    engine.register("objects", self._day(name, list(day), columns))
+                    yield engine
+                    engine.unregister("objects")
 
-    def _summed(self, engine: Any, cluster: str, keys: Sequence[str]) -> Iterator[LedgerRecord]:
+    def _day(self, cluster: str, hours: Sequence[tuple[float, Sequence[str]]], columns: Sequence[str]) -> Any:
+        """Returns the hours' rows as one table; of a machine's hour that two objects have, the first counts."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        tables = []
+        for _, keys in hours:
+            seen = None
+            for key in keys:
+                several = len(keys) > 1
+                table = self._table(key, (*columns, "machine") if several else columns)
+                if several:
+                    machines = table["machine"].combine_chunks()
+                    if seen is not None:
+                        table = table.filter(pc.invert(pc.is_in(table["machine"], value_set=seen)))
+                    seen = machines if seen is None else pa.concat_arrays([seen, machines])
+                    table = table.select([name for name in dict.fromkeys(columns) if name != _IN_PATH])
+                tables.append(table)
+        found = pa.concat_tables(tables)
+        return found.append_column(_IN_PATH, pa.array([cluster], pa.string()).take(pa.array([0] * found.num_rows)))
+
+    def _table(self, key: str, columns: Sequence[str]) -> Any:
+        """Returns columns of an object. Errors: LedgerError."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = [name for name in (*SUMMED_BY, *SUMMED, "machine", "priced_at_s") if name != _IN_PATH]
-        tables = []
-        for key in keys:
-            try:
-                table = pq.read_table(io.BytesIO(self._get(key)[0]), columns=columns)
-            except (pa.ArrowException, ValueError) as error:
-                raise LedgerError(
-                    f"s3://{self._bucket}/{key} is no part of a ledger: {error}", transient=False
-                ) from error
-            object_name = pa.array([key.removesuffix(".parquet")] * table.num_rows, pa.string())
-            tables.append(table.append_column("object", object_name))
-        engine.register("hours", pa.concat_tables(tables))
-        for row in engine.execute(_SUMS).fetchall():
-            yield summed_record((cluster, *row))
-        engine.unregister("hours")
+        body, _ = self._get(key)
+        try:
+            return pq.read_table(io.BytesIO(body), columns=[it for it in dict.fromkeys(columns) if it != _IN_PATH])
+        except (pa.ArrowException, ValueError) as error:
+            raise LedgerError(f"s3://{self._bucket}/{key} is no part of a ledger: {error}", transient=False) from error
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
         """Keep what is not in the ledger yet; older than what is kept, it is dropped."""
@@ -276,20 +309,14 @@ class S3Ledger:
         self._s3.close()
 
 
-_BY: Final = ", ".join(name for name in SUMMED_BY if name != _IN_PATH)
-_SUMS: Final = f"""
-WITH first AS (SELECT hour_s, machine, min(object) AS object FROM hours GROUP BY ALL)
-SELECT {_BY}, {", ".join(f"sum({name})" for name in SUMMED)}, min(priced_at_s)
-FROM hours JOIN first USING (hour_s, machine, object) GROUP BY {_BY} ORDER BY hour_s
-"""  # noqa: S608 - our own columns
-"""Of a machine's hour that two objects have, the first counts, as for `read`."""
+_DAY: Final = "FROM objects WHERE true"
 
 
 def _engine() -> Any:
     """DuckDB in memory, that reads what it is handed and nothing else."""
     import duckdb
 
-    return duckdb.connect(config={"enable_external_access": False, "memory_limit": "1GB", "threads": 2})
+    return duckdb.connect(config={"enable_external_access": False, "memory_limit": "512MB", "threads": 1})
 
 
 def s3_ledger(bucket: str, prefix: str, region: str, endpoint_url: str) -> S3Ledger:

@@ -7,8 +7,10 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, Final
 
-from fleet.cost.records import SUMMED, SUMMED_BY, LedgerRecord, StartRecord, by_machine_hour, summed_record
+from fleet.cost.records import LedgerRecord, StartRecord, by_machine_hour
+from fleet.cost.sums import UsedHours, summed_record
 from providers.ports import LedgerError, OpenHours
+from providers.store.queries import DAY_S, evictions_sql, sums_sql, used_sql
 
 BUSY_S: Final = 10.0
 """How long a lock of another process is waited for."""
@@ -19,6 +21,13 @@ _AT: Final = _COLUMNS.index("borrowed")
 """SQLite knows no truth values."""
 _START: Final = tuple(field.name for field in fields(StartRecord))
 _KEY: Final = "cluster, hour_s, machine, subject, team, borrowed"
+_DAY: Final = "FROM records WHERE cluster = ? AND hour_s >= ? AND hour_s < ?"
+_CLUSTERS: Final = """
+WITH RECURSIVE found (name) AS (
+  SELECT min(cluster) FROM records
+  UNION ALL SELECT (SELECT min(cluster) FROM records WHERE cluster > found.name) FROM found WHERE name IS NOT NULL)
+SELECT name FROM found WHERE name IS NOT NULL
+"""
 
 MIGRATIONS: Final[Sequence[Sequence[str]]] = (
     (
@@ -141,19 +150,43 @@ class SqliteLedger:
             while rows := found.fetchmany(READ_AT_ONCE):
                 yield from map(_record, rows)
 
-    def sums(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[LedgerRecord]:
-        """Yield the same records summed up over machines, in order of hour."""
-        of = "cluster = ? AND " if cluster else ""
-        added = ", ".join(f"sum({name}) AS {name}" for name in SUMMED)
-        by = ", ".join(SUMMED_BY)
-        query = (
-            f"SELECT {by}, {added}, min(priced_at_s) AS priced_at_s FROM records "  # noqa: S608
-            f"WHERE {of}hour_s >= ? AND hour_s < ? GROUP BY {by} ORDER BY cluster, hour_s"
-        )
+    def newest_s(self, begin_s: float, end_s: float, cluster: str) -> float | None:
+        """The last hour that has records of a cluster and begins in that time."""
+        (found,) = self._one(f"SELECT max(hour_s) {_DAY}", cluster, begin_s, end_s)
+        return found if found is None else float(found)
+
+    def sums(self, begin_s: float, end_s: float, by: Sequence[str], cluster: str = "") -> Iterator[LedgerRecord]:
+        """Yield the same records summed up, in order of cluster and day."""
+        query = sums_sql(by, _DAY)
+        for day in self._days(begin_s, end_s, cluster):
+            with _translated():
+                found = self._file.execute(query, day)
+                while rows := found.fetchmany(READ_AT_ONCE):
+                    yield from (summed_record(by, row) for row in rows)
+
+    def used_hours(self, begin_s: float, end_s: float, cluster: str = "") -> Iterator[UsedHours]:
+        """Yield what machines were used for in that time, in order of cluster and day."""
+        used, lost = used_sql(_DAY), evictions_sql(_DAY)
+        for day in self._days(begin_s, end_s, cluster):
+            with _translated():
+                rows = self._file.execute(used, day).fetchall()
+            yield from (UsedHours(*row) for row in rows)
+            yield UsedHours(evictions=self._one(lost, *day)[0])
+
+    def _days(self, begin_s: float, end_s: float, cluster: str) -> Iterator[tuple[str, float, float]]:
+        """Yields a cluster and the part of a day within that time, for each that has records."""
+        for name in [cluster] if cluster else self._written():
+            at_s = begin_s
+            while True:
+                (first_s,) = self._one(f"SELECT min(hour_s) {_DAY}", name, at_s, end_s)
+                if first_s is None:
+                    break
+                begin, at_s = at_s, min(end_s, (first_s // DAY_S + 1) * DAY_S)
+                yield name, max(begin, first_s), at_s
+
+    def _one(self, query: str, *values: object) -> Sequence[Any]:
         with _translated():
-            found = self._file.execute(query, (*((cluster,) if cluster else ()), begin_s, end_s))
-            while rows := found.fetchmany(READ_AT_ONCE):
-                yield from map(summed_record, rows)
+            return tuple(self._file.execute(query, values).fetchone())
 
     def keep_open(self, cluster: str, hours: OpenHours) -> None:
         """Keep what is not in the ledger yet; older than what is kept, it is dropped."""
@@ -172,14 +205,20 @@ class SqliteLedger:
 
     def clusters(self) -> Sequence[str]:
         """The names of all clusters that have written here."""
-        query = "SELECT DISTINCT cluster FROM records UNION SELECT cluster FROM open_hours ORDER BY 1"
         with _translated():
-            return [name for (name,) in self._file.execute(query)]
+            opened = [name for (name,) in self._file.execute("SELECT cluster FROM open_hours")]
+        return sorted({*self._written(), *opened})
+
+    def _written(self) -> Sequence[str]:
+        """The clusters that have records, in order: each is looked for behind the last, without reading its records."""
+        with _translated():
+            return [name for (name,) in self._file.execute(_CLUSTERS)]
 
     def forget_before(self, at_s: float) -> None:
         """Forget records of hours that began earlier, and earlier starts."""
         with _translated():
-            self._file.execute("DELETE FROM records WHERE hour_s < ?", (at_s,))
+            for name in self._written():
+                self._file.execute("DELETE FROM records WHERE cluster = ? AND hour_s < ?", (name, at_s))
             self._file.execute("DELETE FROM starts WHERE running_s < ?", (at_s,))
 
     def close(self) -> None:

@@ -36,6 +36,17 @@ def test_rates_and_places_of_a_ledger(tmp_path: Path) -> None:
     )
 
 
+BLOCK = {"reservation": "cr-0123456789abcdef0", "instanceType": "p5.48xlarge", "zone": "us-east-1a", "machines": 8}
+BLOCK |= {"begin": "2026-10-01T11:30:00Z", "end": "2026-10-08T11:30:00Z", "source": "invoice 7"}
+
+
+def test_fees_of_reservations(tmp_path: Path) -> None:
+    paid = {**BLOCK, "upfrontUsd": 53_760}
+    settings = load_settings(written(tmp_path, {**GOOD, "ledger": {"path": "l.db", "commitments": [paid]}}))
+    (found,) = terms_of(settings.ledger).commitments
+    assert (found.reservation, found.machine_usd_h, found.source) == ("cr-0123456789abcdef0", 40.0, "invoice 7")
+
+
 APP = {"id": 1, "installation": 2, "privateKeyFile": "/key"}
 MISTAKES = [
     ({**GOOD, "clutser": "x"}, "clutser", "Extra inputs"),
@@ -54,9 +65,17 @@ MISTAKES = [
     ({**GOOD, "review": {"repository": "a/b", "forge": "Gitea", "tokenEnv": "X"}}, "review", "url says where"),
     ({**GOOD, "review": {"repository": "a/b", "forge": "GitLab", "app": APP}}, "review", "app is of GitHub"),
     ({**GOOD, "webhook": {"tlsKeyFile": "/x"}}, "webhook", "tlsCertificateFile and tlsKeyFile go together"),
+    ({**GOOD, "http": {"tlsCertificateFile": "/x"}}, "http", "tlsCertificateFile and tlsKeyFile go together"),
     ({**GOOD, "webhook": {"maxBodyBytes": 1 << 30}}, "webhook.maxBodyBytes", "26214400"),
     ({**GOOD, "webhook": {"headerTimeoutS": 0}}, "webhook.headerTimeoutS", "greater than 0"),
     ({**GOOD, "logFormat": "xml"}, "logFormat", "pattern"),
+    ({**GOOD, "ledger": {"path": "l", "commitments": [BLOCK]}}, "ledger.commitments.0", "says what is paid"),
+    (
+        {**GOOD, "ledger": {"path": "l", "commitments": [{**BLOCK, "upfrontUsd": 1, "end": BLOCK["begin"]}]}},
+        "ledger.commitments.0",
+        "end has to be later than begin",
+    ),
+    ({**GOOD, "ledger": {"path": "l", "commitments": [{**BLOCK, "usdPerHour": 1}] * 2}}, "ledger", "more than once"),
     ({**GOOD, "cloud": "fog"}, "cloud", "there is no cloud 'fog': aws"),
     ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
     ({**GOOD, "notifications": {"commitLink": "https://x/commit/"}}, "notifications.commitLink", "pattern"),

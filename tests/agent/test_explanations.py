@@ -14,6 +14,7 @@ from agent.explanation import Otherwise, explanation_lines
 from agent.explanations import SHARE, ExplanationKeeper
 from agent.gang_answer import GangAnswer
 from agent.inbox import Done
+from agent.metrics import Metrics
 from fleet.actions import SaveGang
 from fleet.cost.uses import CostTerms
 from fleet.explain.gang import CheckStep, GangExplanation
@@ -126,13 +127,15 @@ def test_it_never_takes_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_unit_of_work_that_fails_is_told_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptWorld()
+    metrics = Metrics()
+    kept = KeptWorld(failed=metrics.not_explained)
 
     def broken(*_: Any) -> None:
         raise ValueError("a gang that cannot be explained")
 
     monkeypatch.setattr("agent.explanations.StartForecaster", broken)
     kept.rest(8)
+    assert (metrics.registry.get_sample_value("muster_explanation_failures_total", {"step": "look_ahead"}) or 0) >= 1
     start = kept.told("blue-1").start
     assert start is not None
     assert "a gang that cannot be explained" in start.why_unknown

@@ -25,9 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from structlog.testing import capture_logs
 
-from agent.connection_limits import ConnectionLimits
+from agent.connection_limits import ConnectionLimits, TlsFiles
 from agent.http import Webhook, status_listener, webhook_listener
-from agent.limited_connection import TlsFiles
 from agent.listener import HttpListener
 from providers.git.webhook import MAX_BODY_BYTES
 

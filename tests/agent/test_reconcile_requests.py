@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from agent.asked import Operated, ask_of, request
 from agent.cli.run import install_crds
-from agent.inbox import Event, Operated, RequestHandled, Tick
-from agent.reconcile_requests import OpenRequests, RequestListener, ask_of, leave_request, request, request_reflector
+from agent.inbox import Event, RequestHandled, Tick
+from agent.reconcile_requests import OpenRequests, RequestListener, leave_request, request_reflector
 from model.labels import REQUESTED_AT
 from providers.clock import VirtualClock
 from providers.kube.config import from_url
@@ -51,7 +52,7 @@ def test_requests_are_heard_each_once_and_survive_what_the_agent_writes(transpor
 
     shown(transport, "c")
     shown(transport, "other")
-    answered = request(transport, "c", clock)
+    answered = request(transport, "c", clock.now())
     assert answered, "before anybody leads, and already answered"
     reflector = request_reflector(transport, "c", RequestListener(poke, put, answered), clock, random.Random(1))
     reflector.start()
@@ -95,7 +96,7 @@ def test_a_request_that_meets_another_writer_is_tried_again(
 
 def test_a_request_that_is_older_than_the_agent_is_answered(transport: KubeTransport) -> None:
     shown(transport, "c")
-    asked, heard = request(transport, "c", VirtualClock()), queue.SimpleQueue[str]()
+    asked, heard = request(transport, "c", VirtualClock().now()), queue.SimpleQueue[str]()
     listener = RequestListener(heard.put, lambda _event: None, "an older one")
     reflector = request_reflector(transport, "c", listener, VirtualClock(), random.Random(1))
     reflector.start()

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from agent.announce_sync import SyncAnnouncer
+from agent.asked import Operated
 from agent.failures import Failures
-from agent.inbox import Operated, Pushed, RevisionLost, SourceTrouble, SourceWell
+from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.reports import sync_report
 from agent.sync import RECONSIDER_S, Sync, SyncState
 from fleet.actions import Action, Announce

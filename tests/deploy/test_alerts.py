@@ -29,6 +29,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         {"decider": "drift", "kind": "claim"},
         {'muster_decider_failures_total{decider="drift",kind="claim"}': f"7+0{LONG}"},
     ),
+    "MusterExplanationsFail": (
+        {'muster_explanation_failures_total{step="look_ahead"}': f"0+1{LONG}"},
+        {"step": "look_ahead"},
+        {'muster_explanation_failures_total{step="look_ahead"}': f"0+0x100 1+0{LONG}"},
+    ),
     "MusterTurnsSlow": (
         {
             'muster_turn_duration_seconds_bucket{le="2"}': f"0+0{LONG}",

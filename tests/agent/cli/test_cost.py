@@ -55,7 +55,8 @@ def test_one_cluster_of_several(ledger: Path) -> None:
 
 @pytest.mark.parametrize("output", ["table", "csv", "json", "html", "focus"])
 def test_every_format_tells_the_same_sum(ledger: Path, output: str) -> None:
-    code, out, _ = muster("--ledger", ledger, "--month", "2026-10", "--by", "team,day", "-o", output)
+    by = "day" if output == "focus" else "team,day"
+    code, out, _ = muster("--ledger", ledger, "--month", "2026-10", "--by", by, "-o", output)
     assert code == exits.OK
     match output:
         case "csv":
@@ -67,6 +68,19 @@ def test_every_format_tells_the_same_sum(ledger: Path, output: str) -> None:
         case _:
             total = 15.0 if "15.00" in out else 0.0
     assert total == 15.0
+
+
+def test_focus_by_day_is_the_hours_summed_up(ledger: Path) -> None:
+    by_hour, by_day = (
+        list(csv.DictReader(io.StringIO(muster("--ledger", ledger, "--month", "2026-10", "-o", "focus", *by)[1])))
+        for by in ((), ("--by", "day"))
+    )
+    assert (len(by_hour), len(by_day)) == (12, 4)
+    for column in ("BilledCost", "PricingQuantity", "x_GpuHours"):
+        assert sum(float(it[column]) for it in by_day) == pytest.approx(sum(float(it[column]) for it in by_hour))
+    assert {(it["ChargePeriodStart"], it["ChargePeriodEnd"]) for it in by_day} == {
+        ("2026-10-03T00:00:00Z", "2026-10-04T00:00:00Z")
+    }
 
 
 def test_hours_that_are_not_over_count_as_far_as_they_were_seen(ledger: Path) -> None:
@@ -97,6 +111,7 @@ def test_the_settings_say_where_the_ledger_is(ledger: Path, tmp_path: Path) -> N
         (["--month", "october"], "'october' is no month such as 2026-10"),
         (["--by", "teams"], "did you mean 'team'?"),
         (["--by", ","], "--by names nothing"),
+        (["--by", "team", "-o", "focus"], "of an hour (without --by) or of a day"),
     ],
 )
 def test_what_is_asked_wrongly(ledger: Path, arguments: list[str], why: str) -> None:

@@ -204,7 +204,9 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("command", [["--version"], ["-h"], ["get", "-h"], ["get", "workloads"], ["get", "nodes"]])
+@pytest.mark.parametrize(
+    "command", [["--version"], ["-h"], ["get", "-h"], ["get", "workloads"], ["get", "nodes"], ["history"]]
+)
 def test_what_takes_long_to_import_is_left_alone(cluster: tuple[Scene, Path], command: list[str]) -> None:
     """`bench/cli.py` has the times; these are what they are made of."""
     where = ["--kubeconfig", str(cluster[1])] if command[-1][0] != "-" else []

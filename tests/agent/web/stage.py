@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent.spent import GangMoney, PastMonth
 from agent.sync import SyncState
 from agent.web.seen import PageWatcher
 from fleet.actions import Announce
+from fleet.cost.statement import StatementLine
 from fleet.snapshot import NodeDisruption
 from model.fleet import Fleet
 from tests.support.fleets import GPU, NOW, FleetBuilder, capacity_pool, gang, plain_node
@@ -64,13 +66,25 @@ JOURNAL: tuple[tuple[float, Mapping[str, Any]], ...] = (
 )
 
 
+MONTHS = (
+    PastMonth("2027-01", NOW - 86_400, NOW, {"red": StatementLine(10**9, 10**8, 10**7, 3600.0)}, ()),
+    PastMonth(
+        "2026-12",
+        0.0,
+        NOW,
+        {"red": StatementLine(2_500_000_000, 0, 0, 7200.0), "blue": StatementLine(40_000_000, 0, 0, 3600.0)},
+        (GangMoney("red", "red/red-of-old", 2400.0), GangMoney("blue", "blue/blue-of-old", 40.0)),
+    ),
+)
+
+
 def watching(
     made: World, state: SyncState | None = None, journal: Iterable[tuple[float, Mapping[str, Any]]] = JOURNAL
 ) -> PageWatcher:
     """A watcher that has seen the world once."""
     watcher = PageWatcher()
     said = state or SyncState(applied=REVISION, outcome="Applied", message=f"{REVISION} is in force", author="Ada")
-    watcher.lead(lambda: said, journal)
+    watcher.lead(lambda: said, journal, months=lambda: MONTHS)
     heard: list[Announce] = []
     say = watcher.hearing(heard.append, lambda: NOW - 100)
     for each in made.gangs.values():

@@ -21,7 +21,8 @@ HOST = "http://muster"
 ADDRESSES = (
     "/", "/queues", "/queues/q-red", "/gangs", "/gangs?state=Pending", "/gangs/red/job-red-0", "/gangs/blue/blue-1",
     "/machines", "/machines?by=team", "/machines?by=cost&pool=h100", "/machines/m0", "/machines/m2",
-    "/machines/stranger", "/money", "/money?team=red", "/market", "/plan", "/journal", "/journal?event=gang",
+    "/machines/stranger", "/money", "/money?team=red", "/money?month=2026-12", "/money?month=2026-12&team=red",
+    "/money?month=nonsense", "/market", "/plan", "/journal", "/journal?event=gang",
 )  # fmt: skip
 
 
@@ -75,6 +76,9 @@ def watcher() -> PageWatcher:
         ("/machines/stranger", ("Unclaimed", "0 of 4 used")),
         ("/money", ("red", "4,000.00", "5,000.00", "1,000.00", "294.00")),
         ("/money?team=red", ("Gangs of red", "red/red-0", "98.00")),
+        ("/money", ("Months by the ledger", "2027-01", "1,000.00", "2026-12", "2,540.00")),
+        ("/money?month=2026-12", ("red/red-of-old", "2,400.00", "blue/blue-of-old", "2,500.00")),
+        ("/money?month=2026-12&team=blue", ("2026-12: blue", "blue/blue-of-old", "40.00")),
         ("/market", ("p5.48xlarge", "Short now", "in 5m", "98.00", "40.00")),
         ("/journal", ("red/red-0", "it fits", "instances i-1, i-2")),
         ("/plan", ("No plan has been made",)),
@@ -164,6 +168,11 @@ def test_a_viewer_of_one_team_learns_no_name_of_another(watcher: PageWatcher, ad
         assert address == "/gangs/blue/blue-1"
         return
     assert re.findall(r"blue|secret", html) == []
+
+
+def test_a_viewer_of_one_team_sees_its_months(watcher: PageWatcher) -> None:
+    html = shown(watcher, "/money?month=2026-12", RED) or ""
+    assert ("2,500.00" in html, "2,540.00" in html, "red-of-old" in html) == (True, False, True)
 
 
 def test_a_viewer_of_one_team_sees_its_own(watcher: PageWatcher) -> None:

@@ -4,8 +4,10 @@ import gzip
 import http.client
 import json
 import socket
+import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -17,7 +19,7 @@ from agent.web.access import Gate, KubeGate, OpenGate
 from agent.web.pages import Pages
 from agent.web.seen import PageWatcher
 from agent.web.server import WebPages
-from tests.agent.test_http import FakeStatus
+from tests.agent.test_http import FakeStatus, name_served, write_certificate
 from tests.agent.web import stage
 from tests.agent.web.test_access import api
 
@@ -236,3 +238,22 @@ def test_a_bad_token_or_another_site_sets_no_cookie(guarded: PageSite, token: st
 
 def test_where_tokens_do_not_count_nobody_logs_in(site: PageSite) -> None:
     assert login(site, "token-of-ann")[0] == 405
+
+
+def test_the_page_speaks_tls_with_a_certificate_that_is_read_anew(tmp_path: Path) -> None:
+    files = write_certificate(tmp_path, "first")
+    made = WebPages(Pages(stage.watching(stage.world())), OpenGate())
+    listener = status_listener(FakeStatus(), "127.0.0.1", 0, page=made.answer, tls=files)
+    listener.start()
+    try:
+        assert name_served(listener.port) == "first"
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", listener.port, timeout=WITHIN_S, context=ssl._create_unverified_context()
+        )
+        connection.request("GET", "/")
+        assert b"blue/blue-1" in connection.getresponse().read()
+        connection.close()
+        write_certificate(tmp_path, "second")
+        assert name_served(listener.port) == "second"
+    finally:
+        listener.stop()

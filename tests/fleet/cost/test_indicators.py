@@ -9,6 +9,7 @@ from fleet.cost.indicators import Indicators, indicators, percentile
 from fleet.cost.records import LedgerRecord
 from fleet.cost.report_text import report_html, report_json, report_table
 from fleet.cost.statement import Month, statement
+from fleet.cost.sums import used_hours
 from fleet.cost.uses import IDLE, NOT_READY, UNOBSERVED
 from fleet.reasons import Reason
 from tests.providers.store.contract import H0, start
@@ -22,7 +23,7 @@ def record(machine: str, subject: str, gpus: float, **more: Any) -> LedgerRecord
 
 
 def of(*records: LedgerRecord) -> Indicators:
-    return indicators(sorted(records, key=lambda it: (it.cluster, it.hour_s, it.machine)), [])
+    return indicators(used_hours(sorted(records, key=lambda it: (it.cluster, it.hour_s, it.machine))), [])
 
 
 def test_utilisation_is_of_healthy_gpus_by_model() -> None:
@@ -47,6 +48,12 @@ def test_lost_work_counts_the_gpus_it_had() -> None:
     it = of(record("i-0", "g", 4, lost_s=1800.0, lost_micro_usd=5), record("i-1", "g", 4), record("i-2", "h", 8))
     assert (it.evictions, it.lost_gpu_s / GPU_H, it.lost_cost) == (1, 2.0, 5)
     assert it.usd_per_useful_gpu_h == pytest.approx(3 / 14)
+
+
+def test_a_gang_on_several_machines_is_evicted_once() -> None:
+    lost = {"lost_s": 1800.0, "lost_micro_usd": 5}
+    it = of(record("i-0", "g", 4, **lost), record("i-1", "g", 4, **lost), record("i-1", "h", 4, **lost))
+    assert (it.evictions, it.lost_cost) == (2, 15)
 
 
 def test_a_useful_hour_of_nothing_costs_nothing_to_tell() -> None:
@@ -90,7 +97,7 @@ def test_percentiles_by_nearest_rank(values: list[float], percent: int, found: f
 def test_the_report_in_every_form() -> None:
     evil = "<img src=x>"
     records = [record("i-0", "g", 6, team=evil), record("i-0", IDLE, 2)]
-    numbers = indicators(records, [start("u", 1, queue=evil)])
+    numbers = indicators(used_hours(records), [start("u", 1, queue=evil)])
     month = Month.of(H0)
     teams, days = (statement(records, month, [by], month.end_s) for by in ("team", "day"))
     text, told, page = (show(numbers, teams, days) for show in (report_table, report_json, report_html))

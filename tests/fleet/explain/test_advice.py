@@ -85,7 +85,19 @@ def test_a_selector_that_rules_out_what_stands_is_named() -> None:
     world.waits(gang("g", pod_set(node_selector={"zone": "nowhere"}), queue="qa"))
     found = advice_for(world.fleet, world.snapshot(), world.gang("g"))
     assert kinds(found) == ["OtherFlavor"]
-    assert found[0].change == "drop the node selector zone, so that other machines will do"
+    assert found[0].change == "drop the node selector zone, so that it gets machines of flavor h100"
+
+
+def test_the_flavor_that_a_selector_keeps_it_from_is_named() -> None:
+    builder = FleetBuilder().pool(limits={"nodes": 0}).pool("spare", limits={"nodes": 1})
+    builder.team("a", {name: {"guaranteed": {GPU: 8}} for name in ("h100", "spare")})
+    world = World(builder.queue("q", "a", flavors=("h100", "spare")).build())
+    world.machine("m0", pool="spare")
+    world.waits(gang("g", pod_set(node_selector={"karpenter.sh/nodepool": "h100"})))
+    found = advice_for(world.fleet, world.snapshot(), world.gang("g"))
+    assert [it.change for it in found if it.kind is ChangeKind.OTHER_FLAVOR] == [
+        "drop the node selector karpenter.sh/nodepool, so that it gets machines of flavor spare"
+    ]
 
 
 def test_a_gang_whose_end_is_enough_is_named() -> None:

@@ -64,7 +64,7 @@ class TestS3Ledger(LedgerContract):
             Bucket=BUCKET, Key=key.replace(".parquet", "-zz.parquet"), CopySource={"Bucket": BUCKET, "Key": key}
         )
         assert [it.cost_micro_usd for it in self.held(ledger)] == [5]
-        assert [it.cost_micro_usd for it in ledger.sums(0, 2 * H0)] == [5]
+        assert [it.cost_micro_usd for it in ledger.sums(0, 2 * H0, ())] == [5]
 
     def test_objects_of_others_are_left_alone(self, s3: Any, ledger: Ledger) -> None:
         ledger.append([record(hour=-48)])
