@@ -74,6 +74,20 @@ def useful(capacity: Floats, requests: Floats, demand: Ints, fits: Bools) -> Flo
     return found
 
 
+def reachable(capacity: Floats, requests: Floats, once: Bools) -> Floats:
+    """Returns [K, R] `capacity` cut to what pods can take of it before the resources in `once` [R] are used up.
+
+    Of those every machine has 1. Nothing is cut where some class [C] takes none of them.
+    """
+    taken = requests[:, once] > 0
+    if not taken.any(axis=1).all():
+        return capacity
+    by = taken.argmax(axis=1)  # each class is counted with one of them, of which a machine holds one pod
+    most = sum((requests[by == one].max(axis=0, initial=0.0) for one in np.unique(by)), np.zeros(requests.shape[1]))
+    found: Floats = np.minimum(capacity, np.maximum(most, once))
+    return found
+
+
 def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bools:
     """Returns [K] whether one of `rivals` costs no more, has no less of `features` [K, F] and fits the same classes.
 

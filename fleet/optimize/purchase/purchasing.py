@@ -26,6 +26,7 @@ from fleet.optimize.presolve import (
     common_unit,
     components,
     dominated_kinds,
+    reachable,
     size_order,
     usage,
     useful,
@@ -335,6 +336,8 @@ def _reduced(part: PackingInstance) -> PackingInstance:
         part.fits, part.usage, part.limits, part.members, part.names,
     )  # fmt: skip
     part = _existing_merged(part)
+    if part.apart.any():
+        part = replace(part, capacity=reachable(part.capacity, part.requests, part.apart))
     return part.only(~dominated_kinds(part))
 
 

@@ -1,0 +1,102 @@
+"""Buys by cheapest insertion: every pod goes where it makes the purchase dearer by least.
+
+For machines that hold few pods whatever their size, because pods keep apart on them (`PackingInstance.apart`). Such
+machines are filled by several classes each, and hardly two of them alike: patterns, which other ways buy many of at a
+time, do not pay there.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from fleet.optimize.master import PatternMix
+from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance
+
+
+def by_insertion(part: PackingInstance) -> PatternMix:
+    """Returns each pod on the machine that becomes dearer by least for it, or on one of its own where that is cheaper.
+
+    A machine is as dear as the cheapest kind that holds its pods. The pods of which most need a machine each come
+    first, then those that are dearest alone; of equal machines the one is best whose scarcest resource is left over
+    least. Bounds and limits are not looked at; nor are existing machines.
+    """
+    machines, demand = _OpenMachines(part), part.demand.tolist()
+    for row in _hardest_first(part):
+        left = demand[row]
+        while left:
+            left -= machines.serve(row, left)
+    return machines.mix()
+
+
+def _hardest_first(part: PackingInstance) -> list[int]:
+    apart = part.requests[:, part.apart] > 0
+    pods = (apart * part.demand[:, None]).sum(axis=0)
+    most = apart[:, int(pods.argmax())] if len(pods) else np.zeros(len(part.demand), dtype=bool)
+    alone = part.price[part.fits.argmax(axis=1)]
+    share = part.requests[:, ~part.apart] / np.maximum(part.capacity[:, ~part.apart].max(axis=0), 1.0)
+    return np.lexsort((-share.sum(axis=1), -alone, ~most)).tolist()
+
+
+class _OpenMachines:
+    """`_OpenMachines` are the machines so far, each with its load and the kinds that all of its pods may stand on."""
+
+    def __init__(self, part: PackingInstance) -> None:
+        count, pods = len(part.price), int(part.demand.sum())
+        self._part = part
+        self._apart = part.apart_bits
+        self._requests, self._capacity = part.requests[:, ~part.apart], part.capacity[:, ~part.apart]
+        self._top = self._capacity.max(axis=0)
+        self._machines = 0
+        self._load: Floats = np.zeros((pods, self._requests.shape[1]))
+        self._taken: Ints = np.zeros(pods, dtype=np.int64)
+        """Of which resources that machines have once somebody takes it, as bits."""
+        self._kinds: Bools = np.zeros((pods, count), dtype=bool)
+        self._kind: Ints = np.zeros(pods, dtype=np.int64)
+        """The cheapest kind that holds the load."""
+        self._held: Counter[tuple[int, int]] = Counter()
+        """(machine, class) -> pods."""
+
+    def mix(self) -> PatternMix:
+        """Returns what is bought."""
+        pods: Ints = np.zeros((self._machines, len(self._part.demand)), dtype=np.int64)
+        for (machine, row), count in self._held.items():
+            pods[machine, row] = count
+        return PatternMix(self._kind[: self._machines], pods, np.ones(self._machines, dtype=np.int64))
+
+    def serve(self, row: int, missing: int) -> int:
+        """Places pods of a class, at most one on each machine. Returns how many, at least one."""
+        able = np.flatnonzero(self._part.fits[row])
+        alone = int(able[0])  # by price, and each holds one
+        machines, kinds = self._cheapest(row, missing, able, float(self._part.price[alone]))
+        if not len(machines):
+            count = missing if self._apart[row] else 1
+            machines = np.arange(self._machines, self._machines + count)
+            self._machines += count
+            self._kinds[machines], kinds = True, np.full(count, alone)
+        self._load[machines] += self._requests[row]
+        self._taken[machines] |= self._apart[row]
+        self._kinds[machines] &= self._part.fits[row]
+        self._kind[machines] = kinds
+        self._held.update((machine, row) for machine in machines.tolist())
+        return len(machines)
+
+    def _cheapest(self, row: int, missing: int, able: Ints, less_than_usd_h: float) -> tuple[Ints, Ints]:
+        """Returns the machines that become dearer by least for one pod more, and the kinds that they become."""
+        there = slice(self._machines)
+        open_ = (self._taken[there] & self._apart[row]) == 0
+        open_ &= np.logical_and.reduce(self._load[there] <= self._top - self._requests[row], axis=1)
+        machines = np.flatnonzero(open_)
+        load = self._load[machines] + self._requests[row]
+        holding = self._kinds[machines[:, None], able[None]]
+        for amount, capacity in zip(load.T, self._capacity[able].T, strict=True):
+            holding &= amount[:, None] <= capacity[None]
+        some = np.logical_or.reduce(holding, axis=1)
+        machines, load = machines[some], load[some]
+        if not len(machines):
+            return machines, machines
+        kinds = able[holding[some].argmax(axis=1)]
+        dearer = self._part.price[kinds] - self._part.price[self._kind[machines]]
+        over = ((self._capacity[kinds] - load) / np.maximum(self._top, 1.0)).max(axis=1)
+        best = np.lexsort((over, np.round(dearer, 9)))
+        best = best[dearer[best] < less_than_usd_h][:missing]
+        return machines[best], kinds[best]
