@@ -28,11 +28,14 @@ from fleet.optimize.purchase import (
     MachineBatch,
     PodDemand,
     PurchaseEffort,
+    PurchaseParts,
     PurchaseProblem,
     PurchaseSolution,
     close_enough,
     in_karpenters_order,
+    repriced,
     solve,
+    split,
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
@@ -122,6 +125,25 @@ class JointPurchase:
     tally: PurchaseTally
 
 
+def purchase_unplanned(
+    lines: Sequence[PurchaseLine], one_kind_usd_h: float, supply: BuyableCapacity, effort: PurchaseEffort, caps: Resources
+) -> JointPurchase | None:
+    """Chooses machines for `lines` of ordinary pods that nothing is planned for; None where some would have none.
+
+    `one_kind_usd_h`: what they would cost with one kind of machine for each line.
+    """
+    catalog = OfferingCatalog(supply, caps)
+    classes = _pod_classes(lines)
+    problem = _purchase_problem(classes, (), catalog)
+    parts = split(problem)
+    found = solve(problem, effort, parts)
+    if found.left:
+        return None
+    machines = tuple(_shared_machines(found, lines, classes, catalog.offerings))
+    tally = _tally(problem, found, catalog, machines, (), effort, parts)
+    return JointPurchase(machines, replace(tally, one_kind_usd_h=one_kind_usd_h))
+
+
 def purchase_together(
     lines: Sequence[PurchaseLine],
     planned_claims: Sequence[PlannedNodeClaims],
@@ -138,14 +160,15 @@ def purchase_together(
     classes = _pod_classes(lines)
     problem = _purchase_problem(classes, planned_claims, catalog)
     expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
-    if close_enough(problem, expected_usd_h, effort):
-        tally = _tally(problem, None, catalog, (), planned_claims, effort)
+    parts = split(problem)
+    if close_enough(parts, expected_usd_h, effort):
+        tally = _tally(problem, None, catalog, (), planned_claims, effort, parts)
         if tally.cost_usd_h <= tally.karpenter_usd_h:
             return JointPurchase((), tally)
-    found, untied = _gang_ties(classes, catalog).solve(problem, effort)
+    found, untied = _gang_ties(classes, catalog).solve(problem, effort, parts)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
     machines = tuple(_shared_machines(found, lines, classes, catalog.offerings)) if better else ()
-    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort))
+    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort, parts))
 
 
 Lines = Sequence[PurchaseLine]
@@ -225,6 +248,7 @@ def _tally(
     machines: Sequence[SharedMachine],
     planned_claims: Sequence[PlannedNodeClaims],
     effort: PurchaseEffort,
+    parts: PurchaseParts,
 ) -> PurchaseTally:
     """Returns what the purchase costs in prices as they will be billed, with a lower bound and the baseline.
 
@@ -239,7 +263,7 @@ def _tally(
         bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
     else:
         plain = replace(problem, kinds=listed)
-        theirs = in_karpenters_order(plain, effort, cost_usd_h)
+        theirs = in_karpenters_order(plain, effort, cost_usd_h, repriced(parts, problem, plain))
         bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0
@@ -333,9 +357,11 @@ class GangTies:
     _restricted: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
     """(kinds, zone, GPU model) -> those of the kinds in that zone and of that model; equal sets are one object."""
 
-    def solve(self, problem: PurchaseProblem, effort: PurchaseEffort) -> tuple[PurchaseSolution, PurchaseSolution]:
+    def solve(
+        self, problem: PurchaseProblem, effort: PurchaseEffort, parts: PurchaseParts
+    ) -> tuple[PurchaseSolution, PurchaseSolution]:
         """Returns the best purchase found that keeps the ties, and the best without them: its bound holds for both."""
-        untied = solve(problem, effort)
+        untied = solve(problem, effort, parts)
         if not untied.left and not self._classes_with_broken_ties(pods_by_kind(untied.batches)):
             return untied, untied
         order = pods_by_kind(in_karpenters_order(problem).batches)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.offerings import Offering
@@ -15,8 +16,16 @@ from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
-from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
+from fleet.scheduling.basket import (
+    PodSetOfGang,
+    PurchaseLine,
+    SharedMachine,
+    purchase_together,
+    purchase_unplanned,
+    runner_up,
+)
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
+from fleet.scheduling.pods_by_domain import Shares
 from fleet.snapshot import Claim
 from model import labels
 from model.plain_text import counted
@@ -26,11 +35,47 @@ _SHOWN = 3
 """Pod sets that a claim's purpose lists by name."""
 
 
-def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: str) -> PurchaseTally | None:
+class BoughtApart(NamedTuple):
+    """`BoughtApart` is what was bought for ordinary pods together, before what is bought for all others."""
+
+    uids: frozenset[str]
+    tally: PurchaseTally
+
+
+def buy_apart(
+    machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str
+) -> BoughtApart | None:
+    """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
+    gangs = {uid: PlacedGang(PlacementPlan(), (), (), (need,), {}, ordinary=True) for uid, (need, _) in shares.items()}
+    lines = [
+        PurchaseLine(
+            PodSetOfGang(uid, need.pod_set.name), need, share.count, (share.offering,), share.domains,
+            caps.taken(need.pod_set),
+        )
+        for uid, (need, mine) in shares.items()
+        for share in mine
+    ]  # fmt: skip
+    alone_usd_h = sum(share.usd_h for _, mine in shares.values() for share in mine)
+    others = any(placed.claims for placed in machines.placed.values())  # then all is bought anew with theirs
+    effort = _EFFORTS["Greedy" if others else purchases]
+    found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
+    if found is None:
+        return None
+    _commit(machines, gangs, found.machines, "claim")
+    return BoughtApart(frozenset(gangs), found.tally)
+
+
+def buy_together(
+    machines: ClusterBackend, names: Mapping[str, str], purchases: str, known: BoughtApart | None = None
+) -> PurchaseTally | None:
     """Replaces what the gangs of this pass buy where it costs less together, and writes each claim's purpose.
 
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
+    Where only what is `known` is bought, that stays.
     """
+    if known is not None and known.uids.issuperset(uid for uid, placed in machines.placed.items() if placed.claims):
+        _write_purposes(machines, [uid for uid, placed in machines.placed.items() if placed.needs], names)
+        return known.tally
     needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
     caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
     gangs = _exchangeable(machines.placed, caps)
@@ -165,7 +210,9 @@ def _cancel(
         machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, -planned.count)
 
 
-def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
+def _commit(
+    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], slots: str = "together"
+) -> None:
     """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
     order = {uid: number for number, uid in enumerate(gangs)}
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
@@ -182,7 +229,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
         plan = PlacementPlan(purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in lots.items()))
         claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary).claims
         for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
-            slot = planned_slot(machine.offering, f"together/{claim.name}", room=machine.offering.flexible_room)
+            slot = planned_slot(machine.offering, f"{slots}/{claim.name}", room=machine.offering.flexible_room)
             slot.claim = claim.name
             machines.state.add(slot)
             for member, count in machine.pods.items():

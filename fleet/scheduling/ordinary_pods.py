@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fleet.actions import NominatePods, pod_subject
 from fleet.fence import concerning
@@ -21,7 +21,7 @@ from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place_pods import of_pods, place_beside, place_most
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.placement.pod_quota import PodQuota
+from fleet.placement.pod_quota import ANY_FLAVOR, PodQuota
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
@@ -35,6 +35,9 @@ from fleet.snapshot.lookups import anti_affinity_terms
 from model.fleet import Fleet
 from model.labels import HOSTNAME
 from model.quantity import CPU
+
+if TYPE_CHECKING:
+    from fleet.scheduling.joint_purchase import BoughtApart
 
 BELIEVED_S: Final = 120.0
 """For so long room on a ready node counts for a pod: kube-scheduler binds within seconds what it accepts."""
@@ -157,6 +160,8 @@ class OrdinaryPods:
     spare: SpareRoom
     _waiting: list[_Places] = field(default_factory=list)
     _batched: bool = False
+    apart: "BoughtApart | None" = None
+    """What was bought for many classes at once."""
 
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, backend: ClusterBackend) -> "OrdinaryPods":
@@ -195,6 +200,8 @@ class OrdinaryPods:
     def buy(self) -> None:
         """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""
         seeking = [it for it in self._waiting if _seeks_company(it)]
+        if not self._batched and self.backend.planner.capacity.may_buy:
+            self._buy_apart(seeking)
         for places in self._waiting:
             followers = [it for it in seeking if it is not places and it.left and _follows(it, places)]
             self._buy_for(places, followers)
@@ -203,9 +210,39 @@ class OrdinaryPods:
         if self.fleet.capacity_buffers:
             self.spare.buy(batched=self._batched)
 
+    def _buy_apart(self, seeking: Sequence[_Places]) -> None:
+        """Buys for all whom domains and caps of machines say everything about at once, as far as nothing is free."""
+        waiting = [it for it in self._waiting if it.left and not _is_lasting(it)]
+        asking = [it for it in waiting if self._asks_of_others(it) and not any(_follows(each, it) for each in seeking)]
+        if len(asking) < 2:
+            return
+        from fleet.placement.machine_caps import MachineCaps
+        from fleet.scheduling.joint_purchase import buy_apart  # imports numpy, which most passes do not need
+        from fleet.scheduling.pods_by_domain import DomainShares, resource_names
+
+        state, capacity = self.backend.state, self.backend.planner.capacity
+        caps = MachineCaps.of(state.neighbours, [it.pods.shape for it in waiting])
+        needs = [(it, self._need(it, "", it.left)) for it in asking]
+        able = DomainShares(state.neighbours, capacity, caps, resource_names(need for _, need in needs))
+        needs = [(it, need) for it, need in needs if able.reduces(need) and not self._has_room(it)]
+        for _, need in needs:
+            able.look_at(need)
+        shared = ((it, need, able.share(need)) for it, need in needs)
+        shares = {f"{it.pods.uid}/0": (need, mine) for it, need, mine in shared if mine is not None}
+        able.forget()
+        self.apart = buy_apart(self.backend, shares, caps, self.fleet.policy.spec.purchases) if shares else None
+        for it, _ in needs if self.apart is not None else ():
+            if (uid := f"{it.pods.uid}/0") in shares:
+                it.bought.append(uid)
+                it.left, it.refusal = 0, None
+
+    def _asks_of_others(self, places: _Places) -> bool:
+        """Returns whether pods ask something of others, or others may of them, and take no quota."""
+        return tuple(self.quota.flavors(places.pods.shape.namespace)) == ANY_FLAVOR
+
     def _buy_for(self, places: _Places, followers: Sequence[_Places]) -> None:
         """Plans purchases for pods of a class; `followers` are classes that have to stand where its one pod stands."""
-        if not places.left or (places.refusal is not None and places.refusal.reason in _LASTING):
+        if not places.left or _is_lasting(places):
             return
         with concerning(places.subject):
             places.refusal = batching_refusal() if self._batched else None
@@ -339,6 +376,10 @@ class OrdinaryPods:
         none = PodVerdict(reason=refusal.reason, message=refusal.message, since_s=now_s)
         for pod in others:
             yield pod, nodes.get(next(free, ""), none)
+
+
+def _is_lasting(places: _Places) -> bool:
+    return places.refusal is not None and places.refusal.reason in _LASTING
 
 
 def _affinity(places: _Places) -> tuple[PodAffinityTerm, ...]:

@@ -12,7 +12,14 @@ from fleet.optimize.purchase.purchase_problem import (
     PurchaseSolution,
     SearchSteps,
 )
-from fleet.optimize.purchase.purchasing import close_enough, in_karpenters_order, solve
+from fleet.optimize.purchase.purchasing import (
+    PurchaseParts,
+    close_enough,
+    in_karpenters_order,
+    repriced,
+    solve,
+    split,
+)
 
 __all__ = [
     "GREEDY",
@@ -24,10 +31,13 @@ __all__ = [
     "PodDemand",
     "PurchaseEffort",
     "PurchaseHeuristic",
+    "PurchaseParts",
     "PurchaseProblem",
     "PurchaseSolution",
     "SearchSteps",
     "close_enough",
     "in_karpenters_order",
+    "repriced",
     "solve",
+    "split",
 ]

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,15 +56,50 @@ _Held = tuple[tuple[str, int], ...]
 """(class, pods on each machine), sorted."""
 
 
-def solve(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> PurchaseSolution:
-    """Returns the best purchase within the effort; never costlier than Karpenter's order for as many pods."""
+class PurchaseParts(NamedTuple):
+    """`PurchaseParts` are the independent parts of a problem, groups left aside."""
+
+    parts: Sequence[PackingInstance]
+    unfit: Mapping[str, int]
+    """Class -> pods that fit on no kind."""
+
+
+def split(problem: PurchaseProblem) -> PurchaseParts:
+    """Returns the parts of a problem: for thousands of classes to make them takes as long as to buy for them."""
+    return PurchaseParts(*packing_instances(problem, {}))
+
+
+def repriced(parts: PurchaseParts, problem: PurchaseProblem, other: PurchaseProblem) -> PurchaseParts:
+    """Returns the parts of a problem at the prices of the `other`, in which all else is the same.
+
+    They are made anew where not all prices differ by one amount: then other kinds may be the cheapest.
+    """
+    pairs = list(zip(problem.kinds, other.kinds, strict=True))
+    more = {round(kind.price_usd_h - listed.price_usd_h, 9) for kind, listed in pairs}
+    if problem.existing or len(more) > 1:
+        return split(other)
+    usd_h = {kind.name: kind.price_usd_h for kind in other.kinds}
+    prices = (np.array([usd_h[names[0]] for names in part.names]) for part in parts.parts)
+    return PurchaseParts([replace(it, price=price) for it, price in zip(parts.parts, prices)], parts.unfit)
+
+
+def solve(
+    problem: PurchaseProblem, effort: PurchaseEffort = _USUAL, parts: PurchaseParts | None = None
+) -> PurchaseSolution:
+    """Returns the best purchase within the effort; never costlier than Karpenter's order for as many pods.
+
+    `parts`: those of the problem, where they are known.
+    """
     if any(it.group and it.count for it in problem.classes):
         return _solve_grouped(problem, effort)
-    return _solve_in_domains(problem, {}, effort)
+    return _solve_parts(split(problem) if parts is None else parts, {}, effort)
 
 
 def in_karpenters_order(
-    problem: PurchaseProblem, effort: PurchaseEffort | None = None, known_usd_h: float = inf
+    problem: PurchaseProblem,
+    effort: PurchaseEffort | None = None,
+    known_usd_h: float = inf,
+    parts: PurchaseParts | None = None,
 ) -> PurchaseSolution:
     """Returns what Karpenter's order would buy; groups are not kept together.
 
@@ -71,7 +107,7 @@ def in_karpenters_order(
     search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough
     to `known_usd_h`, what a purchase is known to cost.
     """
-    parts, unfit = packing_instances(problem, {})
+    parts, unfit = split(problem) if parts is None else parts
     mixes = [(part, provisioning_order(part)) for part in parts]
     cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
     left = dict(unfit)
@@ -87,13 +123,13 @@ def in_karpenters_order(
     )
 
 
-def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseEffort = _USUAL) -> bool:
+def close_enough(problem: PurchaseParts, known_usd_h: float, effort: PurchaseEffort = _USUAL) -> bool:
     """Returns whether a search can save too little of what a known purchase of all pods costs to be begun.
 
     What counts as little grows with the pairs of a class and a kind, as the time of the search does. Small problems are
     always searched: their bound alone costs as much.
     """
-    parts, unfit = packing_instances(problem, {})
+    parts, unfit = problem
     pairs = sum(int(part.fits.sum()) for part in parts)
     if unfit or not effort.solver or pairs <= effort.exact_pairs:
         return False
@@ -111,7 +147,11 @@ def _quick_bound_usd_h(parts: Sequence[PackingInstance], effort: PurchaseEffort,
 
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
     """Returns the best purchase with each group in its domain, where maybe not all of its pods find room."""
-    parts, unfit = packing_instances(problem, domains)
+    return _solve_parts(PurchaseParts(*packing_instances(problem, domains)), domains, effort)
+
+
+def _solve_parts(split_: PurchaseParts, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
+    parts, unfit = split_
     quick = [greedy(part, effort) for part in parts]
     enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
     found = [improved(it, effort, enough_usd_h) for it in quick]
