@@ -26,14 +26,16 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import (
     GREEDY,
     MachineBatch,
+    MachineKind,
     PodDemand,
     PurchaseEffort,
     PurchaseParts,
     PurchaseProblem,
     PurchaseSolution,
     close_enough,
+    cheaper,
     in_karpenters_order,
-    repriced,
+    quick_bound_usd_h,
     solve,
     split,
 )
@@ -79,6 +81,8 @@ class PurchaseLine:
     """Lines of other gangs that have to share one machine with these pods."""
     gathers: bool = False
     """Whether all these pods have to share one machine because they keep near each other."""
+    able: Sequence[Offering] = ()
+    """All that may be bought for them, where that is known."""
 
     @property
     def one_host(self) -> bool:
@@ -205,6 +209,8 @@ def _purchase_problem(
 
 
 def _kinds_for(line: PurchaseLine, catalog: OfferingCatalog) -> frozenset[str]:
+    if line.able:
+        return catalog.kinds_of(line.able)
     kinds = catalog.kinds_like(line.need, line.offerings, line.domains)
     for other in line.beside:
         kinds &= catalog.kinds_like(other.need, other.offerings, other.domains)
@@ -258,19 +264,26 @@ def _tally(
     known_usd_h = sum(planned.count * planned.offering.offer.price_usd_h for planned in planned_claims)
     cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
     left = sum(untied.left.values()) if untied is not None else 0
-    listed = tuple(replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
-    if untied is not None and listed == problem.kinds:
-        bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
+    beside_usd_h = catalog.supply.machine_usd_h
+    if untied is not None and not catalog.supply.premiums:
+        bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h - untied.baseline_machines * beside_usd_h
+        if beside_usd_h:
+            bound_usd_h = quick_bound_usd_h(cheaper(parts, beside_usd_h), effort, cost_usd_h)
     else:
-        plain = replace(problem, kinds=listed)
-        theirs = in_karpenters_order(plain, effort, cost_usd_h, repriced(parts, problem, plain))
+        prices = (catalog.offerings[it.name].offer.price_usd_h for it in problem.kinds)
+        plain = replace(problem, kinds=tuple(map(_priced, problem.kinds, prices)))
+        theirs = in_karpenters_order(plain, effort, cost_usd_h)
         bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)
     return PurchaseTally(
-        cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * catalog.supply.machine_usd_h
+        cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * beside_usd_h
     )
+
+
+def _priced(kind: MachineKind, usd_h: float) -> MachineKind:
+    return replace(kind, price_usd_h=usd_h)
 
 
 def _shared_machines(

@@ -65,6 +65,12 @@ class OfferingCatalog:
             self._kinds_by_question[asked] = frozenset(found) or frozenset(map(self.name, wanted))
         return self._kinds_by_question[asked]
 
+    def kinds_of(self, able: Sequence[Offering]) -> frozenset[str]:
+        """Returns the names of the kinds of some offerings; equal for one object, which has to stay."""
+        if id(able) not in self._kinds_by_question:
+            self._kinds_by_question[id(able)] = frozenset(map(self.name, able))
+        return self._kinds_by_question[id(able)]
+
     def _flexible_kinds(
         self, need: Need, pool: NodePool, able: Iterable[Offering], domains: frozenset[DomainLabel] = frozenset()
     ) -> Iterator[str]:

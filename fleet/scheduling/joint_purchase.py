@@ -50,7 +50,7 @@ def buy_apart(
     lines = [
         PurchaseLine(
             PodSetOfGang(uid, need.pod_set.name), need, share.count, (share.offering,), share.domains,
-            caps.taken(need.pod_set),
+            caps.taken(need.pod_set), able=share.able,
         )
         for uid, (need, mine) in shares.items()
         for share in mine

@@ -7,6 +7,8 @@ cap that the solver knows (`fleet.placement.machine_caps`). So machines for thou
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,8 @@ import numpy as np
 from fleet.offerings.min_values import asked_values
 from fleet.offerings.offerings import Offering
 from fleet.optimize.packing import Floats
-from fleet.placement.buyable_capacity import BuyableCapacity, sells
+from fleet.optimize.presolve import amounts
+from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity, sells
 from fleet.placement.cluster_state import PODS, NodeSlot, planned_slot
 from fleet.placement.domains import EqualPods
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
@@ -26,7 +29,6 @@ from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool
 from model.pools import capacity_rank
-from model.quantity import Resources
 
 
 class DomainShare(NamedTuple):
@@ -37,6 +39,8 @@ class DomainShare(NamedTuple):
     """Labels with their values; none where the pods may stand in any."""
     offering: Offering
     machines: int
+    able: Sequence[Offering]
+    """All that may be bought instead; one object where it is the same."""
 
     @property
     def usd_h(self) -> float:
@@ -44,15 +48,26 @@ class DomainShare(NamedTuple):
         return self.machines * self.offering.offer.price_usd_h
 
 
+class _Candidate(NamedTuple):
+    """A `_Candidate` is an offering that can be bought for the pods of a need, if it is large enough."""
+
+    tier: tuple[int, int]
+    """Ranks of capacity type and pool: what is preferred whatever it costs."""
+    usd_h: float
+    """Expected cost of a machine."""
+    offering: Offering
+
+
 class _Choice(NamedTuple):
     """A `_Choice` is what would be bought in some domains; the lowest is the best."""
 
-    capacity_rank: int
-    pool_rank: int
-    cost_usd_h: float
+    tier: tuple[int, int]
+    usd_h: float
+    """Expected cost for one pod."""
     site: int
     offering: int
-    machines: int
+    fits: int
+    """Pods on each machine."""
 
 
 @dataclass(slots=True)
@@ -62,13 +77,14 @@ class _Site:
     domains: frozenset[DomainLabel]
     place: NodeSlot
     """A machine there, to ask constraints about."""
-    offerings: Sequence[Offering]
-    ranks: Sequence[tuple[int, int]]
-    """[N] ranks of capacity type and pool, ascending."""
-    usd_h: Floats
-    """[N] expected cost of a machine."""
-    room: Floats
-    """[N, R] what one machine offers."""
+    tiers: Sequence[tuple[int, int]]
+    """Best first."""
+    offerings: Sequence[Sequence[Offering]]
+    """Those of each tier [N]."""
+    usd_h: Sequence[Floats]
+    """Of each tier [N]."""
+    room: Sequence[Floats]
+    """Of each tier [N, R] what one machine offers."""
 
 
 @dataclass(slots=True)
@@ -80,8 +96,10 @@ class DomainShares:
     caps: MachineCaps
     names: tuple[str, ...]
     """[R] resources that any of the pods ask for."""
+    _able: dict[Hashable, Sequence[_Candidate]] = field(default_factory=dict)
+    """By kind of need, best first."""
     _sites: dict[Hashable, Sequence[_Site]] = field(default_factory=dict)
-    _order: dict[Hashable, Sequence[_Choice]] = field(default_factory=dict)
+    _order: dict[Hashable, Mapping[int, _Choice]] = field(default_factory=dict)
     _put: list[tuple[PodSet, NodeSlot, int]] = field(default_factory=list)
     _filters: dict[tuple[EqualPods, int], PodFilter | None] = field(default_factory=dict)
 
@@ -109,9 +127,9 @@ class DomainShares:
         sites = self._sites[need.kind, keys]
         order = self._in_order(need, sites)
         if not keys or not order:
-            return [self._shared(need, sites, order[0].site, pods.count)] if order else None
+            return [_shared(sites[site], it, pods.count) for site, it in order.items()] or None
         rules = self._rules(pods)
-        shares = dict.fromkeys((it.site for it in order), 0)
+        shares = dict.fromkeys(order, 0)
         one_by_one = rules is not None and (rules.spreads or _keeps_own_apart(self.neighbours, pods))
         left = pods.count
         while left:
@@ -124,7 +142,7 @@ class DomainShares:
             self._put.append((pods, sites[site].place, count))
             shares[site] += count
             left -= count
-        return [self._shared(need, sites, site, count) for site, count in shares.items() if count]
+        return [_shared(sites[site], order[site], count) for site, count in shares.items() if count]
 
     def forget(self) -> None:
         """Takes everybody off the domains again."""
@@ -138,56 +156,48 @@ class DomainShares:
     # -- what can be bought where -------------------------------------------------------------------------------------
 
     def _found(self, need: Need, keys: tuple[str, ...]) -> Sequence[_Site]:
-        by_domain: dict[tuple[DomainLabel, ...], list[tuple[tuple[int, int], float, Offering]]] = {}
+        if need.kind not in self._able:
+            self._able[need.kind] = sorted(self._candidates(need), key=lambda it: (*it[:2], it.offering.key))
+        by_domain: dict[tuple[DomainLabel, ...], list[_Candidate]] = {}
+        for it in self._able[need.kind]:
+            by_domain.setdefault(domains_on(it.offering.labels, keys), []).append(it)
+        return [self._site(domains, able) for domains, able in by_domain.items()]
+
+    def _candidates(self, need: Need) -> Iterator[_Candidate]:
         for pool in need.pools:
-            for offering in self._able(need, pool):
-                offer = offering.offer
-                rank = capacity_rank(pool, offer.capacity_type), need.rank(pool)
-                found = rank, self.capacity.expected_usd_h(offer), offering
-                by_domain.setdefault(domains_on(offering.labels, keys), []).append(found)
-        return [self._site(domains, of_it, len(self._sites)) for domains, of_it in by_domain.items()]
+            shortages, rank = self.capacity.shortages, need.rank(pool)
+            ranks = {it: capacity_rank(pool, it) for it in pool.spec.capacity_types}
+            if not sells(pool, need) or self.capacity.headroom[pool.name].stopped:
+                continue
+            for it in self.capacity.offerings.of(pool):
+                offer = it.offer
+                if offer.pool_key in shortages or offer.capacity_type not in ranks or offer.reservation is not None:
+                    continue
+                if admits(need.pod_set, need.tolerations, it.labels, it.taints):
+                    yield _Candidate((ranks[offer.capacity_type], rank), self.capacity.expected_usd_h(offer), it)
 
-    def _able(self, need: Need, pool: NodePool) -> Iterator[Offering]:
-        """Yields the offerings of a pool that can be bought for the pods, if they are large enough."""
-        shortages, headroom = self.capacity.shortages, self.capacity.headroom[pool.name]
-        if not sells(pool, need) or headroom.stopped:
-            return
-        for offering in self.capacity.offerings.of(pool):
-            if offering.offer.pool_key not in shortages and offering.offer.reservation is None:
-                if admits(need.pod_set, need.tolerations, offering.labels, offering.taints):
-                    yield offering
+    def _site(self, domains: tuple[DomainLabel, ...], able: Sequence[_Candidate]) -> _Site:
+        tiers = [list(of_it) for _, of_it in groupby(able, key=attrgetter("tier"))]
+        place = planned_slot(able[0].offering, f"site/{len(self._sites)}/{domains}")
+        return _Site(
+            frozenset(domains),
+            place,
+            [of_it[0].tier for of_it in tiers],
+            [[it.offering for it in of_it] for of_it in tiers],
+            [np.array([it.usd_h for it in of_it]) for of_it in tiers],
+            [amounts((it.offering.allocatable for it in of_it), self.names) for of_it in tiers],
+        )
 
-    def _site(
-        self,
-        domains: tuple[DomainLabel, ...],
-        able: list[tuple[tuple[int, int], float, Offering]],
-        number: int,
-    ) -> _Site:
-        able.sort(key=lambda it: (it[0], it[1], it[2].preference, it[2].key))
-        offerings = [it[2] for it in able]
-        place = planned_slot(offerings[0], f"site/{number}/{domains}")
-        room = np.array([[it.allocatable.get(name, 0) for name in self.names] for it in offerings], dtype=np.float64)
-        usd_h = np.array([it[1] for it in able])
-        return _Site(frozenset(domains), place, offerings, [it[0] for it in able], usd_h, room)
-
-    def _in_order(self, need: Need, sites: Sequence[_Site]) -> Sequence[_Choice]:
-        """Returns what would be bought in each of the domains, the best first."""
-        pods = need.pod_set
-        taken = self.caps.taken(pods)
-        asked = need.asks, self.caps.keys(pods), tuple(taken.items()), pods.count
+    def _in_order(self, need: Need, sites: Sequence[_Site]) -> Mapping[int, _Choice]:
+        """Returns what would be bought in each of the domains, the best first, by number of the site."""
+        pods, taken = need.pod_set, self.caps.taken(need.pod_set)
+        most = min((self.caps.capacity[name] // amount for name, amount in taken.items()), default=pods.count)
+        asked = need.asks, self.caps.keys(pods), min(most, pods.count)
         if asked not in self._order:
-            most = min((self.caps.capacity[name] // amount for name, amount in taken.items()), default=pods.count)
-            found = (_choice(site, n, self._amounts(pods.requests), pods.count, most) for n, site in enumerate(sites))
-            self._order[asked] = sorted(it for it in found if it is not None)
+            requests = [1 if name == PODS else pods.requests.get(name, 0) for name in self.names]
+            found = (_choice(site, number, requests, asked[2]) for number, site in enumerate(sites))
+            self._order[asked] = {it.site: it for it in sorted(it for it in found if it is not None)}
         return self._order[asked]
-
-    def _amounts(self, requests: Resources) -> list[int]:
-        return [1 if name == PODS else requests.get(name, 0) for name in self.names]
-
-    def _shared(self, need: Need, sites: Sequence[_Site], site: int, count: int) -> DomainShare:
-        [chosen] = (it for it in self._in_order(need, sites) if it.site == site)
-        machines = max(1, -(-chosen.machines * count // need.pod_set.count))
-        return DomainShare(count, sites[site].domains, sites[site].offerings[chosen.offering], machines)
 
     def _rules(self, pods: PodSet) -> PodFilter | None:
         """Returns what pods ask of larger domains; asked anew only where there are others who keep pods away."""
@@ -198,21 +208,24 @@ class DomainShares:
         return self._filters[asked]
 
 
-def _choice(site: _Site, number: int, amounts: Sequence[int], count: int, most: int) -> _Choice | None:
-    """Returns the cheapest machines of the best rank for so many pods, `most` of them on each; None where none fits."""
-    asked = [(column, amount) for column, amount in enumerate(amounts) if amount]
-    fits = np.full(len(site.offerings), float(min(count, most)))
-    for column, amount in asked:
-        fits = np.minimum(fits, site.room[:, column] // amount)
-    able = np.flatnonzero(fits > 0)
-    if not len(able):
-        return None
-    rank = site.ranks[int(able[0])]
-    alike = able[: next((n for n, it in enumerate(able.tolist()) if site.ranks[it] != rank), len(able))]
-    machines = np.ceil(count / fits[alike])
-    cost = np.round(machines * site.usd_h[alike], 9)
-    best = int(cost.argmin())
-    return _Choice(*rank, float(cost[best]), number, int(alike[best]), int(machines[best]))
+def _choice(site: _Site, number: int, requests: Sequence[int], most: int) -> _Choice | None:
+    """Returns the cheapest of the best tier for a pod, `most` on a machine; None where none fits."""
+    asked = [(column, amount) for column, amount in enumerate(requests) if amount]
+    for tier, usd_h, room in zip(site.tiers, site.usd_h, site.room, strict=True):
+        fits = np.full(len(usd_h), float(most))
+        for column, amount in asked:
+            fits = np.minimum(fits, room[:, column] // amount)
+        able = np.flatnonzero(fits > 0)
+        if len(able):
+            cost = np.round(usd_h[able] / fits[able], DIGITS)
+            best = int(cost.argmin())
+            return _Choice(tier, float(cost[best]), number, int(able[best]), int(fits[able[best]]))
+    return None
+
+
+def _shared(site: _Site, chosen: _Choice, count: int) -> DomainShare:
+    able = site.offerings[site.tiers.index(chosen.tier)]
+    return DomainShare(count, site.domains, able[chosen.offering], -(-count // chosen.fits), able)
 
 
 def _is_bound(pool: NodePool) -> bool:

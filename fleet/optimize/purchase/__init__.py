@@ -14,9 +14,10 @@ from fleet.optimize.purchase.purchase_problem import (
 )
 from fleet.optimize.purchase.purchasing import (
     PurchaseParts,
+    cheaper,
     close_enough,
     in_karpenters_order,
-    repriced,
+    quick_bound_usd_h,
     solve,
     split,
 )
@@ -35,9 +36,10 @@ __all__ = [
     "PurchaseProblem",
     "PurchaseSolution",
     "SearchSteps",
+    "cheaper",
     "close_enough",
     "in_karpenters_order",
-    "repriced",
+    "quick_bound_usd_h",
     "solve",
     "split",
 ]

@@ -183,6 +183,8 @@ class PurchaseSolution:
     """Lower bound: no purchase that holds the same pods costs less."""
     baseline_usd_h: float = 0.0
     """What Karpenter's order would pay for the same pods; infinite where it finds no place for them."""
+    baseline_machines: int = 0
+    """Machines that Karpenter's order would buy."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Class -> pods for which no machine was found: none fits, or the limits are reached."""
     worth_usd_h: Mapping[str, float] = field(default_factory=dict)

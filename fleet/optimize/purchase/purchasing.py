@@ -69,18 +69,9 @@ def split(problem: PurchaseProblem) -> PurchaseParts:
     return PurchaseParts(*packing_instances(problem, {}))
 
 
-def repriced(parts: PurchaseParts, problem: PurchaseProblem, other: PurchaseProblem) -> PurchaseParts:
-    """Returns the parts of a problem at the prices of the `other`, in which all else is the same.
-
-    They are made anew where not all prices differ by one amount: then other kinds may be the cheapest.
-    """
-    pairs = list(zip(problem.kinds, other.kinds, strict=True))
-    more = {round(kind.price_usd_h - listed.price_usd_h, 9) for kind, listed in pairs}
-    if problem.existing or len(more) > 1:
-        return split(other)
-    usd_h = {kind.name: kind.price_usd_h for kind in other.kinds}
-    prices = (np.array([usd_h[names[0]] for names in part.names]) for part in parts.parts)
-    return PurchaseParts([replace(it, price=price) for it, price in zip(parts.parts, prices)], parts.unfit)
+def cheaper(parts: PurchaseParts, usd_h: float) -> PurchaseParts:
+    """Returns the parts of the problem in which every machine costs so much less."""
+    return PurchaseParts([replace(it, price=it.price - usd_h) for it in parts.parts], parts.unfit)
 
 
 def solve(
@@ -99,7 +90,6 @@ def in_karpenters_order(
     problem: PurchaseProblem,
     effort: PurchaseEffort | None = None,
     known_usd_h: float = inf,
-    parts: PurchaseParts | None = None,
 ) -> PurchaseSolution:
     """Returns what Karpenter's order would buy; groups are not kept together.
 
@@ -107,7 +97,7 @@ def in_karpenters_order(
     search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough
     to `known_usd_h`, what a purchase is known to cost.
     """
-    parts, unfit = split(problem) if parts is None else parts
+    parts, unfit = split(problem)
     mixes = [(part, provisioning_order(part)) for part in parts]
     cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
     left = dict(unfit)
@@ -116,7 +106,7 @@ def in_karpenters_order(
     return PurchaseSolution(
         batches=tuple(batch for part, mix in mixes for batch in batches(part, mix)),
         cost_usd_h=cost_usd_h,
-        bound_usd_h=0.0 if effort is None else _quick_bound_usd_h(parts, effort, known_usd_h),
+        bound_usd_h=0.0 if effort is None else quick_bound_usd_h(PurchaseParts(parts, unfit), effort, known_usd_h),
         baseline_usd_h=cost_usd_h,
         left=left,
         heuristics=(PurchaseHeuristic.BASELINE,) * len(parts),
@@ -137,12 +127,12 @@ def close_enough(problem: PurchaseParts, known_usd_h: float, effort: PurchaseEff
     return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
 
 
-def _quick_bound_usd_h(parts: Sequence[PackingInstance], effort: PurchaseEffort, known_usd_h: float) -> float:
+def quick_bound_usd_h(parts: PurchaseParts, effort: PurchaseEffort, known_usd_h: float) -> float:
     """Returns a bound without a search; from one resource alone, if that is close enough to what is known to do."""
-    quick_usd_h = sum(by_one_resource(part).usd_h for part in parts)
+    quick_usd_h = sum(by_one_resource(part).usd_h for part in parts.parts)
     if known_usd_h - quick_usd_h <= effort.close_enough * known_usd_h < inf:
         return quick_usd_h
-    return sum(quick_bound(part, effort).usd_h for part in parts)
+    return sum(quick_bound(part, effort).usd_h for part in parts.parts)
 
 
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
@@ -165,6 +155,7 @@ def _solve_parts(split_: PurchaseParts, domains: Domains, effort: PurchaseEffort
         cost_usd_h=sum(it.cost_usd_h for it in found),
         bound_usd_h=sum(it.bound_usd_h for it in found),
         baseline_usd_h=sum(_baseline_usd_h(it) for it in found),
+        baseline_machines=sum(int(it.baseline.machines.sum()) for it in found),
         left=left,
         worth_usd_h=dict(ChainMap(*worths)),
         domains=dict(domains),
