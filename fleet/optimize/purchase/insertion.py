@@ -12,6 +12,12 @@ import numpy as np
 from fleet.optimize.master import PatternMix
 from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance
 
+_COMPARED = 256
+"""Most pods and machines together whose exchange is looked at."""
+_ROUNDS = 8
+_LEAST_USD_H = 1e-6
+_NOBODY = -1
+
 
 def by_insertion(part: PackingInstance) -> PatternMix:
     """Returns each pod on the machine that becomes dearer by least for it, or on one of its own where that is cheaper.
@@ -25,6 +31,9 @@ def by_insertion(part: PackingInstance) -> PatternMix:
         left = demand[row]
         while left:
             left -= machines.serve(row, left)
+    for _ in range(_ROUNDS):
+        if not machines.swap():
+            break
     return machines.mix()
 
 
@@ -61,7 +70,8 @@ class _OpenMachines:
         pods: Ints = np.zeros((self._machines, len(self._part.demand)), dtype=np.int64)
         for (machine, row), count in self._held.items():
             pods[machine, row] = count
-        return PatternMix(self._kind[: self._machines], pods, np.ones(self._machines, dtype=np.int64))
+        used = pods.any(axis=1)
+        return PatternMix(self._kind[: self._machines][used], pods[used], np.ones(int(used.sum()), dtype=np.int64))
 
     def serve(self, row: int, missing: int) -> int:
         """Places pods of a class, at most one on each machine. Returns how many, at least one."""
@@ -79,6 +89,67 @@ class _OpenMachines:
         self._kind[machines] = kinds
         self._held.update((machine, row) for machine in machines.tolist())
         return len(machines)
+
+    def swap(self) -> bool:
+        """Lets pairs of pods of different machines change places, or a pod move, where that costs less.
+
+        Each machine takes part in one exchange at most. Returns whether there was any. Only small purchases are looked
+        at, in which the size of a machine or two matters: all pairs are compared.
+        """
+        pods = [(machine, row) for (machine, row), count in self._held.items() for _ in range(count)]
+        pods += [(machine, _NOBODY) for machine in range(self._machines)]
+        if len(pods) > _COMPARED:
+            return False
+        machine, row = np.array(pods, dtype=np.int64).T
+        usd_h, kinds = self._with_another(machine, row)
+        gain = self._usd_h[machine, None] + self._usd_h[None, machine] - usd_h - usd_h.T
+        gain[machine[:, None] == machine[None]] = 0.0
+        one, other = np.nonzero(np.triu(gain) > _LEAST_USD_H)
+        touched = set[int]()
+        for pair in np.argsort(-gain[one, other], kind="stable").tolist():
+            mine, theirs = int(one[pair]), int(other[pair])
+            pair_ = {int(machine[mine]), int(machine[theirs])}
+            if touched.isdisjoint(pair_):
+                touched |= pair_
+                self._exchange(pods[mine], pods[theirs], int(kinds[mine, theirs]))
+                self._exchange(pods[theirs], pods[mine], int(kinds[theirs, mine]))
+        return bool(touched)
+
+    @property
+    def _usd_h(self) -> Floats:
+        empty = ~self._load[: self._machines].any(axis=1)
+        return np.where(empty, 0.0, self._part.price[self._kind[: self._machines]])
+
+    def _with_another(self, machine: Ints, row: Ints) -> tuple[Floats, Ints]:
+        """Returns [P, P] what each pod's machine costs with another pod in its place, and the kind that it is then.
+
+        inf where it would not hold it. A row of `_NOBODY` stands for the room of a machine.
+        """
+        requests = np.vstack([self._requests, np.zeros(self._requests.shape[1])])[row]
+        apart, fits = np.append(self._apart, 0)[row], np.vstack([self._part.fits, self._part.fits.any(axis=0)])[row]
+        rest = self._load[machine] - requests
+        load = rest[:, None] + requests[None]
+        possible = (self._taken[machine] & ~apart)[:, None] & apart[None] == 0
+        usd_h, kinds = np.full(possible.shape, np.inf), np.zeros(possible.shape, dtype=np.int64)
+        for kind in range(len(self._part.price) - 1, -1, -1):
+            holding = possible & self._kinds[machine, kind][:, None] & fits[None, :, kind]
+            for resource, capacity in enumerate(self._capacity[kind].tolist()):
+                holding &= load[:, :, resource] <= capacity
+            usd_h[holding], kinds[holding] = self._part.price[kind], kind
+        usd_h[~load.any(axis=2)] = 0.0
+        return usd_h, kinds
+
+    def _exchange(self, gone: tuple[int, int], come: tuple[int, int], kind: int) -> None:
+        """Takes the pod that has gone off its machine, puts the one that has come there, and notes its kind."""
+        machine = gone[0]
+        for row, sign in ((gone[1], -1), (come[1], 1)):
+            if row != _NOBODY:
+                self._load[machine] += sign * self._requests[row]
+                self._taken[machine] ^= self._apart[row]
+                self._held[machine, row] += sign
+        if come[1] != _NOBODY:
+            self._kinds[machine] &= self._part.fits[come[1]]
+        self._kind[machine] = kind
 
     def _cheapest(self, row: int, missing: int, able: Ints, less_than_usd_h: float) -> tuple[Ints, Ints]:
         """Returns the machines that become dearer by least for one pod more, and the kinds that they become."""

@@ -368,7 +368,7 @@ def _reduced(part: PackingInstance) -> PackingInstance:
     )  # fmt: skip
     part = _existing_merged(part)
     if part.apart.any():
-        part = replace(part, capacity=reachable(part.capacity, part.requests, part.apart))
+        part = replace(part, capacity=reachable(part.capacity, part.requests, part.demand, part.apart))
     return part.only(~dominated_kinds(part))
 
 
