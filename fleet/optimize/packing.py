@@ -85,7 +85,8 @@ class PackingInstance:
     @cached_property
     def apart(self) -> Bools:
         """Returns [R] which resources every machine has once: of the pods that take it, one stands on each."""
-        once: Bools = (self.capacity == 1).all(axis=0) & (self.requests <= 1).all(axis=0)
+        once: Bools = (self.requests <= 1).all(axis=0) & self.requests.any(axis=0)
+        once &= (self.capacity == 1).all(axis=0) & bool(len(self.capacity))
         return once & (np.cumsum(once) <= _MOST_BITS)
 
     @cached_property

@@ -26,14 +26,13 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import (
     GREEDY,
     MachineBatch,
-    MachineKind,
     PodDemand,
     PurchaseEffort,
     PurchaseParts,
     PurchaseProblem,
     PurchaseSolution,
-    close_enough,
     cheaper,
+    close_enough,
     in_karpenters_order,
     quick_bound_usd_h,
     solve,
@@ -43,11 +42,8 @@ from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
 from fleet.placement.machine_caps import DomainLabel
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.scheduling.catalog import OfferingCatalog, Tier, model_of, tier_of
-from fleet.snapshot import OfferingKey
-from fleet.snapshot.affinity import admits
+from fleet.scheduling.catalog import OfferingCatalog, model_of
 from model import labels
-from model.pools import capacity_rank
 from model.quantity import Resources
 
 EPSILON_USD_H = 1e-6
@@ -130,7 +126,11 @@ class JointPurchase:
 
 
 def purchase_unplanned(
-    lines: Sequence[PurchaseLine], one_kind_usd_h: float, supply: BuyableCapacity, effort: PurchaseEffort, caps: Resources
+    lines: Sequence[PurchaseLine],
+    one_kind_usd_h: float,
+    supply: BuyableCapacity,
+    effort: PurchaseEffort,
+    caps: Resources,
 ) -> JointPurchase | None:
     """Chooses machines for `lines` of ordinary pods that nothing is planned for; None where some would have none.
 
@@ -266,24 +266,20 @@ def _tally(
     left = sum(untied.left.values()) if untied is not None else 0
     beside_usd_h = catalog.supply.machine_usd_h
     if untied is not None and not catalog.supply.premiums:
-        bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h - untied.baseline_machines * beside_usd_h
+        bound_usd_h, baseline_usd_h = (
+            untied.bound_usd_h,
+            untied.baseline_usd_h - untied.baseline_machines * beside_usd_h,
+        )
         if beside_usd_h:
             bound_usd_h = quick_bound_usd_h(cheaper(parts, beside_usd_h), effort, cost_usd_h)
     else:
-        prices = (catalog.offerings[it.name].offer.price_usd_h for it in problem.kinds)
-        plain = replace(problem, kinds=tuple(map(_priced, problem.kinds, prices)))
-        theirs = in_karpenters_order(plain, effort, cost_usd_h)
+        listed = (replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
+        theirs = in_karpenters_order(replace(problem, kinds=tuple(listed)), effort, cost_usd_h)
         bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)
-    return PurchaseTally(
-        cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * beside_usd_h
-    )
-
-
-def _priced(kind: MachineKind, usd_h: float) -> MachineKind:
-    return replace(kind, price_usd_h=usd_h)
+    return PurchaseTally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * beside_usd_h)
 
 
 def _shared_machines(
@@ -312,38 +308,6 @@ def _shared_machines(
     return [
         machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].offering.key, sorted(it[1].pods.items())))
     ]
-
-
-def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply: BuyableCapacity) -> Offering | None:
-    """Returns the next best instance type in the same pool, zone and capacity type that holds the same pods.
-
-    Ties of GPU models are ignored. None when there is no other.
-    """
-    total: dict[str, int] = {PODS: sum(machine.pods.values())}
-    pods = {needs[member].kind: needs[member] for member in machine.pods}.values()
-    for member, count in machine.pods.items():
-        for resource, amount in needs[member].pod_set.requests.items():
-            total[resource] = total.get(resource, 0) + amount * count
-    offer, tier, pool = machine.offering.offer, tier_of(machine.offering), machine.offering.pool
-    capacity_types = {it for it in pool.spec.capacity_types if Tier(pool.spec.weight, capacity_rank(pool, it)) == tier}
-    left, shortages = supply.headroom[pool.name], supply.shortages
-    best: tuple[tuple[float, OfferingKey], Offering] | None = None
-    for offering in supply.offerings.of(pool):  # by price, which nobody expects to pay less than
-        other = offering.offer
-        if best is not None and round(other.price_usd_h + supply.machine_usd_h, 6) > best[0][0]:
-            break
-        if (
-            other.zone == offer.zone
-            and other.capacity_type in capacity_types
-            and other.instance_type.name != offer.instance_type.name
-            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
-            and not (shortages and other.pool_key in shortages)
-            and not left.bound_to(offering)
-            and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
-        ):
-            rank = round(supply.expected_usd_h(other), 6), offering.key
-            best = min(best or (rank, offering), (rank, offering), key=lambda it: it[0])
-    return None if best is None else best[1]
 
 
 # -- one zone for what a gang buys, one GPU model for a pod set --------------------------------------------------------

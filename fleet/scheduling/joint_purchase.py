@@ -13,7 +13,8 @@ from typing import NamedTuple
 from fleet.actions import PurchaseTally
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
-from fleet.placement.cluster_state import NodeAssignment, planned_slot
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.cluster_state import PODS, NodeAssignment, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.scheduling.basket import (
@@ -22,13 +23,15 @@ from fleet.scheduling.basket import (
     SharedMachine,
     purchase_together,
     purchase_unplanned,
-    runner_up,
 )
+from fleet.scheduling.catalog import Tier, tier_of
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.pods_by_domain import Shares
-from fleet.snapshot import Claim
+from fleet.snapshot import Claim, OfferingKey
+from fleet.snapshot.affinity import admits
 from model import labels
 from model.plain_text import counted
+from model.pools import capacity_rank
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
 _SHOWN = 3
@@ -42,14 +45,12 @@ class BoughtApart(NamedTuple):
     tally: PurchaseTally
 
 
-def buy_apart(
-    machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str
-) -> BoughtApart | None:
+def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str) -> BoughtApart | None:
     """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
     gangs = {uid: PlacedGang(PlacementPlan(), (), (), (need,), {}, ordinary=True) for uid, (need, _) in shares.items()}
     lines = [
         PurchaseLine(
-            PodSetOfGang(uid, need.pod_set.name), need, share.count, (share.offering,), share.domains,
+            PodSetOfGang(uid, need.pod_set.name), need, share.pods, (share.offering,), share.domains,
             caps.taken(need.pod_set), able=share.able,
         )
         for uid, (need, mine) in shares.items()
@@ -287,3 +288,35 @@ def _next_best(other: Offering | None) -> str:
     if other is None:
         return ""
     return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"
+
+
+def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply: BuyableCapacity) -> Offering | None:
+    """Returns the next best instance type in the same pool, zone and capacity type that holds the same pods.
+
+    Ties of GPU models are ignored. None when there is no other.
+    """
+    total: dict[str, int] = {PODS: sum(machine.pods.values())}
+    pods = {needs[member].kind: needs[member] for member in machine.pods}.values()
+    for member, count in machine.pods.items():
+        for resource, amount in needs[member].pod_set.requests.items():
+            total[resource] = total.get(resource, 0) + amount * count
+    offer, tier, pool = machine.offering.offer, tier_of(machine.offering), machine.offering.pool
+    capacity_types = {it for it in pool.spec.capacity_types if Tier(pool.spec.weight, capacity_rank(pool, it)) == tier}
+    left, shortages = supply.headroom[pool.name], supply.shortages
+    best: tuple[tuple[float, OfferingKey], Offering] | None = None
+    for offering in supply.offerings.of(pool):  # by price, which nobody expects to pay less than
+        other = offering.offer
+        if best is not None and round(other.price_usd_h + supply.machine_usd_h, 6) > best[0][0]:
+            break
+        if (
+            other.zone == offer.zone
+            and other.capacity_type in capacity_types
+            and other.instance_type.name != offer.instance_type.name
+            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+            and not (shortages and other.pool_key in shortages)
+            and not left.bound_to(offering)
+            and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
+        ):
+            rank = round(supply.expected_usd_h(other), 6), offering.key
+            best = min(best or (rank, offering), (rank, offering), key=lambda it: it[0])
+    return None if best is None else best[1]

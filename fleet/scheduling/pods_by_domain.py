@@ -34,7 +34,7 @@ from model.pools import capacity_rank
 class DomainShare(NamedTuple):
     """A `DomainShare` is some of the pods of a class in domains, with what would be bought for them alone."""
 
-    count: int
+    pods: int
     domains: frozenset[DomainLabel]
     """Labels with their values; none where the pods may stand in any."""
     offering: Offering

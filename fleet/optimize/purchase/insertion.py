@@ -43,7 +43,25 @@ def _hardest_first(part: PackingInstance) -> list[int]:
     most = apart[:, int(pods.argmax())] if len(pods) else np.zeros(len(part.demand), dtype=bool)
     alone = part.price[part.fits.argmax(axis=1)]
     share = part.requests[:, ~part.apart] / np.maximum(part.capacity[:, ~part.apart].max(axis=0), 1.0)
-    return np.lexsort((-share.sum(axis=1), -alone, ~most)).tolist()
+    order: list[int] = np.lexsort((-share.sum(axis=1), -alone, ~most)).tolist()
+    return order
+
+
+def _groups(part: PackingInstance) -> tuple[list[int], list[int]]:
+    """Returns [C] the group of each class, and of each group how many machines it needs at least.
+
+    A group are the classes that may stand on the same kinds, such as those of one zone; `_NOBODY` where all are allowed.
+    """
+    known: dict[bytes, int] = {}
+    dearest = np.unique(part.fits.shape[1] - 1 - part.fits[:, ::-1].argmax(axis=1))  # smaller ones hold not all pods
+    where = part.fits[:, dearest]
+    found = [_NOBODY if it.all() else known.setdefault(it.tobytes(), len(known)) for it in where]
+    needs = [0] * len(known)
+    for group in known.values():
+        rows = np.flatnonzero(np.array(found) == group)
+        pods = (part.requests[rows][:, part.apart] * part.demand[rows, None]).sum(axis=0)
+        needs[group] = int(pods.max(initial=0.0))
+    return found, needs
 
 
 class _OpenMachines:
@@ -64,6 +82,9 @@ class _OpenMachines:
         """The cheapest kind that holds the load."""
         self._held: Counter[tuple[int, int]] = Counter()
         """(machine, class) -> pods."""
+        self._group, self._owed = _groups(part)
+        self._group_of: Ints = np.full(pods, _NOBODY, dtype=np.int64)
+        """The group of the first pods that may not stand on all kinds; `_NOBODY` = there are none yet."""
 
     def mix(self) -> PatternMix:
         """Returns what is bought."""
@@ -83,6 +104,10 @@ class _OpenMachines:
             machines = np.arange(self._machines, self._machines + count)
             self._machines += count
             self._kinds[machines], kinds = True, np.full(count, alone)
+        if (group := self._group[row]) != _NOBODY:
+            fresh = machines[self._group_of[machines] == _NOBODY]
+            self._group_of[fresh] = group
+            self._owed[group] = max(0, self._owed[group] - len(fresh))
         self._load[machines] += self._requests[row]
         self._taken[machines] |= self._apart[row]
         self._kinds[machines] &= self._part.fits[row]
@@ -169,5 +194,17 @@ class _OpenMachines:
         dearer = self._part.price[kinds] - self._part.price[self._kind[machines]]
         over = ((self._capacity[kinds] - load) / np.maximum(self._top, 1.0)).max(axis=1)
         best = np.lexsort((over, np.round(dearer, 9)))
-        best = best[dearer[best] < less_than_usd_h][:missing]
+        best = best[dearer[best] < less_than_usd_h]
+        best = best[self._may_take(row, machines[best])][:missing]
         return machines[best], kinds[best]
+
+    def _may_take(self, row: int, machines: Ints) -> Bools:
+        """Returns which of some machines a class may use: as many open ones are left to others as those need."""
+        group = self._group[row]
+        if group == _NOBODY:
+            return np.ones(len(machines), dtype=bool)
+        nobodys = int((self._group_of[: self._machines] == _NOBODY).sum())
+        spare = nobodys - sum(owed for other, owed in enumerate(self._owed) if other != group)
+        fresh = self._group_of[machines] == _NOBODY
+        found: Bools = ~fresh | (np.cumsum(fresh) <= spare)
+        return found
