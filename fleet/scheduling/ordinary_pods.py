@@ -46,6 +46,10 @@ NOT_BELIEVED_MOST_S: Final = 86_400.0
 """After so long such a pod is looked at again, then after twice as long each time up to this: it may cost a machine."""
 
 
+MANY_CLASSES: Final = 64
+"""From so many classes that ask something of each other machines are chosen for all of them at once."""
+
+
 def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
     """Returns the pods to find machines for, by key; none where no pool serves them."""
     if not snapshot.waiting_pods or not pools_for_pods(fleet):
@@ -201,7 +205,7 @@ class OrdinaryPods:
         """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""
         seeking = [it for it in self._waiting if _seeks_company(it)]
         if not self._batched and self.backend.planner.capacity.may_buy:
-            self._buy_apart(seeking)
+            self._buy_apart()
         for places in self._waiting:
             followers = [it for it in seeking if it is not places and it.left and _follows(it, places)]
             self._buy_for(places, followers)
@@ -210,34 +214,33 @@ class OrdinaryPods:
         if self.fleet.capacity_buffers:
             self.spare.buy(batched=self._batched)
 
-    def _buy_apart(self, seeking: Sequence[_Places]) -> None:
-        """Buys for all whom domains and caps of machines say everything about at once, as far as nothing is free."""
+    def _buy_apart(self) -> None:
+        """Buys for all that ask something of each other at once, where domains and caps of machines say all about it.
+
+        Only where they are many: for few the search class by class, which knows rules that caps are stricter than, takes
+        no time and pays less. All or none, as who comes first decides where others may stand.
+        """
         waiting = [it for it in self._waiting if it.left and not _is_lasting(it)]
-        asking = [it for it in waiting if self._asks_of_others(it) and not any(_follows(each, it) for each in seeking)]
-        if len(asking) < 2:
+        if len(waiting) < MANY_CLASSES or not all(self._takes_no_quota(it) for it in waiting):
             return
         from fleet.placement.machine_caps import MachineCaps
         from fleet.scheduling.joint_purchase import buy_apart  # imports numpy, which most passes do not need
         from fleet.scheduling.pods_by_domain import DomainShares, resource_names
 
-        state, capacity = self.backend.state, self.backend.planner.capacity
-        caps = MachineCaps.of(state.neighbours, [it.pods.shape for it in waiting])
-        needs = [(it, self._need(it, "", it.left)) for it in asking]
-        able = DomainShares(state.neighbours, capacity, caps, resource_names(need for _, need in needs))
-        needs = [(it, need) for it, need in needs if able.reduces(need) and not self._has_room(it)]
-        for _, need in needs:
-            able.look_at(need)
-        shared = ((it, need, able.share(need)) for it, need in needs)
-        shares = {f"{it.pods.uid}/0": (need, mine) for it, need, mine in shared if mine is not None}
-        able.forget()
+        neighbours = self.backend.state.neighbours
+        caps = MachineCaps.of(neighbours, [it.pods.shape for it in waiting])
+        needs = [(it, self._need(it, "", it.left)) for it in waiting]
+        able = DomainShares(neighbours, self.backend.planner.capacity, caps, resource_names(it for _, it in needs))
+        asking = [(it, need) for it, need in needs if able.concerns(need)]
+        if len(asking) < MANY_CLASSES or not all(able.reduces(need) and not self._has_room(it) for it, need in asking):
+            return
+        shares = able.shares({f"{it.pods.uid}/0": need for it, need in asking})
         self.apart = buy_apart(self.backend, shares, caps, self.fleet.policy.spec.purchases) if shares else None
-        for it, _ in needs if self.apart is not None else ():
-            if (uid := f"{it.pods.uid}/0") in shares:
-                it.bought.append(uid)
-                it.left, it.refusal = 0, None
+        for it, _ in asking if self.apart is not None else ():
+            it.bought.append(f"{it.pods.uid}/0")
+            it.left, it.refusal = 0, None
 
-    def _asks_of_others(self, places: _Places) -> bool:
-        """Returns whether pods ask something of others, or others may of them, and take no quota."""
+    def _takes_no_quota(self, places: _Places) -> bool:
         return tuple(self.quota.flavors(places.pods.shape.namespace)) == ANY_FLAVOR
 
     def _buy_for(self, places: _Places, followers: Sequence[_Places]) -> None:

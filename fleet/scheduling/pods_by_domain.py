@@ -28,6 +28,7 @@ from fleet.placement.pod_score import prefers
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool
+from model.labels import ZONE
 from model.pools import capacity_rank
 
 
@@ -89,7 +90,7 @@ class _Site:
 
 @dataclass(slots=True)
 class DomainShares:
-    """`DomainShares` shares out class after class; who was shared out counts until `forget`."""
+    """`DomainShares` shares out class after class; who was shared out counts for those after."""
 
     neighbours: Neighbours
     capacity: BuyableCapacity
@@ -103,17 +104,37 @@ class DomainShares:
     _put: list[tuple[PodSet, NodeSlot, int]] = field(default_factory=list)
     _filters: dict[tuple[EqualPods, int], PodFilter | None] = field(default_factory=dict)
 
+    def concerns(self, need: Need) -> bool:
+        """Returns whether pods ask something of others, or others of them."""
+        pods = need.pod_set
+        return bool(pods.constraints.required or self.caps.keys(pods) or self.caps.taken(pods))
+
     def reduces(self, need: Need) -> bool:
-        """Returns whether what pods ask of others is all said by caps and domains, and by nothing else."""
-        pods, asked = need.pod_set, need.pod_set.constraints
-        if not (self.caps.keys(pods) or self.caps.taken(pods)) or asked.claims or asked.ephemeral or prefers(asked):
+        """Returns whether what pods ask of others is all said by zones and caps, and by nothing else."""
+        pods, asked, keys = need.pod_set, need.pod_set.constraints, self.caps.keys(need.pod_set)
+        if asked.claims or asked.ephemeral or prefers(asked) or pods.wishes or pods.required_topology:
             return False
-        if pods.wishes or pods.required_topology or self.caps.stays(pods) or self.caps.gathers(pods) is not None:
+        if not {ZONE}.issuperset(keys):  # kinds of machines would be settled before anybody knows who shares them
+            return False
+        if self.caps.stays(pods) or self.caps.gathers(pods) is not None:
             return False
         return not any(_is_bound(pool) for pool in need.pools)
 
-    def look_at(self, need: Need) -> None:
-        """Has what can be bought for the pods count as domains: before any pods are shared out."""
+    def shares(self, needs: Mapping[str, Need]) -> "Shares":
+        """Returns where the pods go, by uid, in this order; none at all where some may stand in no domain for sale."""
+        for need in needs.values():
+            self._look_at(need)
+        found: dict[str, tuple[Need, Sequence[DomainShare]]] = {}
+        for uid, need in needs.items():
+            if not (mine := self._share(need)):
+                found.clear()
+                break
+            found[uid] = need, mine
+        self._forget()
+        return found
+
+    def _look_at(self, need: Need) -> None:
+        """Has what can be bought for the pods count as domains."""
         keys = self.caps.keys(need.pod_set)
         if (need.kind, keys) in self._sites:
             return
@@ -121,13 +142,13 @@ class DomainShares:
         for site in sites:
             self.neighbours.add_place(site.place)
 
-    def share(self, need: Need) -> list[DomainShare] | None:
-        """Returns where the pods of a need go; None where some may stand in no domain that sells machines for them."""
+    def _share(self, need: Need) -> list[DomainShare]:
+        """Returns where the pods of a need go; nothing where some may stand in no domain that sells machines for them."""
         pods, keys = need.pod_set, self.caps.keys(need.pod_set)
         sites = self._sites[need.kind, keys]
         order = self._in_order(need, sites)
         if not keys or not order:
-            return [_shared(sites[site], it, pods.count) for site, it in order.items()] or None
+            return [_shared(sites[site], it, pods.count) for site, it in order.items()]
         rules = self._rules(pods)
         shares = dict.fromkeys(order, 0)
         one_by_one = rules is not None and (rules.spreads or _keeps_own_apart(self.neighbours, pods))
@@ -136,7 +157,7 @@ class DomainShares:
             among = sorted(shares, key=lambda it: shares[it]) if rules is not None and rules.spreads else shares
             open_ = (it for it in among if rules is None or rules.obstacle(sites[it].place) is None)
             if (site := next(open_, None)) is None:
-                return None
+                return []
             count = 1 if one_by_one else left
             self.neighbours.put(pods, sites[site].place, count)
             self._put.append((pods, sites[site].place, count))
@@ -144,7 +165,7 @@ class DomainShares:
             left -= count
         return [_shared(sites[site], order[site], count) for site, count in shares.items() if count]
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Takes everybody off the domains again."""
         for pods, place, count in self._put:
             self.neighbours.put(pods, place, -count)

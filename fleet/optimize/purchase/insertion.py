@@ -75,6 +75,7 @@ class _OpenMachines:
         self._top = self._capacity.max(axis=0)
         self._machines = 0
         self._load: Floats = np.zeros((pods, self._requests.shape[1]))
+        self._pods: Ints = np.zeros(pods, dtype=np.int64)
         self._taken: Ints = np.zeros(pods, dtype=np.int64)
         """Of which resources that machines have once somebody takes it, as bits."""
         self._kinds: Bools = np.zeros((pods, count), dtype=bool)
@@ -109,6 +110,7 @@ class _OpenMachines:
             self._group_of[fresh] = group
             self._owed[group] = max(0, self._owed[group] - len(fresh))
         self._load[machines] += self._requests[row]
+        self._pods[machines] += 1
         self._taken[machines] |= self._apart[row]
         self._kinds[machines] &= self._part.fits[row]
         self._kind[machines] = kinds
@@ -142,8 +144,7 @@ class _OpenMachines:
 
     @property
     def _usd_h(self) -> Floats:
-        empty = ~self._load[: self._machines].any(axis=1)
-        return np.where(empty, 0.0, self._part.price[self._kind[: self._machines]])
+        return np.where(self._pods[: self._machines] > 0, self._part.price[self._kind[: self._machines]], 0.0)
 
     def _with_another(self, machine: Ints, row: Ints) -> tuple[Floats, Ints]:
         """Returns [P, P] what each pod's machine costs with another pod in its place, and the kind that it is then.
@@ -161,7 +162,8 @@ class _OpenMachines:
             for resource, capacity in enumerate(self._capacity[kind].tolist()):
                 holding &= load[:, :, resource] <= capacity
             usd_h[holding], kinds[holding] = self._part.price[kind], kind
-        usd_h[~load.any(axis=2)] = 0.0
+        somebody = (row != _NOBODY).astype(np.int64)
+        usd_h[(self._pods[machine] - somebody)[:, None] + somebody[None] == 0] = 0.0
         return usd_h, kinds
 
     def _exchange(self, gone: tuple[int, int], come: tuple[int, int], kind: int) -> None:
@@ -171,6 +173,7 @@ class _OpenMachines:
             if row != _NOBODY:
                 self._load[machine] += sign * self._requests[row]
                 self._taken[machine] ^= self._apart[row]
+                self._pods[machine] += sign
                 self._held[machine, row] += sign
         if come[1] != _NOBODY:
             self._kinds[machine] &= self._part.fits[come[1]]
@@ -192,7 +195,7 @@ class _OpenMachines:
             return machines, machines
         kinds = able[holding[some].argmax(axis=1)]
         dearer = self._part.price[kinds] - self._part.price[self._kind[machines]]
-        over = ((self._capacity[kinds] - load) / np.maximum(self._top, 1.0)).max(axis=1)
+        over = ((self._capacity[kinds] - load) / np.maximum(self._top, 1.0)).max(axis=1, initial=0.0)
         best = np.lexsort((over, np.round(dearer, 9)))
         best = best[dearer[best] < less_than_usd_h]
         best = best[self._may_take(row, machines[best])][:missing]
