@@ -127,6 +127,7 @@ def measured(pods: int, rounds: int = ROUNDS) -> Line:
 
 
 def _pass(fleet: Fleet, seen: Snapshot) -> tuple[float, Line]:
+    """Seconds from the snapshot to the NodeClaims, and what was bought. Raises `RuntimeError` where it is not legal."""
     settle_heap()  # as the agent does once it has read its cluster
     began_s = time.process_time()
     actions = cycle.decide(fleet, seen)
@@ -142,6 +143,7 @@ def _pass(fleet: Fleet, seen: Snapshot) -> tuple[float, Line]:
     return seconds, {
         "nodes": len(claims),
         "karpenters_nodes": apart,
+        "more_nodes": len(claims) - apart,
         "usd_h": sum(claim.price_usd_h for claim in claims.values()),
         "in_karpenters_order_usd_h": tally.karpenter_usd_h,
         "bound_usd_h": tally.bound_usd_h,
@@ -149,7 +151,7 @@ def _pass(fleet: Fleet, seen: Snapshot) -> tuple[float, Line]:
 
 
 def _faults(seen: Snapshot, claims: Mapping[str, Claim], verdicts: Mapping[str, PodVerdict]) -> Iterator[str]:
-    """What is wrong with a purchase, by the list alone: places, room, pods apart, and zones of those near each other."""
+    """What is wrong with a purchase, by the list alone: room, pods that keep apart, zones of those near each other."""
     on: dict[str, list[Pod]] = {name: [] for name in claims}
     for pod in seen.waiting_pods.values():
         claim = verdicts.get(pod.uid, PodVerdict()).claim

@@ -94,6 +94,8 @@ class _Places:
     change it."""
     refusal: Refusal | None = None
     """Why there are places for no more of them."""
+    room: bool = True
+    """Whether a machine that stands, or is on its way, may have room for one."""
 
     @property
     def subject(self) -> str:
@@ -185,7 +187,10 @@ class OrdinaryPods:
         for places in self._waiting:
             with concerning(places.subject):
                 places.refusal = _unsupported(places.pods) or self._closed(places.pods) or self._not_bound(places.pods)
-                if places.refusal is None and self._has_room(places):
+                if places.refusal is not None:
+                    continue
+                places.room = self._has_room(places)
+                if places.room:
                     spreads = any(each.hard for each in places.pods.shape.constraints.spread)
                     self._take(places, may_buy=spreads, buys=False)
 
@@ -229,10 +234,10 @@ class OrdinaryPods:
 
         neighbours = self.backend.state.neighbours
         caps = MachineCaps.of(neighbours, [it.pods.shape for it in waiting])
-        needs = [(it, self._need(it, "", it.left)) for it in waiting]
+        needs = [(it, self._need(it, ANY_FLAVOR[0], it.left)) for it in waiting]
         able = DomainShares(neighbours, self.backend.planner.capacity, caps, resource_names(it for _, it in needs))
         asking = [(it, need) for it, need in needs if able.concerns(need)]
-        if len(asking) < MANY_CLASSES or not all(able.reduces(need) and not self._has_room(it) for it, need in asking):
+        if len(asking) < MANY_CLASSES or not all(able.reduces(need) and not it.room for it, need in asking):
             return
         shares = able.shares({f"{it.pods.uid}/0": need for it, need in asking})
         self.apart = buy_apart(self.backend, shares, caps, self.fleet.policy.spec.purchases) if shares else None

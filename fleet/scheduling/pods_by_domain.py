@@ -167,12 +167,12 @@ class DomainShares:
 
     def _forget(self) -> None:
         """Takes everybody off the domains again."""
+        self.neighbours.forget_counts()
         for pods, place, count in self._put:
             self.neighbours.put(pods, place, -count)
         for site in (site for sites in self._sites.values() for site in sites):
             self.neighbours.drop_place(site.place)
         self._put, self._sites = [], {}
-        self.neighbours.forget_counts()
 
     # -- what can be bought where -------------------------------------------------------------------------------------
 

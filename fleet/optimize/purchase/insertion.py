@@ -50,7 +50,7 @@ def _hardest_first(part: PackingInstance) -> list[int]:
 def _groups(part: PackingInstance) -> tuple[list[int], list[int]]:
     """Returns [C] the group of each class, and of each group how many machines it needs at least.
 
-    A group are the classes that may stand on the same kinds, such as those of one zone; `_NOBODY` where all are allowed.
+    A group are classes that may stand on the same kinds, such as those of one zone; `_NOBODY` where all are allowed.
     """
     known: dict[bytes, int] = {}
     dearest = np.unique(part.fits.shape[1] - 1 - part.fits[:, ::-1].argmax(axis=1))  # smaller ones hold not all pods

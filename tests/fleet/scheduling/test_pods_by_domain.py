@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from fleet.scheduling.ordinary_pods import OrdinaryPods
 from fleet.snapshot import PodSet
 from tests.fleet.scheduling.test_constrained_purchase import (
-    EIGHT, ONE, OTHER, SETS, Asked, accepted, buy, drawn, ordinary, stands, world_of,
+    EIGHT,
+    ONE,
+    OTHER,
+    SETS,
+    Asked,
+    accepted,
+    buy,
+    drawn,
+    ordinary,
+    stands,
+    world_of,
 )
 from tests.support.world import World
 
