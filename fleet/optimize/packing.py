@@ -85,8 +85,9 @@ class PackingInstance:
     @cached_property
     def apart(self) -> Bools:
         """Returns [R] which resources every machine has once: of the pods that take it, one stands on each."""
-        once: Bools = (self.requests <= 1).all(axis=0) & self.requests.any(axis=0)
-        once &= (self.capacity == 1).all(axis=0) & bool(len(self.capacity))
+        if not len(self.capacity):
+            return np.zeros(self.capacity.shape[1], dtype=bool)
+        once: Bools = (self.requests <= 1).all(axis=0) & self.requests.any(axis=0) & (self.capacity == 1).all(axis=0)
         return once & (np.cumsum(once) <= _MOST_BITS)
 
     @cached_property

@@ -44,8 +44,6 @@ BELIEVED_S: Final = 120.0
 NOT_BELIEVED_S: Final = 600.0
 NOT_BELIEVED_MOST_S: Final = 86_400.0
 """After so long such a pod is looked at again, then after twice as long each time up to this: it may cost a machine."""
-
-
 MANY_CLASSES: Final = 64
 """From so many classes that ask something of each other machines are chosen for all of them at once."""
 
@@ -95,7 +93,7 @@ class _Places:
     refusal: Refusal | None = None
     """Why there are places for no more of them."""
     room: bool = True
-    """Whether a machine that stands, or is on its way, may have room for one."""
+    """Whether there may be a place for one on what stands or is on its way."""
 
     @property
     def subject(self) -> str:
@@ -193,6 +191,7 @@ class OrdinaryPods:
                 if places.room:
                     spreads = any(each.hard for each in places.pods.shape.constraints.spread)
                     self._take(places, may_buy=spreads, buys=False)
+                    places.room = spreads  # of others none is left for whom there is a place
 
     def _has_room(self, places: _Places) -> bool:
         """Returns whether any machine has room for a pod of a class, whatever else stands against it."""
