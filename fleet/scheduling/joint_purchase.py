@@ -26,7 +26,7 @@ from fleet.scheduling.basket import (
 )
 from fleet.scheduling.catalog import Tier, tier_of
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
-from fleet.scheduling.pods_by_domain import Shares
+from fleet.scheduling.pods_by_zone import Shares
 from fleet.snapshot import Claim, OfferingKey
 from fleet.snapshot.affinity import admits
 from model import labels

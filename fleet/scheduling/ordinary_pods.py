@@ -221,20 +221,20 @@ class OrdinaryPods:
     def _buy_apart(self) -> None:
         """Buys for all that ask something of each other at once, where domains and caps of machines say all about it.
 
-        Only where they are many: for few the search class by class, which knows rules that caps are stricter than, takes
-        no time and pays less. All or none, as who comes first decides where others may stand.
+        Only where they are many: for few the search class by class, which knows rules that caps are stricter than,
+        takes no time and pays less. All or none, as who comes first decides where others may stand.
         """
         waiting = [it for it in self._waiting if it.left and not _is_lasting(it)]
         if len(waiting) < MANY_CLASSES or not all(self._takes_no_quota(it) for it in waiting):
             return
         from fleet.placement.machine_caps import MachineCaps
         from fleet.scheduling.joint_purchase import buy_apart  # imports numpy, which most passes do not need
-        from fleet.scheduling.pods_by_domain import DomainShares, resource_names
+        from fleet.scheduling.pods_by_zone import ZoneShares, resource_names
 
         neighbours = self.backend.state.neighbours
         caps = MachineCaps.of(neighbours, [it.pods.shape for it in waiting])
         needs = [(it, self._need(it, ANY_FLAVOR[0], it.left)) for it in waiting]
-        able = DomainShares(neighbours, self.backend.planner.capacity, caps, resource_names(it for _, it in needs))
+        able = ZoneShares(neighbours, self.backend.planner.capacity, caps, resource_names(it for _, it in needs))
         asking = [(it, need) for it, need in needs if able.concerns(need)]
         if len(asking) < MANY_CLASSES or not all(able.reduces(need) and not it.room for it, need in asking):
             return

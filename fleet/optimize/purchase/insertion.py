@@ -158,10 +158,12 @@ class _OpenMachines:
         possible = (self._taken[machine] & ~apart)[:, None] & apart[None] == 0
         usd_h, kinds = np.full(possible.shape, np.inf), np.zeros(possible.shape, dtype=np.int64)
         for kind in range(len(self._part.price) - 1, -1, -1):
-            holding = possible & self._kinds[machine, kind][:, None] & fits[None, :, kind]
+            able = np.flatnonzero(self._kinds[machine, kind])  # few: most machines are in one zone by now
+            holding = possible[able] & fits[None, :, kind]
             for resource, capacity in enumerate(self._capacity[kind].tolist()):
-                holding &= load[:, :, resource] <= capacity
-            usd_h[holding], kinds[holding] = self._part.price[kind], kind
+                holding &= load[able, :, resource] <= capacity
+            usd_h[able] = np.where(holding, self._part.price[kind], usd_h[able])
+            kinds[able] = np.where(holding, kind, kinds[able])
         somebody = (row != _NOBODY).astype(np.int64)
         usd_h[(self._pods[machine] - somebody)[:, None] + somebody[None] == 0] = 0.0
         return usd_h, kinds

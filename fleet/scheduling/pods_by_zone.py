@@ -1,7 +1,7 @@
 """Shares pods that ask something of each other out among domains, before any machine is looked for.
 
-Whom constraints count by larger domains (zones, racks, kinds of machines) gets a domain; what they ask by machine is a
-cap that the solver knows (`fleet.placement.machine_caps`). So machines for thousands of classes are chosen at once
+Whom constraints count by zone gets a zone; what they ask by machine is a cap that the solver knows
+(`fleet.placement.machine_caps`). So machines for thousands of classes are chosen at once
 (`fleet.scheduling.joint_purchase`), and none is looked for class by class.
 """
 
@@ -32,8 +32,8 @@ from model.labels import ZONE
 from model.pools import capacity_rank
 
 
-class DomainShare(NamedTuple):
-    """A `DomainShare` is some of the pods of a class in domains, with what would be bought for them alone."""
+class ZoneShare(NamedTuple):
+    """A `ZoneShare` is some of the pods of a class in domains, with what would be bought for them alone."""
 
     pods: int
     domains: frozenset[DomainLabel]
@@ -49,8 +49,8 @@ class DomainShare(NamedTuple):
         return self.machines * self.offering.offer.price_usd_h
 
 
-class _Candidate(NamedTuple):
-    """A `_Candidate` is an offering that can be bought for the pods of a need, if it is large enough."""
+class _Buyable(NamedTuple):
+    """A `_Buyable` is an offering that can be bought for the pods of a need, if it is large enough."""
 
     tier: tuple[int, int]
     """Ranks of capacity type and pool: what is preferred whatever it costs."""
@@ -89,15 +89,15 @@ class _Site:
 
 
 @dataclass(slots=True)
-class DomainShares:
-    """`DomainShares` shares out class after class; who was shared out counts for those after."""
+class ZoneShares:
+    """`ZoneShares` shares out class after class; who was shared out counts for those after."""
 
     neighbours: Neighbours
     capacity: BuyableCapacity
     caps: MachineCaps
     names: tuple[str, ...]
     """[R] resources that any of the pods ask for."""
-    _able: dict[Hashable, Sequence[_Candidate]] = field(default_factory=dict)
+    _able: dict[Hashable, Sequence[_Buyable]] = field(default_factory=dict)
     """By kind of need, best first."""
     _sites: dict[Hashable, Sequence[_Site]] = field(default_factory=dict)
     _order: dict[Hashable, Mapping[int, _Choice]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class DomainShares:
         """Returns where the pods go, by uid, in this order; none at all where some may stand in no domain for sale."""
         for need in needs.values():
             self._look_at(need)
-        found: dict[str, tuple[Need, Sequence[DomainShare]]] = {}
+        found: dict[str, tuple[Need, Sequence[ZoneShare]]] = {}
         for uid, need in needs.items():
             if not (mine := self._share(need)):
                 found.clear()
@@ -142,8 +142,8 @@ class DomainShares:
         for site in sites:
             self.neighbours.add_place(site.place)
 
-    def _share(self, need: Need) -> list[DomainShare]:
-        """Returns where the pods of a need go; nothing where some may stand in no domain that sells machines for them."""
+    def _share(self, need: Need) -> list[ZoneShare]:
+        """Returns where the pods of a need go; nothing where some may stand in no domain that is for sale."""
         pods, keys = need.pod_set, self.caps.keys(need.pod_set)
         sites = self._sites[need.kind, keys]
         order = self._in_order(need, sites)
@@ -179,12 +179,12 @@ class DomainShares:
     def _found(self, need: Need, keys: tuple[str, ...]) -> Sequence[_Site]:
         if need.kind not in self._able:
             self._able[need.kind] = sorted(self._candidates(need), key=lambda it: (*it[:2], it.offering.key))
-        by_domain: dict[tuple[DomainLabel, ...], list[_Candidate]] = {}
+        by_domain: dict[tuple[DomainLabel, ...], list[_Buyable]] = {}
         for it in self._able[need.kind]:
             by_domain.setdefault(domains_on(it.offering.labels, keys), []).append(it)
         return [self._site(domains, able) for domains, able in by_domain.items()]
 
-    def _candidates(self, need: Need) -> Iterator[_Candidate]:
+    def _candidates(self, need: Need) -> Iterator[_Buyable]:
         for pool in need.pools:
             shortages, rank = self.capacity.shortages, need.rank(pool)
             ranks = {it: capacity_rank(pool, it) for it in pool.spec.capacity_types}
@@ -195,9 +195,9 @@ class DomainShares:
                 if offer.pool_key in shortages or offer.capacity_type not in ranks or offer.reservation is not None:
                     continue
                 if admits(need.pod_set, need.tolerations, it.labels, it.taints):
-                    yield _Candidate((ranks[offer.capacity_type], rank), self.capacity.expected_usd_h(offer), it)
+                    yield _Buyable((ranks[offer.capacity_type], rank), self.capacity.expected_usd_h(offer), it)
 
-    def _site(self, domains: tuple[DomainLabel, ...], able: Sequence[_Candidate]) -> _Site:
+    def _site(self, domains: tuple[DomainLabel, ...], able: Sequence[_Buyable]) -> _Site:
         tiers = [list(of_it) for _, of_it in groupby(able, key=attrgetter("tier"))]
         place = planned_slot(able[0].offering, f"site/{len(self._sites)}/{domains}")
         return _Site(
@@ -244,9 +244,9 @@ def _choice(site: _Site, number: int, requests: Sequence[int], most: int) -> _Ch
     return None
 
 
-def _shared(site: _Site, chosen: _Choice, count: int) -> DomainShare:
+def _shared(site: _Site, chosen: _Choice, count: int) -> ZoneShare:
     able = site.offerings[site.tiers.index(chosen.tier)]
-    return DomainShare(count, site.domains, able[chosen.offering], -(-count // chosen.fits), able)
+    return ZoneShare(count, site.domains, able[chosen.offering], -(-count // chosen.fits), able)
 
 
 def _is_bound(pool: NodePool) -> bool:
@@ -265,5 +265,5 @@ def resource_names(needs: Iterable[Need]) -> tuple[str, ...]:
     return tuple(sorted({PODS}.union(*(need.pod_set.requests for need in needs))))
 
 
-Shares = Mapping[str, tuple[Need, Sequence[DomainShare]]]
+Shares = Mapping[str, tuple[Need, Sequence[ZoneShare]]]
 """uid -> the pods that are bought for under it, and their domains."""
