@@ -50,6 +50,11 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
         "purchases.quick_10000_ms": (AT_MOST, 100),
         "purchases.quick_2000_classes_ms": (AT_MOST, 500),
         "purchases.openb_s": (AT_MOST, 1.2),
+        **{
+            f"lists.{pods}_again_s": (AT_MOST, goal)
+            for pods, goal in ((100, 0.1), (1_000, 0.3), (10_000, 1), (20_000, 2))
+        },
+        **{f"lists.{pods}_more_nodes": (AT_MOST, 0) for pods in (100, 1_000, 10_000, 20_000)},
     },
     "catalog": {"aws_facts_load_ms": (AT_MOST, 60)},
     "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},

@@ -5,7 +5,7 @@
 
 from importlib import import_module
 
-GROUPS = ("saving", "purchases", "repack", "consolidation", "passes")
+GROUPS = ("saving", "purchases", "repack", "consolidation", "passes", "lists")
 """Modules here with `run() -> dict[str, float]` and the `SEEDS` they draw from."""
 
 

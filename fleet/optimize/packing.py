@@ -21,6 +21,7 @@ Member = tuple[str, int]
 """A class by name, and how many pods of it are asked for here."""
 _EVERYWHERE = 1e18
 """Stands for room without bound, for resources that pods do not ask for; above all amounts."""
+_MOST_BITS = 60
 _SHARPNESS = 4
 """Power to which the used share of a resource is raised when a machine is filled again, so that scarce resources count
 most."""
@@ -79,6 +80,21 @@ class PackingInstance:
     def scale(self) -> Floats:
         """Returns [L] what limits are divided by for the solver, whose tolerances are absolute."""
         found: Floats = np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
+        return found
+
+    @cached_property
+    def apart(self) -> Bools:
+        """Returns [R] which resources every machine has once: of the pods that take it, one stands on each."""
+        if not len(self.capacity):
+            return np.zeros(self.capacity.shape[1], dtype=bool)
+        once: Bools = (self.requests <= 1).all(axis=0) & self.requests.any(axis=0) & (self.capacity == 1).all(axis=0)
+        return once & (np.cumsum(once) <= _MOST_BITS)
+
+    @cached_property
+    def apart_bits(self) -> Ints:
+        """Returns [C] which of these resources a pod takes, a bit each."""
+        taken = self.requests[:, self.apart].astype(np.int64)
+        found: Ints = (taken << np.arange(taken.shape[1])).sum(axis=1)
         return found
 
     @property

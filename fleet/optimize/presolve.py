@@ -74,6 +74,21 @@ def useful(capacity: Floats, requests: Floats, demand: Ints, fits: Bools) -> Flo
     return found
 
 
+def reachable(capacity: Floats, requests: Floats, demand: Ints, once: Bools) -> Floats:
+    """Returns [K, R] `capacity` cut to what pods can take of it before the resources in `once` [R] are used up.
+
+    Of those every machine has 1: one pod of all classes that take it. Of other classes a machine may hold all pods.
+    """
+    taken = requests[:, once] > 0
+    free = ~taken.any(axis=1)
+    by = np.where(free, -1, taken.argmax(axis=1))  # each class is counted with one of them
+    most = (requests[free] * demand[free, None]).sum(axis=0)
+    for one in np.unique(by[~free]).tolist():
+        most += requests[by == one].max(axis=0)
+    found: Floats = np.minimum(capacity, np.maximum(most, once))
+    return found
+
+
 def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bools:
     """Returns [K] whether one of `rivals` costs no more, has no less of `features` [K, F] and fits the same classes.
 

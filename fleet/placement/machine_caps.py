@@ -53,6 +53,7 @@ class MachineCaps:
     _keys: Mapping[EqualPods, tuple[str, ...]] = field(default_factory=dict)
     _staying: frozenset[EqualPods] = frozenset()
     _gathering: Mapping[EqualPods, Hashable] = field(default_factory=dict)
+    _taken: dict[EqualPods, Resources] = field(default_factory=dict)
 
     @classmethod
     def of(cls, neighbours: Neighbours, pod_sets: Iterable[PodSet], *, standing: bool = False) -> "MachineCaps":
@@ -77,8 +78,10 @@ class MachineCaps:
         """Returns what one pod takes of the caps."""
         return self._taken_by(self.neighbours.kind_of(pods)) if self._caps else {}
 
-    def _taken_by(self, kind: EqualPods) -> dict[str, int]:
-        return {cap.name: amount for cap in self._caps if (amount := cap.takes(kind))}
+    def _taken_by(self, kind: EqualPods) -> Resources:
+        if kind not in self._taken:
+            self._taken[kind] = {cap.name: amount for cap in self._caps if (amount := cap.takes(kind))}
+        return self._taken[kind]
 
     def keys(self, pods: PodSet) -> tuple[str, ...]:
         """Returns the labels whose values the machines of these pods have to keep, sorted."""

@@ -122,6 +122,10 @@ class Neighbours:
         del self._places[place]
         self.note_slot(place, -1)
 
+    def forget_counts(self) -> None:
+        """Lets nothing follow what changes any more: what is asked for next is counted anew."""
+        self._counts.clear()
+
     def kind_of(self, pods: PodLike, *, leaving: bool = False) -> EqualPods:
         """Returns the class of a pod, or of the pods of a set."""
         asked = pods.namespace, id(pods.labels), id(pods.constraints), leaving

@@ -28,21 +28,22 @@ from fleet.optimize.purchase import (
     MachineBatch,
     PodDemand,
     PurchaseEffort,
+    PurchaseParts,
     PurchaseProblem,
     PurchaseSolution,
+    cheaper,
     close_enough,
     in_karpenters_order,
+    quick_bound_usd_h,
     solve,
+    split,
 )
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
 from fleet.placement.machine_caps import DomainLabel
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.scheduling.catalog import OfferingCatalog, Tier, model_of, tier_of
-from fleet.snapshot import OfferingKey
-from fleet.snapshot.affinity import admits
+from fleet.scheduling.catalog import OfferingCatalog, model_of
 from model import labels
-from model.pools import capacity_rank
 from model.quantity import Resources
 
 EPSILON_USD_H = 1e-6
@@ -76,6 +77,8 @@ class PurchaseLine:
     """Lines of other gangs that have to share one machine with these pods."""
     gathers: bool = False
     """Whether all these pods have to share one machine because they keep near each other."""
+    able: Sequence[Offering] = ()
+    """All that may be bought for them, where that is known."""
 
     @property
     def one_host(self) -> bool:
@@ -122,6 +125,29 @@ class JointPurchase:
     tally: PurchaseTally
 
 
+def purchase_unplanned(
+    lines: Sequence[PurchaseLine],
+    one_kind_usd_h: float,
+    supply: BuyableCapacity,
+    effort: PurchaseEffort,
+    caps: Resources,
+) -> JointPurchase | None:
+    """Chooses machines for `lines` of ordinary pods that nothing is planned for; None where some would have none.
+
+    `one_kind_usd_h`: what they would cost with one kind of machine for each line.
+    """
+    catalog = OfferingCatalog(supply, caps)
+    classes = _pod_classes(lines)
+    problem = _purchase_problem(classes, (), catalog)
+    parts = split(problem)
+    found = solve(problem, effort, parts)
+    if found.left:
+        return None
+    machines = tuple(_shared_machines(found, lines, classes, catalog.offerings))
+    tally = _tally(problem, found, catalog, machines, (), effort, parts)
+    return JointPurchase(machines, replace(tally, one_kind_usd_h=one_kind_usd_h))
+
+
 def purchase_together(
     lines: Sequence[PurchaseLine],
     planned_claims: Sequence[PlannedNodeClaims],
@@ -138,14 +164,15 @@ def purchase_together(
     classes = _pod_classes(lines)
     problem = _purchase_problem(classes, planned_claims, catalog)
     expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
-    if close_enough(problem, expected_usd_h, effort):
-        tally = _tally(problem, None, catalog, (), planned_claims, effort)
+    parts = split(problem)
+    if close_enough(parts, expected_usd_h, effort):
+        tally = _tally(problem, None, catalog, (), planned_claims, effort, parts)
         if tally.cost_usd_h <= tally.karpenter_usd_h:
             return JointPurchase((), tally)
-    found, untied = _gang_ties(classes, catalog).solve(problem, effort)
+    found, untied = _gang_ties(classes, catalog).solve(problem, effort, parts)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
     machines = tuple(_shared_machines(found, lines, classes, catalog.offerings)) if better else ()
-    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort))
+    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims, effort, parts))
 
 
 Lines = Sequence[PurchaseLine]
@@ -182,6 +209,8 @@ def _purchase_problem(
 
 
 def _kinds_for(line: PurchaseLine, catalog: OfferingCatalog) -> frozenset[str]:
+    if line.able:
+        return catalog.kinds_of(line.able)
     kinds = catalog.kinds_like(line.need, line.offerings, line.domains)
     for other in line.beside:
         kinds &= catalog.kinds_like(other.need, other.offerings, other.domains)
@@ -225,6 +254,7 @@ def _tally(
     machines: Sequence[SharedMachine],
     planned_claims: Sequence[PlannedNodeClaims],
     effort: PurchaseEffort,
+    parts: PurchaseParts,
 ) -> PurchaseTally:
     """Returns what the purchase costs in prices as they will be billed, with a lower bound and the baseline.
 
@@ -234,19 +264,22 @@ def _tally(
     known_usd_h = sum(planned.count * planned.offering.offer.price_usd_h for planned in planned_claims)
     cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
     left = sum(untied.left.values()) if untied is not None else 0
-    listed = tuple(replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
-    if untied is not None and listed == problem.kinds:
-        bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
+    beside_usd_h = catalog.supply.machine_usd_h
+    if untied is not None and not catalog.supply.premiums:
+        bound_usd_h, baseline_usd_h = (
+            untied.bound_usd_h,
+            untied.baseline_usd_h - untied.baseline_machines * beside_usd_h,
+        )
+        if beside_usd_h:
+            bound_usd_h = quick_bound_usd_h(cheaper(parts, beside_usd_h), effort, cost_usd_h)
     else:
-        plain = replace(problem, kinds=listed)
-        theirs = in_karpenters_order(plain, effort, cost_usd_h)
+        listed = (replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
+        theirs = in_karpenters_order(replace(problem, kinds=tuple(listed)), effort, cost_usd_h)
         bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0
     count = len(machines) or sum(planned.count for planned in planned_claims)
-    return PurchaseTally(
-        cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * catalog.supply.machine_usd_h
-    )
+    return PurchaseTally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h, beside_usd_h=count * beside_usd_h)
 
 
 def _shared_machines(
@@ -277,38 +310,6 @@ def _shared_machines(
     ]
 
 
-def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply: BuyableCapacity) -> Offering | None:
-    """Returns the next best instance type in the same pool, zone and capacity type that holds the same pods.
-
-    Ties of GPU models are ignored. None when there is no other.
-    """
-    total: dict[str, int] = {PODS: sum(machine.pods.values())}
-    pods = {needs[member].kind: needs[member] for member in machine.pods}.values()
-    for member, count in machine.pods.items():
-        for resource, amount in needs[member].pod_set.requests.items():
-            total[resource] = total.get(resource, 0) + amount * count
-    offer, tier, pool = machine.offering.offer, tier_of(machine.offering), machine.offering.pool
-    capacity_types = {it for it in pool.spec.capacity_types if Tier(pool.spec.weight, capacity_rank(pool, it)) == tier}
-    left, shortages = supply.headroom[pool.name], supply.shortages
-    best: tuple[tuple[float, OfferingKey], Offering] | None = None
-    for offering in supply.offerings.of(pool):  # by price, which nobody expects to pay less than
-        other = offering.offer
-        if best is not None and round(other.price_usd_h + supply.machine_usd_h, 6) > best[0][0]:
-            break
-        if (
-            other.zone == offer.zone
-            and other.capacity_type in capacity_types
-            and other.instance_type.name != offer.instance_type.name
-            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
-            and not (shortages and other.pool_key in shortages)
-            and not left.bound_to(offering)
-            and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
-        ):
-            rank = round(supply.expected_usd_h(other), 6), offering.key
-            best = min(best or (rank, offering), (rank, offering), key=lambda it: it[0])
-    return None if best is None else best[1]
-
-
 # -- one zone for what a gang buys, one GPU model for a pod set --------------------------------------------------------
 
 
@@ -333,9 +334,11 @@ class GangTies:
     _restricted: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
     """(kinds, zone, GPU model) -> those of the kinds in that zone and of that model; equal sets are one object."""
 
-    def solve(self, problem: PurchaseProblem, effort: PurchaseEffort) -> tuple[PurchaseSolution, PurchaseSolution]:
+    def solve(
+        self, problem: PurchaseProblem, effort: PurchaseEffort, parts: PurchaseParts
+    ) -> tuple[PurchaseSolution, PurchaseSolution]:
         """Returns the best purchase found that keeps the ties, and the best without them: its bound holds for both."""
-        untied = solve(problem, effort)
+        untied = solve(problem, effort, parts)
         if not untied.left and not self._classes_with_broken_ties(pods_by_kind(untied.batches)):
             return untied, untied
         order = pods_by_kind(in_karpenters_order(problem).batches)

@@ -42,6 +42,8 @@ class OfferingCatalog:
     offerings: dict[str, Offering] = field(default_factory=dict)
     _kinds_by_question: dict[Hashable, frozenset[str]] = field(default_factory=dict)
     """(need, tiers, domains) -> names of kinds, for each question that was asked before."""
+    _names: dict[int, str] = field(default_factory=dict)
+    """id of an offering of the supply, which lives longer -> the name of its kind."""
     _choices: dict[Hashable, str] = field(default_factory=dict)
     """(pool with `minValues`, what pods may use of it) -> the ending of names of its kinds for such pods."""
 
@@ -64,6 +66,12 @@ class OfferingCatalog:
                 found += self._flexible_kinds(need, pool, able, domains)
             self._kinds_by_question[asked] = frozenset(found) or frozenset(map(self.name, wanted))
         return self._kinds_by_question[asked]
+
+    def kinds_of(self, able: Sequence[Offering]) -> frozenset[str]:
+        """Returns the names of the kinds of some offerings; equal for one object, which has to stay."""
+        if id(able) not in self._kinds_by_question:
+            self._kinds_by_question[id(able)] = frozenset(map(self.name, able))
+        return self._kinds_by_question[id(able)]
 
     def _flexible_kinds(
         self, need: Need, pool: NodePool, able: Iterable[Offering], domains: frozenset[DomainLabel] = frozenset()
@@ -142,7 +150,11 @@ class OfferingCatalog:
 
         `choice` tells those apart of which not the same part may be filled.
         """
+        if not choice and (known := self._names.get(id(offering))) is not None:
+            return known
         name = "/".join(map(str, offering.key)) + choice
+        if not choice:
+            self._names[id(offering)] = name
         if name not in self.kinds:
             offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
             room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)

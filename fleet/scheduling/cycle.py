@@ -251,7 +251,7 @@ class AdmissionPass:
 
         ours, gangs = self.ordinary.names(), self.snapshot.gangs
         names = {uid: ours[uid] if uid in ours else gangs[whole(uid)].name for uid in self.backend.placed}
-        self.tally = buy_together(self.backend, names, self.fleet.policy.spec.purchases)
+        self.tally = buy_together(self.backend, names, self.fleet.policy.spec.purchases, self.ordinary.apart)
 
     def _replace(self) -> None:
         """Finds other places for lost pods of running gangs, before all that waits and without evictions.

@@ -8,29 +8,75 @@ from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from fleet.actions import PurchaseTally
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
-from fleet.placement.cluster_state import NodeAssignment, planned_slot
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.cluster_state import PODS, NodeAssignment, planned_slot
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
-from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
+from fleet.scheduling.basket import (
+    PodSetOfGang,
+    PurchaseLine,
+    SharedMachine,
+    purchase_together,
+    purchase_unplanned,
+)
+from fleet.scheduling.catalog import Tier, tier_of
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
-from fleet.snapshot import Claim
+from fleet.scheduling.pods_by_zone import Shares
+from fleet.snapshot import Claim, OfferingKey
+from fleet.snapshot.affinity import admits
 from model import labels
 from model.plain_text import counted
+from model.pools import capacity_rank
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
 _SHOWN = 3
 """Pod sets that a claim's purpose lists by name."""
 
 
-def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: str) -> PurchaseTally | None:
+class BoughtApart(NamedTuple):
+    """`BoughtApart` is what was bought for ordinary pods together, before what is bought for all others."""
+
+    uids: frozenset[str]
+    tally: PurchaseTally
+
+
+def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str) -> BoughtApart | None:
+    """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
+    gangs = {uid: PlacedGang(PlacementPlan(), (), (), (need,), {}, ordinary=True) for uid, (need, _) in shares.items()}
+    lines = [
+        PurchaseLine(
+            PodSetOfGang(uid, need.pod_set.name), need, share.pods, (share.offering,), share.domains,
+            caps.taken(need.pod_set), able=share.able,
+        )
+        for uid, (need, mine) in shares.items()
+        for share in mine
+    ]  # fmt: skip
+    alone_usd_h = sum(share.usd_h for _, mine in shares.values() for share in mine)
+    others = any(placed.claims for placed in machines.placed.values())  # then all is bought anew with theirs
+    effort = _EFFORTS["Greedy" if others else purchases]
+    found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
+    if found is None:
+        return None
+    _commit(machines, gangs, found.machines, "claim")
+    return BoughtApart(frozenset(gangs), found.tally)
+
+
+def buy_together(
+    machines: ClusterBackend, names: Mapping[str, str], purchases: str, known: BoughtApart | None = None
+) -> PurchaseTally | None:
     """Replaces what the gangs of this pass buy where it costs less together, and writes each claim's purpose.
 
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
+    Where only what is `known` is bought, that stays.
     """
+    if known is not None and known.uids.issuperset(uid for uid, placed in machines.placed.items() if placed.claims):
+        _write_purposes(machines, [uid for uid, placed in machines.placed.items() if placed.needs], names)
+        return known.tally
     needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
     caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
     gangs = _exchangeable(machines.placed, caps)
@@ -165,7 +211,9 @@ def _cancel(
         machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, -planned.count)
 
 
-def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
+def _commit(
+    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine], slots: str = "together"
+) -> None:
     """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
     order = {uid: number for number, uid in enumerate(gangs)}
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
@@ -182,7 +230,7 @@ def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: S
         plan = PlacementPlan(purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in lots.items()))
         claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary).claims
         for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
-            slot = planned_slot(machine.offering, f"together/{claim.name}", room=machine.offering.flexible_room)
+            slot = planned_slot(machine.offering, f"{slots}/{claim.name}", room=machine.offering.flexible_room)
             slot.claim = claim.name
             machines.state.add(slot)
             for member, count in machine.pods.items():
@@ -240,3 +288,35 @@ def _next_best(other: Offering | None) -> str:
     if other is None:
         return ""
     return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"
+
+
+def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply: BuyableCapacity) -> Offering | None:
+    """Returns the next best instance type in the same pool, zone and capacity type that holds the same pods.
+
+    Ties of GPU models are ignored. None when there is no other.
+    """
+    total: dict[str, int] = {PODS: sum(machine.pods.values())}
+    pods = {needs[member].kind: needs[member] for member in machine.pods}.values()
+    for member, count in machine.pods.items():
+        for resource, amount in needs[member].pod_set.requests.items():
+            total[resource] = total.get(resource, 0) + amount * count
+    offer, tier, pool = machine.offering.offer, tier_of(machine.offering), machine.offering.pool
+    capacity_types = {it for it in pool.spec.capacity_types if Tier(pool.spec.weight, capacity_rank(pool, it)) == tier}
+    left, shortages = supply.headroom[pool.name], supply.shortages
+    best: tuple[tuple[float, OfferingKey], Offering] | None = None
+    for offering in supply.offerings.of(pool):  # by price, which nobody expects to pay less than
+        other = offering.offer
+        if best is not None and round(other.price_usd_h + supply.machine_usd_h, 6) > best[0][0]:
+            break
+        if (
+            other.zone == offer.zone
+            and other.capacity_type in capacity_types
+            and other.instance_type.name != offer.instance_type.name
+            and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+            and not (shortages and other.pool_key in shortages)
+            and not left.bound_to(offering)
+            and all(admits(it.pod_set, it.tolerations, offering.labels, offering.taints) for it in pods)
+        ):
+            rank = round(supply.expected_usd_h(other), 6), offering.key
+            best = min(best or (rank, offering), (rank, offering), key=lambda it: it[0])
+    return None if best is None else best[1]

@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fleet.actions import NominatePods, pod_subject
 from fleet.fence import concerning
@@ -22,7 +22,7 @@ from fleet.placement.followers import place_leading
 from fleet.placement.free_capacity import free_capacity
 from fleet.placement.place_pods import of_pods, place_most
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.placement.pod_quota import PodQuota
+from fleet.placement.pod_quota import ANY_FLAVOR, PodQuota
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
@@ -37,11 +37,16 @@ from model.fleet import Fleet
 from model.labels import HOSTNAME
 from model.quantity import CPU
 
+if TYPE_CHECKING:
+    from fleet.scheduling.joint_purchase import BoughtApart
+
 BELIEVED_S: Final = 120.0
 """For so long room on a ready node counts for a pod: kube-scheduler binds within seconds what it accepts."""
 NOT_BELIEVED_S: Final = 600.0
 NOT_BELIEVED_MOST_S: Final = 86_400.0
 """After so long such a pod is looked at again, then after twice as long each time up to this: it may cost a machine."""
+MANY_CLASSES: Final = 64
+"""From so many classes that ask something of each other machines are chosen for all of them at once."""
 
 
 def waiting_pods(fleet: Fleet, snapshot: Snapshot) -> Sequence[Pod]:
@@ -88,6 +93,8 @@ class _Places:
     change it."""
     refusal: Refusal | None = None
     """Why there are places for no more of them."""
+    room: bool = True
+    """Whether there may be a place for one on what stands or is on its way."""
 
     @property
     def subject(self) -> str:
@@ -158,6 +165,8 @@ class OrdinaryPods:
     spare: SpareRoom
     _waiting: list[_Places] = field(default_factory=list)
     _batched: bool = False
+    apart: "BoughtApart | None" = None
+    """What was bought for many classes at once."""
 
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, backend: ClusterBackend) -> "OrdinaryPods":
@@ -177,9 +186,13 @@ class OrdinaryPods:
         for places in self._waiting:
             with concerning(places.subject):
                 places.refusal = _unsupported(places.pods) or self._closed(places.pods) or self._not_bound(places.pods)
-                if places.refusal is None and self._has_room(places):
+                if places.refusal is not None:
+                    continue
+                places.room = self._has_room(places)
+                if places.room:
                     spreads = any(each.hard for each in places.pods.shape.constraints.spread)
                     self._take(places, may_buy=spreads, buys=False)
+                    places.room = spreads  # of others none is left for whom there is a place
 
     def _has_room(self, places: _Places) -> bool:
         """Returns whether any machine has room for a pod of a class, whatever else stands against it."""
@@ -196,6 +209,8 @@ class OrdinaryPods:
     def buy(self) -> None:
         """Plans purchases for pods that have no place yet, unless more may come in a moment; then for buffers."""
         seeking = [it for it in self._waiting if _seeks_company(it)]
+        if not self._batched and self.backend.planner.capacity.may_buy:
+            self._buy_apart()
         for places in self._waiting:
             followers = [it for it in seeking if it is not places and it.left and _follows(it, places)]
             self._buy_for(places, followers)
@@ -204,9 +219,38 @@ class OrdinaryPods:
         if self.fleet.capacity_buffers:
             self.spare.buy(batched=self._batched)
 
+    def _buy_apart(self) -> None:
+        """Buys for all that ask something of each other at once, where domains and caps of machines say all about it.
+
+        Only where they are many: for few the search class by class, which knows rules that caps are stricter than,
+        takes no time and pays less. All or none, as who comes first decides where others may stand.
+        """
+        waiting = [it for it in self._waiting if it.left and not _is_lasting(it)]
+        if len(waiting) < MANY_CLASSES or not all(self._takes_no_quota(it) for it in waiting):
+            return
+        from fleet.placement.machine_caps import MachineCaps
+        from fleet.scheduling.joint_purchase import buy_apart  # imports numpy, which most passes do not need
+        from fleet.scheduling.pods_by_zone import ZoneShares, resource_names
+
+        neighbours = self.backend.state.neighbours
+        caps = MachineCaps.of(neighbours, [it.pods.shape for it in waiting])
+        needs = [(it, self._need(it, ANY_FLAVOR[0], it.left)) for it in waiting]
+        able = ZoneShares(neighbours, self.backend.planner.capacity, caps, resource_names(it for _, it in needs))
+        asking = [(it, need) for it, need in needs if able.concerns(need)]
+        if len(asking) < MANY_CLASSES or not all(able.reduces(need) and not it.room for it, need in asking):
+            return
+        shares = able.shares({f"{it.pods.uid}/0": need for it, need in asking})
+        self.apart = buy_apart(self.backend, shares, caps, self.fleet.policy.spec.purchases) if shares else None
+        for it, _ in asking if self.apart is not None else ():
+            it.bought.append(f"{it.pods.uid}/0")
+            it.left, it.refusal = 0, None
+
+    def _takes_no_quota(self, places: _Places) -> bool:
+        return tuple(self.quota.flavors(places.pods.shape.namespace)) == ANY_FLAVOR
+
     def _buy_for(self, places: _Places, followers: Sequence[_Places]) -> None:
         """Plans purchases for pods of a class; `followers` are classes that have to stand where its pods stand."""
-        if not places.left or (places.refusal is not None and places.refusal.reason in _LASTING):
+        if not places.left or _is_lasting(places):
             return
         with concerning(places.subject):
             places.refusal = batching_refusal() if self._batched else None
@@ -338,6 +382,10 @@ class OrdinaryPods:
         none = PodVerdict(reason=refusal.reason, message=refusal.message, since_s=now_s)
         for pod in others:
             yield pod, nodes.get(next(free, ""), none)
+
+
+def _is_lasting(places: _Places) -> bool:
+    return places.refusal is not None and places.refusal.reason in _LASTING
 
 
 def _affinity(places: _Places) -> tuple[PodAffinityTerm, ...]:

@@ -12,7 +12,15 @@ from fleet.optimize.purchase.purchase_problem import (
     PurchaseSolution,
     SearchSteps,
 )
-from fleet.optimize.purchase.purchasing import close_enough, in_karpenters_order, solve
+from fleet.optimize.purchase.purchasing import (
+    PurchaseParts,
+    cheaper,
+    close_enough,
+    in_karpenters_order,
+    quick_bound_usd_h,
+    solve,
+    split,
+)
 
 __all__ = [
     "GREEDY",
@@ -24,10 +32,14 @@ __all__ = [
     "PodDemand",
     "PurchaseEffort",
     "PurchaseHeuristic",
+    "PurchaseParts",
     "PurchaseProblem",
     "PurchaseSolution",
     "SearchSteps",
+    "cheaper",
     "close_enough",
     "in_karpenters_order",
+    "quick_bound_usd_h",
     "solve",
+    "split",
 ]

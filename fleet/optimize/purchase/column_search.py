@@ -28,6 +28,7 @@ from fleet.optimize.purchase.bounds import (
     by_one_resource,
 )
 from fleet.optimize.purchase.heuristics import by_choice, by_value, provisioning_order, worths_alone
+from fleet.optimize.purchase.insertion import by_insertion
 from fleet.optimize.purchase.mix import trimmed, within_limits
 from fleet.optimize.purchase.purchase_problem import PurchaseEffort, PurchaseHeuristic, SearchSteps
 from fleet.optimize.solver import Programme, SolverFailed, SparseMatrix
@@ -88,9 +89,17 @@ def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
     baseline = provisioning_order(part)
     best = PurchaseIncumbent(part, baseline, PurchaseHeuristic.BASELINE, baseline, by_one_resource(part))
     best.offer(by_choice(part), PurchaseHeuristic.CHOICE)
+    if _pays_to_insert(part, effort):
+        best.offer(by_insertion(part), PurchaseHeuristic.INSERTION)
     for worth in worths_alone(part) if len(part.demand) <= effort.value_classes else ():
         best.offer(by_value(part, worth), PurchaseHeuristic.VALUE)
     return best
+
+
+def _pays_to_insert(part: PackingInstance, effort: PurchaseEffort) -> bool:
+    """Returns whether machines hold few pods whatever their size, or there is no better way for so many classes."""
+    few = bool(part.apart.any()) or part.fits.sum() > effort.pattern_pairs
+    return few and not part.open.any() and len(part.demand) * int(part.demand.sum()) <= effort.insertion_pods
 
 
 def quick_bound(part: PackingInstance, effort: PurchaseEffort) -> LowerBound:
@@ -109,7 +118,10 @@ def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: floa
 
     Without a solver, or where it fails, that is what was found already.
     """
-    if not (effort.solver and best.mix.placed.any()) or best.part.fits.sum() > effort.pattern_pairs:
+    part = best.part
+    if not (effort.solver and best.mix.placed.any()) or part.fits.sum() > effort.pattern_pairs:
+        return best
+    if part.apart.any() and len(part.demand) > effort.value_classes:  # hardly two machines would be alike
         return best
     if (best.mix.placed < best.part.demand).any():  # the solver is not asked for pods that limits leave no room for
         best = _without_unplaced_pods(best)

@@ -93,6 +93,8 @@ class PurchaseEffort(SolverEffort):
     """Parts with more classes are filled by value only once the solver has prices of pods."""
     pattern_pairs: int = 40_000
     """Parts with more pairs of a class and a kind that may hold it are left to the greedy heuristics."""
+    insertion_pods: int = 20_000_000
+    """Parts with more pods times classes are not bought for by insertion."""
     bulk_pairs: int = 4_000
     """Parts with more pairs get no prices and no bound from machines in bulk: that programme takes too long there."""
     exact_pairs: int = 1_000
@@ -136,6 +138,8 @@ class PurchaseHeuristic(StrEnum):
     """Pod by pod in Karpenter's order."""
     CHOICE = "choice"
     """Each class on the kind that is cheapest for it by itself."""
+    INSERTION = "insertion"
+    """Each pod where it makes the purchase dearer by least."""
     VALUE = "value"
     """Greedy by value for money."""
     ROUNDED = "rounded"
@@ -179,6 +183,8 @@ class PurchaseSolution:
     """Lower bound: no purchase that holds the same pods costs less."""
     baseline_usd_h: float = 0.0
     """What Karpenter's order would pay for the same pods; infinite where it finds no place for them."""
+    baseline_machines: int = 0
+    """Machines that Karpenter's order would buy."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Class -> pods for which no machine was found: none fits, or the limits are reached."""
     worth_usd_h: Mapping[str, float] = field(default_factory=dict)

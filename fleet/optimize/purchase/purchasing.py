@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from fleet.optimize.presolve import (
     common_unit,
     components,
     dominated_kinds,
+    reachable,
     size_order,
     usage,
     useful,
@@ -54,15 +56,40 @@ _Held = tuple[tuple[str, int], ...]
 """(class, pods on each machine), sorted."""
 
 
-def solve(problem: PurchaseProblem, effort: PurchaseEffort = _USUAL) -> PurchaseSolution:
-    """Returns the best purchase within the effort; never costlier than Karpenter's order for as many pods."""
+class PurchaseParts(NamedTuple):
+    """`PurchaseParts` are the independent parts of a problem, groups left aside."""
+
+    parts: Sequence[PackingInstance]
+    unfit: Mapping[str, int]
+    """Class -> pods that fit on no kind."""
+
+
+def split(problem: PurchaseProblem) -> PurchaseParts:
+    """Returns the parts of a problem: for thousands of classes to make them takes as long as to buy for them."""
+    return PurchaseParts(*packing_instances(problem, {}))
+
+
+def cheaper(parts: PurchaseParts, usd_h: float) -> PurchaseParts:
+    """Returns the parts of the problem in which every machine costs so much less."""
+    return PurchaseParts([replace(it, price=it.price - usd_h) for it in parts.parts], parts.unfit)
+
+
+def solve(
+    problem: PurchaseProblem, effort: PurchaseEffort = _USUAL, parts: PurchaseParts | None = None
+) -> PurchaseSolution:
+    """Returns the best purchase within the effort; never costlier than Karpenter's order for as many pods.
+
+    `parts`: those of the problem, where they are known.
+    """
     if any(it.group and it.count for it in problem.classes):
         return _solve_grouped(problem, effort)
-    return _solve_in_domains(problem, {}, effort)
+    return _solve_parts(split(problem) if parts is None else parts, {}, effort)
 
 
 def in_karpenters_order(
-    problem: PurchaseProblem, effort: PurchaseEffort | None = None, known_usd_h: float = inf
+    problem: PurchaseProblem,
+    effort: PurchaseEffort | None = None,
+    known_usd_h: float = inf,
 ) -> PurchaseSolution:
     """Returns what Karpenter's order would buy; groups are not kept together.
 
@@ -70,7 +97,7 @@ def in_karpenters_order(
     search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough
     to `known_usd_h`, what a purchase is known to cost.
     """
-    parts, unfit = packing_instances(problem, {})
+    parts, unfit = split(problem)
     mixes = [(part, provisioning_order(part)) for part in parts]
     cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
     left = dict(unfit)
@@ -79,20 +106,20 @@ def in_karpenters_order(
     return PurchaseSolution(
         batches=tuple(batch for part, mix in mixes for batch in batches(part, mix)),
         cost_usd_h=cost_usd_h,
-        bound_usd_h=0.0 if effort is None else _quick_bound_usd_h(parts, effort, known_usd_h),
+        bound_usd_h=0.0 if effort is None else quick_bound_usd_h(PurchaseParts(parts, unfit), effort, known_usd_h),
         baseline_usd_h=cost_usd_h,
         left=left,
         heuristics=(PurchaseHeuristic.BASELINE,) * len(parts),
     )
 
 
-def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseEffort = _USUAL) -> bool:
+def close_enough(problem: PurchaseParts, known_usd_h: float, effort: PurchaseEffort = _USUAL) -> bool:
     """Returns whether a search can save too little of what a known purchase of all pods costs to be begun.
 
     What counts as little grows with the pairs of a class and a kind, as the time of the search does. Small problems are
     always searched: their bound alone costs as much.
     """
-    parts, unfit = packing_instances(problem, {})
+    parts, unfit = problem
     pairs = sum(int(part.fits.sum()) for part in parts)
     if unfit or not effort.solver or pairs <= effort.exact_pairs:
         return False
@@ -100,17 +127,21 @@ def close_enough(problem: PurchaseProblem, known_usd_h: float, effort: PurchaseE
     return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
 
 
-def _quick_bound_usd_h(parts: Sequence[PackingInstance], effort: PurchaseEffort, known_usd_h: float) -> float:
+def quick_bound_usd_h(parts: PurchaseParts, effort: PurchaseEffort, known_usd_h: float) -> float:
     """Returns a bound without a search; from one resource alone, if that is close enough to what is known to do."""
-    quick_usd_h = sum(by_one_resource(part).usd_h for part in parts)
+    quick_usd_h = sum(by_one_resource(part).usd_h for part in parts.parts)
     if known_usd_h - quick_usd_h <= effort.close_enough * known_usd_h < inf:
         return quick_usd_h
-    return sum(quick_bound(part, effort).usd_h for part in parts)
+    return sum(quick_bound(part, effort).usd_h for part in parts.parts)
 
 
 def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
     """Returns the best purchase with each group in its domain, where maybe not all of its pods find room."""
-    parts, unfit = packing_instances(problem, domains)
+    return _solve_parts(PurchaseParts(*packing_instances(problem, domains)), domains, effort)
+
+
+def _solve_parts(split_: PurchaseParts, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
+    parts, unfit = split_
     quick = [greedy(part, effort) for part in parts]
     enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
     found = [improved(it, effort, enough_usd_h) for it in quick]
@@ -124,6 +155,7 @@ def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: Purcha
         cost_usd_h=sum(it.cost_usd_h for it in found),
         bound_usd_h=sum(it.bound_usd_h for it in found),
         baseline_usd_h=sum(_baseline_usd_h(it) for it in found),
+        baseline_machines=sum(int(it.baseline.machines.sum()) for it in found),
         left=left,
         worth_usd_h=dict(ChainMap(*worths)),
         domains=dict(domains),
@@ -335,6 +367,8 @@ def _reduced(part: PackingInstance) -> PackingInstance:
         part.fits, part.usage, part.limits, part.members, part.names,
     )  # fmt: skip
     part = _existing_merged(part)
+    if part.apart.any():
+        part = replace(part, capacity=reachable(part.capacity, part.requests, part.demand, part.apart))
     return part.only(~dominated_kinds(part))
 
 

@@ -8,6 +8,7 @@ from fleet.optimize.purchase import (
     PurchaseProblem,
     close_enough,
     in_karpenters_order,
+    split,
 )
 
 KINDS = tuple(MachineKind(f"k{size:02}", 1.1 * size**0.95, {"cpu": 1_000 * size}) for size in range(1, 5))
@@ -37,10 +38,10 @@ def test_little_is_what_a_search_of_that_size_has_to_save(
 ) -> None:
     problem = of(classes)
     bound_usd_h = in_karpenters_order(problem, PurchaseEffort()).bound_usd_h
-    assert close_enough(problem, bound_usd_h * (1 + above), effort) is said
+    assert close_enough(split(problem), bound_usd_h * (1 + above), effort) is said
 
 
 def test_what_has_no_place_is_searched_for() -> None:
     problem = of(1_100)
     beyond = PurchaseProblem(("cpu",), (*problem.classes, PodDemand("large", {"cpu": 9_000}, EVERY, 1)), KINDS)
-    assert not close_enough(beyond, 0.0, PurchaseEffort())
+    assert not close_enough(split(beyond), 0.0, PurchaseEffort())
