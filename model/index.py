@@ -142,10 +142,39 @@ class TableChanges(Generic[V]):
         return [(key, self.now[key]) for key in self.keys if key in self.now]
 
 
+class LoggedTable(dict[str, V]):
+    """A table that knows which keys were written since an earlier one of its line. Like other tables nobody changes it.
+
+    `log` has the keys that were written, in order, and is shared by all tables of a line; `written`: how many of them
+    are in this one.
+    """
+
+    __slots__ = ("log", "written")
+
+    def __init__(self, objects: Mapping[str, V], log: list[str]) -> None:
+        super().__init__(objects)
+        self.log = log
+        self.written = len(log)
+
+    def written_since(self, before: Mapping[str, object]) -> set[str] | None:
+        """Returns the keys that were written since an earlier table; None where it is no earlier one of the line."""
+        if not isinstance(before, LoggedTable) or before.log is not self.log or before.written > self.written:
+            return None
+        return set(self.log[before.written : self.written])
+
+
+MOST_LOGGED = 4096
+"""Keys in a log: then a line of tables begins anew, and what follows it looks at all keys once."""
+
+
 def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
     """Returns the keys under which another object is found than before, or none any more: those that went come last."""
     if before is now:
         return ()
+    written = now.written_since(before) if isinstance(now, LoggedTable) else None
+    if written is not None:
+        changed = [key for key in sorted(written) if now.get(key) is not before.get(key)]
+        return [key for key in changed if key in now] + [key for key in changed if key not in now]
     changed = list(compress(now, map(is_not, now.values(), map(before.get, now))))  # thousands of keys, often
     there = len(before) + sum(key not in before for key in changed)
     return changed if there == len(now) else changed + sorted(before.keys() - now.keys())
