@@ -39,8 +39,7 @@ class AdmittedWorkload:
 
     def uses_any(self, cells: Iterable[Cell]) -> bool:
         """Returns whether the workload takes something of one of the cells."""
-        usage = self.usage
-        return any(cell in usage for cell in cells)
+        return not self.usage.keys().isdisjoint(cells)
 
 
 @dataclass(frozen=True, slots=True)

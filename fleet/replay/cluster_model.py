@@ -34,6 +34,7 @@ from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
+from model.changed import changed
 from model.fleet import Fleet
 from model.index import Index
 from model.kinds import NodeTemplate
@@ -117,8 +118,8 @@ class ClusterModel:
         }
         same = all(getattr(self._seen, name) is value for name, value in there.items())
         if not same or self._seen.now_s != self.now_s:
-            self._seen = replace(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
-        return replace(self._seen, set_aside=aside) if aside else self._seen
+            self._seen = changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
+        return changed(self._seen, set_aside=aside) if aside else self._seen
 
     @property
     def gang_pods(self) -> Mapping[str, tuple[Pod, ...]]:

@@ -19,6 +19,7 @@ from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, p
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.snapshot import Claim
 from model import labels
+from model.changed import changed
 from model.plain_text import counted
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
@@ -214,7 +215,7 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
             asked = machine.offering.key, _pods_by_shape(machine, needs)
             if asked not in next_best:
                 next_best[asked] = _next_best(runner_up(machine, needs, machines.planner.capacity))
-            told.append(replace(claim, purpose=_purpose(machine, names) + next_best[asked]))
+            told.append(changed(claim, purpose=_purpose(machine, names) + next_best[asked]))
         machines.placed[uid] = replace(placed, claims=tuple(told))
 
 
