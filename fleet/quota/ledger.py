@@ -183,11 +183,15 @@ class QuotaLedger:
         if not stands:
             self.placement.put(holder)
 
-    def stand(self, holders: dict[str, AdmittedWorkload]) -> None:
-        """Takes over holders (by uid) that are charged to the tree and have their places, before there are others."""
+    def stand(self, holders: dict[str, AdmittedWorkload], apart: Iterable[AdmittedWorkload]) -> None:
+        """Takes over holders (by uid) that are charged to the tree and have their places, before there are others.
+
+        `apart`: those of them that may leave or be non-preemptible.
+        """
         self.holders = holders
-        self.leaving = {uid: holder for uid, holder in holders.items() if holder.leaving}
-        for holder in holders.values():
+        for holder in apart:
+            if holder.leaving:
+                self.leaving[holder.workload.uid] = holder
             if holder.workload.non_preemptible:
                 self._keep(holder, 1)
 

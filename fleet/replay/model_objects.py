@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from fleet.nodeclaims.termination import instance_gone
 from fleet.snapshot import Catalog, Claim, Instance, Job, Node, Numbering, Pod, Snapshot
@@ -14,6 +14,9 @@ from model.kinds import Taint
 from model.quantity import Resources, plus
 
 V = TypeVar("V")
+
+
+_NO_NEWS: Final = frozenset[str]()
 
 
 class ModelTable(Generic[V]):
@@ -49,8 +52,10 @@ class ModelTable(Generic[V]):
         else:
             self._now[key] = value
 
-    def news(self) -> set[str]:
+    def news(self) -> set[str] | frozenset[str]:
         """Returns the keys of all that was written since this was last asked."""
+        if not self._news:
+            return _NO_NEWS
         found, self._news = self._news, set()
         return found
 

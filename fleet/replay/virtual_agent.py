@@ -5,7 +5,7 @@ Once an hour all of them are asked about everything, as the agent does every tur
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -221,7 +221,7 @@ class VirtualAgent:
             self._notice_gang(uid)
         self._gangs |= world.jobs.news()
 
-    def _notice_machines(self, claims: set[str], instances: set[str], nodes: set[str]) -> None:
+    def _notice_machines(self, claims: Collection[str], instances: Collection[str], nodes: Collection[str]) -> None:
         if claims or instances or nodes:
             world, seen = self.world, self.world.snapshot()
             for name in sorted(claims):

@@ -83,11 +83,14 @@ class CarriedLedger:
     ) -> None:
         """Fills the ledger of a pass with all parts of gangs that stand (by uid). `lost`: gangs that lack a place.
 
+        A holder is that of the last pass where nothing says otherwise since, and that pass did not tell it to leave.
         What raises concerns the gang; then the carried ledger is good for nothing.
         """
         before, taken = self._charged, usages(self.fleet, workloads.snapshot)
         reusable, busy = workloads.only_itself, workloads.snapshot.busy
         now: dict[str, _Charged] = {}
+        holders: dict[str, AdmittedWorkload] = {}
+        anew: list[AdmittedWorkload] = []
         part: Gang
         for uid, gone in before.items():
             if uid not in standing:
@@ -101,19 +104,20 @@ class CarriedLedger:
                     and known.part is part
                     and known.rests
                     and known.usage is taken.get(uid)
-                    and not _touched(known.holder)
+                    and not ((it := known.holder).leaving or it.out or it.unsettled or it.place is not None)
                     and uid not in lost
                     and not (busy and gang_subject(whole(uid)) in busy)
                 ):
-                    now[uid] = known
+                    now[uid], holders[uid] = known, it
                     continue
                 if known is not None:
                     release(known.queue, known.cells)
                 if (charged := self._charge(workloads, part, taken, lost)) is not None:
-                    now[uid] = charged
+                    now[uid], holders[uid] = charged, charged.holder
+                    anew.append(charged.holder)
         self._charged = now
         self._usage = [list(node.usage) for node in self._nodes()]
-        ledger.stand({uid: it.holder for uid, it in now.items()})
+        ledger.stand(holders, anew)
 
     def _charge(
         self, workloads: Workloads, part: Gang, taken: Mapping[str, Mapping[FlavorResource, int]], lost: Container[str]
@@ -127,7 +131,7 @@ class CarriedLedger:
         if part.uid in lost:
             holder.given = pod_set_assignments(self.specs, binding.name, part)
         charge(holder.queue, holder.usage)
-        rests = part.uid not in lost and _rests(workloads, part, binding)
+        rests = part.uid not in lost and not holder.workload.non_preemptible and _rests(workloads, part, binding)
         return _Charged(part, usage, holder.queue, holder.usage, holder, rests)
 
 
@@ -158,11 +162,6 @@ def _rests(workloads: Workloads, part: Gang, binding: QueueBinding) -> bool:
     young = workloads.snapshot.now_s - part.admitted_at_s < binding.protected_run_s
     stays = part.state is not GangState.EVICTING and not young and runs_s(part) is None
     return stays and not loses_more_with_time(part) and workloads.lasts(part, binding)
-
-
-def _touched(holder: AdmittedWorkload) -> bool:
-    """Returns whether a pass has told a holder to leave, has moved it, or has lifted it out for good."""
-    return holder.leaving or holder.out or holder.unsettled or holder.place is not None
 
 
 # -- who stands ----------------------------------------------------------------------------------------------------
