@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 V = TypeVar("V")
 
 
-class _Members(NamedTuple):
+class _FieldAccess(NamedTuple):
     """The fields of a class: all of them read at once, and what writes each."""
 
     read: Callable[[Any], tuple[Any, ...]]
@@ -19,7 +19,7 @@ class _Members(NamedTuple):
     by_name: Mapping[str, MemberDescriptorType]
 
 
-_MEMBERS: dict[type, _Members] = {}
+_MEMBERS: dict[type, _FieldAccess] = {}
 """Class -> its fields: facts of the source, as a class never changes."""
 
 
@@ -38,10 +38,10 @@ def changed(value: V, **changes: object) -> V:
     return copy
 
 
-def _members_of(kind: type) -> _Members:
+def _members_of(kind: type) -> _FieldAccess:
     names = [field.name for field in fields(kind)]
     if hasattr(kind, "__post_init__") or len(names) < 2:
         raise TypeError(f"{kind.__name__} is to be copied by dataclasses.replace")
     by_name = {name: getattr(kind, name) for name in names}
-    found = _MEMBERS[kind] = _Members(attrgetter(*names), tuple(by_name.values()), by_name)
+    found = _MEMBERS[kind] = _FieldAccess(attrgetter(*names), tuple(by_name.values()), by_name)
     return found

@@ -17,7 +17,7 @@ from fleet.nodeclaims.termination import close, gone_words, instance_gone
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Node, Snapshot
+from fleet.snapshot import Claim, Node, Snapshot
 from fleet.snapshot.affinity import DISRUPTED, FOR_GANGS, UNREGISTERED, is_ephemeral
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
 from fleet.snapshot.seats import starting_gang
@@ -29,14 +29,6 @@ from model.pools import pool_hashes
 
 REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
-
-
-def gives_up_at_s(claim: Claim) -> Iterator[float]:
-    """Yields when a machine that joins is given up (epoch seconds), should it not have come any further until then."""
-    if claim.state is ClaimState.LAUNCHED:
-        yield claim.launched_at_s + REGISTRATION_TIMEOUT_S
-    elif claim.state is ClaimState.REGISTERED:
-        yield claim.registered_at_s + INITIALIZATION_TIMEOUT_S
 
 
 def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:

@@ -17,7 +17,7 @@ from fleet.deciders import DECIDERS
 from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.nodeclaims import lifecycle as claim_lifecycle
-from fleet.nodeclaims.registration import gives_up_at_s
+from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S
 from fleet.quota.without_queue import with_default_queues
 from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
@@ -238,7 +238,7 @@ class VirtualAgent:
             self._disrupt = True  # it counts no more in the budget of its pool
             return
         (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
-        for at_s in gives_up_at_s(claim):
+        for at_s in _given_up_at_s(claim):
             heappush(self._given_up, (at_s, name))
         if claim.instance_id:
             self._claim_of[claim.instance_id] = name
@@ -285,7 +285,7 @@ class VirtualAgent:
 def _reads_clock(claim: Claim) -> bool:
     """Returns whether the next step of a claim may follow from the others of its launch, from pods, or from the clock.
 
-    Of one that joins it follows from its instance and its node; when it is given up, `gives_up_at_s` says.
+    Of one that joins it follows from its instance and its node; when it is given up, `_given_up_at_s` says.
     """
     match claim.state:
         case ClaimState.READY:
@@ -293,3 +293,11 @@ def _reads_clock(claim: Claim) -> bool:
         case ClaimState.LAUNCHED | ClaimState.REGISTERED:
             return bool(claim.layout or claim.adopts or claim.disruption is not None)
     return True
+
+
+def _given_up_at_s(claim: Claim) -> Iterable[float]:
+    """Yields when a machine that joins is given up (epoch seconds), should it not have come any further until then."""
+    if claim.state is ClaimState.LAUNCHED:
+        yield claim.launched_at_s + REGISTRATION_TIMEOUT_S
+    elif claim.state is ClaimState.REGISTERED:
+        yield claim.registered_at_s + INITIALIZATION_TIMEOUT_S

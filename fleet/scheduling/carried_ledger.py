@@ -27,7 +27,7 @@ from model.index import followed_each
 
 
 @dataclass(frozen=True, slots=True)
-class _Charged:
+class _PartCharge:
     """A part of a gang that holds capacity, and what is charged for it."""
 
     part: Gang
@@ -46,7 +46,7 @@ class CarriedLedger:
     fleet: Fleet
     specs: QuotaSpecs
     tree: QuotaTree
-    _charged: dict[str, _Charged] = field(default_factory=dict)
+    _charged: dict[str, _PartCharge] = field(default_factory=dict)
     _usage: list[list[int]] = field(default_factory=list)
     """What each node of the tree used when those who stand were charged, before a pass did anything."""
 
@@ -88,7 +88,7 @@ class CarriedLedger:
         """
         before, taken = self._charged, usages(self.fleet, workloads.snapshot)
         reusable, busy = workloads.only_itself, workloads.snapshot.busy
-        now: dict[str, _Charged] = {}
+        now: dict[str, _PartCharge] = {}
         holders: dict[str, AdmittedWorkload] = {}
         anew: list[AdmittedWorkload] = []
         part: Gang
@@ -121,7 +121,7 @@ class CarriedLedger:
 
     def _charge(
         self, workloads: Workloads, part: Gang, taken: Mapping[str, Mapping[FlavorResource, int]], lost: Container[str]
-    ) -> _Charged | None:
+    ) -> _PartCharge | None:
         """Charges what a part holds; None where its queue is no longer declared: it holds machines, and no quota."""
         if (binding := workloads.binding(part)) is None:
             return None
@@ -132,7 +132,7 @@ class CarriedLedger:
             holder.given = pod_set_assignments(self.specs, binding.name, part)
         charge(holder.queue, holder.usage)
         rests = part.uid not in lost and not holder.workload.non_preemptible and _rests(workloads, part, binding)
-        return _Charged(part, usage, holder.queue, holder.usage, holder, rests)
+        return _PartCharge(part, usage, holder.queue, holder.usage, holder, rests)
 
 
 def held_by(
