@@ -50,7 +50,7 @@ from fleet.nodeclaims.launch_outcome import settle
 from fleet.plan.convergence import ConvergencePhase
 from fleet.quota.without_queue import with_default_queues
 from fleet.replay.deadlines import due_again_s
-from fleet.snapshot import Notice, PublishedLayouts, Snapshot
+from fleet.snapshot import Job, Notice, PublishedLayouts, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.kube.batches import Batch, DeltaKind, Replace
@@ -149,6 +149,8 @@ class Brain:
                 if table == "gangs":
                     self._pause_vanished(batch)
                 self.mirror.table(table).observe(batch)
+                if table in self.mirror.works:
+                    self._resume_vanished(batch)
             case InstancesListed(instances=instances, at_s=at_s):
                 self.mirror.list_instances(instances, at_s)
             case ReservationsListed(reservations=reservations, at_s=at_s):
@@ -170,18 +172,25 @@ class Brain:
                 self.sync.hear(event)
 
     def _pause_vanished(self, batch: Batch[Any]) -> None:
-        """A Workload that somebody else deleted most likely goes with its job, whose own deletion is yet to be seen.
+        """A Workload that somebody else deleted most likely goes with its job, whose deletion may be yet to be seen.
 
-        Till then its gang is believed to hold its places: its pods still run there.
+        Till then its gang is left alone, and for a while it is believed to hold its places: its pods still run there.
         """
         if isinstance(batch, Replace):
             return
         now, gangs = self._clock.now(), self.mirror.gangs
         for delta in batch.deltas:
             if delta.kind is DeltaKind.DELETED and (gang := gangs.current.get(delta.key)) is not None:
-                self._backoff.pause(gang_subject(delta.object.uid), now + VANISHED_PAUSE_S)
+                if self.mirror.still_asks(gang):
+                    self._backoff.pause(gang_subject(delta.object.uid), now + VANISHED_PAUSE_S)
                 if gang.pins:
                     gangs.assume(delta.key, gang, now, lambda shown: shown is not None, VANISHED_PAUSE_S)
+
+    def _resume_vanished(self, batch: Batch[Job]) -> None:
+        """A job that is gone is not opened anew: its gang is done with as soon as its pods have ended."""
+        for delta in () if isinstance(batch, Replace) else batch.deltas:
+            if delta.kind is DeltaKind.DELETED:
+                self._backoff.succeeded(gang_subject(delta.object.ref.uid))
 
     def turn(self) -> None:
         """One pass: see to the revision, then let every decider speak."""

@@ -40,7 +40,7 @@ from fleet.snapshot import (
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
-from fleet.snapshot.works import works
+from fleet.snapshot.works import PLAIN, works
 from model.index import Index, derived, derived_each
 from providers.kube.objects import KINDS
 from providers.kube.objects.jobs import JobKind
@@ -145,6 +145,12 @@ class Mirror:
         """The table of that name."""
         found: MirrorTable[Any] = self.works[name] if name in self.works else getattr(self, name)
         return found
+
+    def still_asks(self, gang: Gang) -> bool:
+        """Returns whether the job of a gang is there, as far as is known, and stays; groups of pods always may."""
+        found = (table.current.get(f"{gang.job.namespace}/{gang.job.name}") for table in self.works.values())
+        jobs = [job for job in found if job is not None and job.ref.uid == gang.uid]
+        return gang.job.kind in PLAIN or any(not job.deleting for job in jobs)
 
     def expire(self, now_s: float) -> None:
         """Drops assumptions and shortages that are too old, and learns what the machines there are have to offer."""

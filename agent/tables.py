@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from model.index import MOST_LOGGED, LoggedTable
 from providers.kube.batches import Batch, Replace, told
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class MirrorTable(Generic[T]):
         self._on_change = on_change
         self._seen_version = 0
         self._view: Mapping[str, T] | None = None
+        self._log: list[str] = []
 
     def __len__(self) -> int:
         return len(self.current)
@@ -45,7 +47,7 @@ class MirrorTable(Generic[T]):
     def view(self) -> Mapping[str, T]:
         """What is believed now, for good: the same object until a belief changes."""
         if self._view is None:
-            self._view = dict(self.current)
+            self._view = LoggedTable(self.current, self._log)
         return self._view
 
     def observe(self, batch: Batch[T]) -> None:
@@ -109,6 +111,9 @@ class MirrorTable(Generic[T]):
         if before == value:
             return  # heartbeats and the like: nothing that anybody here looks at has changed
         self._view = None
+        if len(self._log) >= MOST_LOGGED:
+            self._log = []
+        self._log.append(key)
         if value is None:
             self.current.pop(key, None)
         else:

@@ -142,10 +142,53 @@ class TableChanges(Generic[V]):
         return [(key, self.now[key]) for key in self.keys if key in self.now]
 
 
+MOST_LOGGED = 4096
+"""Keys in a log: then a line of tables begins anew, and what follows it looks at all keys once."""
+
+
+class LoggedTable(dict[str, V]):
+    """A table that knows which keys were written since an earlier one of its line. Like other tables nobody changes it.
+
+    `log` has the keys that were written, in order, and is shared by all tables of a line; `written`: how many of them
+    are in this one.
+    """
+
+    __slots__ = ("log", "written")
+
+    def __init__(self, objects: Mapping[str, V], log: list[str]) -> None:
+        super().__init__(objects)
+        self.log = log
+        self.written = len(log)
+
+    @classmethod
+    def after(cls, before: Mapping[str, V], changes: Mapping[str, V | None]) -> "LoggedTable[V]":
+        """Returns the table that comes after another of its line, with these changes; None removes a key."""
+        newest = isinstance(before, LoggedTable) and before.written == len(before.log) < MOST_LOGGED
+        log: list[str] = before.log if newest else []  # type: ignore[attr-defined]
+        log.extend(changes)
+        found = cls(before, log)
+        for key, value in changes.items():
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+        return found
+
+    def written_since(self, before: Mapping[str, object]) -> set[str] | None:
+        """Returns the keys that were written since an earlier table; None where it is no earlier one of the line."""
+        if not isinstance(before, LoggedTable) or before.log is not self.log or before.written > self.written:
+            return None
+        return set(self.log[before.written : self.written])
+
+
 def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
     """Returns the keys under which another object is found than before, or none any more: those that went come last."""
     if before is now:
         return ()
+    written = now.written_since(before) if isinstance(now, LoggedTable) else None
+    if written is not None:
+        changed = [key for key in sorted(written) if now.get(key) is not before.get(key)]
+        return [key for key in changed if key in now] + [key for key in changed if key not in now]
     changed = list(compress(now, map(is_not, now.values(), map(before.get, now))))  # thousands of keys, often
     there = len(before) + sum(key not in before for key in changed)
     return changed if there == len(now) else changed + sorted(before.keys() - now.keys())
@@ -229,8 +272,5 @@ def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -
     news = {key: value for key, value in changed.items() if before.get(key) != value}
     if not news:
         return before
-    found = {**before, **dict(_present(news))}
-    for key, value in news.items():
-        if value is None:
-            found.pop(key, None)
-    return found if news.keys() <= before.keys() else dict(sorted(found.items()))
+    found = LoggedTable.after(before, news)
+    return found if news.keys() <= before.keys() else LoggedTable(dict(sorted(found.items())), found.log)

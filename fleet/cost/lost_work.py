@@ -14,10 +14,15 @@ def lost_work_s(gang: Gang, now_s: float) -> float:
     nothing loses nothing: staying silent must protect nobody. In a price (`lost_work_usd`), where nobody has to go, it
     loses all since its start.
     """
-    if not gang.admitted_at_s or (gang.last_checkpoint_s is None and not gang.checkpoint_interval_s):
+    if not loses_more_with_time(gang):
         return 0.0
     lost_s = max(0.0, now_s - lost_since_s(gang, now_s))
     return lost_s * devices(gang) if lost_s else 0.0
+
+
+def loses_more_with_time(gang: Gang) -> bool:
+    """Returns whether a gang has started, and its job says anything of checkpoints."""
+    return bool(gang.admitted_at_s) and (gang.last_checkpoint_s is not None or bool(gang.checkpoint_interval_s))
 
 
 def devices(gang: Gang) -> int:

@@ -34,10 +34,10 @@ from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Job, Node, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.elastic_parts import core_of, together
-from fleet.snapshot.lookups import holders
 from fleet.snapshot.seats import active_pods, place_of, pods_of, seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
+from model.index import followed_each
 
 _SHOWN: Final = 4
 """Names in a sentence."""
@@ -165,16 +165,22 @@ def _unsettled(snapshot: Snapshot) -> Sequence[Gang]:
 
     So have those that lack pods which were ready: others may have taken their places.
     """
-    risky, leaving = at_risk(snapshot), frozenset(leaving_claims(snapshot).values())
+    names = {*at_risk(snapshot), *_not_ready(snapshot.index, snapshot.gangs)}
+    if not names:
+        return ()
+    leaving = frozenset(leaving_claims(snapshot).values())
     return [
         gang
-        for gang in holders(snapshot)
+        for gang in (snapshot.gangs[uid] for uid in sorted(names))
         if gang.state is GangState.ADMITTED
-        and (
-            gang.not_ready_since_s
-            or (gang.uid in risky and any(_is_unsettled(snapshot, gang, pin, leaving) for pin in gang.pins))
-        )
+        and (gang.not_ready_since_s or any(_is_unsettled(snapshot, gang, pin, leaving) for pin in gang.pins))
     ]
+
+
+@followed_each()
+def _not_ready(gang: Gang) -> bool | None:
+    """Returns True for a gang that lacks pods which were ready."""
+    return True if gang.not_ready_since_s else None
 
 
 def _is_unsettled(snapshot: Snapshot, gang: Gang, pin: Pin, leaving: Collection[str]) -> bool:

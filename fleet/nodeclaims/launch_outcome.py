@@ -1,7 +1,7 @@
 """What the outcome of a launch means for its claims: all machines of a launch group stay, or none."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fleet.actions import Action, SaveClaim, TerminateMachines
 from fleet.reasons import Reason
@@ -15,6 +15,7 @@ from fleet.snapshot import (
     Reach,
     Snapshot,
 )
+from model.changed import changed
 from model.plain_text import counted
 
 SHORTAGE_S: Mapping[LaunchError, float] = {
@@ -54,7 +55,7 @@ def _bound(outcome: LaunchOutcome, lot: Sequence[Claim], now_s: float) -> Iterat
     """Binds an instance to each claim, and gives back those that nobody asked for."""
     found = sorted(outcome.instances)
     for claim, instance_id in zip(lot, found, strict=False):
-        yield SaveClaim(replace(claim, instance_id=instance_id, launched_at_s=now_s))
+        yield SaveClaim(changed(claim, instance_id=instance_id, launched_at_s=now_s))
     if surplus := tuple(found[len(lot) :]):
         yield TerminateMachines(surplus, Reason.ORPHANED)
 

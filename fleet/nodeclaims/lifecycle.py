@@ -4,7 +4,6 @@ Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/n
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
@@ -23,6 +22,7 @@ from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
 from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
 from model import labels
+from model.changed import changed
 from model.fleet import Fleet
 from model.index import Index, derived, followed_each
 from model.kinds import REPAIRS, NodePool
@@ -216,9 +216,9 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
     elif (over := _over(snapshot, claim, node)) and node_subject(node.name) not in snapshot.busy:
         yield PatchNode(node.name, remove_taints=over)
     elif node.ready is not claim.node_ready:
-        yield SaveClaim(replace(claim, node_ready=node.ready))
+        yield SaveClaim(changed(claim, node_ready=node.ready))
     elif held is bool(claim.emptied_at_s):
-        yield SaveClaim(replace(claim, emptied_at_s=0.0 if held else snapshot.now_s))
+        yield SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
 
 
 def _joined_anew(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:

@@ -4,7 +4,6 @@ Karpenter `pkg/controllers/nodeclaim/lifecycle/{registration,initialization,live
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, instance_subject, node_subject
 from fleet.mig.layouts import owed
@@ -23,6 +22,7 @@ from fleet.snapshot.affinity import DISRUPTED, FOR_GANGS, UNREGISTERED, is_ephem
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
 from fleet.snapshot.seats import starting_gang
 from model import labels
+from model.changed import changed
 from model.fleet import Fleet
 from model.kinds import NodeTemplate
 from model.pools import pool_hashes
@@ -43,7 +43,7 @@ def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]
     elif node is not None:
         if node_subject(node.name) not in snapshot.busy:
             yield registration(fleet, snapshot, claim, node)
-            yield SaveClaim(replace(claim, node=node.name, registered_at_s=snapshot.now_s))
+            yield SaveClaim(changed(claim, node=node.name, registered_at_s=snapshot.now_s))
     elif snapshot.now_s - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
         yield from close(snapshot, claim, Reason.REGISTRATION_TIMEOUT, message)
@@ -79,7 +79,7 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
         yield registration(fleet, snapshot, claim, node)
     elif not (missing := _not_initialised(fleet, claim, node)):
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
-        yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=emptied_at_s, cut=None))
+        yield SaveClaim(changed(claim, ready_at_s=now, emptied_at_s=emptied_at_s, cut=None))
     elif claim.layout and (failed := cut_failed(claim, node, now)):
         yield from close(snapshot, claim, Reason.LAYOUT_FAILED, failed)
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:

@@ -27,7 +27,9 @@ def with_capacity(machine: InstanceType, more: Resources) -> InstanceType:
     return replace(machine, capacity={**machine.capacity, **more}, allocatable={**machine.allocatable, **more})
 
 
-RESOURCES = (CPU, "memory", "ephemeral-storage", "pods")
+KEPT_FOR_NODES = (CPU, "memory", "ephemeral-storage")
+"""The resources of which a kubelet keeps a part from pods."""
+RESOURCES = (*KEPT_FOR_NODES, "pods")
 """The resources that a kubelet measures; devices follow from the MIG layout and are not taken from nodes."""
 DAY_S = 86_400.0
 KEPT_DAYS = 30

@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from fleet.mig.layouts import WHOLE, cut, is_cuttable, layout_name, pool_layouts, with_gpus
-from fleet.offerings.allocatable import corrected, profiled, with_capacity
+from fleet.offerings.allocatable import KEPT_FOR_NODES, corrected, profiled, with_capacity
 from fleet.offerings.min_values import asked_values, shared_rooms
 from fleet.offerings.overlays import PoolOverlays, applied_overlays
 from fleet.offerings.reservations import (
@@ -164,11 +164,15 @@ class Offerings:
     def _machine(
         self, pool: NodePool, wanted: Requirements, machine: InstanceType, more: Resources
     ) -> InstanceType | None:
-        """Returns an instance type as nodes of the pool have it, with what overlays add; None if it may not have it."""
+        """Returns an instance type as nodes of the pool have it, with what overlays add; None if it may not have it.
+
+        A kubelet that is to keep all there is for itself does not start (kubelet `validateNodeAllocatable`).
+        """
         if not self.suits(pool, wanted, machine):
             return None
         found = profiled(self.index, self.catalog.profiles, pool, machine)
-        return with_capacity(found, more)
+        starts = all(found.allocatable.get(name, 1) > 0 for name in KEPT_FOR_NODES)
+        return with_capacity(found, more) if starts else None
 
     def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
         """Yields an offer for each reservation the pool selects, in zones that the catalogue knows.

@@ -39,8 +39,7 @@ class AdmittedWorkload:
 
     def uses_any(self, cells: Iterable[Cell]) -> bool:
         """Returns whether the workload takes something of one of the cells."""
-        usage = self.usage
-        return any(cell in usage for cell in cells)
+        return not self.usage.keys().isdisjoint(cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,8 @@ class QuotaLedger:
     """How often something was given back for good, or for more than a what-if: until then there was only less room."""
     kept: Counter[tuple[str, Cell]] = field(default_factory=Counter)
     """(name of the node with the quota, cell) -> what non-preemptible workloads use of it."""
-    _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
+    _of_queue: dict[str, dict[str, AdmittedWorkload]] | None = None
+    """Queue -> its holders; None until somebody asks."""
     _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
     """Queue -> holders that are not leaving, in eviction order: kept sorted, because sorting them for each search costs
     more than the search."""
@@ -173,7 +173,8 @@ class QuotaLedger:
         """
         uid, queue = holder.workload.uid, holder.queue.name
         self.holders[uid] = holder
-        self._of_queue.setdefault(queue, {})[uid] = holder
+        if self._of_queue is not None:
+            self._of_queue.setdefault(queue, {})[uid] = holder
         if holder.leaving:
             self.leaving[uid], self._who_leaves = holder, None
         elif queue in self._staying:
@@ -182,11 +183,24 @@ class QuotaLedger:
         if not stands:
             self.placement.put(holder)
 
+    def stand(self, holders: dict[str, AdmittedWorkload], apart: Iterable[AdmittedWorkload]) -> None:
+        """Takes over holders (by uid) that are charged to the tree and have their places, before there are others.
+
+        `apart`: those of them that may leave or be non-preemptible.
+        """
+        self.holders = holders
+        for holder in apart:
+            if holder.leaving:
+                self.leaving[holder.workload.uid] = holder
+            if holder.workload.non_preemptible:
+                self._keep(holder, 1)
+
     def remove(self, uid: str) -> AdmittedWorkload:
         """Gives back all that a workload holds, and returns its holder; KeyError when it holds nothing."""
         self.given_back += 1
         holder = self.holders.pop(uid)
-        del self._of_queue[holder.queue.name][uid]
+        if self._of_queue is not None:
+            del self._of_queue[holder.queue.name][uid]
         if self.leaving.pop(uid, None) is None:
             self._stays_no_more(holder)
         self._who_leaves = None
@@ -273,9 +287,16 @@ class QuotaLedger:
     def staying(self, queue: str) -> Sequence[AdmittedWorkload]:
         """Returns holders charged at a queue that are not leaving, in the order of eviction."""
         if queue not in self._staying:
-            everybody = self._of_queue.get(queue, {}).values()
+            everybody = self._by_queue().get(queue, {}).values()
             self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=eviction_order)
         return self._staying[queue]
+
+    def _by_queue(self) -> dict[str, dict[str, AdmittedWorkload]]:
+        if self._of_queue is None:
+            self._of_queue = {}
+            for uid, holder in self.holders.items():
+                self._of_queue.setdefault(holder.queue.name, {})[uid] = holder
+        return self._of_queue
 
     def leaving_of(self, queue: str) -> Sequence[AdmittedWorkload]:
         """Returns holders charged at a queue that are leaving, in the order of eviction."""

@@ -9,8 +9,9 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from operator import attrgetter, is_
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
@@ -34,6 +35,7 @@ from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
+from model.changed import changed
 from model.fleet import Fleet
 from model.index import Index
 from model.kinds import NodeTemplate
@@ -46,8 +48,13 @@ TERMINATION_S: Final = 60.0
 RECUT_S: Final = 60.0
 """Until the GPUs of a node have another MIG layout."""
 NO_RUN_TIMES: Final = MappingProxyType[str, float]({})
-_POD_TABLES = ("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods")
-"""What a snapshot has of a `PodIndex` that counts no DaemonSets."""
+_TABLES: Final = (
+    *("nodes", "jobs", "gangs", "claims", "instances", "foreign_use"),
+    *("gang_pods", "shortages", "outlook", "pod_verdicts", "never_expire"),
+    *("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods"),
+)
+"""What of a snapshot changes in a model."""
+_tables_of: Final = attrgetter(*_TABLES)
 
 
 class ClusterModel:
@@ -101,24 +108,16 @@ class ClusterModel:
     def snapshot(self, aside: frozenset[str] = frozenset()) -> Snapshot:
         """Returns what a decider sees that leaves these subjects `aside`."""
         self._pod_index.settle()
-        there: dict[str, Any] = {
-            "nodes": self.nodes.view,
-            "foreign_use": summed(self._index, self._daemon_use, self._pod_index.foreign_use),
-            **{name: getattr(self._pod_index, name) for name in _POD_TABLES},
-            "gang_pods": self.gang_pods,
-            "jobs": self.jobs.view,
-            "gangs": self.gangs.view,
-            "claims": self.claims.view,
-            "instances": self.instances.view,
-            "shortages": self.shortages,
-            "outlook": self.outlook,
-            "pod_verdicts": self.pod_verdicts,
-            "never_expire": self.bought,
-        }
-        same = all(getattr(self._seen, name) is value for name, value in there.items())
-        if not same or self._seen.now_s != self.now_s:
-            self._seen = replace(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **there)
-        return replace(self._seen, set_aside=aside) if aside else self._seen
+        pods, foreign = self._pod_index, summed(self._index, self._daemon_use, self._pod_index.foreign_use)
+        there: tuple[object, ...] = (
+            *(self.nodes.view, self.jobs.view, self.gangs.view, self.claims.view, self.instances.view, foreign),
+            *(self.gang_pods, self.shortages, self.outlook, self.pod_verdicts, self.bought),
+            *(pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods, pods.waiting_pods),
+        )
+        if self._seen.now_s != self.now_s or not all(map(is_, there, _tables_of(self._seen))):
+            tables = dict(zip(_TABLES, there, strict=True))
+            self._seen = changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **tables)
+        return changed(self._seen, set_aside=aside) if aside else self._seen
 
     @property
     def gang_pods(self) -> Mapping[str, tuple[Pod, ...]]:

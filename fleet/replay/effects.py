@@ -36,6 +36,7 @@ from fleet.replay.cluster_model import RECUT_S, TERMINATION_S, ClusterModel
 from fleet.replay.model_objects import machine_of
 from fleet.snapshot import Instance, LaunchError, LaunchFailure, LaunchOutcome, Pod
 from model import labels
+from model.changed import changed
 
 
 def carry_out(model: ClusterModel, action: Action) -> None:
@@ -54,7 +55,7 @@ def _start_job(model: ClusterModel, action: StartJob) -> None:
     job, gang = model.jobs.get(action.gang_uid), model.gangs.get(action.gang_uid)
     if job is None or gang is None:
         return
-    model.jobs.put(action.gang_uid, replace(job, suspended=False))
+    model.jobs.put(action.gang_uid, changed(job, suspended=False))
     model.starts(gang)
 
 
@@ -62,7 +63,7 @@ def _stop_job(model: ClusterModel, action: StopJob) -> None:
     job, gang = model.jobs.get(action.gang_uid), model.gangs.get(action.gang_uid)
     unmarked = model.pods_made_by(action.gang_uid)  # of a job that was started without admission
     if job is not None:
-        stopped = replace(job, suspended=True)
+        stopped = changed(job, suspended=True)
         model.jobs.put(action.gang_uid, replace(stopped, active_pods=0, ready_pods=0) if unmarked else stopped)
     for pod in (*(model.pods_of(gang) if gang is not None else ()), *unmarked):
         _told_to_go(model, pod, None)
@@ -103,7 +104,7 @@ def _told_to_go(model: ClusterModel, pod: Pod, grace_s: float | None) -> None:
 def _open_claims(model: ClusterModel, action: OpenClaims) -> None:
     for claim in action.claims:
         if model.claims.get(claim.name) is None:
-            model.claims.put(claim.name, replace(claim, uid=f"uid-{claim.name}"))
+            model.claims.put(claim.name, changed(claim, uid=f"uid-{claim.name}"))
             model.note_bought(claim.name)
 
 
@@ -119,7 +120,7 @@ def _save_claim(model: ClusterModel, action: SaveClaim) -> None:
 def _close_claim(model: ClusterModel, action: CloseClaim) -> None:
     known = model.claims.get(action.claim.name)
     if known is not None:
-        model.claims.put(known.name, replace(known, deleting=True))
+        model.claims.put(known.name, changed(known, deleting=True))
 
 
 def _launch(model: ClusterModel, action: LaunchMachines) -> None:
@@ -147,7 +148,7 @@ def _terminate(model: ClusterModel, action: TerminateMachines) -> None:
     for instance_id in action.instance_ids:
         unlisted = Instance(instance_id, "", "", "on-demand", "shutting-down", model.now_s, {})
         known = model.instances.get(instance_id) or unlisted
-        model.instances.put(instance_id, replace(known, state="shutting-down"))
+        model.instances.put(instance_id, changed(known, state="shutting-down"))
         model.ended(instance_id, model.now_s + TERMINATION_S)
         node = model.node_of(instance_id)
         for pod in model.pods_on(node.name) if node else ():
@@ -157,7 +158,7 @@ def _terminate(model: ClusterModel, action: TerminateMachines) -> None:
 def _tag(model: ClusterModel, action: TagMachine) -> None:
     known = model.instances.get(action.instance_id)
     if known is not None:
-        model.instances.put(known.id, replace(known, tags={**known.tags, **action.tags}))
+        model.instances.put(known.id, changed(known, tags={**known.tags, **action.tags}))
 
 
 def _patch_node(model: ClusterModel, action: PatchNode) -> None:

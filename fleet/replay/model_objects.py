@@ -3,50 +3,59 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from fleet.nodeclaims.termination import instance_gone
 from fleet.snapshot import Catalog, Claim, Instance, Job, Node, Numbering, Pod, Snapshot
 from fleet.snapshot.elastic_parts import pods_in
 from model import labels
-from model.index import Index, derived
+from model.index import MOST_LOGGED, Index, LoggedTable, derived
 from model.kinds import Taint
 from model.quantity import Resources, plus
 
 V = TypeVar("V")
 
 
+_NO_NEWS: Final = frozenset[str]()
+
+
 class ModelTable(Generic[V]):
     """The objects of one kind by key, and a view of them that is the same object until one of them changes."""
 
     def __init__(self, objects: Mapping[str, V]) -> None:
-        self._view = objects
-        self._changed: dict[str, V] | None = None
+        self._log: list[str] = []
+        self._view: Mapping[str, V] = LoggedTable(objects, self._log)
+        self._now = dict(objects)
+        self._same = True
         self._news: set[str] = set()
 
     @property
     def view(self) -> Mapping[str, V]:
         """Returns what there is now; later changes do not show in it."""
-        if self._changed is not None:
-            self._view, self._changed = self._changed, None
+        if not self._same:
+            self._view, self._same = LoggedTable(self._now, self._log), True
         return self._view
 
     def get(self, key: str) -> V | None:
         """Returns one object; None where there is none."""
-        return (self._view if self._changed is None else self._changed).get(key)
+        return self._now.get(key)
 
     def put(self, key: str, value: V | None) -> None:
         """Writes one object; None removes it."""
         self._news.add(key)
-        if self._changed is None:
-            self._changed = dict(self._view)
+        if len(self._log) >= MOST_LOGGED:
+            self._log = []
+        self._log.append(key)
+        self._same = False
         if value is None:
-            self._changed.pop(key, None)
+            self._now.pop(key, None)
         else:
-            self._changed[key] = value
+            self._now[key] = value
 
-    def news(self) -> set[str]:
+    def news(self) -> set[str] | frozenset[str]:
         """Returns the keys of all that was written since this was last asked."""
+        if not self._news:
+            return _NO_NEWS
         found, self._news = self._news, set()
         return found
 

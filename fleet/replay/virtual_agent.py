@@ -5,9 +5,10 @@ Once an hour all of them are asked about everything, as the agent does every tur
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
@@ -16,11 +17,12 @@ from fleet.deciders import DECIDERS
 from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S
 from fleet.quota.without_queue import with_default_queues
 from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
-from fleet.snapshot import ClaimState, GangState, Snapshot
+from fleet.snapshot import Claim, ClaimState, GangState, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model.fleet import Fleet
 
@@ -56,7 +58,9 @@ class VirtualAgent:
     _claims: set[str] = field(default_factory=set)
     """Claims to be looked at."""
     _unsettled: set[str] = field(default_factory=set)
-    """Claims that are not ready yet, or no more: looked at every time."""
+    """Claims of which the next step follows from more than what is noticed: looked at every time."""
+    _given_up: list[tuple[float, str]] = field(default_factory=list)
+    """(when, claim): a heap of those that join, and are looked at when they should have."""
     _pins: dict[str, tuple[GangState, frozenset[str]]] = field(default_factory=dict)
     """Gang -> its state and the claims it is pinned to, as last seen."""
     _claim_of: dict[str, str] = field(default_factory=dict)
@@ -210,12 +214,14 @@ class VirtualAgent:
     def _notice(self) -> None:
         """Finds whom it concerns what has changed since the last time."""
         world = self.world
+        while self._given_up and self._given_up[0][0] <= world.now_s:
+            self._claims.add(heappop(self._given_up)[1])
         self._notice_machines(world.claims.news(), world.instances.news(), world.nodes.news())
         for uid in sorted(world.gangs.news()):
             self._notice_gang(uid)
         self._gangs |= world.jobs.news()
 
-    def _notice_machines(self, claims: set[str], instances: set[str], nodes: set[str]) -> None:
+    def _notice_machines(self, claims: Collection[str], instances: Collection[str], nodes: Collection[str]) -> None:
         if claims or instances or nodes:
             world, seen = self.world, self.world.snapshot()
             for name in sorted(claims):
@@ -231,7 +237,9 @@ class VirtualAgent:
             self._unsettled.discard(name)
             self._disrupt = True  # it counts no more in the budget of its pool
             return
-        (self._unsettled.discard if claim.state is ClaimState.READY else self._unsettled.add)(name)
+        (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
+        for at_s in _given_up_at_s(claim):
+            heappush(self._given_up, (at_s, name))
         if claim.instance_id:
             self._claim_of[claim.instance_id] = name
         self._disrupt |= bool(claim.replaces)
@@ -272,3 +280,24 @@ class VirtualAgent:
         for at_s in of_gang(gang) if gang is not None else ():
             if self.world.now_s < at_s < inf:
                 self.world.later(at_s, self._silent_about.clear)
+
+
+def _reads_clock(claim: Claim) -> bool:
+    """Returns whether the next step of a claim may follow from the others of its launch, from pods, or from the clock.
+
+    Of one that joins it follows from its instance and its node; when it is given up, `_given_up_at_s` says.
+    """
+    match claim.state:
+        case ClaimState.READY:
+            return False
+        case ClaimState.LAUNCHED | ClaimState.REGISTERED:
+            return bool(claim.layout or claim.adopts or claim.disruption is not None)
+    return True
+
+
+def _given_up_at_s(claim: Claim) -> Iterable[float]:
+    """Yields when a machine that joins is given up (epoch seconds), should it not have come any further until then."""
+    if claim.state is ClaimState.LAUNCHED:
+        yield claim.launched_at_s + REGISTRATION_TIMEOUT_S
+    elif claim.state is ClaimState.REGISTERED:
+        yield claim.registered_at_s + INITIALIZATION_TIMEOUT_S

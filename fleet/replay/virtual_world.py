@@ -5,7 +5,7 @@ pinned to, and gone when the gang leaves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.actions import Action, LaunchMachines, TerminateMachines
@@ -14,6 +14,7 @@ from fleet.replay.cluster_model import POD_STARTS_S, ClusterModel
 from fleet.replay.model_objects import ModelTable
 from fleet.replay.submissions import SubmittedGang
 from fleet.snapshot import CapacityPool, Claim, Gang, GangState, JobResult, Pod, Snapshot
+from model.changed import changed
 from model.fleet import Fleet
 
 _LEAVING: Final = frozenset({GangState.PENDING, GangState.RESERVED, GangState.EVICTING})
@@ -136,7 +137,7 @@ class VirtualWorld(ClusterModel):
         """Ends a run before its time: what was done since the last checkpoint is to be done again."""
         self.standing.put(_key(gang), None)
         if (job := self.jobs.get(gang.uid)) is not None:
-            self.jobs.put(gang.uid, replace(job, ready_pods=0, active_pods=0))
+            self.jobs.put(gang.uid, changed(job, ready_pods=0, active_pods=0))
         history = self.gang_histories[gang.uid]
         history.evictions += 1
         if not history.runs or history.runs[-1][1] <= self.now_s:
@@ -177,7 +178,7 @@ class VirtualWorld(ClusterModel):
             return
         self.standing.put(_key(gang), tuple(_pods(gang, self.now_s)))
         count = sum(pin.count for pin in gang.pins)
-        self.jobs.put(uid, replace(job, ready_pods=count, active_pods=count))
+        self.jobs.put(uid, changed(job, ready_pods=count, active_pods=count))
         history = self.gang_histories[uid]
         history.runs.append((self.now_s, float("inf")))
         run = len(history.runs)
@@ -191,7 +192,7 @@ class VirtualWorld(ClusterModel):
         history.finished_s, history.left_s = self.now_s, 0.0
         self.standing.put(_key(gang), None)
         ended = {"finished_at_s": self.now_s, "ready_pods": 0, "active_pods": 0}
-        self.jobs.put(uid, replace(job, result=JobResult.SUCCEEDED, **ended))  # type: ignore[arg-type]
+        self.jobs.put(uid, changed(job, result=JobResult.SUCCEEDED, **ended))
 
     def _bought(self, claim: Claim) -> MachineHistory:
         kind = self._seen.catalog.types.get(claim.capacity_pool.instance_type)

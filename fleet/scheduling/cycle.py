@@ -6,7 +6,7 @@ for it. Only where others hold the quota or the machines, others are evicted. Wh
 here.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
@@ -25,7 +25,6 @@ from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.admission_fair_sharing import usage_ledger
 from fleet.quota.build_tree import (
     QuotaSpecs,
-    current_quota_specs,
     pod_set_assignments,
     usage_of_all_parts,
     usages,
@@ -34,13 +33,13 @@ from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.preemption import Victim
 from fleet.quota.queue_binding import (
-    why_protected,
     within_guarantee,
 )
 from fleet.quota.scheduler import SETS_ASIDE, AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
+from fleet.scheduling.carried_ledger import CarriedLedger, held_by, standing_parts
 from fleet.scheduling.declared_ends import DeclaredEnds
 from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.moves import RoomByMoving
@@ -50,8 +49,6 @@ from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import prefilter, takes_no_more, uncut
 from fleet.scheduling.queue_order import (
     batching_refusal,
-    ends_at_s,
-    is_moved,
     keeps_turn,
     made_room_for,
     makes_room,
@@ -63,9 +60,7 @@ from fleet.scheduling.queue_order import (
 from fleet.scheduling.sentences import Explainer
 from fleet.scheduling.workloads import Workloads
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import parts, together, whole
-from fleet.snapshot.lookups import holders
-from fleet.snapshot.seats import seated
+from fleet.snapshot.elastic_parts import together, whole
 from model.fleet import Fleet
 
 
@@ -78,11 +73,13 @@ def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]
     pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) or lacking(fleet, snapshot)
     if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         return list(forgotten(snapshot))
-    machines = CarriedState.taken(fleet, snapshot)
-    started = AdmissionPass.start(fleet, snapshot, machines, may_buy=may_buy)
+    machines, quota = CarriedState.taken(fleet, snapshot), CarriedLedger.taken(fleet, snapshot)
+    started = AdmissionPass.start(fleet, snapshot, machines, quota, may_buy=may_buy)
     actions = started.run()
     machines.hand_on(snapshot)
     started.empty.hand_on()
+    if started.stand:
+        quota.hand_on(snapshot)
     return actions
 
 
@@ -117,16 +114,23 @@ class AdmissionPass:
 
     @classmethod
     def start(
-        cls, fleet: Fleet, snapshot: Snapshot, machines: CarriedState | None = None, *, may_buy: bool = True
+        cls,
+        fleet: Fleet,
+        snapshot: Snapshot,
+        machines: CarriedState | None = None,
+        quota: CarriedLedger | None = None,
+        *,
+        may_buy: bool = True,
     ) -> "AdmissionPass":
         """Begins a pass: charges what gangs hold to the quota tree and takes their places on the machines.
 
-        `machines`: those of the pass before, which are brought up to date; None = they are set up for this pass alone.
+        `machines`, `quota`: those of the pass before, which are brought up to date; None = they are set up for this
+        pass alone.
         """
-        specs = current_quota_specs(fleet, snapshot)
+        quota = CarriedLedger.empty(fleet, snapshot) if quota is None else quota
+        specs, tree = quota.specs, quota.tree
         lost = pods_to_replace(fleet, snapshot)
-        held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
-        tree = specs.tree()
+        held = standing_parts(snapshot, lost)
         machines = CarriedState.empty(fleet, snapshot) if machines is None else machines
         # With somebody set aside, gangs are put one by one: the machines of those who cannot be charged are withheld.
         stand = not snapshot.set_aside
@@ -150,22 +154,28 @@ class AdmissionPass:
         workloads = Workloads(fleet, snapshot, made_room_for(snapshot), left_for)
         ends = DeclaredEnds(snapshot, backend, ledger)
         scheduler.mover = mover = RoomByMoving(fleet, snapshot, specs, held, backend, ledger, ends)
+        if stand:
+            quota.settle(ledger, workloads, held, lost)
         pods = OrdinaryPods.start(fleet, snapshot, backend)
         started = cls(fleet, snapshot, specs, backend, scheduler, mover, workloads, waiting, pods, empty, held, stand)
         started.still_leaving = still_leaving
-        taken = usages(fleet, snapshot)
+        if not stand:
+            started._charge_one_by_one()
+        return started
+
+    def _charge_one_by_one(self) -> None:
+        """Charges what gangs hold and takes their places; somebody is set aside, whose machines may be withheld."""
+        taken, lost = usages(self.fleet, self.snapshot), self.backend.lost_pods
         part: Gang
         with concerning(lambda: gang_subject(whole(part.uid))):
-            for part in held.values():
-                started._charge_or_withhold(
+            for part in self.parts.values():
+                self._charge_or_withhold(
                     part, usage_of_all_parts(part, taken) if part.uid in lost else taken.get(part.uid, {})
                 )
-        return started
 
     def _charge_or_withhold(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         """Charges what a gang holds; if that raises for a gang set aside, closes its machines to all others."""
-        aside = self.snapshot.set_aside
-        if not aside or gang_subject(whole(gang.uid)) not in aside:
+        if gang_subject(whole(gang.uid)) not in self.snapshot.set_aside:
             self._charge(gang, usage)
             return
         try:
@@ -177,23 +187,12 @@ class AdmissionPass:
         """Charges what a gang holds to its queue's quota and takes its places."""
         binding = self.workloads.binding(gang)
         if binding is None:  # its queue is no longer declared: it holds machines, and no quota
-            if not self.stand:
-                self.backend.shift(gang.pins, gang.pod_sets, 1)
+            self.backend.shift(gang.pins, gang.pod_sets, 1)
             return
-        holder = AdmittedWorkload(
-            self.workloads.held(gang, binding),
-            self.backend.planner.tree.queues[binding.name],
-            (),
-            {self.backend.planner.tree.cell(named): amount for named, amount in usage.items()},
-            gang.quota_reserved_at_s,
-            ends_at_s(gang, self.snapshot.now_s),
-            leaving=bool(gang.leaving) or _leaves(gang, self.snapshot.now_s),
-            protected=why_protected(self.fleet, gang, binding, self.snapshot.now_s),
-            unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
-        )
+        holder = held_by(self.workloads, self.backend.planner.tree, gang, binding, usage)
         if gang.uid in self.backend.lost_pods:
             holder.given = pod_set_assignments(self.specs, binding.name, gang)
-        self.scheduler.settle(holder, stands=self.stand)
+        self.scheduler.settle(holder)
 
     def run(self) -> list[Action]:
         """Replaces what running gangs have lost, then considers every waiting gang once. Returns the actions."""
@@ -423,16 +422,6 @@ class AdmissionPass:
         if not says and not keeps_turn(gang, refusal):
             told = gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s)
             self.actions.append(SaveGang(told))
-
-
-def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:
-    """Returns the parts of a gang that hold capacity; one that has lost machines counts as a single part."""
-    stands = seated(snapshot, gang)
-    return (stands,) if gang.uid in lost else parts(stands)
-
-
-def _leaves(gang: Gang, now_s: float) -> bool:
-    return gang.state is GangState.EVICTING and (makes_room(gang) or not is_moved(gang, now_s))
 
 
 def _clause(words: str) -> str:

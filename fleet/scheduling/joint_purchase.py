@@ -30,6 +30,7 @@ from fleet.scheduling.pods_by_zone import Shares
 from fleet.snapshot import Claim, OfferingKey
 from fleet.snapshot.affinity import admits
 from model import labels
+from model.changed import changed
 from model.plain_text import counted
 from model.pools import capacity_rank
 
@@ -262,7 +263,7 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
             asked = machine.offering.key, _pods_by_shape(machine, needs)
             if asked not in next_best:
                 next_best[asked] = _next_best(runner_up(machine, needs, machines.planner.capacity))
-            told.append(replace(claim, purpose=_purpose(machine, names) + next_best[asked]))
+            told.append(changed(claim, purpose=_purpose(machine, names) + next_best[asked]))
         machines.placed[uid] = replace(placed, claims=tuple(told))
 
 

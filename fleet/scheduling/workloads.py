@@ -29,12 +29,12 @@ class Workloads:
     _bindings: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
     _kept: dict[str, tuple[Gang, Fleet, Workload]] = field(init=False)
     """uid -> what was made of it last, in this pass or one before."""
-    _only_itself: bool = field(init=False)
+    only_itself: bool = field(init=False)
     """Whether nothing beside it decides what a gang that stands is."""
 
     def __post_init__(self) -> None:
         self._kept = self.snapshot.index.kept(Workloads)
-        self._only_itself = self.snapshot.refused.get(LAYOUTS) is None and not anti_affinity_terms(self.snapshot)
+        self.only_itself = self.snapshot.refused.get(LAYOUTS) is None and not anti_affinity_terms(self.snapshot)
 
     def binding(self, gang: Gang) -> QueueBinding | None:
         """Returns where a gang's queue leads, None where it is not declared; looked up once a queue."""
@@ -45,7 +45,7 @@ class Workloads:
 
     def held(self, part: Gang, binding: QueueBinding) -> Workload:
         """Returns what holds capacity as a workload; the one of the last pass where nothing says otherwise since."""
-        if not self._lasts(part, binding):
+        if not self.lasts(part, binding):
             return self.of(part, binding, part.pod_sets)
         kept = self._kept
         known = kept.get(part.uid)
@@ -56,11 +56,11 @@ class Workloads:
         lost_s = lost_work_s(part, self.snapshot.now_s)
         return known[2] if known[2].lost_work_s == lost_s else replace(known[2], lost_work_s=lost_s)
 
-    def _lasts(self, part: Gang, binding: QueueBinding) -> bool:
+    def lasts(self, part: Gang, binding: QueueBinding) -> bool:
         """Returns whether nothing but the part itself, the fleet and the work it would lose decides what it is."""
         waits = binding.reserve_after_s is not None or part.sla_waiting_s is not None
         rests = part.state is not GangState.PENDING and part.evictions < PREEMPTION_BACKOFF_AFTER
-        return self._only_itself and rests and not waits
+        return self.only_itself and rests and not waits
 
     def of(self, gang: Gang, binding: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
         """Returns a gang as a workload with these pod sets; none given: a waiting one, whose core has to start."""

@@ -16,6 +16,7 @@ from fleet.snapshot.constraints import (
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.limit_ranges import PodAmounts
 from fleet.snapshot.sub_groups import SubGroup
+from model.changed import changed
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
 
@@ -417,4 +418,4 @@ class Gang:
     def moved(self, state: GangState, reason: str, message: str, now_s: float, **changes: object) -> "Gang":
         """Returns a copy in another state; `since_s` moves only when the state does."""
         since = self.since_s if state is self.state else now_s
-        return replace(self, state=state, reason=reason, message=message, since_s=since, **changes)  # type: ignore[arg-type]
+        return changed(self, state=state, reason=reason, message=message, since_s=since, **changes)

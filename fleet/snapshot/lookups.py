@@ -1,12 +1,13 @@
 """Looks up what every room asks of a snapshot: claims by node and pool, gangs that hold capacity, what stands where."""
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapshot
 from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
-from model.index import Index, TableChanges, derived, followed, followed_each
+from model.index import Index, LoggedTable, TableChanges, derived, followed, followed_each
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
@@ -17,13 +18,13 @@ def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
 @followed(lambda: (dict[str, Claim](), 0))
 def _claims_by_node(before: tuple[dict[str, Claim], int], changes: TableChanges[Claim]) -> tuple[dict[str, Claim], int]:
     """Returns node name -> claim, and how many claims name a node: of several that name one the last counts."""
-    found, naming = dict(before[0]), before[1]
     old = [it for _, it in changes.gone() if it.node]
     new = [it for _, it in changes.came() if it.node]
-    for claim in old:
-        found.pop(claim.node, None)
-    found |= {claim.node: claim for claim in new}
-    naming += len(new) - len(old)
+    naming = before[1] + len(new) - len(old)
+    if not old and not new:
+        return before
+    news: dict[str, Claim | None] = {**{it.node: None for it in old}, **{it.node: it for it in new}}
+    found: dict[str, Claim] = LoggedTable.after(before[0], news)
     if len(before[0]) != before[1] or len(found) != naming:
         found = {it.node: it for it in changes.now.values() if it.node}
     return found, naming
@@ -51,12 +52,21 @@ def _claim_names(_claim: Claim) -> bool:
 
 def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
     """Returns instance id -> the node that it became."""
-    return _nodes_by_instance(snapshot.index, snapshot.nodes)
+    return _nodes_by_instance(snapshot.index, snapshot.nodes)[0]
 
 
-@derived()
-def _nodes_by_instance(_index: Index, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
-    return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
+@followed(lambda: (dict[str, Node](), 0))
+def _nodes_by_instance(before: tuple[dict[str, Node], int], changes: TableChanges[Node]) -> tuple[dict[str, Node], int]:
+    """Returns instance id -> node, and how many nodes name an instance: of several that name one the last counts."""
+    old = [it for _, node in changes.gone() if (it := node.instance_id)]
+    new = [(it, node) for _, node in changes.came() if (it := node.instance_id)]
+    found, naming = dict(before[0]), before[1] + len(new) - len(old)
+    for instance_id in old:
+        found.pop(instance_id, None)
+    found |= dict(new)
+    if len(before[0]) != before[1] or len(found) != naming:
+        found = {it: node for node in changes.now.values() if (it := node.instance_id)}
+    return found, naming
 
 
 def anti_affinity_terms(snapshot: Snapshot) -> Sequence[PodAffinityTerm]:
@@ -86,15 +96,18 @@ def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
 
 @followed(dict[str, Sequence[Claim]])
 def _claims_by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
-    came: dict[str, list[Claim]] = {it.node_pool: [] for _, it in changes.gone()}
+    names = {it.node_pool for _, it in (*changes.gone(), *changes.came())}
+    others = {pool: list(before.get(pool, ())) for pool in names}
+    for _, claim in changes.gone():
+        members = others[claim.node_pool]
+        del members[bisect_left(members, claim.name, key=_name)]
     for _, claim in changes.came():
-        came.setdefault(claim.node_pool, []).append(claim)
-    found, others = dict(before), set(changes.keys)
-    for pool, claims in came.items():
-        members = [it for it in before.get(pool, ()) if it.name not in others] + claims
-        members.sort(key=lambda claim: claim.name)
-        found[pool] = members
-    return {pool: members for pool, members in sorted(found.items()) if members}
+        insort(others[claim.node_pool], claim, key=_name)
+    return {pool: members for pool, members in sorted({**before, **others}.items()) if members}
+
+
+def _name(claim: Claim) -> str:
+    return claim.name
 
 
 def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:

@@ -53,7 +53,7 @@ class Kubelet(Spec):
     system_reserved: ReservedAmounts = Field(default_factory=dict)
     """Kept for the system: `cpu`, `memory`, `ephemeral-storage`, `pid`."""
     kube_reserved: ReservedAmounts = Field(default_factory=dict)
-    """Kept for Kubernetes' own daemons, instead of what the image keeps."""
+    """Kept for Kubernetes' own daemons, instead of what the image keeps. Machines that have less are not bought."""
     eviction_hard: dict[Signal, Threshold] = Field(default_factory=dict)
     """Signal -> quantity or percentage below which pods are evicted at once."""
     eviction_soft: dict[Signal, Threshold] = Field(default_factory=dict)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from agent.simulation import Tempo
 from providers.sim.store import PatchType
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, team
 from tests.agent.test_simulation_replacement import fleet, goes_on, hardy, instance_of, started, where
@@ -122,6 +123,20 @@ def test_the_place_of_a_gang_whose_workload_is_deleted_is_given_to_nobody_while_
         scene.sim.advance(0.5)
         assert scene.state("next") == "Pending"
     scene.until_running("next", 120)
+
+
+def test_the_place_of_a_deleted_job_is_free_as_soon_as_its_pods_have_ended() -> None:
+    """Its Workload is deleted with it, by another hand than the agent's. No tick is waited for."""
+    scene = Scene(files(pool(limits={"nodes": 2}), team(), queue()), tempo=Tempo(tick_s=60.0))
+    job = gpu_job("g", pods=2)
+    scene.runs(job)
+    scene.sim.submit(gpu_job("next", pods=2))
+    scene.sim.advance(61)
+    assert scene.state("next") == "Pending"
+    scene.sim.delete(job)
+    scene.until(lambda: not where(scene, "g"), 40)
+    scene.sim.advance(1)
+    assert scene.state("next") == "Admitted"
 
 
 def test_a_running_gang_whose_workload_is_deleted_is_stopped_once_told_of_and_runs_again() -> None:

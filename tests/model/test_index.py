@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.index import Index, TableChanges, derived, derived_each, differing, followed, followed_each
+from model.index import (
+    MOST_LOGGED,
+    Index,
+    LoggedTable,
+    TableChanges,
+    derived,
+    derived_each,
+    differing,
+    followed,
+    followed_each,
+)
 
 
 def test_the_same_values_are_asked_once() -> None:
@@ -245,3 +255,29 @@ def test_what_is_handed_on_is_taken_once() -> None:
     index.hand_on("use", work)
     assert index.take("use") is work
     assert index.take("use") is None
+
+
+_WRITES = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([None, 1, 2]), max_size=3), max_size=8)
+
+
+@given(_WRITES, st.data())
+def test_a_table_tells_what_was_written_since_an_earlier_one(
+    writes: list[dict[str, int | None]], data: st.DataObject
+) -> None:
+    """As comparing all keys does, and whichever two of a line, or of two lines, are compared."""
+    line: list[Mapping[str, int]] = [{"a": 1, "b": 1}]
+    for changes in writes:
+        before = data.draw(st.sampled_from(line))
+        line.append(LoggedTable.after(before, changes))
+        expected = {**before, **{key: it for key, it in changes.items() if it is not None}}
+        assert line[-1] == {key: it for key, it in expected.items() if changes.get(key, it) is not None}
+    one, other = data.draw(st.sampled_from(line)), data.draw(st.sampled_from(line))
+    assert sorted(differing(one, other)) == sorted(differing(dict(one), dict(other)))
+
+
+def test_a_log_does_not_grow_without_end() -> None:
+    table: Mapping[str, int] = {}
+    for number in range(2 * MOST_LOGGED):
+        table = LoggedTable.after(table, {"a": number})
+    assert isinstance(table, LoggedTable)
+    assert len(table.log) <= MOST_LOGGED

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Final
 
 import structlog
 
+from model.quantity import canonical_amount, format_amount
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, being_deleted, is_true, stamp, status_of, with_condition
@@ -211,7 +213,7 @@ def new_node(
         "spec": spec,
         "status": {
             "capacity": _of_machine(shape.capacity, machine, arguments.max_pods),
-            "allocatable": _of_machine(shape.allocatable, machine, arguments.max_pods),
+            "allocatable": _of_machine(_left(shape, arguments.kept), machine, arguments.max_pods),
             "conditions": [unready],
             "nodeInfo": _node_info(shape.architecture, name),
             "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalDNS", "address": name}],
@@ -233,6 +235,36 @@ def _node_info(architecture: str, name: str) -> dict[str, str]:
         "osImage": "Amazon Linux 2023",
         "systemUUID": f"system-{name}",
     }
+
+
+_EVICTIONS: Final = {"memory": ("memory.available", "100Mi"), "ephemeral-storage": ("nodefs.available", "10%")}
+"""Resource -> signal of the hard eviction, and what the images defend of it."""
+
+
+def _left(shape: NodeShape, kept: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """What a kubelet with these settings leaves for pods of what the image would leave.
+
+    One that is to keep more than there is does not start (kubelet `validateNodeAllocatable`).
+    """
+    left, kube, system = dict(shape.allocatable), kept.get("kube-reserved", {}), kept.get("system-reserved", {})
+    for name in left.keys() & {"cpu", "memory", "ephemeral-storage"} if kept else ():
+        signal, usual = _EVICTIONS.get(name, ("", "0"))
+        whole, free = canonical_amount(name, shape.capacity[name]), canonical_amount(name, shape.allocatable[name])
+        of_image = _defended(name, usual, whole)
+        defended = _defended(name, kept.get("eviction-hard", {}).get(signal, usual), whole)
+        reserved = canonical_amount(name, kube[name]) if name in kube else whole - free - of_image
+        taken = reserved + canonical_amount(name, system.get(name, "0")) + defended
+        if taken > whole:
+            raise InvalidUserData(f"the kubelet does not start: it is to keep more {name} than the machine has")
+        left[name] = format_amount(name, whole - taken)
+    return left
+
+
+def _defended(resource: str, amount: str, whole: int) -> int:
+    percent = amount.removesuffix("%")
+    if percent == amount:
+        return canonical_amount(resource, amount)
+    return 0 if float(percent) == 100 else ceil(whole * float(percent) / 100)
 
 
 _EFA: Final = "vpc.amazonaws.com/efa"

@@ -10,8 +10,8 @@ import binascii
 import email
 import shlex
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -36,6 +36,8 @@ _ALLOWED = frozenset(
 )
 _ALLOWED_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _RESERVED_DOMAINS = ("kubernetes.io", "k8s.io")
+_KEPT = {"kube-reserved": "kubeReserved", "system-reserved": "systemReserved", "eviction-hard": "evictionHard"}
+"""Flag, and setting of Bottlerocket -> field of the kubelet's configuration."""
 _EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 
 
@@ -50,6 +52,8 @@ class KubeletArguments:
     labels: dict[str, str] = field(default_factory=dict)
     taints: list[dict[str, str]] = field(default_factory=list)
     max_pods: int | None = None
+    kept: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What pods do not get, by the name of the flag (`_KEPT`): resource or signal -> amount."""
 
 
 def kubelet_arguments(user_data: str) -> KubeletArguments:
@@ -64,12 +68,13 @@ def kubelet_arguments(user_data: str) -> KubeletArguments:
         config = kubelet.get("config") or {}
         max_pods = config.get("maxPods", max_pods)
         arguments.taints.extend(_configured_taint(taint) for taint in config.get("registerWithTaints") or ())
+        arguments.kept.update({flag: _texts_of(config[name]) for flag, name in _KEPT.items() if config.get(name)})
         for flag in kubelet.get("flags") or ():
             _read_flag(str(flag), arguments)
     for flag in _bootstrap_flags(text):
         _read_flag(flag, arguments)
         max_pods = int(flag.partition("=")[2]) if flag.startswith("--max-pods=") else max_pods
-    return KubeletArguments(arguments.labels, arguments.taints, max_pods)
+    return replace(arguments, max_pods=max_pods)
 
 
 def _of_settings(text: str) -> KubeletArguments:
@@ -81,7 +86,12 @@ def _of_settings(text: str) -> KubeletArguments:
     labels = dict(_label(f"{key}={value}") for key, value in kubernetes.get("node-labels", {}).items())
     said = kubernetes.get("node-taints", {})
     taints = [_taint(f"{key}={value}") for key, values in said.items() for value in values]
-    return KubeletArguments(labels, taints, kubernetes.get("max-pods"))
+    kept = {name: _texts_of(kubernetes[name]) for name in _KEPT if kubernetes.get(name)}
+    return KubeletArguments(labels, taints, kubernetes.get("max-pods"), kept)
+
+
+def _texts_of(amounts: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def _bootstrap_flags(text: str) -> Iterator[str]:
@@ -144,6 +154,9 @@ def _read_flag(flag: str, arguments: KubeletArguments) -> None:
         arguments.labels.update(_label(pair) for pair in _split(value))
     elif name == "--register-with-taints":
         arguments.taints.extend(_taint(text) for text in _split(value))
+    elif (kept := name.removeprefix("--")) in _KEPT:
+        sign = "<" if kept == "eviction-hard" else "="
+        arguments.kept[kept] = {key: amount for key, _, amount in (it.partition(sign) for it in _split(value))}
 
 
 def _split(value: str) -> list[str]:

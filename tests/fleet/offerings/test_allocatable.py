@@ -56,6 +56,23 @@ def test_purchases_count_with_it() -> None:
     assert offering.offer.instance_type.capacity["pods"] == 7
 
 
+class Greedy:
+    """A cloud where the kubelets of a template that says so keep all memory for themselves."""
+
+    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
+        kept = template.kubelet.kube_reserved
+        return replace(machine, allocatable=machine.allocatable | {"memory": 0}) if kept else machine
+
+
+@pytest.mark.parametrize(("reserved", "offers"), [({}, 1), ({"memory": "900Gi"}, 0)])
+def test_a_machine_whose_kubelet_keeps_everything_is_not_bought(reserved: dict[str, str], offers: int) -> None:
+    """Such a kubelet does not start: the machine would be paid for, and given up."""
+    spec = {"gpu": None, "instanceTypes": [M7.name], "template": {"kubelet": {"kubeReserved": reserved}}}
+    fleet = small_fleet(**spec)
+    sold = replace(catalog([InstanceOffer(MACHINE, "us-east-1a", "on-demand", 1.0)]), profiles=Greedy())
+    assert len(Offerings(fleet, sold).of(fleet.node_pools["h100"])) == offers
+
+
 def term(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 

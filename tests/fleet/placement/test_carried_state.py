@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed
 from fleet.gangs.lifecycle import decide as gangs_decide
+from fleet.gangs.replacement import pods_to_replace
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.nodeclaims.lifecycle import decide as claims_decide
 from fleet.placement.carried_state import CarriedState
 from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.placement.free_capacity import free_capacity
+from fleet.quota.ledger import QuotaLedger
 from fleet.scheduling import cycle
+from fleet.scheduling.carried_ledger import CarriedLedger, standing_parts
+from fleet.scheduling.queue_order import made_room_for
+from fleet.scheduling.workloads import Workloads
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from fleet.snapshot.claims import NodeDisruption
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints
@@ -119,9 +124,32 @@ def test_passes_that_hand_on_decide_as_those_that_do_not(world: World, data: st.
         if handed_on is not None:
             assert _shown(world, seen, handed_on) == _shown(world, alone, CarriedState.empty(world.fleet, alone))
             index.hand_on((CarriedState, ""), handed_on)
+        quota: Any = index.take(CarriedLedger)
+        if quota is not None:
+            quota.take_back()
+            assert _charged(world, seen, quota) == _charged(world, alone, CarriedLedger.empty(world.fleet, alone))
+            index.hand_on(CarriedLedger, quota)
         before = seen
         for _ in range(data.draw(st.integers(1, 4))):
             data.draw(st.sampled_from(STEPS))(world, data)
+
+
+def _charged(world: World, seen: Snapshot, carried: CarriedLedger) -> Any:
+    """What each queue and cohort uses, and all that is known of who holds it."""
+    ledger, lost = QuotaLedger(carried.tree), pods_to_replace(world.fleet, seen)
+    workloads = Workloads(world.fleet, seen, made_room_for(seen))
+    carried.settle(ledger, workloads, standing_parts(seen, lost), lost)
+    named, nodes = carried.tree.cells, (*carried.tree.cohorts.values(), *carried.tree.queues.values())
+    used = {node.name: {named[cell]: it for cell, it in enumerate(node.usage) if it} for node in nodes}
+    held = {
+        uid: (
+            *(it.workload, it.queue.name, it.given, it.reserved_at_s, it.ends_at_s, it.leaving, it.protected, it.place),
+            {named[cell]: amount for cell, amount in it.usage.items()},
+        )
+        for uid, it in ledger.holders.items()
+    }
+    kept = {(owner, named[cell]): amount for (owner, cell), amount in ledger.kept.items() if amount}
+    return used, list(held.items()), list(ledger.leaving), kept
 
 
 @pytest.mark.slow

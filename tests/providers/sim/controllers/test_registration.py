@@ -102,6 +102,39 @@ def test_labels_a_kubelet_may_set(label: str) -> None:
     assert kubelet_arguments(with_flag(f"--node-labels={label}")).labels
 
 
+KEEPS = "{kubeReserved: {memory: 60Gi}, systemReserved: {memory: 2Gi, cpu: '1'}, evictionHard: {memory.available: 1Gi}}"
+KEEPING = f"apiVersion: node.eks.aws/v1alpha1\nspec: {{kubelet: {{config: {KEEPS}}}}}"
+BOTTLEROCKET = """[settings.kubernetes.kube-reserved]
+memory = "60Gi"
+[settings.kubernetes.system-reserved]
+memory = "2Gi"
+cpu = "1"
+[settings.kubernetes.eviction-hard]
+"memory.available" = "1Gi"
+"""
+BOOTSTRAP = (
+    "/etc/eks/bootstrap.sh test --kubelet-extra-args "
+    "'--kube-reserved=memory=60Gi --system-reserved=cpu=1,memory=2Gi --eviction-hard=memory.available<1Gi'"
+)
+
+
+@pytest.mark.parametrize("user_data", [KEEPING, BOTTLEROCKET, BOOTSTRAP], ids=["nodeadm", "Bottlerocket", "bootstrap"])
+def test_a_kubelet_keeps_what_it_is_told_to(user_data: str, world: ControllerWorld) -> None:
+    """Of 1152 GiB and 96 cores, of which the image keeps 52 GiB and a core."""
+    world.machine("i-1", user_data=user_data)
+    world.pass_s(20)
+    left = world.the("Node", "i-1.ec2.internal")["status"]["allocatable"]
+    assert (left["cpu"], left["memory"]) == ("94", "1089Gi")
+
+
+@pytest.mark.parametrize("user_data", [KEEPING.replace("60Gi", "1150Gi"), BOOTSTRAP.replace("60Gi", "1150Gi")])
+def test_a_kubelet_that_is_to_keep_more_than_there_is_never_joins(user_data: str, world: ControllerWorld) -> None:
+    world.machine("i-1", user_data=user_data)
+    world.pass_s(100)
+    assert world.all("Node") == []
+    assert "more memory than the machine has" in world.sim.registration.refused["i-1"]
+
+
 def test_a_machine_becomes_a_node(world: ControllerWorld) -> None:
     world.machine("i-1", user_data=CONFIG)
     world.pass_s(19)
