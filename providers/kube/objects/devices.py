@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, field
 
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.device_claims import AllocatedClaim, ClaimTemplate, DeviceClass, PublishedDevices
@@ -55,8 +55,8 @@ class _Class(Wire, frozen=True):
 
 class _Attribute(Wire, frozen=True):
     string: str | None = None
-    bool: bool | None = None
-    int: int | None = None
+    truth: bool | None = field(default=None, name="bool")
+    number: int | None = field(default=None, name="int")
     version: str | None = None
 
 
@@ -230,7 +230,7 @@ def _full_name(driver: str, name: str) -> str:
 def _attribute(found: _Attribute) -> AttributeValue:
     if found.version is not None:
         return DeviceVersion(found.version)
-    return next((value for value in (found.string, found.bool, found.int) if value is not None), "")
+    return next((value for value in (found.string, found.truth, found.number) if value is not None), "")
 
 
 def _amounts(found: Mapping[str, _Amount] | None) -> dict[str, int]:
