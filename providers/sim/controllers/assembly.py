@@ -11,6 +11,10 @@ from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.apps.statefulset import StatefulSetController
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
+from providers.sim.controllers.dra.nvidia_driver import DraOptions, NvidiaDraDriver
+from providers.sim.controllers.dra.podclaims import serves_devices
+from providers.sim.controllers.dra.preparing import ClaimPreparation
+from providers.sim.controllers.dra.resource_claims import ResourceClaims
 from providers.sim.controllers.garbage import GarbageCollector
 from providers.sim.controllers.gpus import GpuHardware
 from providers.sim.controllers.health import NodeHealth
@@ -49,6 +53,7 @@ class SimulationOptions:
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     device_plugin: DevicePluginOptions = field(default_factory=DevicePluginOptions)
     mig: MigOptions = field(default_factory=MigOptions)
+    dra: DraOptions = field(default_factory=DraOptions)
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
     podgc_quarantine_s: float = 40.0
 
@@ -63,6 +68,8 @@ class SimulatedCluster:
     hardware: GpuHardware
     registration: Registration
     mig_manager: MigManager
+    dra_driver: NvidiaDraDriver | None
+    """None where the release has no claims of devices."""
 
     def in_real_time(self, *, on_error: Callable[[Exception], None] | None = None) -> KernelThread:
         """A thread that drives the kernel and feels faults at once; not started yet."""
@@ -92,6 +99,8 @@ def assemble(
     told = moves is not None
     registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
+    driver = NvidiaDraDriver(cluster, hardware, health, chosen.dra) if serves_devices(cluster) else None
+    of_devices: list[Controller] = [driver, ResourceClaims(cluster)] if driver is not None else []
     controllers: list[Controller] = [
         registration,
         Heartbeats(cluster, health, chosen.heartbeat),
@@ -106,8 +115,9 @@ def assemble(
         DaemonSetController(cluster),
         GarbageCollector(store),
         VolumeController(cluster),
+        *of_devices,
         Scheduler(cluster),
-        Kubelets(cluster, health, chosen.kubelet),
+        Kubelets(cluster, health, chosen.kubelet, ClaimPreparation(cluster, driver) if driver is not None else None),
         PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),
         Budgets(cluster),
         ResourceQuotas(cluster),
@@ -116,7 +126,7 @@ def assemble(
     leases = store.resource("leases", "coordination.k8s.io")
     counted = None if moves is None else partial(_moved, moves, health)
     kernel = Kernel(store, clock, controllers, moves=counted, renewed=[leases], polling=[registration])
-    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager)
+    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager, driver)
 
 
 def _moved(moves: Callable[[], int], health: NodeHealth) -> int:

@@ -51,7 +51,10 @@ class PendingPod:
     signature: str
     wanted: Amounts
     depends_on: frozenset[str]
-    """What else decides: the `pods` that stand and what they want, `company` (one pod more may help), `volumes`."""
+    """What else decides.
+
+    The `pods` that stand and what they want, `company` (one pod more may help), `volumes`, `claims` of devices.
+    """
 
 
 @dataclass(slots=True)
@@ -98,6 +101,8 @@ def dependencies_of(spec: Obj) -> frozenset[str]:
         found.add("pods")
     if "volumes" in spec and any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec["volumes"] or ()):
         found.add("volumes")
+    if spec.get("resourceClaims"):
+        found.add("claims")
     return frozenset(found) if found else NOTHING
 
 
@@ -111,7 +116,8 @@ def identity_of(pod: Obj, depends_on: frozenset[str]) -> str:
     ]
     parts = (metadata.get("namespace"), metadata.get("labels"), spec.get("affinity"), ports)
     volumes = (spec.get("volumes"), metadata["name"]) if "volumes" in depends_on else ()
-    return _text((*parts, spec.get("topologySpreadConstraints"), *volumes))
+    claims = (spec.get("resourceClaims"), metadata["uid"]) if "claims" in depends_on else ()
+    return _text((*parts, spec.get("topologySpreadConstraints"), *volumes, *claims))
 
 
 def fullness(wanted: Amounts, allocatable: Amounts, used: Amounts) -> int:
