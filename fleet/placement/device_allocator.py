@@ -18,9 +18,9 @@ from fleet.snapshot.devices import (
     DeviceAsk,
     DeviceClaim,
     DeviceId,
-    DeviceRequest,
     MachineDevices,
     MatchAttribute,
+    RequestedDevices,
 )
 from model.index import Index, derived
 
@@ -148,7 +148,7 @@ class _Search:
 
     allocator: DeviceAllocator
     use: DevicesInUse
-    wanted: Sequence[tuple[DeviceClaim, DeviceRequest]]
+    wanted: Sequence[tuple[DeviceClaim, RequestedDevices]]
     picked: list[tuple[DeviceClaim, str, Device]] = field(default_factory=list)
     steps: int = _STEPS_MOST
 

@@ -23,9 +23,9 @@ from fleet.snapshot.devices import (
     DeviceAsk,
     DeviceClaim,
     DeviceId,
-    DeviceRequest,
     MachineDevices,
     MatchAttribute,
+    RequestedDevices,
 )
 from fleet.snapshot.gangs import PodSet
 from fleet.snapshot.nodes import Node, Pod
@@ -68,7 +68,7 @@ class ClaimTemplate(NamedTuple):
 
     namespace: str
     name: str
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[RequestedDevices, ...] = ()
     """Without what their classes say."""
     constraints: tuple[MatchAttribute, ...] = ()
     unsupported: tuple[UnsupportedConstraint, ...] = ()
@@ -212,7 +212,7 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
 
 
 def _filled_in(
-    request: DeviceRequest, path: str, known: ClaimableDevices
+    request: RequestedDevices, path: str, known: ClaimableDevices
 ) -> tuple[tuple[DeviceAsk, ...], list[UnsupportedConstraint]]:
     """Returns the ways to meet a request with what their classes say, and what of it is not honoured."""
     asks, problems = [], []
@@ -241,28 +241,28 @@ def _filled_in(
     return tuple(asks), problems
 
 
-class _Counted(NamedTuple):
+class _CountedAs(NamedTuple):
     resource: str = ""
     words: str = ""
     """Why nothing can be said."""
 
 
-def _counted_as(found: DeviceClass, selectors: tuple[str, ...]) -> _Counted:
+def _counted_as(found: DeviceClass, selectors: tuple[str, ...]) -> _CountedAs:
     """Returns what quotas count a device of a class as, by what its name and the selectors say."""
     text = " ".join(selectors)
     profiles, kinds = set(_PROFILE.findall(text)), set(_TYPE.findall(text))
     if found.extended_resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)):
-        return _Counted(found.extended_resource)
+        return _CountedAs(found.extended_resource)
     if found.name == GPU_CLASS or kinds == {"gpu"}:
-        return _Counted(GPU_RESOURCE)
+        return _CountedAs(GPU_RESOURCE)
     if found.name == MIG_CLASS or kinds == {"mig"}:
         if len(profiles) == 1:
-            return _Counted(resource_name(profiles.pop()))
+            return _CountedAs(resource_name(profiles.pop()))
         named = "names several" if profiles else "names none"
         words = f"a slice is counted by its profile, and the request {named}: say profile == '1g.10gb' in a selector"
-        return _Counted(words=words)
+        return _CountedAs(words=words)
     words = f"no pool offers devices of class {found.name}: pools offer GPUs and MIG slices of {GPU_DRIVER}"
-    return _Counted(words=words)
+    return _CountedAs(words=words)
 
 
 def waiting_with_claims(index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices) -> Mapping[str, Pod]:

@@ -107,8 +107,8 @@ class DeviceAsk:
     """What quotas count each of them as."""
 
 
-class DeviceRequest(NamedTuple):
-    """A `DeviceRequest` of a claim, with one way to meet it (`exactly`), or several, the first that can be had."""
+class RequestedDevices(NamedTuple):
+    """`RequestedDevices` are a request of a claim, with one way to meet it (`exactly`), or several, the first that can be had."""
 
     name: str
     asks: tuple[DeviceAsk, ...]
@@ -128,7 +128,7 @@ class DeviceClaim(NamedTuple):
 
     name: str
     """Within the pod."""
-    requests: tuple[DeviceRequest, ...]
+    requests: tuple[RequestedDevices, ...]
     constraints: tuple[MatchAttribute, ...] = ()
 
     @property

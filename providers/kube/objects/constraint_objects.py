@@ -16,7 +16,7 @@ from fleet.snapshot.constraints import (
     PreferredPods,
     TopologySpreadConstraint,
 )
-from fleet.snapshot.devices import DeviceAsk, DeviceClaim, DeviceRequest, MatchAttribute
+from fleet.snapshot.devices import DeviceAsk, DeviceClaim, MatchAttribute, RequestedDevices
 from providers.kube.objects.affinities import PREFERRED, REQUIRED, affinity_and_spread
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.label_selectors import selector_object
@@ -131,7 +131,7 @@ def _ask_object(ask: DeviceAsk) -> JsonObject:
 
 def _claim_from(found: _DeviceClaim) -> DeviceClaim:
     constraints = (MatchAttribute(it.match_attribute, tuple(it.requests or ())) for it in found.constraints or ())
-    requests = (DeviceRequest(it.name, tuple(map(_ask_from, it.ways or ()))) for it in found.requests or ())
+    requests = (RequestedDevices(it.name, tuple(map(_ask_from, it.ways or ()))) for it in found.requests or ())
     return DeviceClaim(found.name, tuple(requests), tuple(constraints))
 
 

@@ -18,9 +18,9 @@ from fleet.snapshot.devices import (
     Device,
     DeviceAsk,
     DeviceId,
-    DeviceRequest,
     DeviceVersion,
     MatchAttribute,
+    RequestedDevices,
 )
 from model.quantity import canonical_amount
 from providers.kube.objects.shapes import Owner, Wire
@@ -29,86 +29,86 @@ _COUNT_MOST: Final = 32
 """Devices of a claim (`AllocationResultsMaxSize`)."""
 
 
-class _Meta(Wire, frozen=True):
+class _DeviceObjectMeta(Wire, frozen=True):
     name: str
     namespace: str = ""
     owner_references: list[Owner] | None = None
 
 
-class _Cel(Wire, frozen=True):
+class _CelSelector(Wire, frozen=True):
     expression: str = ""
 
 
-class _Selector(Wire, frozen=True):
-    cel: _Cel | None = None
+class _WireSelector(Wire, frozen=True):
+    cel: _CelSelector | None = None
 
 
 class _ClassSpec(Wire, frozen=True):
-    selectors: list[_Selector] | None = None
+    selectors: list[_WireSelector] | None = None
     extended_resource_name: str | None = None
 
 
-class _Class(Wire, frozen=True):
-    metadata: _Meta
+class _DeviceClass(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
     spec: _ClassSpec = _ClassSpec()
 
 
-class _Attribute(Wire, frozen=True):
+class _DeviceAttribute(Wire, frozen=True):
     string: str | None = None
     truth: bool | None = field(default=None, name="bool")
     number: int | None = field(default=None, name="int")
     version: str | None = None
 
 
-class _Amount(Wire, frozen=True):
+class _DeviceAmount(Wire, frozen=True):
     value: str | int = 0
 
 
-class _Consumption(Wire, frozen=True):
+class _CounterConsumption(Wire, frozen=True):
     counter_set: str
-    counters: dict[str, _Amount] | None = None
+    counters: dict[str, _DeviceAmount] | None = None
 
 
-class _Taint(Wire, frozen=True):
+class _DeviceTaint(Wire, frozen=True):
     effect: str = ""
 
 
-class _Device(Wire, frozen=True):
+class _SliceDevice(Wire, frozen=True):
     name: str
-    attributes: dict[str, _Attribute] | None = None
-    capacity: dict[str, _Amount] | None = None
-    consumes_counters: list[_Consumption] | None = None
-    taints: list[_Taint] | None = None
+    attributes: dict[str, _DeviceAttribute] | None = None
+    capacity: dict[str, _DeviceAmount] | None = None
+    consumes_counters: list[_CounterConsumption] | None = None
+    taints: list[_DeviceTaint] | None = None
 
 
-class _Pool(Wire, frozen=True):
+class _SlicePool(Wire, frozen=True):
     name: str
     generation: int = 0
     resource_slice_count: int = 1
 
 
-class _CounterSet(Wire, frozen=True):
+class _SliceCounterSet(Wire, frozen=True):
     name: str
-    counters: dict[str, _Amount] | None = None
+    counters: dict[str, _DeviceAmount] | None = None
 
 
 class _SliceSpec(Wire, frozen=True):
     driver: str
-    pool: _Pool
+    pool: _SlicePool
     node_name: str | None = None
-    devices: list[_Device] | None = None
-    shared_counters: list[_CounterSet] | None = None
+    devices: list[_SliceDevice] | None = None
+    shared_counters: list[_SliceCounterSet] | None = None
 
 
-class _Slice(Wire, frozen=True):
-    metadata: _Meta
+class _ResourceSlice(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
     spec: _SliceSpec
 
 
-class _Ask(Wire, frozen=True):
+class _WireDeviceAsk(Wire, frozen=True):
     name: str = ""
     device_class_name: str = ""
-    selectors: list[_Selector] | None = None
+    selectors: list[_WireSelector] | None = None
     allocation_mode: str | None = None
     count: int | None = None
     admin_access: bool | None = None
@@ -116,70 +116,70 @@ class _Ask(Wire, frozen=True):
     capacity: Any = None
 
 
-class _Request(Wire, frozen=True):
+class _ClaimRequest(Wire, frozen=True):
     name: str
-    exactly: _Ask | None = None
-    first_available: list[_Ask] | None = None
+    exactly: _WireDeviceAsk | None = None
+    first_available: list[_WireDeviceAsk] | None = None
 
 
-class _Constraint(Wire, frozen=True):
+class _ClaimConstraint(Wire, frozen=True):
     requests: list[str] | None = None
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
 
-class _Devices(Wire, frozen=True):
-    requests: list[_Request] | None = None
-    constraints: list[_Constraint] | None = None
+class _ClaimDevices(Wire, frozen=True):
+    requests: list[_ClaimRequest] | None = None
+    constraints: list[_ClaimConstraint] | None = None
     config: list[Any] | None = None
 
 
-class _ClaimSpec(Wire, frozen=True):
-    devices: _Devices = _Devices()
+class _DeviceClaimSpec(Wire, frozen=True):
+    devices: _ClaimDevices = _ClaimDevices()
 
 
 class _TemplateSpec(Wire, frozen=True):
-    spec: _ClaimSpec = _ClaimSpec()
+    spec: _DeviceClaimSpec = _DeviceClaimSpec()
 
 
-class _Template(Wire, frozen=True):
-    metadata: _Meta
+class _ClaimTemplate(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
     spec: _TemplateSpec = _TemplateSpec()
 
 
-class _Result(Wire, frozen=True):
+class _DeviceResult(Wire, frozen=True):
     driver: str
     pool: str
     device: str
 
 
-class _Results(Wire, frozen=True):
-    results: list[_Result] | None = None
+class _DeviceResults(Wire, frozen=True):
+    results: list[_DeviceResult] | None = None
 
 
-class _Allocation(Wire, frozen=True):
-    devices: _Results = _Results()
+class _DeviceResultsOf(Wire, frozen=True):
+    devices: _DeviceResults = _DeviceResults()
 
 
-class _Consumer(Wire, frozen=True):
+class _ClaimConsumer(Wire, frozen=True):
     resource: str = ""
     name: str = ""
 
 
-class _ClaimStatus(Wire, frozen=True):
-    allocation: _Allocation | None = None
-    reserved_for: list[_Consumer] | None = None
+class _DeviceClaimStatus(Wire, frozen=True):
+    allocation: _DeviceResultsOf | None = None
+    reserved_for: list[_ClaimConsumer] | None = None
 
 
-class _Claim(Wire, frozen=True):
-    metadata: _Meta
-    status: _ClaimStatus | None = None
+class _ResourceClaim(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
+    status: _DeviceClaimStatus | None = None
 
 
-_classes = msgspec.json.Decoder(_Class)
-_slices = msgspec.json.Decoder(_Slice)
-_templates = msgspec.json.Decoder(_Template)
-_claims = msgspec.json.Decoder(_Claim)
+_classes = msgspec.json.Decoder(_DeviceClass)
+_slices = msgspec.json.Decoder(_ResourceSlice)
+_templates = msgspec.json.Decoder(_ClaimTemplate)
+_claims = msgspec.json.Decoder(_ResourceClaim)
 
 
 def decode_device_class(raw: bytes | Raw) -> DeviceClass:
@@ -208,7 +208,7 @@ def decode_device_slice(raw: bytes | Raw) -> PublishedDevices:
     )
 
 
-def _device(driver: str, pool: str, found: _Device) -> Device:
+def _device(driver: str, pool: str, found: _SliceDevice) -> Device:
     consumes: dict[CounterSet, Mapping[str, int]] = {
         (driver, pool, it.counter_set): _amounts(it.counters) for it in found.consumes_counters or ()
     }
@@ -227,20 +227,20 @@ def _full_name(driver: str, name: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _attribute(found: _Attribute) -> AttributeValue:
+def _attribute(found: _DeviceAttribute) -> AttributeValue:
     if found.version is not None:
         return DeviceVersion(found.version)
     return next((value for value in (found.string, found.truth, found.number) if value is not None), "")
 
 
-def _amounts(found: Mapping[str, _Amount] | None) -> dict[str, int]:
+def _amounts(found: Mapping[str, _DeviceAmount] | None) -> dict[str, int]:
     return {name: canonical_amount("memory", it.value) for name, it in (found or {}).items()}
 
 
 def decode_allocated_claim(raw: bytes | Raw) -> AllocatedClaim:
     """A claim with what it was given, and the pod it is for."""
     found = _claims.decode(raw)
-    meta, status = found.metadata, found.status or _ClaimStatus()
+    meta, status = found.metadata, found.status or _DeviceClaimStatus()
     consumers = [it.name for it in status.reserved_for or () if it.resource == "pods"]
     owners = [it.name for it in meta.owner_references or () if it.kind == "Pod" and it.controller]
     results = (status.allocation.devices.results or ()) if status.allocation else ()
@@ -271,23 +271,23 @@ def decode_claim_template(raw: bytes | Raw) -> ClaimTemplate:
     return ClaimTemplate(meta.namespace, meta.name, requests, tuple(constraints), tuple(refused))
 
 
-def _request(found: _Request, path: str, refused: list[UnsupportedConstraint]) -> DeviceRequest:
+def _request(found: _ClaimRequest, path: str, refused: list[UnsupportedConstraint]) -> RequestedDevices:
     if found.exactly is not None:
-        return DeviceRequest(found.name, (_ask(found.exactly, found.name, f"{path}.exactly", refused),))
+        return RequestedDevices(found.name, (_ask(found.exactly, found.name, f"{path}.exactly", refused),))
     ways = found.first_available or ()
     if not ways:
         refused.append(UnsupportedConstraint(path, "a request says exactly or firstAvailable"))
     asks = [_ask(way, f"{found.name}/{way.name}", f"{path}.firstAvailable[{n}]", refused) for n, way in enumerate(ways)]
-    return DeviceRequest(found.name, tuple(asks))
+    return RequestedDevices(found.name, tuple(asks))
 
 
-def _ask(found: _Ask, name: str, path: str, refused: list[UnsupportedConstraint]) -> DeviceAsk:
+def _ask(found: _WireDeviceAsk, name: str, path: str, refused: list[UnsupportedConstraint]) -> DeviceAsk:
     refused += _refused(found, path)
     count = 1 if found.count is None else found.count
     return DeviceAsk(name, found.device_class_name, tuple(_expressions(found.selectors)), max(1, count))
 
 
-def _refused(found: _Ask, path: str) -> Iterator[UnsupportedConstraint]:
+def _refused(found: _WireDeviceAsk, path: str) -> Iterator[UnsupportedConstraint]:
     if (found.allocation_mode or "ExactCount") != "ExactCount":
         words = "all devices of a machine are not known before it is there; say a count"
         yield UnsupportedConstraint(f"{path}.allocationMode", words)
@@ -302,7 +302,7 @@ def _refused(found: _Ask, path: str) -> Iterator[UnsupportedConstraint]:
             yield UnsupportedConstraint(f"{path}.selectors[{n}].cel.expression", words)
 
 
-def _expressions(found: Iterable[_Selector] | None) -> Iterator[str]:
+def _expressions(found: Iterable[_WireSelector] | None) -> Iterator[str]:
     for each in found or ():
         yield each.cel.expression if each.cel else ""
 

@@ -1,0 +1,141 @@
+"""Pods that claim devices (Dynamic Resource Allocation) get quota, machines and their devices, end to end."""
+
+from typing import Any
+
+from agent.demo.jobs import Manifest, job
+from tests.agent.scenes import Doc, Scene, files, layout, pool, queue, team
+
+Obj = dict[str, Any]
+TYPE = "device.attributes['gpu.nvidia.com']"
+
+
+def template(name: str, *requests: Obj, constraints: list[Obj] | None = None, namespace: str = "t") -> Obj:
+    devices = {"requests": list(requests), **({"constraints": constraints} if constraints else {})}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"spec": {"devices": devices}},
+    }
+
+
+def exactly(name: str, device_class: str = "gpu.nvidia.com", count: int = 1, cel: str = "") -> Obj:
+    asked: Obj = {"deviceClassName": device_class, "count": count}
+    if cel:
+        asked["selectors"] = [{"cel": {"expression": cel}}]
+    return {"name": name, "exactly": asked}
+
+
+def slice_of(name: str, profile: str) -> Obj:
+    return exactly(name, "mig.nvidia.com", cel=f"{TYPE}.profile == '{profile}'")
+
+
+def claiming(name: str, claim: str, *, pods: int = 1, **more: Any) -> Manifest:
+    """A Job of `pods` pods, each with a claim of its own made by a template."""
+    manifest = job(name, "t", "normal", pods=pods, requests={"cpu": "1"}, **more)
+    spec = manifest["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": claim}]
+    spec["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    return manifest
+
+
+def dra(*docs: Doc, quota: dict[str, int] | None = None, **spec: Any) -> dict[str, str]:
+    shared = {"sharing": {"dra": {}}} | spec
+    return files(pool(**shared), team(quotas={"h100": quota or {"nvidia.com/gpu": 32}}), queue(), *docs)
+
+
+def devices(scene: Scene) -> dict[str, list[str]]:
+    """Pod -> the devices that its claims were given."""
+    store = scene.sim.store
+    found: dict[str, list[str]] = {}
+    for claim in store.list(store.resource("resourceclaims", "resource.k8s.io")):
+        results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+        for user in claim.get("status", {}).get("reservedFor", []):
+            found.setdefault(user["name"], []).extend(it["device"] for it in results)
+    return {pod: sorted(names) for pod, names in sorted(found.items())}
+
+
+def test_a_job_that_claims_one_gpu_runs() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(claiming("a", "one"))
+    assert list(devices(scene).values()) == [["gpu-0"]]
+    assert scene.bought() == 1
+    scene.settle()
+
+
+def test_a_gang_of_four_whole_machines_by_claims() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("eight", exactly("gpus", count=8)))
+    scene.runs(claiming("a", "eight", pods=4))
+    given = devices(scene)
+    assert len(given) == 4
+    assert all(names == [f"gpu-{n}" for n in range(8)] for names in given.values())
+    assert (scene.bought(), len(scene.nodes_of("a"))) == (4, 4)
+    scene.settle()
+
+
+def test_claims_of_one_gpu_share_machines_and_the_machine_goes_when_they_have_ended() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(claiming("a", "one", pods=5, duration_s=300))
+    scene.runs(claiming("b", "one", pods=3, duration_s=300))
+    assert scene.bought() == 1
+    assert sorted(name for names in devices(scene).values() for name in names) == [f"gpu-{n}" for n in range(8)]
+    scene.until(lambda: not scene.sim.machines(), 1200, "the machine is given back")
+    scene.settle()
+
+
+def test_three_slices_of_one_gpu() -> None:
+    cut = layout("cut", "h100-80gb", **{"1g_10gb": 7})
+    fleet = dra(cut, quota={"nvidia.com/mig-1g.10gb": 56}, sharing={"dra": {}, "mig": {"layouts": ["cut"]}})
+    scene = Scene(fleet)
+    same = [{"matchAttribute": "gpu.nvidia.com/parentUUID", "requests": ["a", "b", "c"]}]
+    scene.sim.submit(template("three", *(slice_of(name, "1g.10gb") for name in "abc"), constraints=same))
+    scene.runs(claiming("j", "three", pods=17), 1500)
+    given = list(devices(scene).values())
+    assert len(given) == 17
+    assert all(len(names) == 3 and len({name.split("-mig")[0] for name in names}) == 1 for names in given)
+    assert scene.bought() == 2, "two of three slices on each of eight GPUs, and the seventeenth elsewhere"
+    scene.settle()
+
+
+def test_of_alternatives_the_first_that_can_be_had() -> None:
+    scene = Scene(dra())
+    ways = [
+        {
+            "name": kind,
+            "deviceClassName": "gpu.nvidia.com",
+            "selectors": [{"cel": {"expression": f"{TYPE}.productName.lowerAscii().contains('{kind}')"}}],
+        }
+        for kind in ("b200", "h100")
+    ]
+    scene.sim.submit(template("either", {"name": "gpu", "firstAvailable": ways}))
+    scene.runs(claiming("a", "either", pods=2))
+    assert sorted(devices(scene).values()) == [["gpu-0"], ["gpu-1"]]
+    scene.settle()
+
+
+def test_slices_cut_as_they_are_claimed() -> None:
+    quota = {"nvidia.com/gpu": 8, "nvidia.com/mig-3g.40gb": 16, "nvidia.com/mig-1g.10gb": 16}
+    scene = Scene(dra(quota=quota, sharing={"dra": {"dynamicMig": True}}))
+    for name, profile in (("big", "3g.40gb"), ("small", "1g.10gb")):
+        scene.sim.submit(template(name, slice_of("s", profile)))
+    scene.sim.submit(template("whole", exactly("gpu")))
+    scene.runs(claiming("s", "small", pods=4))
+    scene.runs(claiming("b", "big", pods=8))
+    scene.runs(claiming("w", "whole", pods=3))
+    assert scene.bought() == 1
+    scene.settle()
+
+
+def test_a_claim_that_nobody_can_serve_names_its_request() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("none", exactly("odd", cel=f"{TYPE}.productName == 'NVIDIA T1000'")))
+    scene.sim.submit(claiming("a", "none"))
+    scene.sim.advance(120)
+    gang = scene.sim.gang("a")
+    assert gang is not None
+    assert "request odd of claim gpu" in gang.message
+    assert scene.bought() == 0
+    scene.settle()
