@@ -299,6 +299,17 @@ class BuyableCapacity:
             found = here[zone]
         return found
 
+    def unmet_claims(self, need: Need) -> str:
+        """Which request of the pods' claims no machine of the need's pools meets, in words; empty = each is met."""
+        claims = need.pod_set.constraints.devices
+        offered = [it.devices for pool in need.pools for it in self.offerings.of(pool) if it.devices is not None]
+        if not claims:
+            return ""
+        if not offered:
+            return f"no pool that may buy for {need.pod_set.name} offers its GPUs to claims (sharing.dra)"
+        machines = {id(it): it for it in offered}.values()
+        return device_allocator(self.offerings.index, NO_DEVICES).unmet(machines, claims)
+
     def bought_before(self, need: Need) -> PlannedNodeClaims | None:
         """The machine that was bought for a pod that asks the same, where it can be had again: nothing is better."""
         known = self.best_purchases.get(_alike(need)) if self.may_buy else None

@@ -78,8 +78,8 @@ def test_a_gang_of_four_whole_machines_by_claims() -> None:
 def test_claims_of_one_gpu_share_machines_and_the_machine_goes_when_they_have_ended() -> None:
     scene = Scene(dra())
     scene.sim.submit(template("one", exactly("gpu")))
-    scene.runs(claiming("a", "one", pods=5, duration_s=300))
-    scene.runs(claiming("b", "one", pods=3, duration_s=300))
+    scene.runs(claiming("a", "one", pods=5, run_s=300))
+    scene.runs(claiming("b", "one", pods=3, run_s=300))
     assert scene.bought() == 1
     assert sorted(name for names in devices(scene).values() for name in names) == [f"gpu-{n}" for n in range(8)]
     scene.until(lambda: not scene.sim.machines(), 1200, "the machine is given back")
@@ -117,8 +117,7 @@ def test_of_alternatives_the_first_that_can_be_had() -> None:
 
 
 def test_slices_cut_as_they_are_claimed() -> None:
-    quota = {"nvidia.com/gpu": 8, "nvidia.com/mig-3g.40gb": 16, "nvidia.com/mig-1g.10gb": 16}
-    scene = Scene(dra(quota=quota, sharing={"dra": {"dynamicMig": True}}))
+    scene = Scene(dra(quota={"muster.dev/gpu-equivalent": 8}, sharing={"dra": {"dynamicMig": True}}))
     for name, profile in (("big", "3g.40gb"), ("small", "1g.10gb")):
         scene.sim.submit(template(name, slice_of("s", profile)))
     scene.sim.submit(template("whole", exactly("gpu")))
