@@ -135,9 +135,15 @@ def who_stands_where(
 
 
 def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[DeviceId, ...]]]:
-    """Yields what is allocated on a node, and to pods of which set; those of no gang have none."""
+    """Yields what is allocated on a node, and to pods of which set; those of no gang have none.
+
+    What was allocated to a pod that is gone is free as soon as its claim is.
+    """
+    there = {pod.key for table in (snapshot.node_pods, snapshot.daemon_pods) for pod in table.get(node, ())}
+    sets = _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs)
     for each in snapshot.devices.allocated.get(node, ()):
-        yield _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs).get(each.pod), each.devices
+        if each.pod in sets or not each.pod or each.pod in there:
+            yield sets.get(each.pod), each.devices
 
 
 @derived(1)

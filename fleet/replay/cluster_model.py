@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
-from fleet.replay.model_objects import ModelTable, born_node, fewer, less, observed_machines, summed, vacancy
+from fleet.replay.model_objects import ModelTable, born_node, claimable, fewer, less, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
     CapacityPool,
@@ -109,6 +109,7 @@ class ClusterModel:
             "jobs": self.jobs.view,
             "gangs": self.gangs.view,
             "claims": self.claims.view,
+            "devices": claimable(self._index, self.fleet, self._seen, self.claims.view),
             "instances": self.instances.view,
             "shortages": self.shortages,
             "outlook": self.outlook,

@@ -108,7 +108,7 @@ class DeviceAsk:
 
 
 class RequestedDevices(NamedTuple):
-    """`RequestedDevices` are a request of a claim, with one way to meet it (`exactly`), or several, the first that can be had."""
+    """`RequestedDevices` are a request of a claim: one way to meet it (`exactly`), or several, the first to be had."""
 
     name: str
     asks: tuple[DeviceAsk, ...]
