@@ -11,6 +11,7 @@ from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.apps.statefulset import StatefulSetController
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
+from providers.sim.controllers.dra.compute_domains import ComputeDomains
 from providers.sim.controllers.dra.nvidia_driver import DraOptions, NvidiaDraDriver
 from providers.sim.controllers.dra.podclaims import serves_devices
 from providers.sim.controllers.dra.preparing import ClaimPreparation
@@ -99,8 +100,7 @@ def assemble(
     told = moves is not None
     registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
-    driver = NvidiaDraDriver(cluster, hardware, health, chosen.dra) if serves_devices(cluster) else None
-    of_devices: list[Controller] = [driver, ResourceClaims(cluster)] if driver is not None else []
+    devices = _DeviceParts(cluster, hardware, health, chosen.dra) if serves_devices(cluster) else None
     controllers: list[Controller] = [
         registration,
         Heartbeats(cluster, health, chosen.heartbeat),
@@ -115,9 +115,9 @@ def assemble(
         DaemonSetController(cluster),
         GarbageCollector(store),
         VolumeController(cluster),
-        *of_devices,
+        *(devices.controllers if devices is not None else ()),
         Scheduler(cluster),
-        Kubelets(cluster, health, chosen.kubelet, ClaimPreparation(cluster, driver) if driver is not None else None),
+        Kubelets(cluster, health, chosen.kubelet, devices.preparation if devices is not None else None),
         PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),
         Budgets(cluster),
         ResourceQuotas(cluster),
@@ -126,7 +126,21 @@ def assemble(
     leases = store.resource("leases", "coordination.k8s.io")
     counted = None if moves is None else partial(_moved, moves, health)
     kernel = Kernel(store, clock, controllers, moves=counted, renewed=[leases], polling=[registration])
-    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager, driver)
+    return SimulatedCluster(
+        store, kernel, health, hardware, registration, mig_manager, devices.driver if devices else None
+    )
+
+
+class _DeviceParts:
+    """What has to do with claims of devices."""
+
+    def __init__(
+        self, cluster: MirroredCluster, hardware: GpuHardware, health: NodeHealth, options: DraOptions
+    ) -> None:
+        self.driver = NvidiaDraDriver(cluster, hardware, health, options)
+        domains = ComputeDomains(cluster)
+        self.preparation = ClaimPreparation(cluster, self.driver, domains)
+        self.controllers: tuple[Controller, ...] = (self.driver, domains, ResourceClaims(cluster))
 
 
 def _moved(moves: Callable[[], int], health: NodeHealth) -> int:

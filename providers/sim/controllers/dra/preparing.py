@@ -3,6 +3,7 @@
 Source: `pkg/kubelet/cm/dra/manager.go` (prepareResources).
 """
 
+from providers.sim.controllers.dra.compute_domains import ComputeDomains
 from providers.sim.controllers.dra.nvidia_driver import NvidiaDraDriver
 from providers.sim.controllers.dra.podclaims import ClaimsNotReady, claim_keys, is_for, is_reserved_for
 from providers.sim.controllers.mirror import MirroredCluster
@@ -12,9 +13,9 @@ from providers.sim.controllers.objects import Key, Obj, key_of, node_of, status_
 class ClaimPreparation:
     """Has the claims of pods prepared by their drivers."""
 
-    def __init__(self, cluster: MirroredCluster, driver: NvidiaDraDriver) -> None:
+    def __init__(self, cluster: MirroredCluster, driver: NvidiaDraDriver, domains: ComputeDomains) -> None:
         self._claims = cluster.mirror("ResourceClaim", "resource.k8s.io")
-        self._driver = driver
+        self._driver, self._domains = driver, domains
 
     def why_not(self, pod: Obj) -> str | None:
         """What is missing before a pod may start, in the words of the kubelet; None where nothing is."""
@@ -35,4 +36,5 @@ class ClaimPreparation:
             return f"pod {meta['name']} ({meta['uid']}) is not allowed to use ResourceClaim {name} ({uid})"
         if status_of(claim).get("allocation") is None:
             return f"ResourceClaim {name}: claim {'/'.join(key)} not allocated"
-        return self._driver.why_not_prepared(node_of(pod), claim)
+        node = node_of(pod)
+        return self._driver.why_not_prepared(node, claim) or self._domains.why_not_prepared(node, claim)

@@ -50,6 +50,7 @@ class ResourceClaims(Reconciler[tuple[str, Key]]):
         self._pods = cluster.mirror("Pod")
         self._claims = cluster.mirror("ResourceClaim", _GROUP)
         self._templates = cluster.mirror("ResourceClaimTemplate", _GROUP)
+        self._pods.index("claim", _named)
         self._claims.index("owner", lambda claim: [owner[1]] if (owner := controller_of(claim, "Pod")) else [])
         self._events = EventLog(cluster, "resource_claim")
         self._pods.watch(self._on_pod)
@@ -65,15 +66,16 @@ class ResourceClaims(Reconciler[tuple[str, Key]]):
         else:
             self._events.forget(pod["metadata"]["uid"])
         if new is None or _is_done(new):
-            try:
-                for key, _ in claim_keys(pod):
-                    self._queue.add(("claim", key))
-            except ClaimsNotReady:
-                return
+            for key in _named(pod):
+                self._queue.add(("claim", key))
 
     def _on_claim(self, _old: Obj | None, new: Obj | None) -> None:
-        if new is not None:
-            self._queue.add(("claim", key_of(new)))
+        if new is None:
+            return
+        self._queue.add(("claim", key_of(new)))
+        for pod in self._pods.by("claim", key_of(new)):
+            if node_of(pod):
+                self._queue.add(("pod", key_of(pod)))
 
     def _on_template(self, old: Obj | None, new: Obj | None) -> None:
         if old is not None or new is None:
@@ -193,6 +195,16 @@ class ResourceClaims(Reconciler[tuple[str, Key]]):
             kept = [it for it in claim["metadata"]["finalizers"] if it != FINALIZER]
             claim = self._claims.update_metadata(claim, finalizers=kept)
         return claim
+
+
+def _named(pod: Obj) -> list[Key]:
+    """The claims of a pod, as far as they are made."""
+    if not pod["spec"].get("resourceClaims") and "extendedResourceClaimStatus" not in status_of(pod):
+        return []
+    try:
+        return [key for key, _ in claim_keys(pod)]
+    except ClaimsNotReady:
+        return []
 
 
 def _base(pod: str, claim: str) -> str:
