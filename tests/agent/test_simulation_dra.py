@@ -1,9 +1,13 @@
 """Pods that claim devices (Dynamic Resource Allocation) get quota, machines and their devices, end to end."""
 
+import random
 from typing import Any
 
+import pytest
+
 from agent.demo.jobs import Manifest, job
-from tests.agent.scenes import Doc, Scene, files, layout, pool, queue, team
+from fleet.snapshot import Pin
+from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 
 Obj = dict[str, Any]
 TYPE = "device.attributes['gpu.nvidia.com']"
@@ -138,3 +142,84 @@ def test_a_claim_that_nobody_can_serve_names_its_request() -> None:
     assert "request odd of claim gpu" in gang.message
     assert scene.bought() == 0
     scene.settle()
+
+
+def test_ordinary_pods_that_claim_are_bought_for() -> None:
+    scene = Scene(dra(serves=["Gangs", "Pods"]))
+    scene.sim.submit(template("one", exactly("gpu")))
+    manifest = claiming("a", "one")
+    pod = manifest["spec"]["template"]
+    scene.sim.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lone", "namespace": "t"}, **pod})
+    scene.until(lambda: "lone" in devices(scene), 900, "the pod has its GPU")
+    assert scene.bought() == 1
+    scene.runs(claiming("b", "one", pods=7))
+    assert scene.bought() == 1
+    scene.runs(claiming("c", "one"))
+    assert scene.bought() == 2
+    scene.settle()
+
+
+def test_pods_that_name_gpus_and_pods_that_claim_them_have_machines_of_their_own() -> None:
+    both = [pool("plain"), doc("Flavor", "h100", nodePools=["claims", "plain"])]
+    shared = pool("claims", sharing={"dra": {}})
+    scene = Scene(files(shared, *both, team(quotas={"h100": {"nvidia.com/gpu": 32}}), queue()))
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(gpu_job("named", gpus=1))
+    scene.runs(claiming("claimed", "one"))
+    pools = {
+        name: scene.sim.claims()[pin.claim].node_pool for name in ("named", "claimed") for pin in pins(scene, name)
+    }
+    assert pools == {"named": "plain", "claimed": "claims"}
+    scene.settle()
+
+
+def pins(scene: Scene, name: str) -> tuple[Pin, ...]:
+    gang = scene.sim.gang(name)
+    assert gang is not None
+    return gang.pins
+
+
+def test_a_change_is_planned_while_pods_claim() -> None:
+    """The plan follows gangs that claim as it follows others: it buys for them what the agent buys then."""
+    scene = Scene(dra(limits={"nodes": 1}))
+    scene.sim.submit(template("eight", exactly("gpus", count=8)))
+    scene.runs(claiming("a", "eight"))
+    scene.sim.submit(claiming("b", "eight"))
+    scene.sim.advance(60)
+    assert scene.state("b") == "Pending"
+    scene.sim.push(dra(limits={"nodes": 2}))
+    scene.until_running("b")
+    assert scene.bought() == 2
+    scene.settle()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_placed_is_allocated(seed: int) -> None:
+    """Each gang that the agent starts gets its devices of the simulated scheduler, whoever runs beside it."""
+    rng = random.Random(seed)
+    dynamic = bool(seed % 2)
+    cut = layout("cut", "h100-80gb", **{"1g_10gb": 2, "2g_20gb": 1, "3g_40gb": 1})
+    sharing = {"dra": {"dynamicMig": True}} if dynamic else {"dra": {}, "mig": {"layouts": ["cut"]}}
+    scene = Scene(dra(cut, quota={"muster.dev/gpu-equivalent": 32}, sharing=sharing, limits={"nodes": 4}))
+    same = [{"matchAttribute": "gpu.nvidia.com/parentUUID"}]
+    profiles = ["1g.10gb", "2g.20gb", "3g.40gb", *(["4g.40gb", "1g.20gb"] if dynamic else [])]
+    names = []
+    for number in range(14):
+        wanted = [slice_of(f"r{n}", rng.choice(profiles)) for n in range(rng.randint(1, 3))]
+        if dynamic and rng.random() < 0.2:
+            wanted = [exactly("g", count=rng.randint(1, 3))]
+        constraints = same if len(wanted) > 1 and rng.random() < 0.5 else None
+        scene.sim.submit(template(f"c{number}", *wanted, constraints=constraints))
+        run_s = rng.choice([None, 60.0, 300.0])
+        scene.sim.submit(claiming(f"j{number}", f"c{number}", pods=rng.randint(1, 6), run_s=run_s))
+        names.append(f"j{number}")
+        scene.sim.advance(rng.choice([0, 30, 200]))
+    scene.sim.advance(900)
+    for name in names:
+        gang = scene.sim.gang(name)
+        if gang is not None and gang.state == "Admitted":
+            assert gang.pods_ready, f"{name} has started and its pods are not all ready: {scene.story()}"
+            assert gang.evictions == 0, f"{name} was started in vain: {gang.eviction}"
+    assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 8
+    scene.settle(settled=False)
