@@ -21,19 +21,20 @@ _Expected = list[tuple[DeviceClaim, ...]]
 def device_check(neighbours: Neighbours, kind: EqualPods) -> Check:
     """Returns the check for pods with claims. What a machine without devices lacks, its amounts say."""
     there, claims = neighbours.devices, kind.constraints.devices
-    known: dict[Place, tuple[object, DevicesInUse, _Expected]] = {}
+    known: dict[Place, tuple[object, NodeObstacle | None]] = {}
 
     def check(place: Place) -> NodeObstacle | None:
         machine = there.known.machines.get(place.node) or place.devices
         if machine is None:
             return None
         standing = neighbours.claiming(place)
-        state = known.get(place)
-        if state is None or state[0] != standing:
+        told = known.get(place)
+        if told is None or told[0] != standing:
             used = DevicesInUse(machine)
-            state = known[place] = standing, used, _taken(neighbours, place, standing, used)
-        _, used, expected = state
-        return None if _finds(there.allocator, used, expected, claims) else NO_DEVICE
+            expected = _taken(neighbours, place, standing, used)
+            found = None if _finds(there.allocator, used, expected, claims) else NO_DEVICE
+            told = known[place] = standing, found
+        return told[1]
 
     return check
 

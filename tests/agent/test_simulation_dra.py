@@ -194,7 +194,7 @@ def test_a_change_is_planned_while_pods_claim() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_whatever_is_placed_is_allocated(seed: int) -> None:
     """Each gang that the agent starts gets its devices of the simulated scheduler, whoever runs beside it."""
     rng = random.Random(seed)
@@ -205,7 +205,7 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
     same = [{"matchAttribute": "gpu.nvidia.com/parentUUID"}]
     profiles = ["1g.10gb", "2g.20gb", "3g.40gb", *(["4g.40gb", "1g.20gb"] if dynamic else [])]
     names = []
-    for number in range(14):
+    for number in range(9):
         wanted = [slice_of(f"r{n}", rng.choice(profiles)) for n in range(rng.randint(1, 3))]
         if dynamic and rng.random() < 0.2:
             wanted = [exactly("g", count=rng.randint(1, 3))]
@@ -221,5 +221,5 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
         if gang is not None and gang.state == "Admitted":
             assert gang.pods_ready, f"{name} has started and its pods are not all ready: {scene.story()}"
             assert gang.evictions == 0, f"{name} was started in vain: {gang.eviction}"
-    assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 8
+    assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 5
     scene.settle(settled=False)
