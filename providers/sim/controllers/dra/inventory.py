@@ -73,7 +73,7 @@ class ResourcePool:
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldDevices:
     """What is taken of devices: whole ones, and so much of those that several may have."""
 
     whole: set[DeviceId] = field(default_factory=set)
@@ -92,7 +92,7 @@ class DeviceInventory:
         self._by_pool: dict[tuple[str, str], dict[str, Obj]] = {}
         self._local: dict[str, set[tuple[str, str]]] = {}
         self._everywhere: set[tuple[str, str]] = set()
-        self._holding = Holding()
+        self._holding = HeldDevices()
         self._stale = True
         self.slices.watch(self._on_slice)
         self.claims.watch(self._on_claim)
@@ -127,7 +127,7 @@ class DeviceInventory:
             found = self._pools[key] = _pooled(*key, self._by_pool[key].values())
         return found
 
-    def holding(self) -> Holding:
+    def holding(self) -> HeldDevices:
         """What the claims of the cluster have."""
         if self._stale:
             self._holding, self._stale = _held_by(self.claims), False
@@ -166,8 +166,8 @@ def _pooled(driver: str, name: str, slices: Iterable[Obj]) -> ResourcePool:
     return ResourcePool(driver, name, devices, counters, incomplete, len({it.id for it in devices}) < len(devices))
 
 
-def _held_by(claims: Iterable[Obj]) -> Holding:
-    found = Holding()
+def _held_by(claims: Iterable[Obj]) -> HeldDevices:
+    found = HeldDevices()
     for claim in claims:
         allocation = status_of(claim).get("allocation") or {}
         for result in (allocation.get("devices") or {}).get("results") or ():
