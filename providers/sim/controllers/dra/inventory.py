@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from providers.sim.controllers.dra.extended import classes_by_resource
 from providers.sim.controllers.matching import node_selector_matches
 from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, status_of
@@ -94,8 +95,20 @@ class DeviceInventory:
         self._everywhere: set[tuple[str, str]] = set()
         self._holding = HeldDevices()
         self._stale = True
+        self._extended: dict[str, str] | None = None
+        self.classes.watch(self._on_class)
         self.slices.watch(self._on_slice)
         self.claims.watch(self._on_claim)
+
+    def _on_class(self, _old: Obj | None, _new: Obj | None) -> None:
+        self._extended = None
+
+    @property
+    def extended(self) -> Mapping[str, str]:
+        """Extended resource -> the DeviceClass that stands for it."""
+        if self._extended is None:
+            self._extended = classes_by_resource(self.classes)
+        return self._extended
 
     def _on_slice(self, old: Obj | None, new: Obj | None) -> None:
         for held in (old, new):
