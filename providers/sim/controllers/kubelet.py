@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
+from providers.sim.controllers.dra.extended import resources_by_claim
 from providers.sim.controllers.dra.preparing import ClaimPreparation
 from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.health import NodeHealth
@@ -192,7 +193,9 @@ class Kubelets(Reconciler[Key]):
     def _admit(self, pod: Obj, node: Obj, now: float) -> float | None:
         if status_of(pod).get("phase") == "Running":  # these controllers are new to a store that is not
             return self._go_on(pod, self._begin(pod, *_last_start(pod, now)), now)
-        refusal = self._refusal(pod, node, requests_of(pod))
+        of_claims = resources_by_claim(pod)
+        wanted = {name: amount for name, amount in requests_of(pod).items() if name not in of_claims}
+        refusal = self._refusal(pod, node, wanted)
         if refusal is not None:
             self._pods.update_status(pod, rejected(pod, *refusal, now))
             return None

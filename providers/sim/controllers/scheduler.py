@@ -56,7 +56,7 @@ from providers.sim.store.podrequests import requests_of
 _SIGNATURES_KEPT = 2048
 _EVENTS, _EVENTS_REFILL_S = 5, 60.0
 """Every node that comes makes another message for every pod that waits: its condition has the last, events a few."""
-_PODS = frozenset({"pods"})
+_PODS, _CLAIMS = frozenset({"pods"}), frozenset({"claims"})
 
 
 class Scheduler:
@@ -89,6 +89,8 @@ class Scheduler:
         devices = self._state.devices
         for mirror in (devices.claims, devices.slices, devices.classes) if devices is not None else ():
             mirror.watch(lambda _old, _new: self._retry_what_depends_on("claims"))
+        if devices is not None:
+            devices.classes.watch(self._on_class)
 
     def step(self, now: float) -> float | None:
         """One pass over the pods that may fit by now."""
@@ -124,6 +126,14 @@ class Scheduler:
     def _on_namespace(self, old: Obj | None, new: Obj | None) -> None:
         if labels_of(old or {"metadata": {}}) != labels_of(new or {"metadata": {}}):
             self._retry_what_depends_on("pods")
+
+    def _on_class(self, old: Obj | None, new: Obj | None) -> None:
+        """A class that stands for a resource may be what pods wait for that only asked for the resource."""
+        if any((it or {"spec": {}})["spec"].get("extendedResourceName") for it in (old, new)):
+            for key in list(self._parked):
+                pod = self._pods.get(key)
+                if pod is not None:
+                    self._enqueue(pod)
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         self._account(old, new)
@@ -174,9 +184,12 @@ class Scheduler:
         arrival = self._arrivals.setdefault(key, self._arrived)
         order = (-(spec.get("priority") or 0), arrival, key)
         wanted, depends_on = requests_of(pod), dependencies_of(spec)
+        devices = self._state.devices
+        extended = frozenset(devices.extended.keys() & wanted.keys()) if devices is not None else frozenset()
+        depends_on = depends_on | _CLAIMS if extended else depends_on
         own = signature_of(pod, wanted)
         signature = own + identity_of(pod, depends_on)
-        self._waiting[key] = PendingPod(key, order, own, signature, wanted, depends_on)
+        self._waiting[key] = PendingPod(key, order, own, signature, wanted, depends_on, extended)
 
     def _forget_nodes(self) -> None:
         self._selected.clear()
@@ -240,7 +253,7 @@ class Scheduler:
             self._park(candidate)
             if devices is None or not deallocate_one(devices, pod, list(self._state.nodes.values())):
                 self._say(pod, message, now, reason)
-        elif devices is None or reserve_devices(devices, pod, self._state.nodes[node]):
+        elif devices is None or reserve_devices(devices, self._pods, pod, self._state.nodes[node]):
             self._cluster.sync()
             self._place(candidate, pod, node)
         else:
@@ -274,7 +287,7 @@ class Scheduler:
 
     def _ranked(self, candidate: PendingPod, views: Iterable[SchedulableNode]) -> list[SchedulableNode]:
         wanted, used = candidate.wanted, self._state.occupancy.used
-        fitting = [v for v in views if fits(wanted, v.allocatable, used(v.name))]
+        fitting = [v for v in views if fits(candidate.wanted_on(v.allocatable), v.allocatable, used(v.name))]
         return sorted(fitting, key=lambda v: (-fullness(wanted, v.allocatable, used(v.name)), v.name))
 
     def _accepting(self, candidate: PendingPod, pod: Obj) -> list[SchedulableNode]:

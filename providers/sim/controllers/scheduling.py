@@ -55,6 +55,14 @@ class PendingPod:
 
     The `pods` that stand and what they want, `company` (one pod more may help), `volumes`, `claims` of devices.
     """
+    extended: frozenset[str] = frozenset()
+    """Resources that it has by a claim where a node's device plugin does not offer them."""
+
+    def wanted_on(self, allocatable: Amounts) -> Amounts:
+        """What it takes of a node's own."""
+        if not self.extended:
+            return self.wanted
+        return {name: n for name, n in self.wanted.items() if name not in self.extended or allocatable.get(name)}
 
 
 @dataclass(slots=True)

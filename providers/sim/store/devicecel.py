@@ -24,7 +24,7 @@ _SEMVER: Final = re.compile(
 _UNKNOWN: Final = re.compile(r"\bcel\s*\.\s*bind\b|\.\?|\[\?|\boptional\s*\.")
 
 
-class InvalidSelector(ValueError):
+class InvalidDeviceSelector(ValueError):
     """The text is no expression over a device; the message is one line."""
 
 
@@ -121,24 +121,24 @@ class DeviceExpression:
     """One expression over `device`, compiled."""
 
     def __init__(self, text: str) -> None:
-        """Errors: InvalidSelector."""
+        """Errors: InvalidDeviceSelector."""
         if _depth(text) > _NESTED_MOST:
-            raise InvalidSelector(f"more than {_NESTED_MOST} parentheses in one another")
+            raise InvalidDeviceSelector(f"more than {_NESTED_MOST} parentheses in one another")
         if found := _UNKNOWN.search(text):
-            raise InvalidSelector(f"{found.group()!r} is not supported here")
+            raise InvalidDeviceSelector(f"{found.group()!r} is not supported here")
         celpy, parser = importlib.import_module("celpy"), importlib.import_module("celpy.celparser")
         environment = celpy.Environment(runner_class=celpy.InterpretedRunner)
         try:
             self._ast = environment.compile(text)
         except parser.CELParseError as error:
-            raise InvalidSelector(" ".join(str(error).split())) from error
+            raise InvalidDeviceSelector(" ".join(str(error).split())) from error
         functions = {name: _in_cel(function) for name, function in _PLAIN.items()}
         self._program = environment.program(self._ast, functions=functions)
         try:
             self.matches("", {})
         except SelectorFails as error:
             if str(error).startswith("undeclared reference"):
-                raise InvalidSelector(str(error)) from error
+                raise InvalidDeviceSelector(str(error)) from error
 
     def matches(self, driver: str, device: Obj) -> bool:
         """Whether a device of a slice is selected. Errors: SelectorFails."""
@@ -165,7 +165,7 @@ def _said(error: Exception) -> str:
 
 @lru_cache(maxsize=1024)
 def device_expression(text: str) -> DeviceExpression:
-    """The compiled expression. Errors: InvalidSelector."""
+    """The compiled expression. Errors: InvalidDeviceSelector."""
     return DeviceExpression(text)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from providers.sim.store.devicecel import EXPRESSION_BYTES, InvalidSelector, device_expression
+from providers.sim.store.devicecel import EXPRESSION_BYTES, InvalidDeviceSelector, device_expression
 from providers.sim.store.errors import cause
 from providers.sim.store.naming import Fault, dns_label, dns_subdomain, invalid_value
 from providers.sim.store.objects import Obj
@@ -207,7 +207,7 @@ def _selectors(selectors: Sequence[Obj] | None, path: str) -> Iterator[Fault]:
 def _expression(text: str, path: str) -> Iterator[Fault]:
     try:
         device_expression(text)
-    except InvalidSelector as error:
+    except InvalidDeviceSelector as error:
         yield cause(path, f"Invalid value: {json.dumps(text)}: compilation failed: ERROR: <input>:1:1: {error}")
 
 

@@ -58,7 +58,9 @@ class ComputeDomains(Reconciler[Key]):
             self._queue.add(key_of(new))
 
     def _on_claim(self, old: Obj | None, new: Obj | None) -> None:
-        for uid in {domain_of(it) for it in (old, new) if it is not None} if self._domains is not None else ():
+        if self._domains is None:
+            return
+        for uid in {domain_of(it) for it in (old, new) if it is not None}:
             for domain in self._domains.by("uid", uid):
                 self._queue.add(key_of(domain))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from providers.sim.controllers.dra.extended import classes_by_resource
 from providers.sim.controllers.matching import node_selector_matches
 from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, status_of
@@ -73,7 +74,7 @@ class ResourcePool:
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldDevices:
     """What is taken of devices: whole ones, and so much of those that several may have."""
 
     whole: set[DeviceId] = field(default_factory=set)
@@ -92,10 +93,22 @@ class DeviceInventory:
         self._by_pool: dict[tuple[str, str], dict[str, Obj]] = {}
         self._local: dict[str, set[tuple[str, str]]] = {}
         self._everywhere: set[tuple[str, str]] = set()
-        self._holding = Holding()
+        self._holding = HeldDevices()
         self._stale = True
+        self._extended: dict[str, str] | None = None
+        self.classes.watch(self._on_class)
         self.slices.watch(self._on_slice)
         self.claims.watch(self._on_claim)
+
+    def _on_class(self, _old: Obj | None, _new: Obj | None) -> None:
+        self._extended = None
+
+    @property
+    def extended(self) -> Mapping[str, str]:
+        """Extended resource -> the DeviceClass that stands for it."""
+        if self._extended is None:
+            self._extended = classes_by_resource(self.classes)
+        return self._extended
 
     def _on_slice(self, old: Obj | None, new: Obj | None) -> None:
         for held in (old, new):
@@ -127,7 +140,7 @@ class DeviceInventory:
             found = self._pools[key] = _pooled(*key, self._by_pool[key].values())
         return found
 
-    def holding(self) -> Holding:
+    def holding(self) -> HeldDevices:
         """What the claims of the cluster have."""
         if self._stale:
             self._holding, self._stale = _held_by(self.claims), False
@@ -166,8 +179,8 @@ def _pooled(driver: str, name: str, slices: Iterable[Obj]) -> ResourcePool:
     return ResourcePool(driver, name, devices, counters, incomplete, len({it.id for it in devices}) < len(devices))
 
 
-def _held_by(claims: Iterable[Obj]) -> Holding:
-    found = Holding()
+def _held_by(claims: Iterable[Obj]) -> HeldDevices:
+    found = HeldDevices()
     for claim in claims:
         allocation = status_of(claim).get("allocation") or {}
         for result in (allocation.get("devices") or {}).get("results") or ():

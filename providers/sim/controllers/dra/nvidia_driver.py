@@ -55,7 +55,7 @@ class DraFault:
     | `fail` | a number, or true for 1 | so many preparations of claims fail |
     | `silent` | true, false | the driver's pod is gone: slices stay, claims cannot be prepared |
     | `withdraw` | true, false | the driver announces nothing |
-    | `taint` | a device, or "" | that device is unhealthy: it has a taint with the effect NoExecute |
+    | `taint` | a device, or "" | that device is unhealthy: it has a taint with the effect NoSchedule |
     """
 
     node: str
@@ -83,7 +83,7 @@ def read_dra_fault(body: Mapping[str, Any]) -> DraFault:
 
 
 @dataclass(slots=True)
-class _Plugin:
+class _DriverPod:
     """The driver's pod on one node: what it knows of the GPUs since its last start, and what is wrong with it."""
 
     ready_at: float
@@ -112,7 +112,7 @@ class NvidiaDraDriver(NodeReconciler):
         super().__init__(cluster, health)
         self._hardware = hardware
         self._options = options or DraOptions()
-        self._plugins: dict[str, _Plugin] = {}
+        self._plugins: dict[str, _DriverPod] = {}
         self._faults = DriverFaults()
         self._orders: deque[DraFault] = deque()
         self._slices = cluster.mirror("ResourceSlice", "resource.k8s.io")
@@ -158,21 +158,21 @@ class NvidiaDraDriver(NodeReconciler):
         self._publish(node, {} if key in self._faults.withdrawn else self._contents(node, plugin))
         return None
 
-    def _plugin(self, node: Obj, now: float) -> _Plugin:
+    def _plugin(self, node: Obj, now: float) -> _DriverPod:
         """The driver's pod; it starts anew when the GPUs were cut, or it is set up otherwise."""
         uid, dynamic = node["metadata"]["uid"], labels_of(node).get(DYNAMIC) == "true"
         plugin = self._plugins.get(uid)
         if plugin is None:
             born = instant(node["metadata"]["creationTimestamp"])
             first = born + self._options.first_delay_s
-            plugin = self._plugins[uid] = _Plugin(max(first, now), (), dynamic)
+            plugin = self._plugins[uid] = _DriverPod(max(first, now), (), dynamic)
             self._start(node, plugin)
         elif plugin.dynamic != dynamic or plugin.gpus != self._hardware.of(node):
             plugin.ready_at, plugin.dynamic = now + self._options.restart_delay_s, dynamic
             self._start(node, plugin)
         return plugin
 
-    def _start(self, node: Obj, plugin: _Plugin) -> None:
+    def _start(self, node: Obj, plugin: _DriverPod) -> None:
         """Look at the GPUs; with DynamicMIG instances that nobody is known to use are destroyed."""
         gpus = self._hardware.of(node)
         if plugin.dynamic and any(gpu.profiles for gpu in gpus):
@@ -181,7 +181,7 @@ class NvidiaDraDriver(NodeReconciler):
 
     # Slices
 
-    def _contents(self, node: Obj, plugin: _Plugin) -> dict[str, list[Obj]]:
+    def _contents(self, node: Obj, plugin: _DriverPod) -> dict[str, list[Obj]]:
         shape = self._hardware.shape(node)
         if shape is None:
             return {}
@@ -253,7 +253,7 @@ class NvidiaDraDriver(NodeReconciler):
 
 def _slices_of(found: Announcement, tainted: str | None) -> Iterator[Obj]:
     """What is announced, as slices: together where nothing is counted, else the counters and a slice for each GPU."""
-    taint = [{"key": "gpu.nvidia.com/unhealthy", "effect": "NoExecute"}]
+    taint = [{"key": "gpu.nvidia.com/unhealthy", "effect": "NoSchedule"}]
     by_gpu = [[{**it, "taints": taint} if it["name"] == tainted else it for it in gpu] for gpu in found.devices]
     if not found.counters:
         devices = [device for gpu in by_gpu for device in gpu]

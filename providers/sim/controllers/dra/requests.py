@@ -14,7 +14,7 @@ from providers.sim.controllers.matching import tolerates
 from providers.sim.controllers.mirror import InformerCache
 from providers.sim.controllers.objects import Obj, key_of
 from providers.sim.store.amounts import amount
-from providers.sim.store.devicecel import InvalidSelector, SelectorFails, device_expression
+from providers.sim.store.devicecel import InvalidDeviceSelector, SelectorFails, device_expression
 
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _WHOLE_DEVICE: Final = re.compile(r"\b(all|exists|exists_one|filter|map|size|string)\b")
@@ -86,7 +86,7 @@ def _selected(selectors: Sequence[Obj] | None, device: PooledDevice, owner: str)
         try:
             if not _holds(selector["cel"]["expression"], device):
                 return False
-        except (SelectorFails, InvalidSelector) as error:
+        except (SelectorFails, InvalidDeviceSelector) as error:
             raise AllocationError(f"{owner}: selector #{i}: CEL runtime error: {error}") from error
     return True
 

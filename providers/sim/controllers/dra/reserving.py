@@ -4,6 +4,13 @@ Source: `dynamicresources.go` (PreBind, PostFilter).
 """
 
 from providers.sim.controllers.dra.allocator import ClaimAllocation
+from providers.sim.controllers.dra.extended import (
+    extended_claim,
+    in_memory,
+    lacking,
+    resources_by_claim,
+    with_extended_claim,
+)
 from providers.sim.controllers.dra.inventory import DeviceInventory
 from providers.sim.controllers.dra.podclaims import (
     FINALIZER,
@@ -14,24 +21,34 @@ from providers.sim.controllers.dra.podclaims import (
     users_of,
 )
 from providers.sim.controllers.matching import node_selector_matches
+from providers.sim.controllers.mirror import InformerCache
 from providers.sim.controllers.objects import Obj, status_of
 from providers.sim.controllers.scheduling import SchedulableNode
 from providers.sim.store import ApiError
+from providers.sim.store.podrequests import requests_of
 
 
-def reserve_devices(inventory: DeviceInventory, pod: Obj, node: SchedulableNode) -> bool:
+def reserve_devices(inventory: DeviceInventory, pods: InformerCache, pod: Obj, node: SchedulableNode) -> bool:
     """Write the devices into the pod's claims and the pod beside them; False where somebody wrote in between."""
     try:
         claims = claims_of(pod, inventory.claims)
         pending = [claim for claim in claims if status_of(claim).get("allocation") is None]
-        found = ClaimAllocation(inventory, pending, node).allocate() if pending else []
+        wanted = requests_of(pod)
+        resources = frozenset(inventory.extended.keys() & wanted.keys()) - resources_by_claim(pod)
+        missing = lacking(wanted, resources, node.allocatable)
+        made = extended_claim(pod, missing, inventory.extended) if missing else None
+        asked = [*pending, *([in_memory(made, pod)] if made is not None else [])]
+        found = ClaimAllocation(inventory, asked, node).allocate() if asked else []
         if found is None:
             return False
-        allocations = {claim["metadata"]["uid"]: it for claim, it in zip(pending, found, strict=True)}
+        allocations = {claim["metadata"]["uid"]: it for claim, it in zip(asked, found, strict=True)}
         for claim in claims:
-            allocation = allocations.get(claim["metadata"]["uid"])
             if not is_reserved_for(claim, pod):
-                _bind_claim(inventory, claim, pod, allocation)
+                _bind_claim(inventory, claim, pod, allocations.get(claim["metadata"]["uid"]))
+        if made is not None:
+            claim = inventory.claims.create(made)
+            _bind_claim(inventory, claim, pod, found[-1])
+            pods.update_status(pod, with_extended_claim(pod, claim, missing))
     except (ClaimsNotReady, ApiError):
         return False
     return True

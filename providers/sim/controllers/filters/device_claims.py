@@ -4,6 +4,7 @@ Source: `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 """
 
 from providers.sim.controllers.dra.allocator import ClaimAllocation, TooManySteps
+from providers.sim.controllers.dra.extended import extended_claim, in_memory, lacking, resources_by_claim
 from providers.sim.controllers.dra.podclaims import ClaimsNotReady, can_be_reserved, claims_of, is_reserved_for
 from providers.sim.controllers.dra.requests import ClassMissing, requests_of_claim
 from providers.sim.controllers.filters.state import (
@@ -15,6 +16,7 @@ from providers.sim.controllers.filters.state import (
 from providers.sim.controllers.matching import node_selector_matches
 from providers.sim.controllers.objects import Obj, status_of
 from providers.sim.controllers.scheduling import SchedulableNode
+from providers.sim.store.podrequests import requests_of
 
 _ELSEWHERE = NodeRefusal(("resourceclaim not available on the node",))
 _NO_DEVICES = NodeRefusal(("cannot allocate all claims",))
@@ -25,7 +27,11 @@ _INVALID = NodeRefusal(("invalid resource pools were encountered",))
 def device_claims(pod: Obj, state: SchedulingState) -> NodeCheck | None:
     """What is allocated must reach the node; for the rest there must be devices."""
     inventory = state.devices
-    if inventory is None or not claims_devices(pod):
+    if inventory is None:
+        return None
+    wanted = requests_of(pod)
+    resources = frozenset(inventory.extended.keys() & wanted.keys()) - resources_by_claim(pod)
+    if not claims_devices(pod) and not resources:
         return None
     try:
         claims = claims_of(pod, inventory.claims)
@@ -41,10 +47,12 @@ def device_claims(pod: Obj, state: SchedulingState) -> NodeCheck | None:
     def check(node: SchedulableNode) -> NodeRefusal | None:
         if not all(is_available(claim, node) for claim in allocated):
             return _ELSEWHERE
-        if not pending:
+        missing = lacking(wanted, resources, node.allocatable)
+        made = [in_memory(extended_claim(pod, missing, inventory.extended), pod)] if missing else []
+        if not pending and not made:
             return None
         try:
-            found = ClaimAllocation(inventory, pending, node).allocate()
+            found = ClaimAllocation(inventory, [*pending, *made], node).allocate()
         except TooManySteps:
             return _TOO_LONG
         if found is None and any(pool.invalid for pool in inventory.pools_for(node)):

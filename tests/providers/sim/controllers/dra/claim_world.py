@@ -49,7 +49,7 @@ class ClaimWorld(ControllerWorld):
         for obj in yaml.safe_load_all((SPECS / f"{name}.yaml").read_text()):
             group = obj["apiVersion"].rpartition("/")[0]
             resource = self.store.resource(obj["kind"], group)
-            self.store.create(resource, obj, namespace="default")
+            self.store.create(resource, obj, namespace="default" if resource.namespaced else "")
 
     def template(self, name: str, *requests: Obj, **devices: Any) -> None:
         spec = {"spec": {"devices": {"requests": list(requests), **devices}}}

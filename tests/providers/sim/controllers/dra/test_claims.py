@@ -137,9 +137,9 @@ def test_a_shared_claim_holds_its_pods_to_one_node(world: ClaimWorld) -> None:
     world.pod_with("second", "shared", cpu="90")
     world.pass_s(5)
     assert world.why("second") == (
-        "0/2 nodes are available: 1 Insufficient cpu, 1 resourceclaim not available on the node. still not schedulable, "
-        "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful "
-        "for scheduling."
+        "0/2 nodes are available: 1 Insufficient cpu, 1 resourceclaim not available on the node. "
+        "still not schedulable, preemption: 0/2 nodes are available: "
+        "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
 
 
@@ -165,10 +165,10 @@ def test_a_pod_bound_by_hand_is_held_until_its_claim_is_its_own(world: ClaimWorl
     world.pass_s(30)
     assert world.phase("stowaway") == "Pending"
     pod, claim = world.the("Pod", "stowaway"), world.the("ResourceClaim", "shared")
-    assert world.events("FailedPrepareDynamicResources") == [
-        "Failed to prepare dynamic resources: prepare dynamic resources: pod stowaway "
-        f"({pod['metadata']['uid']}) is not allowed to use ResourceClaim shared ({claim['metadata']['uid']})"
-    ]
+    whose, which = pod["metadata"]["uid"], claim["metadata"]["uid"]
+    said = f"pod stowaway ({whose}) is not allowed to use ResourceClaim shared ({which})"
+    failed = f"Failed to prepare dynamic resources: prepare dynamic resources: {said}"
+    assert world.events("FailedPrepareDynamicResources") == [failed]
     world.pod_with("proper", "shared")  # the scheduler allocates, and the controller reserves for who is bound
     world.pass_s(30)
     assert (world.phase("proper"), world.phase("stowaway")) == ("Running", "Running")

@@ -18,7 +18,7 @@ WANTED: dict[str, Mapping[str, Mapping[str, list[str]]]] = {
     "first-of-two-wishes": {"modest": {"gpu": ["gpu-0"]}},
     "init-container-first": {"prepared": {"gpu": ["gpu-0"]}},
 }
-ELSEWHERE = {"four-slices-of-one-gpu"}
+ELSEWHERE = {"four-slices-of-one-gpu", "a-gpu-as-extended-resource", "a-slice-as-extended-resource"}
 
 
 def test_every_spec_is_run() -> None:
