@@ -233,20 +233,24 @@ def _candidates(
     index: Index,
 ) -> Iterator[CandidateOffering]:
     """Yields what might be bought for the pods, with how many of them each holds: perhaps none."""
-    requests, pool_rank, ranks = need.pod_set.requests, need.rank(pool), dict[str, int]()
-    claims = need.pod_set.constraints.devices
-    allocator = device_allocator(index, NO_DEVICES) if claims else None
+    pool_rank, ranks = need.rank(pool), dict[str, int]()
     room, fits = None, 0
     for offering in lasting:
         offer = offering.offer
         if offering.allocatable is not room:  # one object where it is sold at one price in several zones
-            room, fits = offering.allocatable, room_in(offering.allocatable, requests)
-            if allocator is not None and offering.devices is not None:
-                fits = allocator.pods_on(offering.devices, claims, fits)
+            room, fits = offering.allocatable, pods_on_one(index, offering, need.pod_set)
         if offer.capacity_type not in ranks:
             ranks[offer.capacity_type] = capacity_rank(pool, offer.capacity_type)
         rank = ranks[offer.capacity_type]
         yield CandidateOffering(offering, fits, rank, pool_rank, expected_usd_h(offer), offering.preference)
+
+
+def pods_on_one(index: Index, offering: Offering, pods: PodSet) -> int:
+    """How many pods one machine of an offering holds, with the devices that they claim."""
+    room, claims = room_in(offering.allocatable, pods.requests), pods.constraints.devices
+    if not claims or offering.devices is None:
+        return room
+    return device_allocator(index, NO_DEVICES).pods_on(offering.devices, claims, room)
 
 
 @derived(1)

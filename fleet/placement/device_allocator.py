@@ -91,8 +91,8 @@ class DeviceAllocator:
             self._fits[key] = machine, count
         return self._fits[key][1]
 
-    def unmet(self, machines: Iterable[MachineDevices], claims: Sequence[DeviceClaim]) -> str:
-        """Returns the first request that no machine meets, all of it free, in words; empty where each meets some."""
+    def unmet(self, machines: Iterable[MachineDevices], claims: tuple[DeviceClaim, ...]) -> str:
+        """Returns the first request that no machine meets, all of it free, in words; empty where one meets all."""
         there = list(machines)
         for claim in claims:
             for request in claim.requests:
@@ -100,7 +100,10 @@ class DeviceAllocator:
                     asked = " or ".join(f"{ask.count} of {ask.device_class}" for ask in request.asks)
                     selected = next((f", selected by {ask.selectors[-1]}" for ask in request.asks if ask.selectors), "")
                     return f"no machine has what request {request.name} of claim {claim.name} asks: {asked}{selected}"
-        return ""
+        if any(self.pods_on(machine, claims, 1) for machine in there):
+            return ""
+        names = ", ".join(claim.name for claim in claims)
+        return f"no machine has devices for all requests of a pod together (claims {names})"
 
     def _could(self, machine: MachineDevices, ask: DeviceAsk) -> bool:
         return len(self.matching(machine, ask) or ()) >= ask.count
