@@ -1,13 +1,18 @@
 """Pods that claim devices (Dynamic Resource Allocation) get quota, machines and their devices, end to end."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.demo.jobs import Manifest, job
+from agent.ledger_settings import LedgerSettings
+from fleet.cost.records import HOUR_S
+from fleet.cost.uses import NOBODY
 from fleet.snapshot import Pin
 from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
+from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
 
 Obj = dict[str, Any]
 TYPE = "device.attributes['gpu.nvidia.com']"
@@ -191,6 +196,23 @@ def test_a_change_is_planned_while_pods_claim() -> None:
     scene.until_running("b")
     assert scene.bought() == 2
     scene.settle()
+
+
+def test_the_bill_counts_claimed_devices_as_gpus(tmp_path: Path) -> None:
+    settings = LedgerSettings(path=tmp_path / "ledger.db")
+    scene = Scene(dra(), ledger=settings, tempo=SLOW)
+    scene.sim.submit(template("four", exactly("gpus", count=4)))
+    scene.runs(claiming("a", "four"))
+    scene.runs(claiming("b", "four"))
+    end_s = whole_hours(scene, settings)
+    found = records(settings)
+    assert usd(found) == pytest.approx(charged(scene, end_s), rel=0.001)
+    last = {it.name: it for it in found if it.hour_s == end_s - HOUR_S and it.subject not in NOBODY}
+    assert {it.devices for it in last.values()} == {"4 nvidia.com/gpu"}
+    idle = sum(it.cost_micro_usd for it in found if it.name == "(idle)")
+    both = sum(it.cost_micro_usd for it in last.values())
+    assert last["a"].cost_micro_usd == pytest.approx(both / 2, rel=0.1), "each has half of the machine"
+    assert idle < both / 10, "and nothing of it is idle but while the second comes"
 
 
 @pytest.mark.slow
