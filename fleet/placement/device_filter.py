@@ -1,11 +1,12 @@
 """Filters machines by the devices that pods claim: whether kube-scheduler will find them theirs there.
 
 What has been allocated is known by name. What stands there and has no devices yet is foreseen; nobody knows whose turn
-comes first, so that pods have to find theirs before those as well as after them.
+comes first, so that all have to find theirs in every order of those who claim the same.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import Final
 
 from fleet.placement.device_allocator import DeviceAllocator, DevicesInUse
@@ -14,6 +15,8 @@ from fleet.placement.neighbours import Neighbours
 from fleet.snapshot.devices import DeviceClaim
 
 NO_DEVICE: Final = NodeObstacle("spec.resourceClaims", "cannot allocate all claims")
+_MOST_PERMUTED: Final = 4
+"""Kinds of claims of which every order is tried."""
 _Expected = list[tuple[DeviceClaim, ...]]
 """The claims of each pod that stands somewhere and has no devices yet."""
 
@@ -57,13 +60,20 @@ def _taken(
 def _finds(
     allocator: DeviceAllocator, used: DevicesInUse, expected: _Expected, claims: tuple[DeviceClaim, ...]
 ) -> bool:
-    """Whether one pod more finds its devices, and so do those that are expected, whoever is first."""
-    last, first = used.copy(), used.copy()
-    for each in expected:
-        allocator.allocate(last, each)
-    if not allocator.allocate(last, claims):
-        return False
-    others = [each for each in expected if each != claims]
-    if not others:
-        return True
-    return allocator.allocate(first, claims) and all(allocator.allocate(first, each) for each in expected)
+    """Whether one pod more finds its devices, and so do those that are expected, whoever comes first.
+
+    Pods that claim the same take turns as one; of more than a few kinds, the new ones come first or last.
+    """
+    pods = Counter([*expected, claims])
+    kinds = [*(kind for kind in pods if kind != claims), claims]
+    orders = permutations(kinds) if len(kinds) <= _MOST_PERMUTED else ([claims, *kinds[:-1]], kinds)
+    return all(_all_find(allocator, used.copy(), order, pods) for order in orders)
+
+
+def _all_find(
+    allocator: DeviceAllocator,
+    used: DevicesInUse,
+    order: Iterable[tuple[DeviceClaim, ...]],
+    pods: Mapping[tuple[DeviceClaim, ...], int],
+) -> bool:
+    return all(allocator.allocate(used, kind) for kind in order for _ in range(pods[kind]))
