@@ -223,7 +223,7 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
     dynamic = bool(seed % 2)
     cut = layout("cut", "h100-80gb", **{"1g_10gb": 2, "2g_20gb": 1, "3g_40gb": 1})
     sharing = {"dra": {"dynamicMig": True}} if dynamic else {"dra": {}, "mig": {"layouts": ["cut"]}}
-    scene = Scene(dra(cut, quota={"muster.dev/gpu-equivalent": 32}, sharing=sharing, limits={"nodes": 4}))
+    scene = Scene(dra(cut, quota={"muster.dev/gpu-equivalent": 32}, sharing=sharing, limits={"nodes": 4}), tempo=SLOW)
     same = [{"matchAttribute": "gpu.nvidia.com/parentUUID"}]
     profiles = ["1g.10gb", "2g.20gb", "3g.40gb", *(["4g.40gb", "1g.20gb"] if dynamic else [])]
     names = []
@@ -242,6 +242,6 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
         gang = scene.sim.gang(name)
         if gang is not None and gang.state == "Admitted":
             assert gang.pods_ready, f"{name} has started and its pods are not all ready: {scene.story()}"
-            assert gang.evictions == 0, f"{name} was started in vain: {gang.eviction}"
+            assert gang.timeouts == 0, f"{name} was started in vain once: its pods did not get their devices"
     assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 5
     scene.settle(settled=False)
