@@ -16,6 +16,7 @@ from providers.sim.controllers.dra.nvidia_driver import DraOptions, NvidiaDraDri
 from providers.sim.controllers.dra.podclaims import serves_devices
 from providers.sim.controllers.dra.preparing import ClaimPreparation
 from providers.sim.controllers.dra.resource_claims import ResourceClaims
+from providers.sim.controllers.dra.taint_eviction import DeviceTaintEviction
 from providers.sim.controllers.garbage import GarbageCollector
 from providers.sim.controllers.gpus import GpuHardware
 from providers.sim.controllers.health import NodeHealth
@@ -140,7 +141,12 @@ class _DeviceParts:
         self.driver = NvidiaDraDriver(cluster, hardware, health, options)
         domains = ComputeDomains(cluster)
         self.preparation = ClaimPreparation(cluster, self.driver, domains)
-        self.controllers: tuple[Controller, ...] = (self.driver, domains, ResourceClaims(cluster))
+        self.controllers: tuple[Controller, ...] = (
+            self.driver,
+            domains,
+            ResourceClaims(cluster),
+            DeviceTaintEviction(cluster),
+        )
 
 
 def _moved(moves: Callable[[], int], health: NodeHealth) -> int:

@@ -193,8 +193,8 @@ class Kubelets(Reconciler[Key]):
     def _admit(self, pod: Obj, node: Obj, now: float) -> float | None:
         if status_of(pod).get("phase") == "Running":  # these controllers are new to a store that is not
             return self._go_on(pod, self._begin(pod, *_last_start(pod, now)), now)
-        of_claims = resources_by_claim(pod)
-        wanted = {name: amount for name, amount in requests_of(pod).items() if name not in of_claims}
+        wanted, of_claims = requests_of(pod), resources_by_claim(pod)
+        wanted = {name: it for name, it in wanted.items() if name not in of_claims} if of_claims else wanted
         refusal = self._refusal(pod, node, wanted)
         if refusal is not None:
             self._pods.update_status(pod, rejected(pod, *refusal, now))

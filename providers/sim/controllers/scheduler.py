@@ -8,7 +8,7 @@ Left out: preemption, and everything that only prefers.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from providers.sim.controllers.dra.podclaims import ClaimsNotReady, claims_of
+from providers.sim.controllers.dra.podclaims import ClaimsNotReady, claims_devices, claims_of
 from providers.sim.controllers.dra.requests import AllocationError
 from providers.sim.controllers.dra.reserving import deallocate_one, reserve_devices
 from providers.sim.controllers.eventlog import EventLog
@@ -20,7 +20,6 @@ from providers.sim.controllers.filters.cycle import (
     first_refusal,
     prepared,
 )
-from providers.sim.controllers.filters.device_claims import claims_devices
 from providers.sim.controllers.filters.inter_pod_affinity import is_repelled
 from providers.sim.controllers.filters.state import SchedulingState, UnschedulablePodError
 from providers.sim.controllers.filters.volume_rules import volume_plan
@@ -389,6 +388,8 @@ def _says(status: Obj, message: str, reason: str) -> bool:
 
 def _claims_came(old: Obj, new: Obj) -> bool:
     """Whether claims were made for a pod."""
+    if not claims_devices(new):
+        return False
     fields = ("resourceClaimStatuses", "extendedResourceClaimStatus")
     return any(status_of(old).get(it) != status_of(new).get(it) for it in fields)
 

@@ -20,7 +20,6 @@ CLIQUE: Final = "nvidia.com/gpu.clique"
 CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 _JOIN_S: Final = 5.0
 """From the claim to a daemon that is ready: its pod is scheduled and started."""
-_STATES: Final = {"type": "string", "enum": ["Ready", "NotReady"], "default": "NotReady"}
 
 
 class ComputeDomains(Reconciler[Key]):
@@ -185,31 +184,57 @@ def _template(domain: Obj, name: str) -> Obj:
     return {"metadata": metadata, "spec": {"spec": {"devices": devices}}}
 
 
+def _text(description: str) -> Obj:
+    return {"type": "string", "description": description}
+
+
+def _object(description: str, required: tuple[str, ...], **properties: Obj) -> Obj:
+    return {"type": "object", "description": description, "required": list(required), "properties": properties}
+
+
+def _state(description: str) -> Obj:
+    return {**_text(description), "enum": ["Ready", "NotReady"], "default": "NotReady"}
+
+
+def _spec() -> Obj:
+    template = _object("The ResourceClaimTemplate that is made.", ("name",), name=_text("Its name, in this namespace."))
+    mode = {**_text("One channel, or all of the domain."), "enum": ["All", "Single"], "default": "Single"}
+    nodes = {"type": "integer", "minimum": 0, "default": 0, "description": "So many nodes make the domain Ready."}
+    channel = _object(
+        "How pods claim a channel.", ("resourceClaimTemplate",), resourceClaimTemplate=template, allocationMode=mode
+    )
+    rules = [{"rule": "self == oldSelf", "message": "A computeDomain.spec is immutable"}]
+    wanted = _object("Nodes that pods share memory across.", ("channel",), numNodes=nodes, channel=channel)
+    return {**wanted, "x-kubernetes-validations": rules}
+
+
+def _status() -> Obj:
+    node = _object(
+        "A node that has joined.",
+        ("name", "ipAddress", "cliqueID"),
+        name=_text("Its name."),
+        ipAddress=_text("Where its daemon listens."),
+        cliqueID=_text("Its NVLink domain; empty where it is in none."),
+        index={"type": "integer", "description": "Its number within its clique."},
+        status=_state("Whether its daemon is ready."),
+    )
+    nodes = {
+        "type": "array",
+        "description": "The nodes that have joined.",
+        "items": node,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
+    return _object("Who is in it.", ("status",), nodes=nodes, status=_state("Whether all nodes have joined."))
+
+
 def _definition() -> Obj:
-    """The CustomResourceDefinition, in the fields that its schema has."""
-    text, node_fields = {"type": "string"}, ("name", "ipAddress", "cliqueID")
-    node = {
+    """The CustomResourceDefinition."""
+    schema = {
         "type": "object",
-        "required": list(node_fields),
-        "properties": {**dict.fromkeys(node_fields, text), "index": {"type": "integer"}, "status": _STATES},
+        "description": "A set of nodes whose GPUs are joined by NVLink, for a job over several of them.",
+        "properties": {"spec": _spec(), "status": _status()},
     }
-    channel = {
-        "type": "object",
-        "required": ["resourceClaimTemplate"],
-        "properties": {
-            "allocationMode": {"type": "string", "enum": ["All", "Single"], "default": "Single"},
-            "resourceClaimTemplate": {"type": "object", "required": ["name"], "properties": {"name": text}},
-        },
-    }
-    spec = {
-        "type": "object",
-        "required": ["channel"],
-        "properties": {"numNodes": {"type": "integer", "minimum": 0, "default": 0}, "channel": channel},
-        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "A computeDomain.spec is immutable"}],
-    }
-    nodes = {"type": "array", "items": node, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    status = {"type": "object", "required": ["status"], "properties": {"nodes": nodes, "status": _STATES}}
-    schema = {"type": "object", "properties": {"spec": spec, "status": status}}
     version = {
         "name": "v1beta1",
         "served": True,

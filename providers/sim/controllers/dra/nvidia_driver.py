@@ -55,7 +55,7 @@ class DraFault:
     | `fail` | a number, or true for 1 | so many preparations of claims fail |
     | `silent` | true, false | the driver's pod is gone: slices stay, claims cannot be prepared |
     | `withdraw` | true, false | the driver announces nothing |
-    | `taint` | a device, or "" | that device is unhealthy: it has a taint with the effect NoSchedule |
+    | `taint` | a device, or "" | that device is unhealthy: it has a taint with the effect NoExecute |
     """
 
     node: str
@@ -253,7 +253,7 @@ class NvidiaDraDriver(NodeReconciler):
 
 def _slices_of(found: Announcement, tainted: str | None) -> Iterator[Obj]:
     """What is announced, as slices: together where nothing is counted, else the counters and a slice for each GPU."""
-    taint = [{"key": "gpu.nvidia.com/unhealthy", "effect": "NoSchedule"}]
+    taint = [{"key": "gpu.nvidia.com/unhealthy", "effect": "NoExecute"}]
     by_gpu = [[{**it, "taints": taint} if it["name"] == tainted else it for it in gpu] for gpu in found.devices]
     if not found.counters:
         devices = [device for gpu in by_gpu for device in gpu]

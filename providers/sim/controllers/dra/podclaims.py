@@ -39,6 +39,11 @@ def claim_keys(pod: Obj) -> Iterator[tuple[Key, bool]]:
         yield (namespace, extended["resourceClaimName"]), True
 
 
+def claims_devices(pod: Obj) -> bool:
+    """Whether a pod has claims of devices, or will."""
+    return bool(pod["spec"].get("resourceClaims")) or "extendedResourceClaimStatus" in status_of(pod)
+
+
 def claims_of(pod: Obj, claims: InformerCache) -> list[Obj]:
     """The claims of a pod in the order in which it names them. Raises ClaimsNotReady."""
     found = []

@@ -5,7 +5,7 @@ Source: `pkg/kubelet/cm/dra/manager.go` (prepareResources).
 
 from providers.sim.controllers.dra.compute_domains import ComputeDomains
 from providers.sim.controllers.dra.nvidia_driver import NvidiaDraDriver
-from providers.sim.controllers.dra.podclaims import ClaimsNotReady, claim_keys, is_for, is_reserved_for
+from providers.sim.controllers.dra.podclaims import ClaimsNotReady, claim_keys, claims_devices, is_for, is_reserved_for
 from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Key, Obj, key_of, node_of, status_of
 
@@ -19,6 +19,8 @@ class ClaimPreparation:
 
     def why_not(self, pod: Obj) -> str | None:
         """What is missing before a pod may start, in the words of the kubelet; None where nothing is."""
+        if not claims_devices(pod):
+            return None
         try:
             found = (self._why_not(pod, key, own=own) for key, own in claim_keys(pod))
             return next((why for why in found if why is not None), None)

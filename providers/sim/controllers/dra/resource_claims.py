@@ -12,6 +12,7 @@ from providers.sim.controllers.dra.podclaims import (
     can_be_reserved,
     claim_keys,
     claim_name,
+    claims_devices,
     claims_of,
     is_for,
     is_reserved_for,
@@ -59,7 +60,7 @@ class ResourceClaims(Reconciler[tuple[str, Key]]):
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         pod = new or old or {}
-        if not pod["spec"].get("resourceClaims") and "extendedResourceClaimStatus" not in status_of(pod):
+        if not claims_devices(pod):
             return
         if new is not None:
             self._queue.add(("pod", key_of(new)))
@@ -199,7 +200,7 @@ class ResourceClaims(Reconciler[tuple[str, Key]]):
 
 def _named(pod: Obj) -> list[Key]:
     """The claims of a pod, as far as they are made."""
-    if not pod["spec"].get("resourceClaims") and "extendedResourceClaimStatus" not in status_of(pod):
+    if not claims_devices(pod):
         return []
     try:
         return [key for key, _ in claim_keys(pod)]

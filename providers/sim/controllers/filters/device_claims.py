@@ -5,7 +5,13 @@ Source: `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 
 from providers.sim.controllers.dra.allocator import ClaimAllocation, TooManySteps
 from providers.sim.controllers.dra.extended import extended_claim, in_memory, lacking, resources_by_claim
-from providers.sim.controllers.dra.podclaims import ClaimsNotReady, can_be_reserved, claims_of, is_reserved_for
+from providers.sim.controllers.dra.podclaims import (
+    ClaimsNotReady,
+    can_be_reserved,
+    claims_devices,
+    claims_of,
+    is_reserved_for,
+)
 from providers.sim.controllers.dra.requests import ClassMissing, requests_of_claim
 from providers.sim.controllers.filters.state import (
     NodeCheck,
@@ -60,11 +66,6 @@ def device_claims(pod: Obj, state: SchedulingState) -> NodeCheck | None:
         return _NO_DEVICES if found is None else None
 
     return check
-
-
-def claims_devices(pod: Obj) -> bool:
-    """Whether a pod has claims of devices."""
-    return bool(pod["spec"].get("resourceClaims")) or "extendedResourceClaimStatus" in status_of(pod)
 
 
 def is_available(claim: Obj, node: SchedulableNode) -> bool:

@@ -4,6 +4,10 @@ import re
 
 import pytest
 
+from providers.clock import VirtualClock
+from providers.sim.controllers import assemble
+from providers.sim.store import Store
+from providers.sim.store.releases import RELEASES
 from tests.providers.sim.controllers.dra.claim_world import ClaimWorld, exactly
 
 
@@ -172,3 +176,11 @@ def test_a_pod_bound_by_hand_is_held_until_its_claim_is_its_own(world: ClaimWorl
     world.pod_with("proper", "shared")  # the scheduler allocates, and the controller reserves for who is bound
     world.pass_s(30)
     assert (world.phase("proper"), world.phase("stowaway")) == ("Running", "Running")
+
+
+def test_a_release_without_claims_runs_as_before() -> None:
+    clock = VirtualClock()
+    store = Store(clock, release=RELEASES["1.33"])
+    sim = assemble(store, clock)
+    sim.kernel.run_until_quiet()
+    assert sim.dra_driver is None

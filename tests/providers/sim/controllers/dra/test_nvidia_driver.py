@@ -266,6 +266,29 @@ def test_an_unhealthy_device(world: ClaimWorld) -> None:
     assert world.devices_of("worker") == {"gpu": ["gpu-1"]}
 
 
+def test_pods_leave_a_device_that_became_unhealthy(world: ClaimWorld) -> None:
+    """At once, unless their claim tolerates it: for ever, or for some seconds."""
+    tolerated = {"key": "gpu.nvidia.com/unhealthy", "operator": "Exists", "effect": "NoExecute"}
+    world.claim("none", exactly())
+    world.claim("some", exactly(tolerations=[{**tolerated, "tolerationSeconds": 30}]))
+    world.claim("ever", exactly(tolerations=[tolerated]))
+    left: dict[str, list[bool]] = {}
+    for claim in ("none", "some", "ever"):
+        world.pod_with("worker", claim)
+        world.pass_s(5)
+        (device,) = world.devices(claim)
+        cause(world, taint=device)
+        for seconds in (10, 40):
+            world.pass_s(seconds)
+            left.setdefault(claim, []).append(world.get("Pod", "worker") is None)
+        if world.get("Pod", "worker") is not None:
+            world.delete("Pod", "worker")
+        cause(world, taint="")
+        world.pass_s(60)
+    assert left == {"none": [True, True], "some": [False, True], "ever": [False, False]}
+    assert world.events("DeviceTaintManagerEviction") == ["Marking for deletion"] * 2
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
