@@ -37,6 +37,17 @@ from fleet.snapshot import (
     Terms,
     Volumes,
 )
+from fleet.snapshot.device_claims import (
+    AllocatedClaim,
+    ClaimableDevices,
+    ClaimTemplate,
+    DeviceClass,
+    PublishedDevices,
+    cluster_devices,
+    held_by_pods,
+    nodes_with_devices,
+    waiting_with_claims,
+)
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
@@ -87,15 +98,18 @@ class Mirror:
         self.persistent_volumes: MirrorTable[PersistentVolume] = MirrorTable()
         self.storage_classes: MirrorTable[StorageClass] = MirrorTable()
         self.attach_limits: MirrorTable[AttachLimits] = MirrorTable()
+        self.device_classes: MirrorTable[DeviceClass] = MirrorTable()
+        self.device_slices: MirrorTable[PublishedDevices] = MirrorTable()
+        self.device_claims: MirrorTable[AllocatedClaim] = MirrorTable()
+        self.claim_templates: MirrorTable[ClaimTemplate] = MirrorTable()
         self.instances: dict[str, Instance] = {}
-        self.instances_at_s = 0.0
+        self.instances_at_s = self.reservations_at_s = self._learned_at_s = 0.0
         self._unlisted: dict[str, Instance] = {}
         """Given back before any listing has shown them; only id, state and the instant are known."""
         self.bought: frozenset[str] = frozenset()
         """Ids of machines bought by this process; the last `BOUGHT_MOST` of them."""
         self._bought: deque[str] = deque(maxlen=BOUGHT_MOST)
         self.reservations: Mapping[str, Reservation] = {}
-        self.reservations_at_s = 0.0
         self.resolved: Resolutions = NOT_READ
         self.catalog = Catalog()
         self.layouts = PublishedLayouts()
@@ -103,7 +117,6 @@ class Mirror:
         self.outlook = Outlook()
         self.pod_verdicts: Mapping[str, PodVerdict] = {}
         self.experience = DiscoveredCapacity()
-        self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
@@ -139,6 +152,10 @@ class Mirror:
             self.persistent_volumes,
             self.storage_classes,
             self.attach_limits,
+            self.device_classes,
+            self.device_slices,
+            self.device_claims,
+            self.claim_templates,
         )
 
     def table(self, name: str) -> MirrorTable[Any]:
@@ -215,16 +232,19 @@ class Mirror:
 
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
+        devices = cluster_devices(self.index, self.device_slices.view, self.device_claims.view)
+        claimable = _claimable(self.index, self.claim_templates.view, self.device_classes.view)
+        self.pod_index.claim(held_by_pods(self.index, devices), self.pods.current, claimable)
         self.pod_index.settle()
         tables = {name: table.view for name, table in self.works.items()}
         numbered = numbered_pods(self.index, tables[_STATEFUL], self.pod_index.job_pods, self.gangs.view)
         tables[_STATEFUL] = numbered.jobs
         runtimes, limits = self.runtime_classes.view, _limit_ranges(self.index, self.limit_ranges.view)
-        jobs = _works(self.index, numbered.job_pods, self.terms.view, runtimes, limits, *tables.values())
+        jobs = _works(self.index, numbered.job_pods, self.terms.view, runtimes, limits, claimable, *tables.values())
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
-            nodes=self.nodes.view,
+            nodes=nodes_with_devices(self.index, self.nodes.view, devices),
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
             job_pods=numbered.job_pods,
@@ -232,7 +252,7 @@ class Mirror:
             daemon_pods=self.pod_index.daemon_pods,
             repelling_pods=self.pod_index.repelling_pods,
             ordinary_pods=self.pod_index.ordinary_pods,
-            waiting_pods=self.pod_index.waiting_pods,
+            waiting_pods=waiting_with_claims(self.index, self.pod_index.waiting_pods, claimable),
             pod_verdicts=self.pod_verdicts,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),
@@ -259,6 +279,7 @@ class Mirror:
                 self.storage_classes.view,
                 self.attach_limits.view,
             ),
+            devices=devices,
             pod_budgets=self.pod_budgets.view,
             hard_fences=self.hard_fences.view,
             layouts=self.layouts,
@@ -280,9 +301,18 @@ def _works(
     terms: Mapping[str, Terms],
     runtimes: Mapping[str, RuntimeClass],
     limits: Mapping[str, tuple[LimitRange, ...]],
+    claimable: ClaimableDevices,
     *tables: Mapping[str, Job],
 ) -> Mapping[str, Job]:
-    return works(index, {uid: job for table in tables for uid, job in table.items()}, job_pods, terms, runtimes, limits)
+    jobs = {uid: job for table in tables for uid, job in table.items()}
+    return works(index, jobs, job_pods, terms, runtimes, limits, claimable)
+
+
+@derived(1)
+def _claimable(
+    _index: Index, templates: Mapping[str, ClaimTemplate], classes: Mapping[str, DeviceClass]
+) -> ClaimableDevices:
+    return ClaimableDevices(templates, classes)
 
 
 @derived(1, steady=True)

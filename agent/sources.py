@@ -31,9 +31,13 @@ from providers.kube.objects import (
     DECODERS,
     HARD_FENCE,
     KINDS,
+    decode_allocated_claim,
     decode_claim,
+    decode_claim_template,
     decode_csi_node,
     decode_daemonset,
+    decode_device_class,
+    decode_device_slice,
     decode_hard_fence,
     decode_limit_range,
     decode_namespace,
@@ -51,6 +55,7 @@ from providers.kube.objects import (
 from providers.kube.objects.paths import (
     CSI_NODES,
     DAEMON_SETS,
+    DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
     NODE_CLAIMS,
@@ -59,7 +64,10 @@ from providers.kube.objects.paths import (
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
@@ -103,6 +111,10 @@ WATCHED: dict[str, Watched[Any]] = {
     "persistent_volumes": Watched(PERSISTENT_VOLUMES, decode_persistent_volume, lambda volume: volume.name),
     "storage_classes": Watched(STORAGE_CLASSES, decode_storage_class, lambda storage: storage.name),
     "attach_limits": Watched(CSI_NODES, decode_csi_node, lambda limits: limits.node),
+    "device_classes": Watched(DEVICE_CLASSES, decode_device_class, lambda found: found.name, optional=True),
+    "device_slices": Watched(RESOURCE_SLICES, decode_device_slice, lambda found: found.name, optional=True),
+    "device_claims": Watched(RESOURCE_CLAIMS, decode_allocated_claim, lambda found: found.key, optional=True),
+    "claim_templates": Watched(RESOURCE_CLAIM_TEMPLATES, decode_claim_template, lambda it: it.key, optional=True),
 }
 """Table of the mirror -> what is reflected into it."""
 

@@ -95,6 +95,15 @@ GPU_PARTS: Final = 840
 MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
+DRA_PLUGIN: Final = "nvidia.com/dra-kubelet-plugin"
+"""Whether NVIDIA's DRA driver runs on a node (the node selector of its kubelet plugin)."""
+DEPLOY_DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
+DEPLOY_MIG_MANAGER: Final = "nvidia.com/gpu.deploy.mig-manager"
+"""Whether the GPU operator runs this operand on a node."""
+DRA_DYNAMIC_MIG: Final = "muster.dev/dra-dynamic-mig"
+"""On nodes whose DRA driver cuts GPUs when slices are claimed: who deploys the driver with that gate selects them."""
+OF_SHARING: Final = (DEVICE_PLUGIN_CONFIG, DRA_PLUGIN, DEPLOY_DEVICE_PLUGIN, DEPLOY_MIG_MANAGER, DRA_DYNAMIC_MIG)
+"""What a machine is born with says how its GPUs are offered: the operator follows these as the machine stands."""
 
 # Resources
 GPU_RESOURCE: Final = "nvidia.com/gpu"

@@ -85,10 +85,13 @@ def pool_hash(pool: NodePool) -> str:
 
 
 def _shared(pool: NodePool) -> dict[str, object]:
-    """How GPUs are shared by replicas, without what is not said: these fields came later."""
+    """How GPUs are shared and offered, without what is not said: these fields came later."""
     sharing = pool.spec.sharing
     ways = {"time_slicing": sharing.time_slicing, "mps": sharing.mps}
-    return {name: way and way.model_dump(mode="json", exclude_defaults=True) for name, way in ways.items()}
+    found: dict[str, object] = {
+        name: way and way.model_dump(mode="json", exclude_defaults=True) for name, way in ways.items()
+    }
+    return found if sharing.dra is None else found | {"dra": sharing.dra.model_dump(mode="json", exclude_defaults=True)}
 
 
 @derived()

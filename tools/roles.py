@@ -17,6 +17,7 @@ from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.paths import (
     CONFIG_MAPS,
     DAEMON_SETS,
+    DEVICE_CLASSES,
     EVENTS,
     FLEET_SYNCS,
     JOBS,
@@ -46,6 +47,7 @@ _WHY: Mapping[ResourcePath, str] = {
     RUNTIME_CLASSES: "What a runtime adds to its pods: overhead, node selector, tolerations.",
     LIMIT_RANGES: "What the API server gives pods that ask for nothing, and which pods it refuses.",
     VOLUME_CLAIMS: "Where the volumes of pods are, or may be made, and how many a node attaches.",
+    DEVICE_CLASSES: "Claims of devices: what pods ask, what machines have, and what of it is in use.",
     POD_DISRUPTION_BUDGETS: "Who may be asked to leave for what is not urgent.",
     RESOURCE_QUOTAS: "The fences of namespaces. A name cannot be given for `create`: at that moment there is none.",
     DAEMON_SETS: "What daemons take on a new machine.",

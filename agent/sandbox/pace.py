@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from providers.sim.clouds import CloudServer
 from providers.sim.controllers.assembly import SimulationOptions
 from providers.sim.controllers.device_plugin import DevicePluginOptions
+from providers.sim.controllers.dra.nvidia_driver import DraOptions
 from providers.sim.controllers.heartbeat import HeartbeatOptions
 from providers.sim.controllers.kubelet import KubeletOptions
 from providers.sim.controllers.mig_manager import MigOptions
@@ -44,6 +45,7 @@ class SandboxPace:
                 client_stop_s=5 / speed,
                 apply_s=10 / speed,
             ),
-            kubelet=KubeletOptions(start_delay_s=2 / speed),
+            dra=DraOptions(first_delay_s=15 / speed, restart_delay_s=5 / speed),
+            kubelet=KubeletOptions(start_delay_s=2 / speed, prepare_again_s=10 / speed),
             podgc_quarantine_s=max(5.0, 40 / speed),
         )

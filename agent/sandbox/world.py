@@ -13,6 +13,7 @@ from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulatedCluster, assemble
+from providers.sim.controllers.dra.nvidia_driver import read_dra_fault
 from providers.sim.controllers.mig_manager import read_mig_fault
 from providers.sim.controllers.upkeep import Upkeep
 from providers.sim.kernel import KernelThread
@@ -48,6 +49,9 @@ class SandboxWorld:
             more=[Upkeep(self.store)],
         )
         self.cloud.also("mig", lambda body: self.simulation.mig_manager.cause(read_mig_fault(body)))
+        driver = self.simulation.dra_driver
+        if driver is not None:
+            self.cloud.also("dra", lambda body: driver.cause(read_dra_fault(body)))
         self._kernel: KernelThread | None = None
         self._open = contextlib.ExitStack()
 

@@ -103,6 +103,8 @@ def _by_resources(offered: Mapping[str, int], machine: InstanceType | None) -> M
     slices = sum((raw[name] * count for name, count in offered.items() if name not in whole), Fraction(0))
     gpus = machine.gpu_count if machine is not None else 0
     cut = gpus - sum(offered[name] for name in whole)
+    if gpus and slices and cut <= 0:  # cut as it is claimed: every GPU may be had whole, or in slices
+        return {name: (Fraction(1) if name in whole else raw[name]) / gpus for name in offered}
     scale = cut / slices if cut > 0 else Fraction(1)
     worth = {name: Fraction(1) if name in whole else raw[name] * scale for name in offered}
     total = sum(worth[name] * count for name, count in offered.items())

@@ -10,8 +10,7 @@ from fleet.explain.machine_tiles import machine_tiles
 from fleet.explain.offers import sharing_of
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.placement.buyable_capacity import BuyableCapacity, serves
-from fleet.placement.cluster_state import room_in
+from fleet.placement.buyable_capacity import BuyableCapacity, pods_on_one, serves
 from fleet.placement.flavor_nodes import need_of_flavors
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Need
@@ -135,7 +134,7 @@ def _tried(
 
 def _row(need: Need, flavor: str, offering: Offering, capacity: BuyableCapacity, missing: int) -> TriedOffer:
     offer, pods = offering.offer, need.pod_set
-    each = room_in(offering.allocatable, pods.requests)
+    each = pods_on_one(capacity.offerings.index, offering, pods)
     machines = -(-missing // each) if each else 0
     outcome, detail, retry_s = _against(need, offering, capacity, machines)
     return TriedOffer(
@@ -162,12 +161,13 @@ def _against(
     words = against_labels(need, offering.labels, offering.taints)
     allowed, left = headroom.allowed(offering), headroom.reserved_left(offering)
     until_s = capacity.shortages.get(offering.offer.pool_key)
+    lacking = "" if machines else capacity.unmet_claims(need) or lacking_resource(need.pod_set, offering.allocatable)
     against: Sequence[tuple[bool, TriedOutcome, str, float]] = (
         (not serves(pool, need), TriedOutcome.NOT_SERVING, f"{pool.name} does not serve gangs", 0.0),
         (pool.spec.replicas is not None, TriedOutcome.FIXED, f"{pool.name} has replicas", 0.0),
         (words.startswith("taint"), TriedOutcome.TAINT, words, 0.0),
         (bool(words), TriedOutcome.SELECTOR, words, 0.0),
-        (not machines, TriedOutcome.RESOURCE, lacking_resource(need.pod_set, offering.allocatable), 0.0),
+        (not machines, TriedOutcome.RESOURCE, lacking, 0.0),
         (offering.closes_s <= need.until_s, TriedOutcome.ENDS, "its capacity block ends before", 0.0),
         (allowed < machines, TriedOutcome.LIMIT, f"{pool.name} may have {allowed} of {machines} machines more", 0.0),
         (left is not None and left <= 0, TriedOutcome.USED_UP, "its reservation is used up", 0.0),

@@ -95,6 +95,8 @@ def due_config(pool: NodePool | None, claim: Claim, types: Mapping[str, Instance
     """
     if claim.layout:
         return claim.layout
+    if pool is not None and pool.spec.sharing.dynamic_mig:
+        return ""
     instance_type = types.get(claim.capacity_pool.instance_type)
     if instance_type is None or not is_cuttable(instance_type):
         return ""

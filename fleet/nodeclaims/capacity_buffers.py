@@ -131,7 +131,7 @@ def take_room(
 
 _FACTS: Final = (
     *("nodes", "claims", "gangs", "jobs", "gang_pods", "foreign_use", "node_pods", "ordinary_pods"),
-    *("daemon_pods", "repelling_pods", "waiting_pods", "pod_verdicts", "namespaces", "volumes", "catalog"),
+    *("daemon_pods", "repelling_pods", "waiting_pods", "pod_verdicts", "namespaces", "volumes", "devices", "catalog"),
     *("reservations", "measured", "daemon_overheads", "resolved", "strays", "instances"),
 )
 """All of a snapshot that says where there is room, beside the time."""

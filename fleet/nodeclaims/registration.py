@@ -136,7 +136,7 @@ def _missing_labels(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) 
     if pool is None or claim.capacity_pool.instance_type not in snapshot.catalog.types:
         return {}
     planned = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
-    of_pool = {*pool.spec.template.labels, labels.DEVICE_PLUGIN_CONFIG} if _changed(fleet, claim) else set()
+    of_pool = {*pool.spec.template.labels, *labels.OF_SHARING} if _changed(fleet, claim) else set()
     return {key: value for key, value in sorted(planned.items()) if key not in node.labels and key not in of_pool}
 
 

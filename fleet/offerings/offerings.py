@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fleet.mig.layouts import WHOLE, cut, is_cuttable, layout_name, pool_layouts, with_gpus
 from fleet.offerings.allocatable import KEPT_FOR_NODES, corrected, profiled, with_capacity
+from fleet.offerings.device_templates import machine_devices
 from fleet.offerings.min_values import asked_values, shared_rooms
 from fleet.offerings.overlays import PoolOverlays, applied_overlays
 from fleet.offerings.reservations import (
@@ -24,11 +25,13 @@ from fleet.offerings.reservations import (
     reserved_labels,
 )
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
+from fleet.snapshot.devices import MachineDevices
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_config_name
 from model.index import Index, derived
 from model.kinds import NodePool, Taint
+from model.kinds.node_pool import Sharing
 from model.mig import ALL_DISABLED
 from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
@@ -58,6 +61,8 @@ class Offering:
     """When the machine stops taking new work because its capacity block ends (epoch seconds); inf = never."""
     flexible_room: Resources | None = None
     """What of `allocatable` enough other kinds of the pool hold, too, for its `minValues`; None = all of it."""
+    devices: MachineDevices | None = field(default=None, repr=False, compare=False)
+    """What pods will be able to claim on the machine, where the DRA driver offers it."""
     fabric_on_request: bool = False
     """Whether it has its network fabric for pods that ask for that; the pool buys the same machine without."""
     preference: "Preference" = field(init=False, repr=False, compare=False)
@@ -153,7 +158,10 @@ class Offerings:
             priced = _overlaid(offer, machine, overlays)
             for layout in layouts or (WHOLE,):
                 if (kind, layout) not in rooms:
+                    devices = machine_devices(self.index, self.fleet, pool, machine, layout)
                     gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
+                    if gpus is not None and devices is not None:
+                        gpus = devices.amounts
                     seen = self.measured.get((name, born_with))
                     offered = corrected(machine.allocatable, seen)
                     rooms[kind, layout] = None if gpus is None else with_gpus(offered, gpus)
@@ -225,7 +233,11 @@ class Offerings:
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         closes_at_s = closes_s(pool, offer.reservation)
-        return Offering(pool, offer, layout, left, node_labels, pool.spec.template.taints, born_with, rank, closes_at_s)
+        devices = machine_devices(self.index, self.fleet, pool, offer.instance_type, layout)
+        return Offering(
+            *(pool, offer, layout, left, node_labels, pool.spec.template.taints, born_with, rank, closes_at_s),
+            devices=devices,
+        )
 
 
 def _by_fabric(offering: Offering, resource: str) -> Iterator[Offering]:
@@ -324,11 +336,22 @@ def node_labels_of(pool: NodePool, offer: InstanceOffer, layout: str, region: st
         found |= reserved_labels(offer.reservation)
     if layout:
         found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}
-    elif is_cuttable(offer.instance_type):
+    elif is_cuttable(offer.instance_type) and not pool.spec.sharing.dynamic_mig:
         found[labels.MIG_CONFIG] = ALL_DISABLED  # else the GPU operator would write it, in its own time
     if shared := plugin_config_name(pool.spec.sharing):
         found[labels.DEVICE_PLUGIN_CONFIG] = shared
+    found |= _dra_labels(pool.spec.sharing)
     return found | pool.spec.template.labels
+
+
+def _dra_labels(sharing: Sharing) -> dict[str, str]:
+    """Returns the labels by which the GPU operator runs the DRA driver on a node instead of the device plugin."""
+    if sharing.dra is None:
+        return {}
+    found = {labels.DRA_PLUGIN: "true", labels.DEPLOY_DEVICE_PLUGIN: "false"}
+    if sharing.dynamic_mig:  # the driver destroys partitions that it has not made
+        found |= {labels.DRA_DYNAMIC_MIG: "true", labels.DEPLOY_MIG_MANAGER: "false"}
+    return found
 
 
 # -- equally dear offers ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.min_values import asked_values, most_on_one, shared_room
 from fleet.offerings.offerings import Offering, Offerings, Preference
 from fleet.placement.cluster_state import ClusterState, NodeSlot, room_in
+from fleet.placement.device_allocator import device_allocator
 from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter
@@ -20,6 +21,7 @@ from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
 from fleet.snapshot.affinity import selects, tolerates
+from fleet.snapshot.devices import NO_DEVICES
 from model.index import Index, derived
 from model.kinds import NodePool
 from model.plain_text import counted, number_of
@@ -96,7 +98,7 @@ class CandidateOfferings:
         for pool in need.pools:
             able = _able(need, pool, offerings) if sells(pool, need) else ()
             every_zone = "" in found or bool(asked_values(pool))
-            for it in _candidates(need, pool, able, expected_usd_h):
+            for it in _candidates(need, pool, able, expected_usd_h, offerings.index):
                 lasts = it.offering.closes_s > need.until_s
                 if every_zone:
                     everywhere.note(it, lasts=lasts)
@@ -224,19 +226,31 @@ def _able(need: Need, pool: NodePool, offerings: Offerings) -> Iterator[Offering
 
 
 def _candidates(
-    need: Need, pool: NodePool, lasting: Iterable[Offering], expected_usd_h: Callable[[InstanceOffer], float]
+    need: Need,
+    pool: NodePool,
+    lasting: Iterable[Offering],
+    expected_usd_h: Callable[[InstanceOffer], float],
+    index: Index,
 ) -> Iterator[CandidateOffering]:
     """Yields what might be bought for the pods, with how many of them each holds: perhaps none."""
-    requests, pool_rank, ranks = need.pod_set.requests, need.rank(pool), dict[str, int]()
+    pool_rank, ranks = need.rank(pool), dict[str, int]()
     room, fits = None, 0
     for offering in lasting:
         offer = offering.offer
         if offering.allocatable is not room:  # one object where it is sold at one price in several zones
-            room, fits = offering.allocatable, room_in(offering.allocatable, requests)
+            room, fits = offering.allocatable, pods_on_one(index, offering, need.pod_set)
         if offer.capacity_type not in ranks:
             ranks[offer.capacity_type] = capacity_rank(pool, offer.capacity_type)
         rank = ranks[offer.capacity_type]
         yield CandidateOffering(offering, fits, rank, pool_rank, expected_usd_h(offer), offering.preference)
+
+
+def pods_on_one(index: Index, offering: Offering, pods: PodSet) -> int:
+    """How many pods one machine of an offering holds, with the devices that they claim."""
+    room, claims = room_in(offering.allocatable, pods.requests), pods.constraints.devices
+    if not claims or offering.devices is None:
+        return room
+    return device_allocator(index, NO_DEVICES).pods_on(offering.devices, claims, room)
 
 
 @derived(1)
@@ -288,6 +302,17 @@ class BuyableCapacity:
             known.update({(need.asks, its_zone): it for its_zone, it in here.items()})
             found = here[zone]
         return found
+
+    def unmet_claims(self, need: Need) -> str:
+        """Which request of the pods' claims no machine of the need's pools meets, in words; empty = each is met."""
+        claims = need.pod_set.constraints.devices
+        offered = [it.devices for pool in need.pools for it in self.offerings.of(pool) if it.devices is not None]
+        if not claims:
+            return ""
+        if not offered:
+            return f"no pool that may buy for {need.pod_set.name} offers its GPUs to claims (sharing.dra)"
+        machines = {id(it): it for it in offered}.values()
+        return device_allocator(self.offerings.index, NO_DEVICES).unmet(machines, claims)
 
     def bought_before(self, need: Need) -> PlannedNodeClaims | None:
         """The machine that was bought for a pod that asks the same, where it can be had again: nothing is better."""

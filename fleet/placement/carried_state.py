@@ -170,7 +170,7 @@ class CarriedState:
             return
         blank = (
             *(slot.node, slot.claim, slot.labels, slot.taints, dict(slot.free), slot.pool, slot.only_for),
-            *(slot.pods_when_empty, slot.closes_s, slot.leaving),
+            *(slot.pods_when_empty, slot.closes_s, slot.leaving, slot.devices),
         )
         if self._blank.get(name) != blank:
             self._blank[name] = blank

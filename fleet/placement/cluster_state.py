@@ -12,6 +12,7 @@ from typing import Any
 from fleet.offerings.offerings import Offering
 from fleet.placement.neighbours import Neighbours, PodLike
 from fleet.snapshot import PodSet
+from fleet.snapshot.devices import MachineDevices
 from model.kinds import Taint
 from model.quantity import Resources
 
@@ -48,6 +49,8 @@ class NodeSlot:
     """From when on nothing starts there, and what is there leaves: its capacity block ends (epoch seconds)."""
     leaving: bool = False
     """Whether its machine is to be replaced some day (it has drifted): work goes there where nothing else stands."""
+    devices: MachineDevices | None = None
+    """Those that pods will be able to claim there, where it has not joined."""
     changed: object = None
     """The last change that stands, compared by identity: while it is the same, so is everything else."""
 
@@ -86,7 +89,11 @@ def planned_slot(offering: Offering, name: str, *only_for: str, room: Resources 
     `room`: what of it may be filled; None = all of it.
     """
     free, pool, owners = dict(offering.allocatable if room is None else room), offering.pool.name, frozenset(only_for)
-    return NodeSlot(name, "", name, offering.labels, offering.taints, free, pool, owners, closes_s=offering.closes_s)
+    return NodeSlot(
+        *(name, "", name, offering.labels, offering.taints, free, pool, owners),
+        closes_s=offering.closes_s,
+        devices=offering.devices,
+    )
 
 
 @dataclass(frozen=True, slots=True)

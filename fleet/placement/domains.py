@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from fleet.snapshot.constraints import PodConstraints
+from fleet.snapshot.devices import MachineDevices
 from model.kinds import Taint
 from model.labels import HOSTNAME, normalize
 
@@ -22,6 +23,8 @@ class Place(Protocol):
     node: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    devices: MachineDevices | None
+    """Those that it will have, where it has not joined; what a node has is observed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,6 +34,7 @@ class ClosedNode:
     node: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    devices: MachineDevices | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fleet.mig.layouts import is_gpu_resource
 from fleet.offerings.offerings import Offerings
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
@@ -15,7 +16,7 @@ from model.fleet import Fleet
 from model.gpu_sharing import plugin_config_name
 from model.index import Index, derived
 from model.kinds import NodePool, RequirementTerm, Taint, Toleration
-from model.labels import DEVICE_PLUGIN_CONFIG, GPU_RESOURCE, SHARED_GPU_RESOURCE
+from model.labels import DEVICE_PLUGIN_CONFIG, DRA_PLUGIN, GPU_RESOURCE, SHARED_GPU_RESOURCE
 from model.upstream import pools_of, wanted_labels
 
 
@@ -76,12 +77,29 @@ def gpus_asked(pod_set: PodSet) -> int:
 
 
 def admitted_by_plugin(fleet: Fleet, pod_set: PodSet) -> PodSet:
-    """The pod set, kept from machines whose device plugin would refuse its pods: they ask for several replicas."""
-    names = one_each_configs(fleet.index, fleet.node_pools) if gpus_asked(pod_set) > 1 else ()
-    if not names:
+    """The pod set, kept from machines where its pods get no GPUs.
+
+    These are those whose device plugin would refuse them, as they ask for several replicas; those of the DRA driver for
+    pods that name GPUs as resources, and those of the device plugin for pods that claim them.
+    """
+    term = _offered_to(fleet, pod_set)
+    if term is None:
         return pod_set
-    term = RequirementTerm(key=DEVICE_PLUGIN_CONFIG, operator="NotIn", values=names)
     return replace(pod_set, required_affinity=tuple((*all_of, term) for all_of in pod_set.required_affinity or ((),)))
+
+
+def _offered_to(fleet: Fleet, pod_set: PodSet) -> RequirementTerm | None:
+    if pod_set.constraints.devices:
+        return RequirementTerm(key=DRA_PLUGIN, operator="In", values=("true",))
+    if _some_dra(fleet.index, fleet.node_pools) and any(map(is_gpu_resource, pod_set.requests)):
+        return RequirementTerm(key=DRA_PLUGIN, operator="NotIn", values=("true",))
+    names = one_each_configs(fleet.index, fleet.node_pools) if gpus_asked(pod_set) > 1 else ()
+    return RequirementTerm(key=DEVICE_PLUGIN_CONFIG, operator="NotIn", values=names) if names else None
+
+
+@derived()
+def _some_dra(_index: Index, pools: Mapping[str, NodePool]) -> bool:
+    return any(pool.spec.sharing.dra is not None for pool in pools.values())
 
 
 @derived()

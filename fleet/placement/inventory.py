@@ -2,27 +2,32 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
+from fleet.offerings.device_templates import machine_devices
 from fleet.offerings.interruption_rate import premiums
 from fleet.offerings.limits import headroom_of_pools
 from fleet.offerings.offerings import node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
 from fleet.placement.buyable_capacity import BuyableCapacity, candidates_at_list_price
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
+from fleet.placement.device_allocator import DevicesThere, device_allocator
 from fleet.placement.domains import ClosedNode, Place
 from fleet.placement.neighbours import Neighbours, PodsPut
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
 from fleet.reasons import Reason
-from fleet.snapshot import FOR_PODS, Claim, ClaimState, Gang, GangState, Node, Pod, Snapshot
+from fleet.snapshot import FOR_PODS, Claim, ClaimState, Gang, GangState, Node, Pod, PodSet, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS
+from fleet.snapshot.devices import DeviceId
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
 from model import labels
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodePool
 
 MOVES_WITHIN_S: Final = 900.0
@@ -124,7 +129,35 @@ def who_stands_where(
     def repelling() -> Iterator[tuple[Pod, Place, bool]]:
         return found(snapshot.repelling_pods)
 
-    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel)
+    known = snapshot.devices
+    devices = DevicesThere(known, partial(_allocated, snapshot), device_allocator(snapshot.index, known))
+    return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel, devices=devices)
+
+
+def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, tuple[DeviceId, ...]]]:
+    """Yields what is allocated on a node, and to pods of which set; those of no gang have none.
+
+    What was allocated to a pod that is gone is free as soon as its claim is.
+    """
+    there = {pod.key for table in (snapshot.node_pods, snapshot.daemon_pods) for pod in table.get(node, ())}
+    sets = _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs)
+    for each in snapshot.devices.allocated.get(node, ()):
+        if each.pod in sets or not each.pod or each.pod in there:
+            yield sets.get(each.pod), each.devices
+
+
+@derived(1)
+def _claiming_sets(
+    _index: Index, gang_pods: Mapping[str, tuple[Pod, ...]], gangs: Mapping[str, Gang]
+) -> Mapping[str, PodSet]:
+    """Returns `namespace/name` of a pod that claims devices -> its set, of gangs that hold their places."""
+    found: dict[str, PodSet] = {}
+    for gang in gangs.values():
+        sets = {pods.name: pods for pods in gang.pod_sets if pods.constraints.devices}
+        if sets and gang.holds_capacity:
+            theirs = gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+            found |= {pod.key: sets[pod.pod_set] for pod in theirs if pod.pod_set in sets}
+    return found
 
 
 def node_slot(
@@ -181,7 +214,7 @@ def coming_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> NodeSlot |
     if not _on_its_way(claim):
         return None
     pool, known = fleet.node_pools.get(claim.node_pool), claim.capacity_pool.instance_type in snapshot.catalog.types
-    return _coming_slot(snapshot, claim, pool) if pool is not None and known else None
+    return _coming_slot(fleet, snapshot, claim, pool) if pool is not None and known else None
 
 
 def _on_its_way(claim: Claim) -> bool:
@@ -195,7 +228,7 @@ def being_recut(claim: Claim) -> bool:
     return claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
 
 
-def _coming_slot(snapshot: Snapshot, claim: Claim, pool: NodePool) -> NodeSlot:
+def _coming_slot(fleet: Fleet, snapshot: Snapshot, claim: Claim, pool: NodePool) -> NodeSlot:
     """A claimed machine as the node that it will be."""
     node = snapshot.nodes.get(claim.node) if being_recut(claim) else None
     free = dict(claim.resources)
@@ -213,6 +246,7 @@ def _coming_slot(snapshot: Snapshot, claim: Claim, pool: NodePool) -> NodeSlot:
         _reserved_for(snapshot, claim),
         None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0),
         closes_s=closes_s(pool, offer.reservation),
+        devices=machine_devices(snapshot.index, fleet, pool, offer.instance_type, claim.layout),
     )
 
 

@@ -7,7 +7,7 @@
 - Equal pods that have to share a machine are one large pod (`gathers`).
 
 The rest is in no such programme, and its pods stay where placement has put them (`stays`): affinity by host to other
-pods, and pods that keep others away by host but not each other.
+pods, pods that keep others away by host but not each other, and pods that claim devices.
 """
 
 from collections import Counter
@@ -63,7 +63,7 @@ class MachineCaps:
         if not rules:
             return cls(neighbours)
         gathering, torn = _gathering(neighbours, list(sets))
-        staying = torn | _one_sided(neighbours, list(sets))
+        staying = torn | _one_sided(neighbours, list(sets)) | {kind for kind in sets if kind.constraints.devices}
         moving = [kind for kind in sets if kind not in staying]
         caps = tuple(_caps(neighbours, moving, standing=standing))
         keys = _keys(neighbours, list(sets), rules)

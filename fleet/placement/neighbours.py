@@ -3,10 +3,11 @@
 Nothing is counted before some pod asks for it, and then by the domains that it names (`fleet.placement.domains`).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Protocol
 
+from fleet.placement.device_allocator import DevicesThere
 from fleet.placement.domains import DomainCounts, EqualPods, Place, add
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PodLabels
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
@@ -48,6 +49,7 @@ class Neighbours:
         held: Callable[[], Iterable[PodsPut]] = tuple,
         *,
         repel: bool = True,
+        devices: DevicesThere | None = None,
     ) -> None:
         """`standing` are all pods of the beginning, `repelling` those of them with required anti-affinity.
 
@@ -55,6 +57,7 @@ class Neighbours:
         of those have required anti-affinity.
         """
         self.volumes = volumes
+        self.devices = devices or DevicesThere()
         self._namespaces = namespaces or {}
         self._beginning = {True: repelling, False: standing}
         self._where: dict[EqualPods, dict[Place, int]] = {}
@@ -71,6 +74,7 @@ class Neighbours:
         """Those that are no slots."""
         self._repelling: dict[EqualPods, None] = {}
         self._mounting: dict[EqualPods, None] = {}
+        self._claiming: dict[EqualPods, None] = {}
 
     # -- what changes -------------------------------------------------------------------------------------------------
 
@@ -99,6 +103,8 @@ class Neighbours:
                 self._repelling[kind] = None
             if kind.constraints.claims or kind.constraints.ephemeral:
                 self._mounting[kind] = None
+            if kind.constraints.devices:
+                self._claiming[kind] = None
         add(where, place, count)
         for counts in self._counts.values():
             counts.note(kind, place, count)
@@ -168,6 +174,11 @@ class Neighbours:
         """Yields the classes of pods on a place that mount volumes."""
         self._begin(repelling=False)
         return (kind for kind in self._mounting if place in self._where[kind])
+
+    def claiming(self, place: Place) -> Sequence[tuple[EqualPods, int]]:
+        """Returns the classes of pods on a place that claim devices, with how many of each."""
+        self._begin(repelling=False)
+        return [(kind, count) for kind in self._claiming if (count := self._where[kind].get(place, 0)) > 0]
 
     def repelling(self) -> Iterable[EqualPods]:
         """Yields the classes of pods with required anti-affinity that stand anywhere now."""

@@ -50,7 +50,8 @@ class Need:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", HashedOnce(self._kind()))
-        object.__setattr__(self, "asks", HashedOnce((self.kind, tuple(sorted(self.pod_set.requests.items())))))
+        amounts = tuple(sorted(self.pod_set.requests.items()))
+        object.__setattr__(self, "asks", HashedOnce((self.kind, amounts, self.pod_set.constraints.devices)))
 
     def of(self, pod_set: PodSet) -> "Need":
         """Returns the need of a gang of the same shape: with the labels of its own pods."""

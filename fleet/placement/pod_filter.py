@@ -7,6 +7,7 @@ place is by itself (labels, taints, what is free) is judged elsewhere (`Need.acc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.placement.device_filter import device_check
 from fleet.placement.domains import EVERYWHERE, ITSELF, Check, Checks, EqualPods, NodeObstacle, Place, domain_of
 from fleet.placement.neighbours import Neighbours
 from fleet.placement.spread_filter import EvenSpread
@@ -114,6 +115,8 @@ def _checks(
     hard = tuple(constraint for constraint in constraints.spread if constraint.hard)
     for constraint in hard:
         yield constraint.topology_key, EvenSpread.of(neighbours, pod_set, kind, constraint, hard).obstacle
+    if constraints.devices:
+        yield ITSELF, device_check(neighbours, kind)
     if constraints.affinity:
         yield _finest(constraints.affinity), _affinity(neighbours, kind)
     for term in constraints.anti_affinity:

@@ -1,6 +1,6 @@
 """CEL over plain JSON by cel-python, with a bound on what evaluating may cost: a policy is written by people."""
 
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Any, Final
 
 import lark
@@ -47,11 +47,15 @@ class _BoundedEvaluator(Evaluator):
         return found
 
 
-class Expression:
-    """An expression over one variable, `plan`."""
+Functions = Mapping[str, Callable[..., Any]]
+"""Name -> what computes a function, or a method, whose first argument is what it is called on."""
 
-    def __init__(self, text: str) -> None:
-        """Errors: InvalidExpression."""
+
+class Expression:
+    """An expression over named values, such as `plan`."""
+
+    def __init__(self, text: str, functions: Functions | None = None) -> None:
+        """`functions` are those beside the standard ones. Errors: InvalidExpression."""
         if _depth(text) > _NESTED_MOST:
             raise InvalidExpression(f"more than {_NESTED_MOST} parentheses in one another")
         environment = Environment(runner_class=InterpretedRunner)
@@ -59,16 +63,20 @@ class Expression:
             self._ast = environment.compile(text)
         except CELParseError as error:
             raise InvalidExpression(" ".join(str(error).split())) from error
-        self._program = environment.program(self._ast)
+        self._program = environment.program(self._ast, functions=dict(functions or {}))
 
     def holds(self, plan: Mapping[str, Any], steps: list[int]) -> tuple[bool, str]:
         """Returns whether it is true of a plan, and if that cannot be said why, which is as good as false.
 
         `steps` has how many steps are left, and is lessened by those taken.
         """
+        return self.holds_of({"plan": json_to_cel(_with_floats(plan))}, steps)
+
+    def holds_of(self, values: Mapping[str, Any], steps: list[int]) -> tuple[bool, str]:
+        """Returns the same for named values of CEL."""
         evaluator = _BoundedEvaluator(self._ast, self._program.new_activation(), steps)
         try:
-            found = evaluator.evaluate({"plan": json_to_cel(_with_floats(plan))})
+            found = evaluator.evaluate(dict(values))
         except CELEvalError as error:
             return False, str(error.args[0]) if error.args else "it cannot be evaluated"
         except (_TooCostly, RecursionError) as error:

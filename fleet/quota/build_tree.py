@@ -235,7 +235,8 @@ def _equivalents(_index: Index, fleet: Fleet) -> Mapping[str, int]:
     quotas = (quota.guaranteed for team in fleet.teams.values() for quota in team.spec.quotas.values())
     if not any(GPU_EQUIVALENT in guaranteed for guaranteed in quotas):
         return {}
-    return gpu_equivalents([*fleet.mig_layouts.values(), *fleet.former_layouts.values()])
+    every = any(pool.spec.sharing.dynamic_mig for pool in fleet.node_pools.values())
+    return gpu_equivalents([*fleet.mig_layouts.values(), *fleet.former_layouts.values()], every=every)
 
 
 def _fair(fleet: Fleet) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
-from fleet.replay.model_objects import ModelTable, born_node, fewer, less, observed_machines, summed, vacancy
+from fleet.replay.model_objects import ModelTable, born_node, claimable, fewer, less, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
     CapacityPool,
@@ -51,7 +51,7 @@ NO_RUN_TIMES: Final = MappingProxyType[str, float]({})
 _TABLES: Final = (
     *("nodes", "jobs", "gangs", "claims", "instances", "foreign_use"),
     *("gang_pods", "shortages", "outlook", "pod_verdicts", "never_expire"),
-    *("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods"),
+    *("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods", "devices"),
 )
 """What of a snapshot changes in a model."""
 _tables_of: Final = attrgetter(*_TABLES)
@@ -108,11 +108,12 @@ class ClusterModel:
     def snapshot(self, aside: frozenset[str] = frozenset()) -> Snapshot:
         """Returns what a decider sees that leaves these subjects `aside`."""
         self._pod_index.settle()
+        devices = claimable(self._index, self.fleet, self._seen, self.claims.view)
         pods, foreign = self._pod_index, summed(self._index, self._daemon_use, self._pod_index.foreign_use)
         there: tuple[object, ...] = (
             *(self.nodes.view, self.jobs.view, self.gangs.view, self.claims.view, self.instances.view, foreign),
             *(self.gang_pods, self.shortages, self.outlook, self.pod_verdicts, self.bought),
-            *(pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods, pods.waiting_pods),
+            *(pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods, pods.waiting_pods, devices),
         )
         if self._seen.now_s != self.now_s or not all(map(is_, there, _tables_of(self._seen))):
             tables = dict(zip(_TABLES, there, strict=True))

@@ -5,10 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
+from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.termination import instance_gone
+from fleet.offerings.device_templates import machine_devices
 from fleet.snapshot import Catalog, Claim, Instance, Job, Node, Numbering, Pod, Snapshot
+from fleet.snapshot.devices import ClusterDevices
 from fleet.snapshot.elastic_parts import pods_in
 from model import labels
+from model.fleet import Fleet
 from model.index import MOST_LOGGED, Index, LoggedTable, derived
 from model.kinds import Taint
 from model.quantity import Resources, plus
@@ -93,6 +97,27 @@ def _node_name(claim: Claim, machine: Instance) -> str:
     What the node will be called in truth is not known.
     """
     return f"node-{machine.launched_at_s:014.3f}-{machine.id if machine.id.startswith('i-0000') else claim.name}"
+
+
+def claimable(index: Index, fleet: Fleet, seen: Snapshot, claims: Mapping[str, Claim]) -> ClusterDevices:
+    """Returns the devices that are known, and those that machines of the model will have, as they are cut there."""
+    if not any(pool.spec.sharing.dra is not None for pool in fleet.node_pools.values()):
+        return seen.devices
+    return _claimable(index, fleet, seen.catalog, seen.devices, claims)
+
+
+@derived(1, steady=True)
+def _claimable(
+    index: Index, fleet: Fleet, catalog: Catalog, known: ClusterDevices, claims: Mapping[str, Claim]
+) -> ClusterDevices:
+    machines = dict(known.machines)
+    for claim in claims.values():
+        pool, kind = fleet.node_pools.get(claim.node_pool), catalog.types.get(claim.capacity_pool.instance_type)
+        there = machines.get(claim.node)
+        if claim.node and pool and kind and (there is None or there.amounts != gpu_part(claim.resources)):
+            found = machine_devices(index, fleet, pool, kind, claim.layout)
+            machines |= {} if found is None else {claim.node: found}
+    return known if machines == known.machines else replace(known, machines=machines)
 
 
 @derived(1)

@@ -90,7 +90,7 @@ def _stands(snapshot: Snapshot, need: Need, nodes: FlavorNodes) -> bool:
     )
 
 
-def _words(snapshot: Snapshot, pods: PodSet, needs: Iterable[Need], capacity: BuyableCapacity) -> str:
+def _words(snapshot: Snapshot, pods: PodSet, needs: Sequence[Need], capacity: BuyableCapacity) -> str:
     """Says what no machine has, by the one that comes nearest."""
     offered = [(need, it) for need in needs for pool in need.pools for it in capacity.offerings.of(pool)]
     there = {name for _, it in offered for name in it.allocatable}
@@ -98,6 +98,9 @@ def _words(snapshot: Snapshot, pods: PodSet, needs: Iterable[Need], capacity: Bu
     strange = sorted(name for name, amount in pods.requests.items() if amount and name not in there)
     if strange:
         return misspelt(strange[0], there)
+    unmet = [capacity.unmet_claims(need) for need in needs] if pods.constraints.devices else []
+    if unmet and all(unmet):
+        return unmet[-1]
     able = [it for need, it in offered if not against_labels(need, it.labels, it.taints)]
     if able:
         return lacking_resource(pods, max((it.allocatable for it in able), key=lambda it: _fullness(it, pods)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, NodeDisruption
+from fleet.snapshot.devices import NO_DEVICES, ClusterDevices
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -129,6 +130,8 @@ class Snapshot:
     """Names of the cluster's PriorityClasses whose pods preempt nobody."""
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
     volumes: Volumes = NO_VOLUMES
+    devices: ClusterDevices = NO_DEVICES
+    """What pods claim: those of nodes are in their `allocatable`, those that pods have in their `requests`, too."""
     pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
     """`namespace/name` -> PodDisruptionBudget."""
     hard_fences: Mapping[str, HardFence] | None = None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from fleet.snapshot.devices import DeviceClaim
 from model.kinds import RequirementTerm
 from model.upstream.selectors import LabelSelectorRequirement
 
@@ -120,12 +121,15 @@ class PodConstraints:
     ephemeral: tuple[EphemeralClaim, ...] = ()
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     preferred_pods: tuple[PreferredPods, ...] = ()
+    devices: tuple[DeviceClaim, ...] = ()
+    """What each of the pods claims, from claims made for it alone."""
 
     @property
     def required(self) -> bool:
         """Returns whether any of them can forbid a place."""
         hard = any(constraint.hard for constraint in self.spread)
-        return bool(hard or self.affinity or self.anti_affinity or self.host_ports or self.claims or self.ephemeral)
+        mounts = self.claims or self.ephemeral
+        return bool(hard or self.affinity or self.anti_affinity or self.host_ports or mounts or self.devices)
 
 
 UNCONSTRAINED: Final = PodConstraints()

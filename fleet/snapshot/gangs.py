@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from fleet.snapshot.constraints import (
     UNCONSTRAINED,
@@ -27,6 +27,15 @@ class Slice:
 
     level: str
     size: int
+
+
+class ClaimRef(NamedTuple):
+    """A `ClaimRef` is an entry of a template's `spec.resourceClaims`."""
+
+    path: str
+    name: str
+    template: str
+    """Name of the ResourceClaimTemplate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,8 @@ class PodSet:
     amounts: PodAmounts | None = field(default=None, compare=False, repr=False)
     """What its template says of amounts, to which LimitRanges are applied; None where its pods were admitted already,
     and of a stored gang."""
+    resource_claims: tuple[ClaimRef, ...] = field(default=(), compare=False, repr=False)
+    """What its template claims, until the templates of claims are joined (`constraints.devices`); stored nowhere."""
     required_topology: str = ""
     """Node label whose value all pods of the set must share (`muster.dev/podset-required-topology`)."""
     preferred_topology: str = ""

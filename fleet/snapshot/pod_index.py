@@ -1,9 +1,12 @@
 """Indexes pods by node, gang and job, kept up to date pod by pod."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
+from fleet.snapshot.device_claims import NO_CLAIMS, ClaimableDevices, pods_with_claims
 from fleet.snapshot.nodes import Pod
+from model.index import differing
 from model.quantity import Resources
 
 V = TypeVar("V")
@@ -26,12 +29,36 @@ class PodIndex:
         self._by_gang: dict[str, dict[str, Pod]] = {}
         self._by_job: dict[str, dict[str, Pod]] = {}
         self._waiting: dict[str, Pod | None] = {}
+        self._devices: Mapping[str, Resources] = {}
+        self._claimable = NO_CLAIMS
         self._dirty_nodes: set[str] = set()
         self._dirty_jobs: set[str] = set()
         self._dirty_gangs: set[str] = set()
 
     def change(self, key: str, before: Pod | None, after: Pod | None) -> None:
         """Moves one pod from where it was to where it is."""
+        if (devices := self._devices.get(key)) is not None:
+            before, after = self._having(before, devices), self._having(after, devices)
+        self._change(key, before, after)
+
+    def claim(self, held: Mapping[str, Resources], pods: Mapping[str, Pod], claimable: ClaimableDevices) -> None:
+        """Counts the claimed devices of pods as what they take: `held` by pod, of all `pods` by `namespace/name`."""
+        self._claimable = claimable
+        for key in differing(self._devices, held):
+            if (pod := pods.get(key)) is not None:
+                before, now = self._devices.get(key, {}), held.get(key, {})
+                self._change(key, self._having(pod, before), self._having(pod, now))
+        self._devices = held
+
+    def _having(self, pod: Pod | None, devices: Resources) -> Pod | None:
+        """Returns a pod with its claimed devices among what it takes and, of no gang, asks."""
+        if pod is None or not devices:
+            return pod
+        more = {name: pod.requests.get(name, 0) + amount for name, amount in devices.items()}
+        shape = pod.shape and pods_with_claims(pod.shape, self._claimable)
+        return replace(pod, requests={**pod.requests, **more}, shape=shape)
+
+    def _change(self, key: str, before: Pod | None, after: Pod | None) -> None:
         if (before is not None and before.waits) or (after is not None and after.waits):
             self._waiting[key] = after if after is not None and after.waits else None
         for pod, present in ((before, False), (after, True)):

@@ -6,6 +6,7 @@
 - Pods of a namespace with LimitRanges ask their defaults, too. Those of a plain group show them already.
 - A StatefulSet may have a template that its gang was not admitted with.
 - Pods of a RuntimeClass ask what it adds, too. Those of a plain group show it already.
+- Pods with claims of devices ask what the templates of their claims say.
 """
 
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Final
 
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes, with_cores
+from fleet.snapshot.device_claims import NO_CLAIMS, ClaimableDevices, pods_with_claims
 from fleet.snapshot.elastic_parts import PREEMPTABLE
 from fleet.snapshot.gangs import POD, Gang, Hold, Job, JobRef, JobResult, PodSet, workload_name
 from fleet.snapshot.limit_ranges import LimitRange, admitted
@@ -48,6 +50,7 @@ def works(
     terms: Mapping[str, Terms] = MappingProxyType({}),
     runtimes: Mapping[str, RuntimeClass] = MappingProxyType({}),
     limits: Mapping[str, tuple[LimitRange, ...]] = MappingProxyType({}),
+    claimable: ClaimableDevices = NO_CLAIMS,
 ) -> Mapping[str, Job]:
     """Returns all jobs by uid: the observed objects, completed, and plain groups.
 
@@ -69,7 +72,14 @@ def works(
     for uid, job in found.items():
         if any(pods.runtime_class for pods in job.pod_sets):
             found[uid] = replace(job, pod_sets=tuple(_with_runtime(pods, runtimes) for pods in job.pod_sets))
-    return found
+    claiming = [uid for uid, job in found.items() if any(pods.resource_claims for pods in job.pod_sets)]
+    return {**found, **{uid: _claiming(index, claimable, found, uid) for uid in claiming}} if claiming else found
+
+
+@derived_each
+def _claiming(claimable: ClaimableDevices, job: Job) -> Job:
+    """Returns a job whose pods ask for the devices that they claim."""
+    return replace(job, pod_sets=tuple(pods_with_claims(pods, claimable) for pods in job.pod_sets))
 
 
 @derived_each

@@ -98,8 +98,15 @@ class ReplicaSharing(Spec):
     where the device plugin insists on it."""
 
 
+class DraSharing(Spec):
+    """GPUs offered as devices that pods claim (Dynamic Resource Allocation), by NVIDIA's DRA driver."""
+
+    dynamic_mig: Bool = False
+    """Whether the driver cuts GPUs when slices are claimed (its gate `DynamicMIG`); no MigLayout goes with it."""
+
+
 class Sharing(Spec):
-    """How the GPUs of a pool are divided. Nothing set: whole GPUs."""
+    """How the GPUs of a pool are divided and offered. Nothing set: whole GPUs, by the device plugin."""
 
     mig: MigSharing | None = None
     """Cut by MIG: memory and compute are isolated."""
@@ -107,11 +114,18 @@ class Sharing(Spec):
     """Shared in turns: nothing is isolated."""
     mps: ReplicaSharing | None = None
     """Shared at once through CUDA MPS."""
+    dra: DraSharing | None = None
+    """Offered by the DRA driver to pods that claim devices; unset = by the device plugin to pods that name resources.
+    """
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if sum(way is not None for way in (self.mig, self.time_slicing, self.mps)) > 1:
             raise ValueError("choose one of mig, timeSlicing and mps")
+        if self.dra is not None and self.by_replicas is not None:
+            raise ValueError("dra: timeSlicing and mps are the device plugin's; a device is claimed by one pod")
+        if self.dynamic_mig and self.mig is not None:
+            raise ValueError("dra: dynamicMig cuts GPUs as they are claimed; leave mig out")
         if self.mps is not None and self.mps.fail_requests_greater_than_one is False:
             raise ValueError("mps: failRequestsGreaterThanOne cannot be false: the device plugin sets it for MPS")
         return self
@@ -131,6 +145,11 @@ class Sharing(Spec):
         """The name under which GPUs that are not cut, or their replicas, are offered."""
         renamed = self.by_replicas is not None and self.by_replicas.rename_by_default
         return SHARED_GPU_RESOURCE if renamed else GPU_RESOURCE
+
+    @property
+    def dynamic_mig(self) -> bool:
+        """Whether the DRA driver cuts GPUs when slices are claimed."""
+        return self.dra is not None and self.dra.dynamic_mig
 
     @property
     def one_each(self) -> bool:

@@ -58,19 +58,24 @@ def layout_resources(layout: MigLayout, model: str, gpu_count: int) -> dict[str,
     return layout_counts(groups, gpu_count)
 
 
-def gpu_equivalents(layouts: Iterable[MigLayout]) -> dict[str, int]:
-    """Resource -> parts of a GPU (of `GPU_PARTS`), for whole GPUs and the slices that these layouts cut.
+def gpu_equivalents(layouts: Iterable[MigLayout], *, every: bool = False) -> dict[str, int]:
+    """Resource -> parts of a GPU (of `GPU_PARTS`), for whole GPUs and slices: those that layouts cut, or `every` one.
 
     A slice counts by its compute slices. Where a name means a larger part of one GPU than of another, it counts as
     the larger one.
     """
     found = {GPU_RESOURCE: GPU_PARTS}
-    for layout in layouts:
-        for name, groups in layout.spec.models.items():
-            model = mig_models()[name]
-            for profile in (model.profiles[each] for group in groups for each in group.profiles):
-                parts = GPU_PARTS * profile.compute_slices // model.compute_slices
-                found[profile.resource] = max(parts, found.get(profile.resource, 0))
+    cuts = (
+        (model, model.profiles[each])
+        for layout in layouts
+        for model, groups in ((mig_models()[name], groups) for name, groups in layout.spec.models.items())
+        for group in groups
+        for each in group.profiles
+    )
+    all_of_them = ((model, each) for model in mig_models().values() for each in model.profiles.values())
+    for model, profile in all_of_them if every else cuts:
+        parts = GPU_PARTS * profile.compute_slices // model.compute_slices
+        found[profile.resource] = max(parts, found.get(profile.resource, 0))
     return found
 
 

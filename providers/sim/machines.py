@@ -67,6 +67,8 @@ class NodeShape:
     """MIG profile -> what NVML tells of an instance, by the names of feature discovery (`memory`, `slices.gi`)."""
     compute_capability: tuple[int, int] | None = None
     clique: str = ""
+    ultraserver: int = 0
+    """So many machines of the type make up an NVLink domain, which each is given as its `clique`; 0: none do."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -45,17 +45,18 @@ def test_events_of_the_sandbox_live_for_an_hour(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("route", "body", "said"),
     [
-        ({"node": "nobody", "hang": True}, "no node 'nobody'"),
-        ({"node": "nobody", "melt": True}, "relabel, not node, melt"),
+        ("mig", {"node": "nobody", "hang": True}, "no node 'nobody'"),
+        ("mig", {"node": "nobody", "melt": True}, "relabel, not node, melt"),
+        ("dra", {"node": "nobody", "fail": 1}, "no node 'nobody'"),
     ],
 )
-def test_faults_of_mig_are_caused_where_those_of_the_cloud_are(
-    tmp_path: Path, body: dict[str, object], said: str
+def test_faults_of_gpus_are_caused_where_those_of_the_cloud_are(
+    tmp_path: Path, route: str, body: dict[str, object], said: str
 ) -> None:
     with SandboxWorld(tmp_path, cluster="test", speed=60.0) as world:
-        url, kind = f"{world.cloud.url}/muster-sim/mig", {"Content-Type": "application/json"}
+        url, kind = f"{world.cloud.url}/muster-sim/{route}", {"Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(body).encode(), kind)
         with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request, timeout=10):
             pass

@@ -32,7 +32,7 @@ def asking(name: str, spec: dict[str, Any]) -> Manifest:
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        (CLAIM, "spec.resourceClaims[0]"),
+        (CLAIM, "spec.resourceClaims[0].resourceClaimTemplateName"),
         ({"affinity": APART}, f"spec.affinity.podAntiAffinity.{REQUIRED}[0].labelSelector"),
         ({"schedulingGates": [{"name": "example.com/later"}]}, "spec.schedulingGates[0]"),
     ],

@@ -43,6 +43,10 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("node.k8s.io", "runtimeclasses"): _WATCHED,
     **{("", plural): _WATCHED for plural in ("persistentvolumeclaims", "persistentvolumes")},
     **{("storage.k8s.io", plural): _WATCHED for plural in ("storageclasses", "csinodes")},
+    **{
+        ("resource.k8s.io", plural): _WATCHED
+        for plural in ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+    },
     ("apps", "daemonsets"): _WATCHED,
     ("batch", "jobs/status"): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},

@@ -266,6 +266,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
 """(Class of the specification, field as it is written) -> a value, which need not be valid beside the others."""
 
 UNDRAWN: Mapping[tuple[str, str], str] = {
+    ("DraSharing", "dynamicMig"): "no work that is drawn claims devices",
     ("GuardRails", "*"): "they stop revisions, and move nothing; made-up fleets have none",
     ("NodePoolSpec", "deletion"): "a rail: it stops revisions that do not confirm it",
     ("TeamSpec", "deletion"): "a rail: it stops revisions that do not confirm it",

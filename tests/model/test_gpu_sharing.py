@@ -76,3 +76,27 @@ def test_fields_that_are_not_said_do_not_change_the_hash() -> None:
 
     assert hashed() == hashed(renameByDefault=False)
     assert len({hashed(), hashed(renameByDefault=True), hashed(failRequestsGreaterThanOne=True)}) == 3
+
+
+def test_dra_changes_the_hash_of_pools_that_say_it_alone() -> None:
+    def hashed(**said: Any) -> str:
+        return pool_hash(FleetBuilder().pool(sharing=said).build().node_pools["h100"])
+
+    assert len({hashed(), hashed(dra={}), hashed(dra={"dynamicMig": True})}) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"dra": {}, "timeSlicing": four()}, "timeSlicing and mps are the device plugin's"),
+        ({"dra": {}, "mps": four()}, "timeSlicing and mps are the device plugin's"),
+        ({"dra": {"dynamicMig": True}, "mig": {"layouts": ["x"]}}, "leave mig out"),
+    ],
+)
+def test_what_does_not_go_with_dra(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        sharing(**said)
+
+
+def test_layouts_go_with_dra() -> None:
+    assert not sharing(dra={}, mig={"layouts": ["x"]}).dynamic_mig

@@ -6,9 +6,10 @@ from model.hints import listing
 from model.kinds import MigLayout, NodePool
 from model.kinds.tenancy import FlavorQuota
 from model.labels import FABRIC_RESOURCE, GPU_EQUIVALENT, GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
+from model.loader.checks.layouts import pool_models
 from model.loader.declarations import Declarations
 from model.loader.tree import Path
-from model.mig import resource_name
+from model.mig import mig_models, resource_name
 from model.problem import Code, Problem
 from model.upstream import cells
 
@@ -87,18 +88,31 @@ def _uncounted(declarations: Declarations, flavor: str, resource: str) -> Iterat
     """At the first layout, by name, that cuts the slice for a pool of the flavor."""
     declared = declarations.flavors.get(flavor)
     pools = (declarations.node_pools[name] for name in (declared.value.spec.node_pools if declared else (flavor,)))
-    names = {name for pool in pools if (mig := pool.value.spec.sharing.mig) for name in mig.layouts}
+    behind = list(pools)
+    hint = f"give teams quotas for it, 0 where they have none of their own, or for {GPU_EQUIVALENT}"
+    message = f"no quota of flavor {flavor!r} counts {resource!r}: anybody may use all of it"
+    for pool in behind:
+        if pool.value.spec.sharing.dynamic_mig and resource in dynamic_slices(pool.value):
+            path: Path = ("spec", "sharing", "dra", "dynamicMig")
+            yield pool.problem(path, message, Code.PROFILE_WITHOUT_QUOTA, hint=hint)
+            return
+    names = {name for pool in behind if (mig := pool.value.spec.sharing.mig) for name in mig.layouts}
     for name in sorted(names):
         layout = declarations.mig_layouts[name]
         for model, groups in layout.value.spec.models.items():
             for index, group in enumerate(groups):
                 for profile in group.profiles:
                     if resource_name(profile) == resource:
-                        path: Path = ("spec", "models", model, index, "profiles", profile)
-                        message = f"no quota of flavor {flavor!r} counts {resource!r}: anybody may use all of it"
-                        hint = f"give teams quotas for it, 0 where they have none of their own, or for {GPU_EQUIVALENT}"
-                        yield layout.problem(path, message, Code.PROFILE_WITHOUT_QUOTA, hint=hint, key=True)
+                        where: Path = ("spec", "models", model, index, "profiles", profile)
+                        yield layout.problem(where, message, Code.PROFILE_WITHOUT_QUOTA, hint=hint, key=True)
                         return
+
+
+def dynamic_slices(pool: NodePool) -> set[str]:
+    """The slices that a DRA driver may cut of the GPUs of a pool as they are claimed, by what its selector says."""
+    named = {it for models in pool_models(pool).values() for it in models} if pool.spec.gpu else set()
+    models = [model for model in mig_models().values() if not named or model.id in named]
+    return {profile.resource for model in models for profile in model.profiles.values()}
 
 
 def _named(quota: FlavorQuota) -> list[str]:
@@ -130,6 +144,8 @@ def _gpu_resources(declarations: Declarations, flavor: str) -> set[str] | None:
 
 def _of_pool(declarations: Declarations, pool: NodePool) -> set[str] | None:
     devices = {FABRIC_RESOURCE} if pool.spec.placement.fabric else set()
+    if pool.spec.sharing.dynamic_mig:
+        return devices | {GPU_RESOURCE, *dynamic_slices(pool)}
     if pool.spec.sharing.mig is None:
         return devices | {pool.spec.sharing.resource}
     layouts = [declarations.mig_layouts.get(name) for name in pool.spec.sharing.mig.layouts]

@@ -12,6 +12,12 @@ from fleet.hard_fence import HARD_FENCE
 from providers.kube.objects.claims import claim_object, claim_status, decode_claim, forget_patch
 from providers.kube.objects.conditions import Condition, Finding, decode_standing
 from providers.kube.objects.daemons import decode_daemonset
+from providers.kube.objects.devices import (
+    decode_allocated_claim,
+    decode_claim_template,
+    decode_device_class,
+    decode_device_slice,
+)
 from providers.kube.objects.events import EventSeries, event_name, event_object
 from providers.kube.objects.hard_fences import decode_hard_fence, hard_fence_object
 from providers.kube.objects.jobs import DECODERS, KINDS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
@@ -76,9 +82,13 @@ __all__ = [
     "claim_object",
     "claim_status",
     "deactivation_patch",
+    "decode_allocated_claim",
     "decode_claim",
+    "decode_claim_template",
     "decode_csi_node",
     "decode_daemonset",
+    "decode_device_class",
+    "decode_device_slice",
     "decode_drifted",
     "decode_hard_fence",
     "decode_limit_range",

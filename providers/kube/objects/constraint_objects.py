@@ -16,6 +16,7 @@ from fleet.snapshot.constraints import (
     PreferredPods,
     TopologySpreadConstraint,
 )
+from fleet.snapshot.devices import DeviceAsk, DeviceClaim, MatchAttribute, RequestedDevices
 from providers.kube.objects.affinities import PREFERRED, REQUIRED, affinity_and_spread
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.label_selectors import selector_object
@@ -35,6 +36,30 @@ class _EphemeralVolume(Wire, frozen=True):
     claim_name: str = ""
 
 
+class _DeviceAsk(Wire, frozen=True):
+    name: str
+    device_class_name: str
+    selectors: list[str] | None = None
+    count: int = 1
+    resource: str = ""
+
+
+class _DeviceRequest(Wire, frozen=True):
+    name: str
+    ways: list[_DeviceAsk] | None = None
+
+
+class _MatchAttribute(Wire, frozen=True):
+    match_attribute: str
+    requests: list[str] | None = None
+
+
+class _DeviceClaim(Wire, frozen=True):
+    name: str
+    requests: list[_DeviceRequest] | None = None
+    constraints: list[_MatchAttribute] | None = None
+
+
 class StoredConstraints(Wire, frozen=True):
     """The fields of an entry of `podSets` that hold constraints."""
 
@@ -43,6 +68,7 @@ class StoredConstraints(Wire, frozen=True):
     host_ports: list[_HostPort] | None = None
     volume_claims: list[str] | None = None
     ephemeral_volumes: list[_EphemeralVolume] | None = None
+    device_claims: list[_DeviceClaim] | None = None
 
 
 def constraint_fields(asked: PodConstraints) -> JsonObject:
@@ -64,6 +90,7 @@ def constraint_fields(asked: PodConstraints) -> JsonObject:
             {"name": one.volume} | set_fields(storageClassName=one.storage_class, claimName=one.claim)
             for one in asked.ephemeral
         ],
+        deviceClaims=[_claim_object(claim) for claim in asked.devices],
     )
 
 
@@ -71,7 +98,7 @@ def constraints_from(found: StoredConstraints, namespace: str) -> PodConstraints
     """The constraints that the fields hold."""
     read = affinity_and_spread(namespace, raw_bytes(found.affinity), raw_bytes(found.topology_spread_constraints), ())
     kept = read.constraints
-    if not (found.host_ports or found.volume_claims or found.ephemeral_volumes):
+    if not (found.host_ports or found.volume_claims or found.ephemeral_volumes or found.device_claims):
         return kept
     return PodConstraints(
         affinity=kept.affinity,
@@ -84,7 +111,32 @@ def constraints_from(found: StoredConstraints, namespace: str) -> PodConstraints
         ),
         preferred_nodes=kept.preferred_nodes,
         preferred_pods=kept.preferred_pods,
+        devices=tuple(_claim_from(claim) for claim in found.device_claims or ()),
     )
+
+
+def _claim_object(claim: DeviceClaim) -> JsonObject:
+    requests = [{"name": it.name, "ways": [_ask_object(ask) for ask in it.asks]} for it in claim.requests]
+    constraints = [
+        {"matchAttribute": it.attribute} | set_fields(requests=list(it.requests)) for it in claim.constraints
+    ]
+    return {"name": claim.name, "requests": requests} | set_fields(constraints=constraints)
+
+
+def _ask_object(ask: DeviceAsk) -> JsonObject:
+    return {"name": ask.name, "deviceClassName": ask.device_class, "count": ask.count} | set_fields(
+        selectors=list(ask.selectors), resource=ask.resource
+    )
+
+
+def _claim_from(found: _DeviceClaim) -> DeviceClaim:
+    constraints = (MatchAttribute(it.match_attribute, tuple(it.requests or ())) for it in found.constraints or ())
+    requests = (RequestedDevices(it.name, tuple(map(_ask_from, it.ways or ()))) for it in found.requests or ())
+    return DeviceClaim(found.name, tuple(requests), tuple(constraints))
+
+
+def _ask_from(found: _DeviceAsk) -> DeviceAsk:
+    return DeviceAsk(found.name, found.device_class_name, tuple(found.selectors or ()), found.count, found.resource)
 
 
 def _affinity_object(required: Iterable[PodAffinityTerm], preferred: Iterable[PreferredPods]) -> JsonObject:

@@ -12,6 +12,10 @@ LIMIT_RANGES: Final = ResourcePath("", "v1", "limitranges", namespaced=True)
 VOLUME_CLAIMS: Final = ResourcePath("", "v1", "persistentvolumeclaims", namespaced=True)
 PERSISTENT_VOLUMES: Final = ResourcePath("", "v1", "persistentvolumes", namespaced=False)
 STORAGE_CLASSES: Final = ResourcePath("storage.k8s.io", "v1", "storageclasses", namespaced=False)
+DEVICE_CLASSES: Final = ResourcePath("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
+RESOURCE_SLICES: Final = ResourcePath("resource.k8s.io", "v1", "resourceslices", namespaced=False)
+RESOURCE_CLAIMS: Final = ResourcePath("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+RESOURCE_CLAIM_TEMPLATES: Final = ResourcePath("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
 CSI_NODES: Final = ResourcePath("storage.k8s.io", "v1", "csinodes", namespaced=False)
 POD_DISRUPTION_BUDGETS: Final = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
 RESOURCE_QUOTAS: Final = ResourcePath("", "v1", "resourcequotas", namespaced=True)
@@ -49,6 +53,10 @@ ALL: Final = (
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,
     CSI_NODES,
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
     POD_DISRUPTION_BUDGETS,
     RESOURCE_QUOTAS,
     NODES,

@@ -1,11 +1,11 @@
 """Pod templates -> what a pod set asks for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from sys import intern
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -13,15 +13,16 @@ from pydantic import ValidationError
 
 from fleet.snapshot import PodSet
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
+from fleet.snapshot.gangs import ClaimRef
 from model.kinds import Toleration
 from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.amounts import raw_bytes
+from providers.kube.objects.devices import WireResourceClaim, refused_claims
 from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
 from providers.kube.objects.pod_requests import template_amounts
 from providers.kube.objects.refused_fields import (
     SchedulingGate,
-    refused_claims,
     refused_fractions,
     refused_gates,
     refused_group,
@@ -57,7 +58,7 @@ class PodTemplateSpec(ConstrainedSpec, frozen=True):
     priority_class_name: str | None = None
     runtime_class_name: str | None = None
     node_name: str | None = None
-    resource_claims: list[Any] | None = None
+    resource_claims: list[WireResourceClaim] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     scheduling_group: Raw = Raw()
 
@@ -122,12 +123,19 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
         ),
         forbidden=() if origin.made else created.forbidden,
         amounts=None if origin.made else amounts,
+        resource_claims=_claim_refs(spec.resource_claims),
         required_topology=wishes.required,
         preferred_topology=wishes.preferred,
         any_topology=wishes.anywhere,
         slices=wishes.slices,
         group=wishes.group,
     )
+
+
+def _claim_refs(claims: Sequence[WireResourceClaim] | None) -> tuple[ClaimRef, ...]:
+    """The claims of devices that are made for each pod."""
+    named = ((n, it.name, it.resource_claim_template_name) for n, it in enumerate(claims or ()))
+    return tuple(ClaimRef(f"spec.resourceClaims[{n}]", name, template) for n, name, template in named if template)
 
 
 _pods = msgspec.json.Decoder(PodTemplate)

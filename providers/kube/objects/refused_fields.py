@@ -17,10 +17,10 @@ def _words(text: str) -> frozenset[str]:
 
 
 _READ: Final = _words(
-    "affinity containers hostNetwork initContainers nodeSelector overhead priorityClassName resources "
+    "affinity containers hostNetwork initContainers nodeSelector overhead priorityClassName resourceClaims resources "
     "runtimeClassName tolerations topologySpreadConstraints volumes"
 )
-_REFUSED: Final = frozenset({"nodeName", "resourceClaims", "schedulingGates", "schedulingGroup"})
+_REFUSED: Final = frozenset({"nodeName", "schedulingGates", "schedulingGroup"})
 _PLACELESS: Final = _words(
     "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
     "ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname hostnameOverride imagePullSecrets "
@@ -47,14 +47,6 @@ class SchedulingGate(Wire, frozen=True):
     """One scheduling gate."""
 
     name: str
-
-
-def refused_claims(claims: Sequence[Any] | None) -> Iterator[UnsupportedConstraint]:
-    """Each resource claim."""
-    for n, _ in enumerate(claims or ()):
-        yield UnsupportedConstraint(
-            f"spec.resourceClaims[{n}]", "resource claims are not supported; ask for GPUs in resources.limits"
-        )
 
 
 def refused_gates(gates: Sequence[SchedulingGate] | None) -> Iterator[UnsupportedConstraint]:

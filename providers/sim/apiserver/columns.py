@@ -341,6 +341,25 @@ def _lease(obj: Obj, now_s: float) -> list[Any]:
     return [name, (obj.get("spec") or {}).get("holderIdentity", ""), age(created, now_s)]
 
 
+def _device_claim(obj: Obj, now_s: float) -> list[Any]:
+    """`pending`, `allocated,reserved`, `deleted,allocated`."""
+    name, created = _meta(obj)
+    status, leaving = obj.get("status") or {}, "deletionTimestamp" in obj["metadata"]
+    words = ["deleted"] if leaving else []
+    if status.get("allocation") is None:
+        words += [] if leaving else ["pending"]
+    else:
+        words += ["allocated", *(["reserved"] if status.get("reservedFor") else [])]
+    return [name, ",".join(words), age(created, now_s)]
+
+
+def _device_slice(obj: Obj, now_s: float) -> list[Any]:
+    name, created = _meta(obj)
+    spec = obj.get("spec") or {}
+    where = [spec.get("nodeName") or "", spec.get("driver", ""), (spec.get("pool") or {}).get("name", "")]
+    return [name, *where, age(created, now_s)]
+
+
 def _quota(obj: Obj, now_s: float) -> list[Any]:
     name, created = _meta(obj)
     status = obj.get("status") or {}
@@ -414,6 +433,8 @@ _BUILTIN: dict[str, tuple[tuple[tuple[str, str, int], ...], Cells]] = {
     "poddisruptionbudgets.policy": (_spec("Name Min_Available Max_Unavailable #Allowed_Disruptions Age"), _budget),
     "resourcequotas": (_spec("Name Request Limit Age"), _quota),
     "leases.coordination.k8s.io": (_spec("Name Holder Age"), _lease),
+    "resourceclaims.resource.k8s.io": (_spec("Name State Age"), _device_claim),
+    "resourceslices.resource.k8s.io": (_spec("Name Node Driver Pool Age"), _device_slice),
     "priorityclasses.scheduling.k8s.io": (_spec("Name #Value Global-Default Age PreemptionPolicy"), _priority),
     "customresourcedefinitions.apiextensions.k8s.io": (_spec("Name Created_At"), _definition),
 }

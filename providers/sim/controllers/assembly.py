@@ -11,6 +11,12 @@ from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.apps.statefulset import StatefulSetController
 from providers.sim.controllers.budgets import Budgets
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
+from providers.sim.controllers.dra.compute_domains import ComputeDomains
+from providers.sim.controllers.dra.nvidia_driver import DraOptions, NvidiaDraDriver
+from providers.sim.controllers.dra.podclaims import serves_devices
+from providers.sim.controllers.dra.preparing import ClaimPreparation
+from providers.sim.controllers.dra.resource_claims import ResourceClaims
+from providers.sim.controllers.dra.taint_eviction import DeviceTaintEviction
 from providers.sim.controllers.garbage import GarbageCollector
 from providers.sim.controllers.gpus import GpuHardware
 from providers.sim.controllers.health import NodeHealth
@@ -49,6 +55,7 @@ class SimulationOptions:
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     device_plugin: DevicePluginOptions = field(default_factory=DevicePluginOptions)
     mig: MigOptions = field(default_factory=MigOptions)
+    dra: DraOptions = field(default_factory=DraOptions)
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
     podgc_quarantine_s: float = 40.0
 
@@ -63,6 +70,8 @@ class SimulatedCluster:
     hardware: GpuHardware
     registration: Registration
     mig_manager: MigManager
+    dra_driver: NvidiaDraDriver | None
+    """None where the release has no claims of devices."""
 
     def in_real_time(self, *, on_error: Callable[[Exception], None] | None = None) -> KernelThread:
         """A thread that drives the kernel and feels faults at once; not started yet."""
@@ -92,6 +101,7 @@ def assemble(
     told = moves is not None
     registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
+    devices = _DeviceParts(cluster, hardware, health, chosen.dra) if serves_devices(cluster) else None
     controllers: list[Controller] = [
         registration,
         Heartbeats(cluster, health, chosen.heartbeat),
@@ -106,8 +116,9 @@ def assemble(
         DaemonSetController(cluster),
         GarbageCollector(store),
         VolumeController(cluster),
+        *(devices.controllers if devices is not None else ()),
         Scheduler(cluster),
-        Kubelets(cluster, health, chosen.kubelet),
+        Kubelets(cluster, health, chosen.kubelet, devices.preparation if devices is not None else None),
         PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),
         Budgets(cluster),
         ResourceQuotas(cluster),
@@ -116,7 +127,26 @@ def assemble(
     leases = store.resource("leases", "coordination.k8s.io")
     counted = None if moves is None else partial(_moved, moves, health)
     kernel = Kernel(store, clock, controllers, moves=counted, renewed=[leases], polling=[registration])
-    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager)
+    return SimulatedCluster(
+        store, kernel, health, hardware, registration, mig_manager, devices.driver if devices else None
+    )
+
+
+class _DeviceParts:
+    """What has to do with claims of devices."""
+
+    def __init__(
+        self, cluster: MirroredCluster, hardware: GpuHardware, health: NodeHealth, options: DraOptions
+    ) -> None:
+        self.driver = NvidiaDraDriver(cluster, hardware, health, options)
+        domains = ComputeDomains(cluster)
+        self.preparation = ClaimPreparation(cluster, self.driver, domains)
+        self.controllers: tuple[Controller, ...] = (
+            self.driver,
+            domains,
+            ResourceClaims(cluster),
+            DeviceTaintEviction(cluster),
+        )
 
 
 def _moved(moves: Callable[[], int], health: NodeHealth) -> int:

@@ -46,6 +46,8 @@ class _Plugin:
     serves_at: float
     looks_at: float
     paused: bool = False
+    due_at: float | None = None
+    """The tick at which discovery writes what it has found to be wrong."""
 
 
 class DevicePlugin(NodeReconciler):
@@ -95,6 +97,7 @@ class DevicePlugin(NodeReconciler):
             plugin.started_at = max(first, now)
             plugin.serves_at = max(first, now + self._options.restart_delay_s)
             plugin.looks_at = max(first, now + self._options.discovery_interval_s)
+            plugin.due_at = None
         return plugin
 
     def _serve(self, node: Obj, plugin: _Plugin, now: float) -> float | None:
@@ -145,11 +148,14 @@ class DevicePlugin(NodeReconciler):
             return None
         wanted = {**{label: value for label, value in labels.items() if not _is_stale(label, found)}, **found}
         if wanted == labels:
+            plugin.due_at = None
             return None
         interval_s = self._options.discovery_interval_s
-        tick = plugin.looks_at + max(0, ceil((now - plugin.looks_at) / interval_s)) * interval_s
-        if now < tick:
-            return tick
+        if plugin.due_at is None:  # a clock that is not virtual never stands at a tick
+            plugin.due_at = plugin.looks_at + max(0, ceil((now - plugin.looks_at) / interval_s)) * interval_s
+        if now < plugin.due_at:
+            return plugin.due_at
+        plugin.due_at = None
         self._nodes.update_metadata(node, labels=wanted)
         return None
 

@@ -4,9 +4,12 @@ Source: NVIDIA/k8s-device-plugin v0.20, `internal/rm/device_map.go` (resources),
 nvml}.go` (labels).
 """
 
+import itertools
 import re
+import uuid
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from providers.sim.controllers.objects import Obj, labels_of
@@ -16,6 +19,10 @@ from providers.sim.machines import NodeShape, ShapeOf
 GPU: Final = "nvidia.com/gpu"
 Strategy = Literal["none", "single", "mixed"]
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE: Final = "topology.kubernetes.io/zone"
+ULTRASERVER: Final = "topology.k8s.aws/ultraserver-id"
+CLIQUE_ID: Final = 32766
+"""The only clique of a cluster whose switches are not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +43,28 @@ class GpuHardware:
     def __init__(self, shape_of: ShapeOf) -> None:
         self._shape_of = shape_of
         self._cut: dict[str, tuple[PhysicalGpu, ...]] = {}
+        self._trays: dict[str, tuple[str, int]] = {}
 
     def shape(self, node: Obj) -> NodeShape | None:
-        """The shape of a node with GPUs; None for any other node."""
+        """The shape of a node with GPUs, with its NVLink domain where it is in one; None for any other node."""
         shape = self._shape_of(labels_of(node).get(INSTANCE_TYPE, ""))
-        return shape if shape is not None and shape.gpu_count else None
+        if shape is None or not shape.gpu_count:
+            return None
+        return replace(shape, clique=self._clique(node, shape.ultraserver)) if shape.ultraserver else shape
+
+    def _clique(self, node: Obj, machines: int) -> str:
+        """`<cluster uuid>.<clique id>` of the UltraServer that a machine is in.
+
+        The cloud's label says which; without it machines of a type and zone fill one after the other, as they come.
+        """
+        labels, uid = labels_of(node), node["metadata"]["uid"]
+        named = labels.get(ULTRASERVER)
+        if named is None:
+            rack = f"{labels.get(INSTANCE_TYPE)}/{labels.get(ZONE, '')}"
+            taken = Counter(number for kind, number in self._trays.values() if kind == rack)
+            first = next(number for number in itertools.count() if taken[number] < machines)
+            named = "/".join(map(str, self._trays.setdefault(uid, (rack, first))))
+        return f"{uuid.uuid5(uuid.NAMESPACE_OID, named)}.{CLIQUE_ID}"
 
     def of(self, node: Obj) -> tuple[PhysicalGpu, ...]:
         """Returns the GPUs of a node by index; whole until `cut` was called."""
@@ -54,6 +78,7 @@ class GpuHardware:
     def forget(self, node: Obj) -> None:
         """The machine is gone."""
         self._cut.pop(node["metadata"]["uid"], None)
+        self._trays.pop(node["metadata"]["uid"], None)
 
 
 def resource_name(profile: str) -> str:

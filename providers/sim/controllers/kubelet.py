@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
+from providers.sim.controllers.dra.extended import resources_by_claim
+from providers.sim.controllers.dra.preparing import ClaimPreparation
+from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.matching import selects
 from providers.sim.controllers.mirror import MirroredCluster
@@ -84,11 +87,15 @@ def _number(notes: Mapping[str, str], key: str, default: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """`start_delay_s`: bound to running; `restart_*_s`: the crash loop's back-off."""
+    """`start_delay_s`: bound to running; `restart_*_s`: the crash loop's back-off.
+
+    `prepare_again_s`: after claims could not be prepared.
+    """
 
     start_delay_s: float = 2.0
     restart_base_s: float = 10.0
     restart_cap_s: float = 300.0
+    prepare_again_s: float = 10.0
 
 
 @dataclass(slots=True)
@@ -100,6 +107,8 @@ class _Run:
     restarts: int = 0
     stops_at: float | None = None
     deaths: int = 0
+    prepared: bool = False
+    """Whether the devices that the pod claims are there for it."""
 
     @property
     def ends_at(self) -> float:
@@ -112,8 +121,16 @@ class Kubelets(Reconciler[Key]):
 
     name = "kubelet"
 
-    def __init__(self, cluster: MirroredCluster, health: NodeHealth, options: KubeletOptions | None = None) -> None:
+    def __init__(
+        self,
+        cluster: MirroredCluster,
+        health: NodeHealth,
+        options: KubeletOptions | None = None,
+        preparation: ClaimPreparation | None = None,
+    ) -> None:
         super().__init__(cluster)
+        self._preparation = preparation
+        self._events = EventLog(cluster, "kubelet")
         self._options = options or KubeletOptions()
         self._health = health
         self._health_seen = health.version
@@ -176,7 +193,9 @@ class Kubelets(Reconciler[Key]):
     def _admit(self, pod: Obj, node: Obj, now: float) -> float | None:
         if status_of(pod).get("phase") == "Running":  # these controllers are new to a store that is not
             return self._go_on(pod, self._begin(pod, *_last_start(pod, now)), now)
-        refusal = self._refusal(pod, node, requests_of(pod))
+        wanted, of_claims = requests_of(pod), resources_by_claim(pod)
+        wanted = {name: it for name, it in wanted.items() if name not in of_claims} if of_claims else wanted
+        refusal = self._refusal(pod, node, wanted)
         if refusal is not None:
             self._pods.update_status(pod, rejected(pod, *refusal, now))
             return None
@@ -188,6 +207,7 @@ class Kubelets(Reconciler[Key]):
 
     def _forget(self, uid: str) -> None:
         self._runs.pop(uid, None)
+        self._events.forget(uid)
         self._occupancy.release(uid)
 
     def _refusal(self, pod: Obj, node: Obj, wanted: Amounts) -> tuple[str, str] | None:
@@ -217,11 +237,25 @@ class Kubelets(Reconciler[Key]):
             return self._exited(pod, run, _KILLED, now)
         if now < run.starts_at:
             return run.starts_at
+        if not run.prepared and self._preparation is not None:
+            why = self._preparation.why_not(pod)
+            if why is not None:
+                return self._unprepared(pod, run, why, now)
+        run.prepared = True
         if now >= run.ends_at:
             return self._exited(pod, run, run.script.code_of_run(run.restarts), run.ends_at, now)
         if not _is_running(pod, run.restarts):
             self._pods.update_status(pod, running(pod, run.starts_at, run.restarts, now))
         return run.ends_at if run.ends_at < inf else None
+
+    def _unprepared(self, pod: Obj, run: _Run, why: str, now: float) -> float:
+        """Its containers are not made before its claims are prepared; the kubelet tries again."""
+        said = f"Failed to prepare dynamic resources: prepare dynamic resources: {why}"
+        self._events.warning(pod, "FailedPrepareDynamicResources", said, now)
+        if not status_of(pod).get("startTime"):
+            self._pods.update_status(pod, starting(pod, now))
+        run.starts_at = now + self._options.prepare_again_s
+        return run.starts_at
 
     def _exited(self, pod: Obj, run: _Run, code: int, ended_at: float, now: float | None = None) -> float | None:
         instant_s = ended_at if now is None else now

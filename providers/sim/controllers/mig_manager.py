@@ -17,6 +17,8 @@ import yaml
 from model.mig import mig_parted_config
 from model.mig.parted import InvalidMigParted
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
+from providers.sim.controllers.dra.devices import DRIVER
+from providers.sim.controllers.dra.podclaims import pools_of, serves_devices
 from providers.sim.controllers.gpus import GpuHardware, PhysicalGpu
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.migparted import MigConfig, geometry, parse_mig_configs, same_geometry
@@ -142,6 +144,9 @@ class MigManager(NodeReconciler):
         self._faults: deque[MigFault] = deque()
         self._pods = pods_by_node(cluster)
         self._configs = cluster.mirror("ConfigMap")
+        self._claims = cluster.mirror("ResourceClaim", "resource.k8s.io") if serves_devices(cluster) else None
+        if self._claims is not None:
+            self._claims.index("pool", lambda claim: pools_of(claim, DRIVER))
 
     def forget(self, node: Obj) -> None:
         """The manager's process goes with the machine."""
@@ -260,6 +265,8 @@ class MigManager(NodeReconciler):
             return None
 
     def _in_use(self, node: Obj) -> bool:
+        if self._claims is not None and self._claims.by("pool", node["metadata"]["name"]):
+            return True
         return any(
             amount
             for pod in self._pods.by("node", node["metadata"]["name"])

@@ -8,6 +8,9 @@ Left out: preemption, and everything that only prefers.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from providers.sim.controllers.dra.podclaims import ClaimsNotReady, claims_devices, claims_of
+from providers.sim.controllers.dra.requests import AllocationError
+from providers.sim.controllers.dra.reserving import deallocate_one, reserve_devices
 from providers.sim.controllers.eventlog import EventLog
 from providers.sim.controllers.filters.bound_pods import BoundPod
 from providers.sim.controllers.filters.cycle import (
@@ -52,7 +55,7 @@ from providers.sim.store.podrequests import requests_of
 _SIGNATURES_KEPT = 2048
 _EVENTS, _EVENTS_REFILL_S = 5, 60.0
 """Every node that comes makes another message for every pod that waits: its condition has the last, events a few."""
-_PODS = frozenset({"pods"})
+_PODS, _CLAIMS = frozenset({"pods"}), frozenset({"claims"})
 
 
 class Scheduler:
@@ -82,6 +85,11 @@ class Scheduler:
         volumes = self._state.volumes
         for mirror in (volumes.claims, volumes.volumes, volumes.classes, volumes.drivers):
             mirror.watch(lambda _old, _new: self._retry_what_depends_on("volumes"))
+        devices = self._state.devices
+        for mirror in (devices.claims, devices.slices, devices.classes) if devices is not None else ():
+            mirror.watch(lambda _old, _new: self._retry_what_depends_on("claims"))
+        if devices is not None:
+            devices.classes.watch(self._on_class)
 
     def step(self, now: float) -> float | None:
         """One pass over the pods that may fit by now."""
@@ -118,6 +126,14 @@ class Scheduler:
         if labels_of(old or {"metadata": {}}) != labels_of(new or {"metadata": {}}):
             self._retry_what_depends_on("pods")
 
+    def _on_class(self, old: Obj | None, new: Obj | None) -> None:
+        """A class that stands for a resource may be what pods wait for that only asked for the resource."""
+        if any((it or {"spec": {}})["spec"].get("extendedResourceName") for it in (old, new)):
+            for key in list(self._parked):
+                pod = self._pods.get(key)
+                if pod is not None:
+                    self._enqueue(pod)
+
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         self._account(old, new)
         if new is None or not self._is_mine(new):
@@ -128,7 +144,7 @@ class Scheduler:
             if new is None:
                 self._arrivals.pop(key, None)
                 self._events.forget((old or {})["metadata"]["uid"])
-        elif old is None or old["spec"] != new["spec"] or labels_of(old) != labels_of(new):
+        elif old is None or old["spec"] != new["spec"] or labels_of(old) != labels_of(new) or _claims_came(old, new):
             self._enqueue(new)
 
     def _account(self, old: Obj | None, new: Obj | None) -> None:
@@ -167,9 +183,12 @@ class Scheduler:
         arrival = self._arrivals.setdefault(key, self._arrived)
         order = (-(spec.get("priority") or 0), arrival, key)
         wanted, depends_on = requests_of(pod), dependencies_of(spec)
+        devices = self._state.devices
+        extended = frozenset(devices.extended.keys() & wanted.keys()) if devices is not None else frozenset()
+        depends_on = depends_on | _CLAIMS if extended else depends_on
         own = signature_of(pod, wanted)
         signature = own + identity_of(pod, depends_on)
-        self._waiting[key] = PendingPod(key, order, own, signature, wanted, depends_on)
+        self._waiting[key] = PendingPod(key, order, own, signature, wanted, depends_on, extended)
 
     def _forget_nodes(self) -> None:
         self._selected.clear()
@@ -203,6 +222,9 @@ class Scheduler:
                 return
         elif self._state.bound.anti_affinity:
             candidate = self._with_neighbours(candidate, pod)
+        if "claims" in candidate.depends_on:
+            self._schedule_with_claims(candidate, pod, now)
+            return
         message = self._hopeless.get(candidate.signature)
         if message is None:
             node = self._choose(candidate, pod)
@@ -210,10 +232,36 @@ class Scheduler:
                 self._place(candidate, pod, node)
                 return
             message = self._hopeless[candidate.signature] = self._explain(pod)
+        self._park(candidate)
+        self._say(pod, message, now)
+
+    def _schedule_with_claims(self, candidate: PendingPod, pod: Obj, now: float) -> None:
+        """As any other, once its claims are there; what its claims have where it cannot run, they give back."""
+        devices, node = self._state.devices, None
+        try:
+            if devices is not None:
+                claims_of(pod, devices.claims)
+            node = self._choose(candidate, pod)
+            message, reason = "" if node is not None else self._explain(pod), "Unschedulable"
+        except ClaimsNotReady:
+            self._park(candidate)  # nothing is said of a pod that is not tried (PreEnqueue)
+            return
+        except AllocationError as error:
+            message, reason = f'running "DynamicResources" filter plugin: {error}', "SchedulerError"
+        if node is None:
+            self._park(candidate)
+            if devices is None or not deallocate_one(devices, pod, list(self._state.nodes.values())):
+                self._say(pod, message, now, reason)
+        elif devices is None or reserve_devices(devices, self._pods, pod, self._state.nodes[node]):
+            self._cluster.sync()
+            self._place(candidate, pod, node)
+        else:
+            self._waiting[candidate.key] = candidate  # somebody wrote in between
+
+    def _park(self, candidate: PendingPod) -> None:
         self._parked[candidate.key] = candidate
         if candidate.depends_on:
             self._dependent[candidate.key] = candidate
-        self._say(pod, message, now)
 
     def _with_neighbours(self, candidate: PendingPod, pod: Obj) -> PendingPod:
         """A pod without constraints of its own depends on those that want not to be with it."""
@@ -238,7 +286,7 @@ class Scheduler:
 
     def _ranked(self, candidate: PendingPod, views: Iterable[SchedulableNode]) -> list[SchedulableNode]:
         wanted, used = candidate.wanted, self._state.occupancy.used
-        fitting = [v for v in views if fits(wanted, v.allocatable, used(v.name))]
+        fitting = [v for v in views if fits(candidate.wanted_on(v.allocatable), v.allocatable, used(v.name))]
         return sorted(fitting, key=lambda v: (-fullness(wanted, v.allocatable, used(v.name)), v.name))
 
     def _accepting(self, candidate: PendingPod, pod: Obj) -> list[SchedulableNode]:
@@ -267,7 +315,7 @@ class Scheduler:
         if "volumes" in candidate.depends_on and not self._have_volumes(pod, node):
             self._assumed[candidate.key] = node
             self._hold(pod, node)
-            self._parked[candidate.key] = self._dependent[candidate.key] = candidate
+            self._park(candidate)
         else:
             self._bind(candidate, node)
 
@@ -307,21 +355,20 @@ class Scheduler:
         elif self._have_volumes(pod, node):
             self._bind(candidate, node)
         else:
-            self._parked[candidate.key] = self._dependent[candidate.key] = candidate
+            self._park(candidate)
 
     # Words
 
     def _explain(self, pod: Obj) -> str:
-        return self.diagnosis(pod).message(preempts=pod["spec"].get("preemptionPolicy") != "Never")
+        preempts = pod["spec"].get("preemptionPolicy") != "Never"
+        return self.diagnosis(pod).message(preempts=preempts, claims=claims_devices(pod))
 
-    def _say(self, pod: Obj, message: str, now: float) -> None:
+    def _say(self, pod: Obj, message: str, now: float, reason: str = "Unschedulable") -> None:
         self._events.warning(pod, "FailedScheduling", message, now)
         status = status_of(pod)
-        if _says(status, message):
+        if _says(status, message, reason):
             return
-        conditions = with_condition(
-            status.get("conditions") or (), now, "PodScheduled", "False", "Unschedulable", message
-        )
+        conditions = with_condition(status.get("conditions") or (), now, "PodScheduled", "False", reason, message)
         try:
             self._pods.update_status(pod, {**status, "conditions": conditions})
         except StoreConflict:
@@ -330,13 +377,21 @@ class Scheduler:
             return
 
 
-def _says(status: Obj, message: str) -> bool:
+def _says(status: Obj, message: str, reason: str) -> bool:
     """Whether the status says already why the pod is not scheduled."""
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled":
             said = (condition["status"], condition.get("reason"), condition.get("message"))
-            return said == ("False", "Unschedulable", message)
+            return said == ("False", reason, message)
     return False
+
+
+def _claims_came(old: Obj, new: Obj) -> bool:
+    """Whether claims were made for a pod."""
+    if not claims_devices(new):
+        return False
+    fields = ("resourceClaimStatuses", "extendedResourceClaimStatus")
+    return any(status_of(old).get(it) != status_of(new).get(it) for it in fields)
 
 
 def _shows_others(pod: Obj) -> tuple[dict[str, str], bool]:

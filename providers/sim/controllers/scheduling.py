@@ -51,7 +51,18 @@ class PendingPod:
     signature: str
     wanted: Amounts
     depends_on: frozenset[str]
-    """What else decides: the `pods` that stand and what they want, `company` (one pod more may help), `volumes`."""
+    """What else decides.
+
+    The `pods` that stand and what they want, `company` (one pod more may help), `volumes`, `claims` of devices.
+    """
+    extended: frozenset[str] = frozenset()
+    """Resources that it has by a claim where a node's device plugin does not offer them."""
+
+    def wanted_on(self, allocatable: Amounts) -> Amounts:
+        """What it takes of a node's own."""
+        if not self.extended:
+            return self.wanted
+        return {name: n for name, n in self.wanted.items() if name not in self.extended or allocatable.get(name)}
 
 
 @dataclass(slots=True)
@@ -98,6 +109,8 @@ def dependencies_of(spec: Obj) -> frozenset[str]:
         found.add("pods")
     if "volumes" in spec and any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec["volumes"] or ()):
         found.add("volumes")
+    if spec.get("resourceClaims"):
+        found.add("claims")
     return frozenset(found) if found else NOTHING
 
 
@@ -111,7 +124,8 @@ def identity_of(pod: Obj, depends_on: frozenset[str]) -> str:
     ]
     parts = (metadata.get("namespace"), metadata.get("labels"), spec.get("affinity"), ports)
     volumes = (spec.get("volumes"), metadata["name"]) if "volumes" in depends_on else ()
-    return _text((*parts, spec.get("topologySpreadConstraints"), *volumes))
+    claims = (spec.get("resourceClaims"), metadata["uid"]) if "claims" in depends_on else ()
+    return _text((*parts, spec.get("topologySpreadConstraints"), *volumes, *claims))
 
 
 def fullness(wanted: Amounts, allocatable: Amounts, used: Amounts) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from providers.sim.store import crds, jobs, pods
+from providers.sim.store.deviceclaims import CLAIMS, defaulted_claim, defaulted_template
 from providers.sim.store.errors import cause
 from providers.sim.store.limitranger import defaulted_limit_range
 from providers.sim.store.mutating import POLICIES, defaulted_policy
@@ -45,7 +46,7 @@ def admit_change(resource: Resource, new: Obj, old: Obj) -> Obj:
 
 def admit_status(resource: Resource, new: Obj, old: Obj) -> Obj:
     """`new` if its status may replace that of `old`. Invalid otherwise."""
-    return _valid(resource, new, old) if resource.key == "nodes" else new
+    return _valid(resource, new, old) if resource.key in ("nodes", CLAIMS) else new
 
 
 def _valid(resource: Resource, new: Obj, old: Obj | None) -> Obj:
@@ -200,6 +201,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_WORKLOAD_SPECS, _BOTH),
     **dict.fromkeys(("jobs.batch", "cronjobs.batch", "poddisruptionbudgets.policy"), _BOTH),
     "leases.coordination.k8s.io": ("spec",),
+    **dict.fromkeys((CLAIMS, "deviceclasses.resource.k8s.io"), ("spec",)),
 }
 _ON_CREATE: dict[str, OnCreate] = {
     "namespaces": _namespace,
@@ -210,6 +212,8 @@ _ON_CREATE: dict[str, OnCreate] = {
     "persistentvolumeclaims": _unbound,
     "storageclasses.storage.k8s.io": _storage_class,
     POLICIES: lambda _, obj, __: defaulted_policy(obj),
+    CLAIMS: lambda _, obj, __: defaulted_claim(obj),
+    "resourceclaimtemplates.resource.k8s.io": lambda _, obj, __: defaulted_template(obj),
     "secrets": _secret,
     "services": _defaults(type="ClusterIP", sessionAffinity="None"),
     **dict.fromkeys(_WORKLOAD_SPECS, _workload),
@@ -225,6 +229,8 @@ _ON_CREATE: dict[str, OnCreate] = {
     "customresourcedefinitions.apiextensions.k8s.io": lambda resource, obj, _: crds.admitted(resource, obj),
 }
 _ON_UPDATE: dict[str, OnUpdate] = {
+    CLAIMS: lambda _, new, __: defaulted_claim(new),
+    "resourceclaimtemplates.resource.k8s.io": lambda _, new, __: defaulted_template(new),
     "limitranges": lambda _, new, __: defaulted_limit_range(new),
     "pods": updated_pod,
     "events": lambda _, new, __: {**_EVENT, **new},

@@ -3,6 +3,7 @@
 Source: `pkg/apis/core/validation/validation.go` (ValidatePodSpec and what it calls).
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -255,6 +256,54 @@ def _gates(spec: Obj, path: str) -> Iterator[Fault]:
         seen.add(name)
 
 
+def _claims(spec: Obj, path: str) -> Iterator[Fault]:
+    """The claims that a pod names, and those that its containers take of them."""
+    claims = spec.get("resourceClaims") or []
+    seen: set[str] = set()
+    for i, claim in enumerate(claims):
+        here, name = f"{path}.resourceClaims[{i}]", claim.get("name") or ""
+        if name in seen:
+            yield duplicate(f"{here}.name", name)
+        seen.add(name)
+        yield from _pod_claim(claim, here, name)
+    for field in ("initContainers", "containers"):
+        for i, container in enumerate(spec.get(field) or ()):
+            if isinstance(container, dict):
+                uses = (container.get("resources") or {}).get("claims") or ()
+                yield from _container_claims(uses, f"{path}.{field}[{i}].resources.claims", seen)
+
+
+def _pod_claim(claim: Obj, path: str, name: str) -> Iterator[Fault]:
+    named, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+    if not name:
+        yield required(f"{path}.name")
+    else:
+        yield from invalid_value(f"{path}.name", name, dns_label(name))
+    shown = json.dumps({"Name": name, "ResourceClaimName": named, "ResourceClaimTemplateName": template})
+    if named is not None and template is not None:
+        text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        yield cause(path, f"Invalid value: {shown}: {text}")
+    elif named is None and template is None:
+        text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+        yield cause(path, f"Invalid value: {shown}: {text}")
+    for field, value in (("resourceClaimName", named), ("resourceClaimTemplateName", template)):
+        if value is not None:
+            yield from invalid_value(f"{path}.{field}", value, dns_subdomain(value))
+
+
+def _container_claims(uses: Sequence[Obj], path: str, there: set[str]) -> Iterator[Fault]:
+    seen: set[tuple[str, str]] = set()
+    for i, use in enumerate(uses):
+        name, request = use.get("name") or "", use.get("request") or ""
+        if not name:
+            yield required(f"{path}[{i}].name")
+        elif name not in there:
+            yield cause(f"{path}[{i}].name", f'Not found: "{name}"', "FieldValueNotFound")
+        if (name, request) in seen:
+            yield duplicate(f"{path}[{i}]", f"{name}/{request}" if request else name)
+        seen.add((name, request))
+
+
 _CONTAINER_RULES: Final[tuple[Callable[[Obj, str, Obj], Iterator[Fault]], ...]] = (
     _ports,
     _env,
@@ -273,4 +322,5 @@ _RULES: Final[tuple[Callable[[Obj, str], Iterator[Fault]], ...]] = (
     _tolerations,
     _gates,
     _spread,
+    _claims,
 )

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from providers.sim.store.affinity import selector_faults
 from providers.sim.store.amounts import node_faults
+from providers.sim.store.deviceclaims import CLAIMS, claim_faults, class_faults, template_faults
+from providers.sim.store.deviceslices import slice_faults
 from providers.sim.store.errors import cause
 from providers.sim.store.mutating import BINDINGS, POLICIES, binding_faults, policy_faults
 from providers.sim.store.naming import Fault, invalid_value, label_value, qualified_name
@@ -217,4 +219,8 @@ _RULES: Final[dict[str, Rule]] = {
     "daemonsets.apps": _scaled,
     "cronjobs.batch": _cron_job,
     "priorityclasses.scheduling.k8s.io": _priority_class,
+    "deviceclasses.resource.k8s.io": class_faults,
+    CLAIMS: claim_faults,
+    "resourceclaimtemplates.resource.k8s.io": template_faults,
+    "resourceslices.resource.k8s.io": slice_faults,
 }

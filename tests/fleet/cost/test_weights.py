@@ -126,6 +126,14 @@ def test_pods_without_gpu_pay_by_the_ratio_beside_gpus_and_all_of_a_machine_with
     assert alone.part_of({"cpu": 7_000, "memory": 100}) == 1.0
 
 
+def test_gpus_that_are_cut_as_they_are_claimed_cost_their_part_of_the_machine() -> None:
+    kind = machine("p5.48xlarge", gpus=8, gpu="h100", gpu_memory=81920)
+    every = {profile.resource: 8 * len(profile.starts) for profile in mig_models()["h100-80gb"].profiles.values()}
+    found = machine_weights(with_gpus(kind.allocatable, {labels.GPU_RESOURCE: 8, **every}), kind, None)
+    asked = {labels.GPU_RESOURCE: 1}, {"nvidia.com/mig-3g.40gb": 2}, {"nvidia.com/mig-1g.10gb": 7}
+    assert [found.part_of(it) for it in asked] == pytest.approx([1 / 8, 1 / 8, 1 / 8])
+
+
 def test_slices_of_a_gpu_nobody_knows_go_by_their_compute() -> None:
     units = machine_weights({"nvidia.com/mig-1g.99gb": 3, "nvidia.com/mig-4g.99gb": 1}, None, None).units
     assert units == pytest.approx({"nvidia.com/mig-1g.99gb": 1 / 7, "nvidia.com/mig-4g.99gb": 4 / 7})

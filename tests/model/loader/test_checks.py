@@ -405,6 +405,7 @@ def quota(flavor: str, amounts: str) -> str:
 
 MIG = (LAYOUT, mig_pool("{models: [h100]}"))
 RENAMED = "{sharing: {timeSlicing: {replicas: 4, renameByDefault: true}}}"
+ON_DEMAND = "{gpu: {models: [h100]}, sharing: {dra: {dynamicMig: true}}}"
 CAPACITY = [
     ((*MIG, quota("p", "{nvidia.com/mig-1g.10gb: 7}")), None),
     ((*MIG, quota("p", "{nvidia.com/mig-3g.40gb: 1}")), "no machine of flavor 'p' offers 'nvidia.com/mig-3g.40gb'"),
@@ -415,6 +416,8 @@ CAPACITY = [
     ((*FLEET, quota("h100", "{nvidia.com/gpu.shared: 4}")), "offers 'nvidia.com/gpu.shared'"),
     ((pool(RENAMED), quota("p", "{nvidia.com/gpu.shared: 4}")), None),
     ((pool(RENAMED), quota("p", "{nvidia.com/gpu: 1}")), "no machine of flavor 'p' offers 'nvidia.com/gpu'"),
+    ((pool(ON_DEMAND), quota("p", "{nvidia.com/mig-1g.10gb: 7, nvidia.com/gpu: 1}")), None),
+    ((pool(ON_DEMAND), quota("p", "{nvidia.com/mig-1g.5gb: 7}")), "offers 'nvidia.com/mig-1g.5gb'"),
     ((*FLEET, quota("h100", "{vpc.amazonaws.com/efa: 32}")), "offers 'vpc.amazonaws.com/efa'"),
     ((pool("{placement: {efa: true}}"), quota("p", "{vpc.amazonaws.com/efa: 32}")), None),
     ((declare("MigLayout", "small", EIGHT), mig_pool("{}"), quota("p", "{nvidia.com/gpu: 4}")), None),
@@ -436,6 +439,14 @@ def test_quotas_without_capacity(problems: Load, documents: tuple[str, ...], mes
     assert problem.code is Code.QUOTA_WITHOUT_CAPACITY
     assert message in problem.message
     assert problem.path.startswith("spec.quotas.")
+
+
+def test_shapes_that_are_cut_on_demand_are_counted(problems: Load) -> None:
+    """One that no quota names is an error at the pool; GPU-equivalents count every shape."""
+    found = problems(pool(ON_DEMAND), quota("p", "{nvidia.com/gpu: 8, nvidia.com/mig-1g.10gb: 7}"))
+    assert {problem.code for problem in found if problem.severity == "error"} == {Code.PROFILE_WITHOUT_QUOTA}
+    assert {problem.path for problem in found} == {"spec.sharing.dra.dynamicMig"}
+    assert problems(pool(ON_DEMAND), quota("p", "{muster.dev/gpu-equivalent: 8}")) == []
 
 
 def test_a_flavor_named_like_a_pool_includes_it(problems: Load) -> None:

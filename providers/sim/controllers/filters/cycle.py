@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from providers.sim.controllers.filters.device_claims import device_claims
 from providers.sim.controllers.filters.inter_pod_affinity import inter_pod_affinity
 from providers.sim.controllers.filters.node_rules import (
     NOT_NAMED,
@@ -33,9 +34,9 @@ from providers.sim.controllers.scheduling import SchedulableNode
 
 _VOLUMES: tuple[Filter, ...] = (exclusive_claims, volume_limits, volume_binding, volume_zone)
 _PODS: tuple[Filter, ...] = (topology_spread, inter_pod_affinity)
-ALL: tuple[Filter, ...] = (cordons, taints, node_affinity, ports, resources, *_VOLUMES, *_PODS)
+ALL: tuple[Filter, ...] = (cordons, taints, node_affinity, ports, resources, *_VOLUMES, *_PODS, device_claims)
 """Every filter, in the order in which the first that refuses tells."""
-SHARED: tuple[Filter, ...] = (ports, *_VOLUMES, *_PODS)
+SHARED: tuple[Filter, ...] = (ports, *_VOLUMES, *_PODS, device_claims)
 """Those that ask for more than a node and what is left on it."""
 
 
@@ -62,8 +63,11 @@ class SchedulingDiagnosis:
     said_of_all: str = ""
     """Why no node will do, where that was clear before any was looked at."""
 
-    def message(self, *, preempts: bool = True) -> str:
-        """The message of PodScheduled=False. Nothing is preempted: no pod that stands is of lower priority to it."""
+    def message(self, *, preempts: bool = True, claims: bool = False) -> str:
+        """The message of PodScheduled=False. Nothing is preempted: no pod that stands is of lower priority to it.
+
+        `claims`: the pod has claims of devices, of which none could be given back.
+        """
         total = len(self.refusals)
         if not total:
             return "no nodes available to schedule pods"
@@ -78,7 +82,8 @@ class SchedulingDiagnosis:
             for refusal in self.refusals.values()
         )
         tried = f"{none} {helped}." if preempts else "not eligible due to preemptionPolicy=Never."
-        return f"{none} {listed}. no new claims to deallocate, preemption: {tried}"
+        given_back = "still not schedulable" if claims else "no new claims to deallocate"
+        return f"{none} {listed}. {given_back}, preemption: {tried}"
 
 
 def _listed(reasons: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ Source: the plugins NodeUnschedulable, TaintToleration, NodeAffinity, NodeResour
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from providers.sim.controllers.dra.extended import lacking
 from providers.sim.controllers.filters.bound_pods import EVERYWHERE, HostPort, host_ports
 from providers.sim.controllers.filters.state import (
     NodeCheck,
@@ -78,8 +79,11 @@ def resources(pod: Obj, state: SchedulingState) -> NodeCheck:
     """What is left must be enough; more than a node has at all cannot be helped by evicting."""
     wanted = requests_of(pod)
 
+    by_claim = state.devices.extended.keys() & wanted.keys() if state.devices is not None else ()
+
     def check(node: SchedulableNode) -> NodeRefusal | None:
         short = shortages(wanted, node.allocatable, state.occupancy.used(node.name))
+        short = [name for name in short if name not in lacking(wanted, by_claim, node.allocatable)]
         if not short:
             return None
         reasons = tuple("Too many pods" if name == "pods" else f"Insufficient {name}" for name in short)

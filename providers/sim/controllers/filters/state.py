@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from providers.sim.controllers.dra.inventory import DeviceInventory
+from providers.sim.controllers.dra.podclaims import serves_devices
 from providers.sim.controllers.filters.bound_pods import BoundPods
 from providers.sim.controllers.filters.volumes import VolumeObjects
 from providers.sim.controllers.mirror import MirroredCluster
@@ -32,6 +34,8 @@ class SchedulingState:
         self.bound = BoundPods()
         self.volumes = VolumeObjects.of(cluster)
         self.namespaces = cluster.mirror("Namespace")
+        self.devices = DeviceInventory(cluster) if serves_devices(cluster) else None
+        """None where the release has no claims of devices."""
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """The labels of a namespace; none where it does not exist."""

@@ -38,6 +38,7 @@ from fleet.snapshot.constraints import (
     TopologySpreadConstraint,
     UnsupportedConstraint,
 )
+from fleet.snapshot.devices import DeviceAsk, DeviceClaim, MatchAttribute, RequestedDevices
 from model.kinds import RequirementTerm, Taint, Toleration
 from model.plain_text import plain
 from model.upstream.selectors import LabelSelectorRequirement
@@ -125,8 +126,28 @@ host_ports = st.builds(
     ip=st.sampled_from(("", "10.0.0.1")),
 )
 ephemeral_claims = st.builds(EphemeralClaim, volume=names, storage_class=names | st.just(""), claim=names | st.just(""))
+device_asks = st.builds(
+    DeviceAsk,
+    name=names,
+    device_class=names,
+    selectors=st.lists(st.sampled_from(("true", "device.driver == 'a'")), max_size=2).map(tuple),
+    count=st.integers(1, 8),
+    resource=st.sampled_from(("", "nvidia.com/gpu")),
+)
+device_claims = st.builds(
+    DeviceClaim,
+    name=names,
+    requests=st.lists(
+        st.builds(RequestedDevices, name=names, asks=st.lists(device_asks, min_size=1, max_size=2).map(tuple)),
+        max_size=2,
+    ).map(tuple),
+    constraints=st.lists(
+        st.builds(MatchAttribute, attribute=names, requests=st.lists(names, max_size=2).map(tuple)), max_size=1
+    ).map(tuple),
+)
 constraints = st.builds(
     PodConstraints,
+    devices=st.lists(device_claims, max_size=2).map(tuple),
     affinity=st.lists(pod_terms, max_size=2).map(tuple),
     anti_affinity=st.lists(pod_terms, max_size=2).map(tuple),
     spread=st.lists(spreads, max_size=2).map(tuple),

@@ -19,7 +19,7 @@ from providers.sim.controllers.migparted import geometry, parse_mig_configs, sam
 from providers.sim.controllers.sharing import InvalidPluginConfig, read_plugin_config
 from providers.sim.shapes import shapes_of
 from tests.providers.sim.controllers.test_mig import FILE
-from tests.providers.sim.controllers.world import A100, Obj
+from tests.providers.sim.controllers.world import A100, ControllerWorld, Obj
 
 
 @pytest.mark.parametrize(
@@ -178,3 +178,13 @@ def test_a_machine_of_the_catalogue_tells_of_its_slices() -> None:
         "engines.ofa": "0",
     }
     assert found["nvidia.com/gpu.family"] == "ampere"
+
+
+def test_discovery_labels_a_node_whenever_it_is_woken() -> None:
+    """A clock in real time never stands at one of its ticks exactly."""
+    world = ControllerWorld()
+    world.node("n1", labels={"node.kubernetes.io/instance-type": "p4d.24xlarge"})
+    for _ in range(300):
+        world.clock.advance_to(world.now + 0.37)
+        world.sim.kernel.run_until_quiet()
+    assert world.the("Node", "n1")["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"

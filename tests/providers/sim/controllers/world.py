@@ -19,7 +19,7 @@ from providers.sim.controllers import (
 from providers.sim.controllers.objects import condition_of, is_active, is_terminal, node_of
 from providers.sim.controllers.occupancy import allocatable_of
 from providers.sim.kernel import VirtualDriver
-from providers.sim.machines import NodeShape, SimulatedMachine
+from providers.sim.machines import NodeShape, ShapeOf, SimulatedMachine
 from providers.sim.store import Store
 from providers.sim.store.podrequests import requests_of
 
@@ -70,6 +70,7 @@ class ControllerWorld:
         feasible: Feasible = lambda _model, _profiles: True,
         *,
         told: bool = False,
+        shape_of: ShapeOf = SHAPES.get,
     ) -> None:
         self.clock = VirtualClock()
         self.store = Store(self.clock)
@@ -78,7 +79,7 @@ class ControllerWorld:
             self.store,
             self.clock,
             machines=self.machines,
-            shape_of=SHAPES.get,
+            shape_of=shape_of,
             feasible=feasible,
             options=options,
             moves=(lambda: self.machines.changes) if told else None,

@@ -1,0 +1,224 @@
+"""Allocates devices of machines to pods that claim them as kube-scheduler will: the first that match.
+
+The allocator goes through the requests of a pod in their order, and through the devices of a machine in the order in
+which they are published, and comes back to try the next where a later request finds none. It stops after a number of
+steps, and then there is no place. Source: `k8s.io/dynamic-resource-allocation/structured` (1.36).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fleet.snapshot import PodSet
+from fleet.snapshot.devices import (
+    NO_DEVICES,
+    ClusterDevices,
+    CounterSet,
+    Device,
+    DeviceAsk,
+    DeviceClaim,
+    DeviceId,
+    MachineDevices,
+    MatchAttribute,
+    RequestedDevices,
+)
+from model.index import Index, derived
+
+_STEPS_MOST: Final = 20_000
+"""Devices that are looked at for one pod on one machine."""
+
+
+class _Exhausted(Exception):
+    """More steps than are allowed."""
+
+
+@dataclass(slots=True)
+class DevicesInUse:
+    """`DevicesInUse` are what of a machine's devices somebody has."""
+
+    machine: MachineDevices
+    taken: set[DeviceId] = field(default_factory=set)
+    counted: dict[tuple[CounterSet, str], int] = field(default_factory=dict)
+
+    def take(self, device: Device, sign: int = 1) -> None:
+        """Takes a device, or gives it back (-1)."""
+        (self.taken.add if sign > 0 else self.taken.discard)(device.id)
+        for counters, amounts in device.consumes.items():
+            for name, amount in amounts.items():
+                self.counted[counters, name] = self.counted.get((counters, name), 0) + sign * amount
+
+    def take_known(self, ids: Iterable[DeviceId]) -> None:
+        """Takes what an allocation names, as far as it is of this machine."""
+        for it in ids:
+            if (device := self.machine.by_id.get(it)) is not None and it not in self.taken:
+                self.take(device)
+
+    def allows(self, device: Device) -> bool:
+        """Whether a device, and the counters that it takes from, are free."""
+        if device.tainted or device.id in self.taken:
+            return False
+        for counters, amounts in device.consumes.items():
+            there = self.machine.counters.get(counters, {})
+            for name, amount in amounts.items():
+                if self.counted.get((counters, name), 0) + amount > there.get(name, 0):
+                    return False
+        return True
+
+    def copy(self) -> "DevicesInUse":
+        """Returns what may be taken from without this one."""
+        return DevicesInUse(self.machine, set(self.taken), dict(self.counted))
+
+
+@dataclass(slots=True)
+class DeviceAllocator:
+    """A `DeviceAllocator` allocates devices of machines; it knows which devices selectors select."""
+
+    _selected: dict[tuple[str, tuple[object, ...]], bool | None] = field(default_factory=dict)
+    """Selector and what of a device it reads -> whether it selects it; None = that cannot be said."""
+    _selectors: dict[str, object] = field(default_factory=dict)
+    _matching: dict[tuple[int, tuple[str, ...]], tuple[MachineDevices, Sequence[Device] | None]] = field(
+        default_factory=dict
+    )
+    _fits: dict[tuple[int, tuple[DeviceClaim, ...], int], tuple[MachineDevices, int]] = field(default_factory=dict)
+
+    def pods_on(self, machine: MachineDevices, claims: tuple[DeviceClaim, ...], most: int) -> int:
+        """Returns how many pods with these claims an empty machine holds, of `most`."""
+        key = id(machine), claims, most
+        if key not in self._fits:
+            use, count = DevicesInUse(machine), 0
+            while count < most and self.allocate(use, claims):
+                count += 1
+            self._fits[key] = machine, count
+        return self._fits[key][1]
+
+    def unmet(self, machines: Iterable[MachineDevices], claims: tuple[DeviceClaim, ...]) -> str:
+        """Returns the first request that no machine meets, all of it free, in words; empty where one meets all."""
+        there = list(machines)
+        for claim in claims:
+            for request in claim.requests:
+                if not any(self._could(machine, ask) for machine in there for ask in request.asks):
+                    asked = " or ".join(f"{ask.count} of {ask.device_class}" for ask in request.asks)
+                    selected = next((f", selected by {ask.selectors[-1]}" for ask in request.asks if ask.selectors), "")
+                    return f"no machine has what request {request.name} of claim {claim.name} asks: {asked}{selected}"
+        if any(self.pods_on(machine, claims, 1) for machine in there):
+            return ""
+        names = ", ".join(claim.name for claim in claims)
+        return f"no machine has devices for all requests of a pod together (claims {names})"
+
+    def _could(self, machine: MachineDevices, ask: DeviceAsk) -> bool:
+        return len(self.matching(machine, ask) or ()) >= ask.count
+
+    def allocate(self, use: DevicesInUse, claims: Sequence[DeviceClaim]) -> bool:
+        """Takes devices for one pod, or nothing where there are not enough."""
+        wanted = [(claim, request) for claim in claims for request in claim.requests]
+        try:
+            return _Search(self, use, wanted).meet(0)
+        except _Exhausted:
+            return False
+
+    def matching(self, machine: MachineDevices, ask: DeviceAsk) -> Sequence[Device] | None:
+        """Returns the devices that meet a request, in order; None where a selector fails: then nothing is allocated."""
+        key = id(machine), ask.selectors
+        if key not in self._matching:
+            verdicts = [(device, self._meets(device, ask.selectors)) for device in machine.devices]
+            failed = any(verdict is None for _, verdict in verdicts)
+            found = None if failed else [device for device, verdict in verdicts if verdict]
+            self._matching[key] = machine, found  # the machine is kept, so that its identity is not taken over
+        return self._matching[key][1]
+
+    def _meets(self, device: Device, selectors: Iterable[str]) -> bool | None:
+        for text in selectors:
+            if (verdict := self._selects(text, device)) is not True:
+                return verdict
+        return True
+
+    def _selects(self, text: str, device: Device) -> bool | None:
+        from fleet.policy.device_selectors import DeviceSelector  # the library takes a fifth of a second to import
+
+        selector = self._selectors.get(text)
+        if not isinstance(selector, DeviceSelector):
+            selector = self._selectors[text] = DeviceSelector(text)
+        key = text, selector.reads(device)
+        if key not in self._selected:
+            held, trouble = selector.selects(device)
+            self._selected[key] = None if trouble else held
+        return self._selected[key]
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for the devices of one pod on one machine."""
+
+    allocator: DeviceAllocator
+    use: DevicesInUse
+    wanted: Sequence[tuple[DeviceClaim, RequestedDevices]]
+    picked: list[tuple[DeviceClaim, str, Device]] = field(default_factory=list)
+    steps: int = _STEPS_MOST
+
+    def meet(self, at: int) -> bool:
+        """Meets the requests from one on; otherwise everything is as before."""
+        if at == len(self.wanted):
+            return True
+        for ask in self.wanted[at][1].asks:
+            devices = self.allocator.matching(self.use.machine, ask)
+            if devices is not None and self._pick(at, ask, devices, 0, ask.count):
+                return True
+        return False
+
+    def _pick(self, at: int, ask: DeviceAsk, devices: Sequence[Device], start: int, missing: int) -> bool:
+        """Takes the devices that are missing of those from `start` on, and those of the requests that follow."""
+        if not missing:
+            return self.meet(at + 1)
+        claim, use = self.wanted[at][0], self.use
+        for n in range(start, len(devices)):
+            self._step()
+            device = devices[n]
+            if not use.allows(device) or not all(self._agrees(it, claim, ask, device) for it in claim.constraints):
+                continue
+            use.take(device)
+            self.picked.append((claim, ask.name, device))
+            if self._pick(at, ask, devices, n + 1, missing - 1):
+                return True
+            self.picked.pop()
+            use.take(device, -1)
+        return False
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            while self.picked:
+                self.use.take(self.picked.pop()[2], -1)
+            raise _Exhausted
+
+    def _agrees(self, rule: MatchAttribute, claim: DeviceClaim, ask: DeviceAsk, device: Device) -> bool:
+        """Whether a device has the value of an attribute that those picked before it for the same claim have."""
+        if not _is_about(rule, ask.name):
+            return True
+        value = device.attributes.get(rule.attribute)
+        if value is None:
+            return False
+        others = (it for of, name, it in self.picked if of is claim and _is_about(rule, name))
+        return all(other.attributes.get(rule.attribute) == value for other in others)
+
+
+def _is_about(rule: MatchAttribute, request: str) -> bool:
+    return not rule.requests or request in rule.requests or request.partition("/")[0] in rule.requests
+
+
+Holders = Callable[[str], Iterable[tuple[PodSet | None, tuple[DeviceId, ...]]]]
+"""Node -> what is allocated there, and to pods of which set; None = of none that stands anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesThere:
+    """`DevicesThere` are the devices of all nodes, who has them, and the allocator that knows them."""
+
+    known: ClusterDevices = NO_DEVICES
+    allocated: Holders = lambda _node: ()
+    allocator: DeviceAllocator = field(default_factory=DeviceAllocator)
+
+
+@derived()
+def device_allocator(_index: Index, _devices: ClusterDevices) -> DeviceAllocator:
+    """Returns the allocator that is kept as long as the devices are the same."""
+    return DeviceAllocator()

@@ -1,0 +1,281 @@
+"""Joins what is read of devices: templates of claims with their classes to what pods ask, slices and claims to nodes.
+
+A device is counted as the resource that the device plugin would offer it as, so that quotas, bills and limits know no
+other: `nvidia.com/gpu`, and `nvidia.com/mig-<profile>` where the selectors name the profile.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from fleet.snapshot.constraints import UnsupportedConstraint
+from fleet.snapshot.devices import (
+    GPU_CLASS,
+    GPU_DRIVER,
+    MIG_CLASS,
+    NO_DEVICES,
+    ClusterDevices,
+    CounterSet,
+    Device,
+    DeviceAllocation,
+    DeviceAsk,
+    DeviceClaim,
+    DeviceId,
+    MachineDevices,
+    MatchAttribute,
+    RequestedDevices,
+)
+from fleet.snapshot.gangs import PodSet
+from fleet.snapshot.nodes import Node, Pod
+from model.index import Index, derived, derived_each
+from model.labels import DRA_PLUGIN, GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.mig.geometry import resource_name
+from model.quantity import Resources
+
+_PROFILE: Final = re.compile(r"""profile\s*==\s*['"]([0-9a-z.+]+)['"]""")
+_TYPE: Final = re.compile(r"""\.type\s*==\s*['"]([a-z]+)['"]""")
+
+
+class PublishedDevices(NamedTuple):
+    """`PublishedDevices` are one ResourceSlice: devices, counters, or both of a pool on one node."""
+
+    name: str
+    node: str
+    """Empty where it is not of one node."""
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    """How many slices of this generation make the pool complete."""
+    devices: tuple[Device, ...] = ()
+    counters: Mapping[CounterSet, Mapping[str, int]] = {}
+
+
+class DeviceClass(NamedTuple):
+    """A `DeviceClass` with its selectors, and why they are not honoured, if any is not."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    extended_resource: str = ""
+    """Name by which pods may ask for it without a claim."""
+    unsupported: str = ""
+
+
+class ClaimTemplate(NamedTuple):
+    """A `ClaimTemplate` is a ResourceClaimTemplate: what each claim made of it asks."""
+
+    namespace: str
+    name: str
+    requests: tuple[RequestedDevices, ...] = ()
+    """Without what their classes say."""
+    constraints: tuple[MatchAttribute, ...] = ()
+    unsupported: tuple[UnsupportedConstraint, ...] = ()
+    """What is not honoured, with paths within the template."""
+
+    @property
+    def key(self) -> str:
+        """Returns `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class AllocatedClaim(NamedTuple):
+    """An `AllocatedClaim` is a ResourceClaim, with what it was given and for whom."""
+
+    namespace: str
+    name: str
+    pod: str = ""
+    """Name of the pod it is reserved for, or was made for."""
+    devices: tuple[DeviceId, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Returns `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+@derived(1)
+def cluster_devices(
+    _index: Index, slices: Mapping[str, PublishedDevices], claims: Mapping[str, AllocatedClaim]
+) -> ClusterDevices:
+    """Returns the devices of every node and what of them is allocated. A pool that is not complete is not there."""
+    machines = _machines(slices)
+    at = {device: node for node, found in machines.items() for device in found.by_id}
+    allocated: dict[str, list[DeviceAllocation]] = {}
+    for key in sorted(claims):
+        claim = claims[key]
+        pod = f"{claim.namespace}/{claim.pod}" if claim.pod else ""
+        for node in sorted({at[device] for device in claim.devices if device in at}):
+            allocated.setdefault(node, []).append(DeviceAllocation(key, pod, claim.devices))
+    if not machines:
+        return NO_DEVICES
+    return ClusterDevices(machines, {node: tuple(found) for node, found in sorted(allocated.items())})
+
+
+def _machines(slices: Mapping[str, PublishedDevices]) -> dict[str, MachineDevices]:
+    """Returns node -> its devices, pool by pool and slice by slice in order of their names."""
+    pools: dict[tuple[str, str, str], list[PublishedDevices]] = {}
+    for name in sorted(slices):
+        found = slices[name]
+        if found.node:
+            pools.setdefault((found.node, found.driver, found.pool), []).append(found)
+    devices: dict[str, list[Device]] = {}
+    counters: dict[str, dict[CounterSet, Mapping[str, int]]] = {}
+    for (node, _, _), parts in sorted(pools.items()):
+        latest = max(part.generation for part in parts)
+        current = [part for part in parts if part.generation == latest]
+        if len(current) == max(part.slices for part in current):
+            devices.setdefault(node, []).extend(device for part in current for device in part.devices)
+            for part in current:
+                counters.setdefault(node, {}).update(part.counters)
+    return {node: MachineDevices(tuple(found), counters.get(node, {})) for node, found in devices.items()}
+
+
+def nodes_with_devices(index: Index, nodes: Mapping[str, Node], devices: ClusterDevices) -> Mapping[str, Node]:
+    """Returns the nodes; what is allocatable on those of the DRA driver has their devices, as of a device plugin."""
+    return _nodes_with(index, nodes, devices) if devices.machines else nodes
+
+
+@derived(1, steady=True)
+def _nodes_with(index: Index, nodes: Mapping[str, Node], devices: ClusterDevices) -> Mapping[str, Node]:
+    table = {
+        name: node for name, node in nodes.items() if name in devices.machines and node.labels.get(DRA_PLUGIN) == "true"
+    }
+    return {**nodes, **{name: _node_with(index, devices.machines[name], table, name) for name in table}}
+
+
+@derived_each
+def _node_with(devices: MachineDevices, node: Node) -> Node:
+    return replace(node, allocatable={**node.allocatable, **devices.amounts})
+
+
+@derived(1, steady=True)
+def held_by_pods(_index: Index, devices: ClusterDevices) -> Mapping[str, Resources]:
+    """Returns `namespace/name` of each pod with claimed devices -> what it has of them."""
+    found: dict[str, Counter[str]] = {}
+    for node, allocations in devices.allocated.items():
+        known = devices.machines[node].by_id
+        for each in allocations:
+            if each.pod:
+                counted = (known[device].resource for device in each.devices if device in known)
+                found.setdefault(each.pod, Counter()).update(it for it in counted if it)
+    return {pod: dict(amounts) for pod, amounts in sorted(found.items())}
+
+
+# -- pods -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimableDevices:
+    """`ClaimableDevices` are the templates and classes by which pods claim devices."""
+
+    templates: Mapping[str, ClaimTemplate] = field(default_factory=dict)
+    """By `namespace/name`."""
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+
+
+NO_CLAIMS: Final = ClaimableDevices()
+
+
+def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
+    """Returns a pod set with its claims filled in and counted; what cannot be honoured is told with its path."""
+    found: list[DeviceClaim] = []
+    refused: list[UnsupportedConstraint] = []
+    for ref in pods.resource_claims:
+        template = known.templates.get(f"{pods.namespace}/{ref.template}")
+        if template is None:
+            words = f"there is no ResourceClaimTemplate {ref.template} in namespace {pods.namespace}"
+            if not known.classes:
+                words += "; the cluster shows no DeviceClass either: no driver serves claims of devices"
+            refused.append(UnsupportedConstraint(f"{ref.path}.resourceClaimTemplateName", words))
+            continue
+        where = f"{ref.path}: ResourceClaimTemplate {template.name} "
+        refused += [UnsupportedConstraint(where + it.path, it.words) for it in template.unsupported]
+        if not template.unsupported:
+            requests = []
+            for n, request in enumerate(template.requests):
+                asks, problems = _filled_in(request, f"spec.spec.devices.requests[{n}]", known)
+                refused += [UnsupportedConstraint(where + it.path, it.words) for it in problems]
+                requests.append(request._replace(asks=asks))
+            found.append(DeviceClaim(ref.name, tuple(requests), template.constraints))
+    if refused:
+        return replace(pods, unsupported=(*pods.unsupported, *refused))
+    requests_of_pod = Counter(pods.requests)
+    for claim in found:
+        requests_of_pod.update(claim.amounts)
+    constraints = replace(pods.constraints, devices=tuple(found))
+    return replace(pods, requests=dict(requests_of_pod), constraints=constraints)
+
+
+def _filled_in(
+    request: RequestedDevices, path: str, known: ClaimableDevices
+) -> tuple[tuple[DeviceAsk, ...], list[UnsupportedConstraint]]:
+    """Returns the ways to meet a request with what their classes say, and what of it is not honoured."""
+    asks, problems = [], []
+    for n, ask in enumerate(request.asks):
+        where = f"{path}.firstAvailable[{n}]" if "/" in ask.name else f"{path}.exactly"
+        found = known.classes.get(ask.device_class)
+        if found is None:
+            problems.append(
+                UnsupportedConstraint(f"{where}.deviceClassName", f"there is no DeviceClass {ask.device_class}")
+            )
+            continue
+        if found.unsupported:
+            problems.append(UnsupportedConstraint(f"{where}.deviceClassName", found.unsupported))
+            continue
+        whole = replace(ask, selectors=(*found.selectors, *ask.selectors))
+        counted = _counted_as(found, whole.selectors)
+        if counted.words:
+            problems.append(UnsupportedConstraint(where, counted.words))
+        asks.append(replace(whole, resource=counted.resource))
+    if not problems and len({ask.resource for ask in asks}) > 1:
+        names = ", ".join(sorted({ask.resource for ask in asks}))
+        words = (
+            f"alternatives that count as different resources ({names}) are not supported: quota would not know which"
+        )
+        problems.append(UnsupportedConstraint(f"{path}.firstAvailable", words))
+    return tuple(asks), problems
+
+
+class _CountedAs(NamedTuple):
+    resource: str = ""
+    words: str = ""
+    """Why nothing can be said."""
+
+
+def _counted_as(found: DeviceClass, selectors: tuple[str, ...]) -> _CountedAs:
+    """Returns what quotas count a device of a class as, by what its name and the selectors say."""
+    text = " ".join(selectors)
+    profiles, kinds = set(_PROFILE.findall(text)), set(_TYPE.findall(text))
+    if found.extended_resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)):
+        return _CountedAs(found.extended_resource)
+    if found.name == GPU_CLASS or kinds == {"gpu"}:
+        return _CountedAs(GPU_RESOURCE)
+    if found.name == MIG_CLASS or kinds == {"mig"}:
+        if len(profiles) == 1:
+            return _CountedAs(resource_name(profiles.pop()))
+        named = "names several" if profiles else "names none"
+        words = f"a slice is counted by its profile, and the request {named}: say profile == '1g.10gb' in a selector"
+        return _CountedAs(words=words)
+    words = f"no pool offers devices of class {found.name}: pools offer GPUs and MIG slices of {GPU_DRIVER}"
+    return _CountedAs(words=words)
+
+
+def waiting_with_claims(index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices) -> Mapping[str, Pod]:
+    """Returns the pods of no gang that wait, those with claims asking for what they claim."""
+    claiming = {key: pod for key, pod in waiting.items() if pod.shape is not None and pod.shape.resource_claims}
+    return {**waiting, **_claiming_pods(index, claiming, known)} if claiming else waiting
+
+
+@derived(1, steady=True)
+def _claiming_pods(_index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices) -> Mapping[str, Pod]:
+    found = {}
+    for key, pod in waiting.items():
+        shape = pods_with_claims(pod.shape, known) if pod.shape is not None else None
+        requests = shape.requests if shape is not None else pod.requests
+        found[key] = replace(pod, shape=shape, requests=requests)
+    return found

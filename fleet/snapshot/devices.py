@@ -1,0 +1,156 @@
+"""Defines devices that pods claim (Dynamic Resource Allocation): what nodes publish, what is claimed and allocated.
+
+The names are those of `resource.k8s.io/v1`. Attributes and capacities go by their full names (`gpu.nvidia.com/type`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from model.labels import GPU_RESOURCE
+from model.mig.geometry import resource_name
+from model.quantity import Resources
+
+GPU_DRIVER: Final = "gpu.nvidia.com"
+GPU_CLASS: Final = "gpu.nvidia.com"
+MIG_CLASS: Final = "mig.nvidia.com"
+TYPE: Final = f"{GPU_DRIVER}/type"
+PROFILE: Final = f"{GPU_DRIVER}/profile"
+
+
+class DeviceVersion(str):
+    """A `DeviceVersion` is an attribute that is a version (`9.0.0`), compared part by part."""
+
+    __slots__ = ()
+
+
+AttributeValue = str | int | bool | DeviceVersion
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name: what an allocation says."""
+CounterSet = tuple[str, str, str]
+"""Driver, pool and name of a set of counters that partitions of one device share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A `Device` is one that a ResourceSlice lists, whole or a partition."""
+
+    driver: str
+    pool: str
+    name: str
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    """In the units in which quantities count: bytes, pieces."""
+    consumes: Mapping[CounterSet, Mapping[str, int]] = field(default_factory=dict)
+    """What of which counters is taken while it is allocated (partitionable devices)."""
+    tainted: bool = False
+    """Whether a taint keeps claims from it that do not tolerate it."""
+
+    @property
+    def id(self) -> DeviceId:
+        """Returns what an allocation calls it."""
+        return self.driver, self.pool, self.name
+
+    @property
+    def resource(self) -> str:
+        """Returns the resource that quotas and bills count it as; empty for devices that are no GPUs."""
+        if self.driver != GPU_DRIVER:
+            return ""
+        if self.attributes.get(TYPE) == "mig":
+            return resource_name(str(self.attributes.get(PROFILE, "")))
+        return GPU_RESOURCE if self.attributes.get(TYPE) == "gpu" else ""
+
+
+@dataclass(frozen=True)
+class MachineDevices:
+    """`MachineDevices` are those of one machine, in the order in which kube-scheduler tries them."""
+
+    devices: tuple[Device, ...]
+    counters: Mapping[CounterSet, Mapping[str, int]] = field(default_factory=dict)
+    """What its partitions share."""
+
+    @cached_property
+    def by_id(self) -> Mapping[DeviceId, Device]:
+        """Returns the devices by what allocations call them."""
+        return {device.id: device for device in self.devices}
+
+    @cached_property
+    def amounts(self) -> Resources:
+        """Returns resource -> how many of its devices there are; of partitions that share counters an upper bound."""
+        found = Counter(device.resource for device in self.devices if not device.tainted)
+        return {resource: count for resource, count in sorted(found.items()) if resource}
+
+
+class DeviceAllocation(NamedTuple):
+    """A `DeviceAllocation` is what a ResourceClaim was given."""
+
+    claim: str
+    """`namespace/name`."""
+    pod: str
+    """`namespace/name` of the first pod it is reserved for, or was made for; empty = nobody's."""
+    devices: tuple[DeviceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAsk:
+    """A `DeviceAsk` is one way to meet a request: so many devices of a class."""
+
+    name: str
+    """Of the request, or `request/subrequest` of an alternative."""
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    """CEL; those of the class first. All of them hold."""
+    count: int = 1
+    resource: str = ""
+    """What quotas count each of them as."""
+
+
+class RequestedDevices(NamedTuple):
+    """`RequestedDevices` are a request of a claim: one way to meet it (`exactly`), or several, the first to be had."""
+
+    name: str
+    asks: tuple[DeviceAsk, ...]
+
+
+class MatchAttribute(NamedTuple):
+    """A `MatchAttribute` wants all devices of some requests to have one value of an attribute."""
+
+    attribute: str
+    """Its full name."""
+    requests: tuple[str, ...] = ()
+    """Names of requests, or `request/subrequest`; empty = all of the claim."""
+
+
+class DeviceClaim(NamedTuple):
+    """A `DeviceClaim` is what a pod claims, made for it alone: a ResourceClaimTemplate with its classes filled in."""
+
+    name: str
+    """Within the pod."""
+    requests: tuple[RequestedDevices, ...]
+    constraints: tuple[MatchAttribute, ...] = ()
+
+    @property
+    def amounts(self) -> Resources:
+        """Returns what quotas count it as: of alternatives the greatest amount of each resource."""
+        total: Counter[str] = Counter()
+        for request in self.requests:
+            most: dict[str, int] = {}
+            for ask in request.asks:
+                most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
+            total.update(most)
+        return dict(sorted(total.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDevices:
+    """`ClusterDevices` are all that a snapshot knows of devices. Nobody changes its mappings."""
+
+    machines: Mapping[str, MachineDevices] = field(default_factory=dict)
+    """Node -> what its ResourceSlices list."""
+    allocated: Mapping[str, tuple[DeviceAllocation, ...]] = field(default_factory=dict)
+    """Node -> what is allocated there."""
+
+
+NO_DEVICES: Final = ClusterDevices()

@@ -1,0 +1,336 @@
+"""DeviceClass, ResourceSlice, ResourceClaim and ResourceClaimTemplate of `resource.k8s.io/v1`, as our values.
+
+What a request asks and is not honoured is told with its path: nothing is left out in silence.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, field
+
+from fleet.snapshot.constraints import UnsupportedConstraint
+from fleet.snapshot.device_claims import AllocatedClaim, ClaimTemplate, DeviceClass, PublishedDevices
+from fleet.snapshot.devices import (
+    AttributeValue,
+    CounterSet,
+    Device,
+    DeviceAsk,
+    DeviceId,
+    DeviceVersion,
+    MatchAttribute,
+    RequestedDevices,
+)
+from model.quantity import canonical_amount
+from providers.kube.objects.shapes import Owner, Wire
+
+_COUNT_MOST: Final = 32
+"""Devices of a claim (`AllocationResultsMaxSize`)."""
+
+
+class _DeviceObjectMeta(Wire, frozen=True):
+    name: str
+    namespace: str = ""
+    owner_references: list[Owner] | None = None
+
+
+class _CelSelector(Wire, frozen=True):
+    expression: str = ""
+
+
+class _WireSelector(Wire, frozen=True):
+    cel: _CelSelector | None = None
+
+
+class _ClassSpec(Wire, frozen=True):
+    selectors: list[_WireSelector] | None = None
+    extended_resource_name: str | None = None
+
+
+class _DeviceClass(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
+    spec: _ClassSpec = _ClassSpec()
+
+
+class _DeviceAttribute(Wire, frozen=True):
+    string: str | None = None
+    truth: bool | None = field(default=None, name="bool")
+    number: int | None = field(default=None, name="int")
+    version: str | None = None
+
+
+class _DeviceAmount(Wire, frozen=True):
+    value: str | int = 0
+
+
+class _CounterConsumption(Wire, frozen=True):
+    counter_set: str
+    counters: dict[str, _DeviceAmount] | None = None
+
+
+class _DeviceTaint(Wire, frozen=True):
+    effect: str = ""
+
+
+class _SliceDevice(Wire, frozen=True):
+    name: str
+    attributes: dict[str, _DeviceAttribute] | None = None
+    capacity: dict[str, _DeviceAmount] | None = None
+    consumes_counters: list[_CounterConsumption] | None = None
+    taints: list[_DeviceTaint] | None = None
+
+
+class _SlicePool(Wire, frozen=True):
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class _SliceCounterSet(Wire, frozen=True):
+    name: str
+    counters: dict[str, _DeviceAmount] | None = None
+
+
+class _SliceSpec(Wire, frozen=True):
+    driver: str
+    pool: _SlicePool
+    node_name: str | None = None
+    devices: list[_SliceDevice] | None = None
+    shared_counters: list[_SliceCounterSet] | None = None
+
+
+class _ResourceSlice(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
+    spec: _SliceSpec
+
+
+class _WireDeviceAsk(Wire, frozen=True):
+    name: str = ""
+    device_class_name: str = ""
+    selectors: list[_WireSelector] | None = None
+    allocation_mode: str | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+    tolerations: list[Any] | None = None
+    capacity: Any = None
+
+
+class _ClaimRequest(Wire, frozen=True):
+    name: str
+    exactly: _WireDeviceAsk | None = None
+    first_available: list[_WireDeviceAsk] | None = None
+
+
+class _ClaimConstraint(Wire, frozen=True):
+    requests: list[str] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class _ClaimDevices(Wire, frozen=True):
+    requests: list[_ClaimRequest] | None = None
+    constraints: list[_ClaimConstraint] | None = None
+    config: list[Any] | None = None
+
+
+class _DeviceClaimSpec(Wire, frozen=True):
+    devices: _ClaimDevices = _ClaimDevices()
+
+
+class _TemplateSpec(Wire, frozen=True):
+    spec: _DeviceClaimSpec = _DeviceClaimSpec()
+
+
+class _ClaimTemplate(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class _DeviceResult(Wire, frozen=True):
+    driver: str
+    pool: str
+    device: str
+
+
+class _DeviceResults(Wire, frozen=True):
+    results: list[_DeviceResult] | None = None
+
+
+class _DeviceResultsOf(Wire, frozen=True):
+    devices: _DeviceResults = _DeviceResults()
+
+
+class _ClaimConsumer(Wire, frozen=True):
+    resource: str = ""
+    name: str = ""
+
+
+class _DeviceClaimStatus(Wire, frozen=True):
+    allocation: _DeviceResultsOf | None = None
+    reserved_for: list[_ClaimConsumer] | None = None
+
+
+class _ResourceClaim(Wire, frozen=True):
+    metadata: _DeviceObjectMeta
+    status: _DeviceClaimStatus | None = None
+
+
+_classes = msgspec.json.Decoder(_DeviceClass)
+_slices = msgspec.json.Decoder(_ResourceSlice)
+_templates = msgspec.json.Decoder(_ClaimTemplate)
+_claims = msgspec.json.Decoder(_ResourceClaim)
+
+
+def decode_device_class(raw: bytes | Raw) -> DeviceClass:
+    """A class of devices; one whose selector cannot be read says so instead."""
+    found = _classes.decode(raw)
+    texts = tuple(_expressions(found.spec.selectors))
+    troubles = [words for words in map(_unreadable, texts) if words]
+    words = f"DeviceClass {found.metadata.name} has a selector that cannot be read: {troubles[0]}" if troubles else ""
+    return DeviceClass(found.metadata.name, texts, found.spec.extended_resource_name or "", words)
+
+
+def decode_device_slice(raw: bytes | Raw) -> PublishedDevices:
+    """The devices that a driver publishes of one node; those that are not of one node are left out."""
+    found = _slices.decode(raw)
+    spec = found.spec
+    driver, pool = spec.driver, spec.pool.name
+    return PublishedDevices(
+        found.metadata.name,
+        spec.node_name or "",
+        driver,
+        pool,
+        spec.pool.generation,
+        spec.pool.resource_slice_count,
+        tuple(_device(driver, pool, device) for device in spec.devices or ()),
+        {(driver, pool, it.name): _amounts(it.counters) for it in spec.shared_counters or ()},
+    )
+
+
+def _device(driver: str, pool: str, found: _SliceDevice) -> Device:
+    consumes: dict[CounterSet, Mapping[str, int]] = {
+        (driver, pool, it.counter_set): _amounts(it.counters) for it in found.consumes_counters or ()
+    }
+    return Device(
+        driver,
+        pool,
+        found.name,
+        {_full_name(driver, name): _attribute(value) for name, value in (found.attributes or {}).items()},
+        {_full_name(driver, name): amount for name, amount in _amounts(found.capacity).items()},
+        consumes,
+        any(taint.effect in {"NoSchedule", "NoExecute"} for taint in found.taints or ()),
+    )
+
+
+def _full_name(driver: str, name: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _attribute(found: _DeviceAttribute) -> AttributeValue:
+    if found.version is not None:
+        return DeviceVersion(found.version)
+    return next((value for value in (found.string, found.truth, found.number) if value is not None), "")
+
+
+def _amounts(found: Mapping[str, _DeviceAmount] | None) -> dict[str, int]:
+    return {name: canonical_amount("memory", it.value) for name, it in (found or {}).items()}
+
+
+def decode_allocated_claim(raw: bytes | Raw) -> AllocatedClaim:
+    """A claim with what it was given, and the pod it is for."""
+    found = _claims.decode(raw)
+    meta, status = found.metadata, found.status or _DeviceClaimStatus()
+    consumers = [it.name for it in status.reserved_for or () if it.resource == "pods"]
+    owners = [it.name for it in meta.owner_references or () if it.kind == "Pod" and it.controller]
+    results = (status.allocation.devices.results or ()) if status.allocation else ()
+    devices: tuple[DeviceId, ...] = tuple((it.driver, it.pool, it.device) for it in results)
+    return AllocatedClaim(meta.namespace, meta.name, next(iter((*consumers, *owners)), ""), devices)
+
+
+def decode_claim_template(raw: bytes | Raw) -> ClaimTemplate:
+    """What claims of a template ask, and what of it is not honoured."""
+    found = _templates.decode(raw)
+    asked = found.spec.spec.devices
+    refused: list[UnsupportedConstraint] = []
+    requests = tuple(
+        _request(request, f"spec.spec.devices.requests[{n}]", refused) for n, request in enumerate(asked.requests or ())
+    )
+    constraints = []
+    for n, each in enumerate(asked.constraints or ()):
+        path = f"spec.spec.devices.constraints[{n}]"
+        if each.match_attribute:
+            constraints.append(MatchAttribute(each.match_attribute, tuple(each.requests or ())))
+        else:
+            refused.append(UnsupportedConstraint(path, "only matchAttribute is supported"))
+    if sum(max((ask.count for ask in it.asks), default=0) for it in requests) > _COUNT_MOST:
+        refused.append(
+            UnsupportedConstraint("spec.spec.devices.requests", f"a claim has {_COUNT_MOST} devices at most")
+        )
+    meta = found.metadata
+    return ClaimTemplate(meta.namespace, meta.name, requests, tuple(constraints), tuple(refused))
+
+
+def _request(found: _ClaimRequest, path: str, refused: list[UnsupportedConstraint]) -> RequestedDevices:
+    if found.exactly is not None:
+        return RequestedDevices(found.name, (_ask(found.exactly, found.name, f"{path}.exactly", refused),))
+    ways = found.first_available or ()
+    if not ways:
+        refused.append(UnsupportedConstraint(path, "a request says exactly or firstAvailable"))
+    asks = [_ask(way, f"{found.name}/{way.name}", f"{path}.firstAvailable[{n}]", refused) for n, way in enumerate(ways)]
+    return RequestedDevices(found.name, tuple(asks))
+
+
+def _ask(found: _WireDeviceAsk, name: str, path: str, refused: list[UnsupportedConstraint]) -> DeviceAsk:
+    refused += _refused(found, path)
+    count = 1 if found.count is None else found.count
+    return DeviceAsk(name, found.device_class_name, tuple(_expressions(found.selectors)), max(1, count))
+
+
+def _refused(found: _WireDeviceAsk, path: str) -> Iterator[UnsupportedConstraint]:
+    if (found.allocation_mode or "ExactCount") != "ExactCount":
+        words = "all devices of a machine are not known before it is there; say a count"
+        yield UnsupportedConstraint(f"{path}.allocationMode", words)
+    if found.admin_access:
+        yield UnsupportedConstraint(f"{path}.adminAccess", "devices that others use are not counted for anybody")
+    if found.tolerations:
+        yield UnsupportedConstraint(f"{path}.tolerations", "devices with taints are not used; remove it")
+    if found.capacity:
+        yield UnsupportedConstraint(f"{path}.capacity", "parts of one device are not supported; claim it whole")
+    for n, text in enumerate(_expressions(found.selectors)):
+        if words := _unreadable(text):
+            yield UnsupportedConstraint(f"{path}.selectors[{n}].cel.expression", words)
+
+
+def _expressions(found: Iterable[_WireSelector] | None) -> Iterator[str]:
+    for each in found or ():
+        yield each.cel.expression if each.cel else ""
+
+
+@lru_cache(maxsize=1024)
+def _unreadable(text: str) -> str:
+    """Why a selector cannot be read; empty where it can."""
+    from fleet.policy.cel import InvalidExpression  # the library takes a fifth of a second to import
+    from fleet.policy.device_selectors import DeviceSelector
+
+    try:
+        DeviceSelector(text)
+    except InvalidExpression as error:
+        return str(error)
+    return ""
+
+
+class WireResourceClaim(Wire, frozen=True):
+    """An entry of a pod's `spec.resourceClaims`."""
+
+    name: str = ""
+    resource_claim_template_name: str | None = None
+    resource_claim_name: str | None = None
+
+
+def refused_claims(claims: Sequence[WireResourceClaim] | None) -> Iterator[UnsupportedConstraint]:
+    """Each claim that pods share: which of them it goes with is not known before they are placed."""
+    for n, claim in enumerate(claims or ()):
+        if not claim.resource_claim_template_name:
+            words = "a claim that several pods may share is not supported; name a resourceClaimTemplateName"
+            yield UnsupportedConstraint(f"spec.resourceClaims[{n}].resourceClaimName", words)

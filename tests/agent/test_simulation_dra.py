@@ -1,0 +1,247 @@
+"""Pods that claim devices (Dynamic Resource Allocation) get quota, machines and their devices, end to end."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.demo.jobs import Manifest, job
+from agent.ledger_settings import LedgerSettings
+from fleet.cost.records import HOUR_S
+from fleet.cost.uses import NOBODY
+from fleet.snapshot import Pin
+from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
+from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
+
+Obj = dict[str, Any]
+TYPE = "device.attributes['gpu.nvidia.com']"
+
+
+def template(name: str, *requests: Obj, constraints: list[Obj] | None = None, namespace: str = "t") -> Obj:
+    devices = {"requests": list(requests), **({"constraints": constraints} if constraints else {})}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"spec": {"devices": devices}},
+    }
+
+
+def exactly(name: str, device_class: str = "gpu.nvidia.com", count: int = 1, cel: str = "") -> Obj:
+    asked: Obj = {"deviceClassName": device_class, "count": count}
+    if cel:
+        asked["selectors"] = [{"cel": {"expression": cel}}]
+    return {"name": name, "exactly": asked}
+
+
+def slice_of(name: str, profile: str) -> Obj:
+    return exactly(name, "mig.nvidia.com", cel=f"{TYPE}.profile == '{profile}'")
+
+
+def claiming(name: str, claim: str, *, pods: int = 1, **more: Any) -> Manifest:
+    """A Job of `pods` pods, each with a claim of its own made by a template."""
+    manifest = job(name, "t", "normal", pods=pods, requests={"cpu": "1"}, **more)
+    spec = manifest["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": claim}]
+    spec["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    return manifest
+
+
+def dra(*docs: Doc, quota: dict[str, int] | None = None, **spec: Any) -> dict[str, str]:
+    shared = {"sharing": {"dra": {}}} | spec
+    return files(pool(**shared), team(quotas={"h100": quota or {"nvidia.com/gpu": 32}}), queue(), *docs)
+
+
+def devices(scene: Scene) -> dict[str, list[str]]:
+    """Pod -> the devices that its claims were given."""
+    store = scene.sim.store
+    found: dict[str, list[str]] = {}
+    for claim in store.list(store.resource("resourceclaims", "resource.k8s.io")):
+        results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+        for user in claim.get("status", {}).get("reservedFor", []):
+            found.setdefault(user["name"], []).extend(it["device"] for it in results)
+    return {pod: sorted(names) for pod, names in sorted(found.items())}
+
+
+def test_a_job_that_claims_one_gpu_runs() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(claiming("a", "one"))
+    assert list(devices(scene).values()) == [["gpu-0"]]
+    assert scene.bought() == 1
+    scene.settle()
+
+
+def test_a_gang_of_four_whole_machines_by_claims() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("eight", exactly("gpus", count=8)))
+    scene.runs(claiming("a", "eight", pods=4))
+    given = devices(scene)
+    assert len(given) == 4
+    assert all(names == [f"gpu-{n}" for n in range(8)] for names in given.values())
+    assert (scene.bought(), len(scene.nodes_of("a"))) == (4, 4)
+    scene.settle()
+
+
+def test_claims_of_one_gpu_share_machines_and_the_machine_goes_when_they_have_ended() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(claiming("a", "one", pods=5, run_s=300))
+    scene.runs(claiming("b", "one", pods=3, run_s=300))
+    assert scene.bought() == 1
+    assert sorted(name for names in devices(scene).values() for name in names) == [f"gpu-{n}" for n in range(8)]
+    scene.until(lambda: not scene.sim.machines(), 1200, "the machine is given back")
+    scene.settle()
+
+
+def test_three_slices_of_one_gpu() -> None:
+    cut = layout("cut", "h100-80gb", **{"1g_10gb": 7})
+    fleet = dra(cut, quota={"nvidia.com/mig-1g.10gb": 56}, sharing={"dra": {}, "mig": {"layouts": ["cut"]}})
+    scene = Scene(fleet)
+    same = [{"matchAttribute": "gpu.nvidia.com/parentUUID", "requests": ["a", "b", "c"]}]
+    scene.sim.submit(template("three", *(slice_of(name, "1g.10gb") for name in "abc"), constraints=same))
+    scene.runs(claiming("j", "three", pods=17), 1500)
+    given = list(devices(scene).values())
+    assert len(given) == 17
+    assert all(len(names) == 3 and len({name.split("-mig")[0] for name in names}) == 1 for names in given)
+    assert scene.bought() == 2, "two of three slices on each of eight GPUs, and the seventeenth elsewhere"
+    scene.settle()
+
+
+def test_of_alternatives_the_first_that_can_be_had() -> None:
+    scene = Scene(dra())
+    ways = [
+        {
+            "name": kind,
+            "deviceClassName": "gpu.nvidia.com",
+            "selectors": [{"cel": {"expression": f"{TYPE}.productName.lowerAscii().contains('{kind}')"}}],
+        }
+        for kind in ("b200", "h100")
+    ]
+    scene.sim.submit(template("either", {"name": "gpu", "firstAvailable": ways}))
+    scene.runs(claiming("a", "either", pods=2))
+    assert sorted(devices(scene).values()) == [["gpu-0"], ["gpu-1"]]
+    scene.settle()
+
+
+def test_slices_cut_as_they_are_claimed() -> None:
+    scene = Scene(dra(quota={"muster.dev/gpu-equivalent": 8}, sharing={"dra": {"dynamicMig": True}}))
+    for name, profile in (("big", "3g.40gb"), ("small", "1g.10gb")):
+        scene.sim.submit(template(name, slice_of("s", profile)))
+    scene.sim.submit(template("whole", exactly("gpu")))
+    scene.runs(claiming("s", "small", pods=4))
+    scene.runs(claiming("b", "big", pods=8))
+    scene.runs(claiming("w", "whole", pods=3))
+    assert scene.bought() == 1
+    scene.settle()
+
+
+def test_a_claim_that_nobody_can_serve_names_its_request() -> None:
+    scene = Scene(dra())
+    scene.sim.submit(template("none", exactly("odd", cel=f"{TYPE}.productName == 'NVIDIA T1000'")))
+    scene.sim.submit(claiming("a", "none"))
+    scene.sim.advance(120)
+    gang = scene.sim.gang("a")
+    assert gang is not None
+    assert "request odd of claim gpu" in gang.message
+    assert scene.bought() == 0
+    scene.settle()
+
+
+def test_ordinary_pods_that_claim_are_bought_for() -> None:
+    scene = Scene(dra(serves=["Gangs", "Pods"]))
+    scene.sim.submit(template("one", exactly("gpu")))
+    manifest = claiming("a", "one")
+    pod = manifest["spec"]["template"]
+    scene.sim.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lone", "namespace": "t"}, **pod})
+    scene.until(lambda: "lone" in devices(scene), 900, "the pod has its GPU")
+    assert scene.bought() == 1
+    scene.runs(claiming("b", "one", pods=7))
+    assert scene.bought() == 1
+    scene.runs(claiming("c", "one"))
+    assert scene.bought() == 2
+    scene.settle()
+
+
+def test_pods_that_name_gpus_and_pods_that_claim_them_have_machines_of_their_own() -> None:
+    both = [pool("plain"), doc("Flavor", "h100", nodePools=["claims", "plain"])]
+    shared = pool("claims", sharing={"dra": {}})
+    scene = Scene(files(shared, *both, team(quotas={"h100": {"nvidia.com/gpu": 32}}), queue()))
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(gpu_job("named", gpus=1))
+    scene.runs(claiming("claimed", "one"))
+    pools = {
+        name: scene.sim.claims()[pin.claim].node_pool for name in ("named", "claimed") for pin in pins(scene, name)
+    }
+    assert pools == {"named": "plain", "claimed": "claims"}
+    scene.settle()
+
+
+def pins(scene: Scene, name: str) -> tuple[Pin, ...]:
+    gang = scene.sim.gang(name)
+    assert gang is not None
+    return gang.pins
+
+
+def test_a_change_is_planned_while_pods_claim() -> None:
+    """The plan follows gangs that claim as it follows others: it buys for them what the agent buys then."""
+    scene = Scene(dra(limits={"nodes": 1}))
+    scene.sim.submit(template("eight", exactly("gpus", count=8)))
+    scene.runs(claiming("a", "eight"))
+    scene.sim.submit(claiming("b", "eight"))
+    scene.sim.advance(60)
+    assert scene.state("b") == "Pending"
+    scene.sim.push(dra(limits={"nodes": 2}))
+    scene.until_running("b")
+    assert scene.bought() == 2
+    scene.settle()
+
+
+def test_the_bill_counts_claimed_devices_as_gpus(tmp_path: Path) -> None:
+    settings = LedgerSettings(path=tmp_path / "ledger.db")
+    scene = Scene(dra(), ledger=settings, tempo=SLOW)
+    scene.sim.submit(template("four", exactly("gpus", count=4)))
+    scene.runs(claiming("a", "four"))
+    scene.runs(claiming("b", "four"))
+    end_s = whole_hours(scene, settings)
+    found = records(settings)
+    assert usd(found) == pytest.approx(charged(scene, end_s), rel=0.001)
+    last = {it.name: it for it in found if it.hour_s == end_s - HOUR_S and it.subject not in NOBODY}
+    assert {it.devices for it in last.values()} == {"4 nvidia.com/gpu"}
+    idle = sum(it.cost_micro_usd for it in found if it.name == "(idle)")
+    both = sum(it.cost_micro_usd for it in last.values())
+    assert last["a"].cost_micro_usd == pytest.approx(both / 2, rel=0.1), "each has half of the machine"
+    assert idle < both / 10, "and nothing of it is idle but while the second comes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_placed_is_allocated(seed: int) -> None:
+    """Each gang that the agent starts gets its devices of the simulated scheduler, whoever runs beside it."""
+    rng = random.Random(seed)
+    dynamic = bool(seed % 2)
+    cut = layout("cut", "h100-80gb", **{"1g_10gb": 2, "2g_20gb": 1, "3g_40gb": 1})
+    sharing = {"dra": {"dynamicMig": True}} if dynamic else {"dra": {}, "mig": {"layouts": ["cut"]}}
+    scene = Scene(dra(cut, quota={"muster.dev/gpu-equivalent": 32}, sharing=sharing, limits={"nodes": 4}), tempo=SLOW)
+    same = [{"matchAttribute": "gpu.nvidia.com/parentUUID"}]
+    profiles = ["1g.10gb", "2g.20gb", "3g.40gb", *(["4g.40gb", "1g.20gb"] if dynamic else [])]
+    names = []
+    for number in range(9):
+        wanted = [slice_of(f"r{n}", rng.choice(profiles)) for n in range(rng.randint(1, 3))]
+        if dynamic and rng.random() < 0.2:
+            wanted = [exactly("g", count=rng.randint(1, 3))]
+        constraints = same if len(wanted) > 1 and rng.random() < 0.5 else None
+        scene.sim.submit(template(f"c{number}", *wanted, constraints=constraints))
+        run_s = rng.choice([None, 60.0, 300.0])
+        scene.sim.submit(claiming(f"j{number}", f"c{number}", pods=rng.randint(1, 6), run_s=run_s))
+        names.append(f"j{number}")
+        scene.sim.advance(rng.choice([0, 30, 200]))
+    scene.sim.advance(900)
+    for name in names:
+        gang = scene.sim.gang(name)
+        if gang is not None and gang.state == "Admitted":
+            assert gang.pods_ready, f"{name} has started and its pods are not all ready: {scene.story()}"
+            assert gang.timeouts == 0, f"{name} was started in vain once: its pods did not get their devices"
+    assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 5
+    scene.settle(settled=False)

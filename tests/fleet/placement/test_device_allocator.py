@@ -1,0 +1,120 @@
+"""Devices are allocated as kube-scheduler does it: the first that match, with the way back, and counters shared."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.offerings.device_templates import machine_devices
+from fleet.placement.device_allocator import DeviceAllocator, DevicesInUse
+from fleet.snapshot.devices import DeviceAsk, DeviceClaim, MachineDevices, MatchAttribute, RequestedDevices
+from model.fleet import Fleet
+from model.index import Index
+from model.kinds import NodePool
+from model.mig import Impossible, feasible, mig_models
+from providers.aws.catalog import package_catalog
+
+G = "gpu.nvidia.com"
+A = f"device.attributes['{G}']"
+TYPES = package_catalog("us-east-1").catalog.types
+H100 = mig_models()["h100-80gb"]
+PARENT = f"{G}/parentUUID"
+
+
+def machine(*, dynamic: bool, kind: str = "p5.48xlarge") -> MachineDevices:
+    spec = {"sharing": {"dra": {"dynamicMig": dynamic}}}
+    document = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": spec}
+    pool = NodePool.model_validate(document)
+    found = machine_devices(Index(), Fleet(node_pools={"p": pool}), pool, TYPES[kind], "")
+    assert found is not None
+    return found
+
+
+WHOLE, CUT = machine(dynamic=False), machine(dynamic=True)
+
+
+def gpu(count: int = 1, cel: str = "", name: str = "g") -> RequestedDevices:
+    selectors = (f"{A}.type == 'gpu'", *([cel] if cel else ()))
+    return RequestedDevices(name, (DeviceAsk(name, "gpu.nvidia.com", selectors, count),))
+
+
+def cut(profile: str, name: str = "m") -> RequestedDevices:
+    selectors = (f"{A}.type == 'mig'", f"{A}.profile == '{profile}'")
+    return RequestedDevices(name, (DeviceAsk(name, "mig.nvidia.com", selectors),))
+
+
+def claim(*requests: RequestedDevices, match: str = "") -> tuple[DeviceClaim, ...]:
+    return (DeviceClaim("c", requests, (MatchAttribute(match),) if match else ()),)
+
+
+@pytest.mark.parametrize(
+    ("devices", "claims", "pods"),
+    [
+        (WHOLE, claim(gpu()), 8),
+        (WHOLE, claim(gpu(3)), 2),
+        (WHOLE, claim(gpu(2), gpu(2, name="h")), 2),
+        (WHOLE, claim(gpu(cel=f"{A}.uuid == 'GPU-5'")), 1),
+        (WHOLE, claim(gpu(cel=f"{A}.productName.contains('A100')")), 0),
+        (WHOLE, claim(gpu(cel=f"{A}.driverVersion == '1'")), 0),
+        (WHOLE, claim(cut("1g.10gb")), 0),
+        (WHOLE, claim(gpu(2), match=f"{G}/uuid"), 0),
+        (CUT, claim(gpu()), 8),
+        (CUT, claim(cut("1g.10gb")), 56),
+        (CUT, claim(cut("3g.40gb")), 16),
+        (CUT, claim(cut("4g.40gb"), cut("3g.40gb", "n"), match=PARENT), 8),
+        (CUT, claim(cut("4g.40gb"), cut("4g.40gb", "n"), match=PARENT), 0),
+        (CUT, claim(cut("4g.40gb"), cut("4g.40gb", "n")), 4),
+        (CUT, claim(gpu(), cut("7g.80gb")), 4),
+        (CUT, claim(cut("1g.10gb+me")), 8),
+    ],
+)
+def test_how_many_pods_a_machine_holds(devices: MachineDevices, claims: tuple[DeviceClaim, ...], pods: int) -> None:
+    assert DeviceAllocator().pods_on(devices, claims, 100) == pods
+
+
+def test_the_first_alternative_that_can_be_had_is_taken() -> None:
+    ways = tuple(DeviceAsk(f"g/{n}", "c", (f"{A}.type == 'gpu'", f"{A}.uuid == 'GPU-{n}'")) for n in (3, 1))
+    use, allocator = DevicesInUse(WHOLE), DeviceAllocator()
+    either = claim(RequestedDevices("g", ways))
+    assert allocator.allocate(use, either)
+    assert {name for _, _, name in use.taken} == {"gpu-3"}
+    assert allocator.allocate(use, either)
+    assert not allocator.allocate(use, either)
+    assert {name for _, _, name in use.taken} == {"gpu-3", "gpu-1"}
+
+
+def test_a_refusal_leaves_everything_as_it_was() -> None:
+    use, allocator = DevicesInUse(CUT), DeviceAllocator()
+    assert allocator.allocate(use, claim(cut("3g.40gb")))
+    before = set(use.taken), {key: count for key, count in use.counted.items() if count}
+    assert not allocator.allocate(use, claim(gpu(8)))
+    assert (use.taken, {key: count for key, count in use.counted.items() if count}) == before
+
+
+def test_it_comes_back_to_devices_that_it_could_have_taken_otherwise() -> None:
+    use = DevicesInUse(WHOLE)
+    picky = claim(gpu(7), gpu(name="h", cel=f"{A}.uuid == 'GPU-0'"))
+    assert DeviceAllocator().allocate(use, picky)
+
+
+@given(st.lists(st.sampled_from(sorted(H100.profiles)), max_size=8))
+def test_slices_of_one_gpu_are_allocated_only_where_they_fit_together(profiles: list[str]) -> None:
+    """The counters are the geometry: whatever is allocated on one GPU can be cut."""
+    one = MachineDevices(tuple(it for it in CUT.devices if it.name.startswith("gpu-0")), CUT.counters)
+    use, allocator = DevicesInUse(one), DeviceAllocator()
+    got = [profile for profile in profiles if allocator.allocate(use, claim(cut(profile)))]
+    counts = {profile: got.count(profile) for profile in got}
+    assert not isinstance(feasible(H100, counts), Impossible)
+    assert all(len({it.name for it in pair}) == 2 for pair in combinations([one.by_id[it] for it in use.taken], 2))
+
+
+@given(st.dictionaries(st.sampled_from(sorted(H100.profiles)), st.integers(1, 7), max_size=3))
+def test_what_fits_on_one_gpu_is_allocated_as_one_claim(counts: dict[str, int]) -> None:
+    one = MachineDevices(tuple(it for it in CUT.devices if it.name.startswith("gpu-0")), CUT.counters)
+    wanted = [cut(profile, f"{profile}-{n}") for profile, count in counts.items() for n in range(count)]
+    fits = not isinstance(feasible(H100, counts), Impossible)
+    if fits:
+        assert DeviceAllocator().allocate(DevicesInUse(one), claim(*wanted))
+    elif len(wanted) < 8:
+        assert not DeviceAllocator().allocate(DevicesInUse(one), claim(*wanted))

@@ -1,0 +1,122 @@
+"""Claims are joined with their templates and classes, and counted; slices and allocations with nodes and pods."""
+
+import pytest
+
+from fleet.snapshot import Node, PodSet
+from fleet.snapshot.constraints import UnsupportedConstraint
+from fleet.snapshot.device_claims import (
+    AllocatedClaim,
+    ClaimableDevices,
+    ClaimTemplate,
+    DeviceClass,
+    PublishedDevices,
+    cluster_devices,
+    held_by_pods,
+    nodes_with_devices,
+    pods_with_claims,
+)
+from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.gangs import ClaimRef
+from model.index import Index
+
+G = "gpu.nvidia.com"
+CLASSES = {
+    G: DeviceClass(G, ("class-gpu",)),
+    "mig.nvidia.com": DeviceClass("mig.nvidia.com", ("class-mig",)),
+    "ours": DeviceClass("ours", (f"device.attributes['{G}'].type == 'mig' && x.profile == '2g.20gb'",)),
+    "named": DeviceClass("named", (), "nvidia.com/mig-3g.40gb"),
+    "vfio": DeviceClass("vfio", ("device.attributes['g'].type == 'vfio'",)),
+    "broken": DeviceClass("broken", (), "", "cannot be read"),
+}
+
+
+def ask(device_class: str = G, *selectors: str, name: str = "r", count: int = 1) -> DeviceAsk:
+    return DeviceAsk(name, device_class, selectors, count)
+
+
+def joined(*asks: DeviceAsk, known: bool = True, **more: UnsupportedConstraint) -> PodSet:
+    template = ClaimTemplate("n", "t", (RequestedDevices("r", asks),), unsupported=tuple(more.values()))
+    pods = PodSet(
+        "main", 2, {"cpu": 1000}, namespace="n", resource_claims=(ClaimRef("spec.resourceClaims[0]", "c", "t"),)
+    )
+    return pods_with_claims(pods, ClaimableDevices({template.key: template} if known else {}, CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("asks", "counted"),
+    [
+        ((ask(count=3),), {"nvidia.com/gpu": 3}),
+        ((ask("mig.nvidia.com", "a.profile == '1g.10gb+me'"),), {"nvidia.com/mig-1g.10gb.me": 1}),
+        ((ask("ours"),), {"nvidia.com/mig-2g.20gb": 1}),
+        ((ask("named", count=2),), {"nvidia.com/mig-3g.40gb": 2}),
+        ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"nvidia.com/gpu": 4}),
+    ],
+)
+def test_devices_count_as_the_plugin_would_offer_them(asks: tuple[DeviceAsk, ...], counted: dict[str, int]) -> None:
+    pods = joined(*asks)
+    assert pods.requests == {"cpu": 1000, **counted}
+    assert pods.unsupported == ()
+    [claim] = pods.constraints.devices
+    assert claim.requests[0].asks[0].selectors[: len(CLASSES[asks[0].device_class].selectors)] == (
+        CLASSES[asks[0].device_class].selectors
+    )
+
+
+@pytest.mark.parametrize(
+    ("asks", "where", "words"),
+    [
+        ((ask("mig.nvidia.com"),), ".exactly", "names none"),
+        ((ask("mig.nvidia.com", "profile == '1g.10gb' || profile == '2g.20gb'"),), ".exactly", "names several"),
+        ((ask("vfio"),), ".exactly", "no pool offers devices of class vfio"),
+        ((ask("nobody"),), ".exactly.deviceClassName", "there is no DeviceClass nobody"),
+        ((ask("broken"),), ".exactly.deviceClassName", "cannot be read"),
+        ((ask(name="r/a"), ask("named", name="r/b")), ".firstAvailable", "different resources"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, ...], where: str, words: str) -> None:
+    pods = joined(*asks)
+    [told] = pods.unsupported
+    path = "spec.resourceClaims[0]: ResourceClaimTemplate t spec.spec.devices.requests[0]"
+    assert told.path == path + where
+    assert words in told.words
+    assert pods.constraints.devices == ()
+    assert pods.requests == {"cpu": 1000}
+
+
+def test_a_template_that_is_not_there_or_not_honoured_refuses_the_pods() -> None:
+    [told] = joined(ask(), known=False).unsupported
+    assert told.path == "spec.resourceClaims[0].resourceClaimTemplateName"
+    [told] = joined(ask(), it=UnsupportedConstraint("spec.x", "no")).unsupported
+    assert told.path.endswith("ResourceClaimTemplate t spec.x")
+
+
+def slice_of(name: str, *devices: str, node: str = "n1", generation: int = 1, slices: int = 1) -> PublishedDevices:
+    made = tuple(Device(G, node, it, {f"{G}/type": "gpu"}) for it in devices)
+    return PublishedDevices(name, node, G, node, generation, slices, made)
+
+
+def node(name: str, dra: str = "true") -> Node:
+    labels = {"nvidia.com/dra-kubelet-plugin": dra}
+    return Node(name, name, "", labels, (), {"cpu": 4000}, ready=True, unschedulable=False, created_at_s=0.0)
+
+
+def test_slices_are_devices_of_nodes_once_their_pool_is_complete() -> None:
+    slices = {it.name: it for it in (slice_of("b", "gpu-1", slices=2), slice_of("a", "gpu-0", slices=2))}
+    found = cluster_devices(Index(), slices, {})
+    assert [it.name for it in found.machines["n1"].devices] == ["gpu-0", "gpu-1"]
+    assert cluster_devices(Index(), {"a": slices["a"]}, {}).machines == {}
+    newer = {**slices, "c": slice_of("c", "gpu-9", generation=2)}
+    assert [it.name for it in cluster_devices(Index(), newer, {}).machines["n1"].devices] == ["gpu-9"]
+
+
+def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
+    index, slices = Index(), {"a": slice_of("a", "gpu-0", "gpu-1"), "b": slice_of("b", "gpu-0", node="n2")}
+    claims = {"n/x": AllocatedClaim("n", "x", "pod", ((G, "n1", "gpu-1"),)), "n/y": AllocatedClaim("n", "y")}
+    devices = cluster_devices(index, slices, claims)
+    nodes = {"n1": node("n1"), "n2": node("n2", dra="false"), "n3": node("n3")}
+    found = nodes_with_devices(index, nodes, devices)
+    assert found["n1"].allocatable == {"cpu": 4000, "nvidia.com/gpu": 2}
+    assert (found["n2"], found["n3"]) == (nodes["n2"], nodes["n3"])
+    assert held_by_pods(index, devices) == {"n/pod": {"nvidia.com/gpu": 1}}
+    [allocation] = devices.allocated["n1"]
+    assert (allocation.claim, allocation.pod) == ("n/x", "n/pod")
