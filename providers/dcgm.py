@@ -37,6 +37,7 @@ _COMPLAINTS: Final = {
 }
 """Field -> what it complains of, and from which value on. The first two are on by default in dcgm-exporter; health is a
 result of DCGM (0 passes, 10 warns, 20 fails)."""
+_READ: Final = _FIELDS | _COMPLAINTS.keys()
 _WORDS: Final = {_XID: ("err_msg",), _HEALTH: ("health_watch", "health_error_code")}
 """Field -> labels that say more of it."""
 _BLANK: Final = 1e14
@@ -77,7 +78,7 @@ def read_scrape(content: bytes, named: str) -> GpuScrape:
     about: dict[tuple[str, ...], Mapping[str, str]] = {}
     complaints: set[GpuComplaint] = set()
     try:
-        for family in text_string_to_metric_families(content.decode()):
+        for family in text_string_to_metric_families(_of_interest(content.decode())):
             for sample in _known(family.samples):
                 if sample.name in _FIELDS:
                     key = _device(sample.labels)
@@ -89,6 +90,12 @@ def read_scrape(content: bytes, named: str) -> GpuScrape:
         raise DcgmError(f"{named} is no text of Prometheus: {error}") from error
     readings = tuple(_reading(about[key], values) for key, values in sorted(told.items()))
     return GpuScrape(readings, tuple(sorted(complaints)[:MOST_COMPLAINTS]))
+
+
+def _of_interest(text: str) -> str:
+    """The lines of fields that are read: the parser takes longer for the others than for these."""
+    lines = (it for it in text.split("\n") if it.partition("{")[0].partition(" ")[0] in _READ)
+    return "\n".join(lines) + "\n"
 
 
 def _complaint(sample: "Sample") -> Iterator[GpuComplaint]:
@@ -103,7 +110,7 @@ def _complaint(sample: "Sample") -> Iterator[GpuComplaint]:
 def _known(samples: "list[Sample]") -> Iterator["Sample"]:
     for it in samples:
         short = all(len(value) <= MOST_SIGNS for value in it.labels.values())
-        if (it.name in _FIELDS or it.name in _COMPLAINTS) and short and isfinite(it.value) and 0 <= it.value < _BLANK:
+        if it.name in _READ and short and isfinite(it.value) and 0 <= it.value < _BLANK:
             yield it
 
 

@@ -104,9 +104,9 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, risky: Collection[str]) 
 
 
 def _finished(gang: Gang, result: JobResult, now_s: float) -> Gang:
-    ended = {"pins": (), "recuts": {}, "idle": None, "ran_before_s": gang.ran_s(now_s)}
+    ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(now_s)}
     reason = Reason.SUCCEEDED if result is JobResult.SUCCEEDED else Reason.FAILED
-    return gang.moved(GangState.FINISHED, reason, f"the job has {result.lower()}", now_s, **ended)
+    return gang.moved(GangState.FINISHED, reason, f"the job has {result.lower()}", now_s, idle=None, **ended)
 
 
 def _has_active_pods(snapshot: Snapshot, gang: Gang) -> bool:
