@@ -8,6 +8,7 @@ from fleet.actions import Action
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovedPlan, GivenApproval
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions, WriteRefusal
+from fleet.snapshot.gpus import GpuFault, MeasuredUse
 from model.fleet import Fleet
 from model.problem import Problem
 from providers.git.history import Lineage
@@ -51,6 +52,16 @@ class Priced:
     """The catalogue was read (again)."""
 
     catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class GpusRead:
+    """dcgm-exporter was asked: what pods use by `namespace/pod`, faults of GPUs by node, and what could not be read."""
+
+    uses: Mapping[str, tuple[MeasuredUse, ...]]
+    faults: Mapping[str, tuple[GpuFault, ...]]
+    trouble: str = ""
+    """Why some exporters did not answer, in words; empty where all did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +216,7 @@ Event = (
     | ReservationsListed
     | NamesResolved
     | Priced
+    | GpusRead
     | Noticed
     | Pushed
     | Planned

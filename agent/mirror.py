@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.tables import MirrorTable
+from fleet.nodeclaims.gpu_faults import with_gpu_faults
 from fleet.nodeclaims.repair import Registrations
 from fleet.offerings.allocatable import DiscoveredCapacity
 from fleet.snapshot import (
@@ -37,6 +38,7 @@ from fleet.snapshot import (
     Terms,
     Volumes,
 )
+from fleet.snapshot.gpus import NO_FAULTS, NO_USES, GpuFault, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
@@ -108,6 +110,9 @@ class Mirror:
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
+        self.gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = NO_USES
+        self.gpu_faults: Mapping[str, tuple[GpuFault, ...]] = NO_FAULTS
+        """By node."""
         self.rollout: RolloutProgress | None = None
         self.layout_records: Mapping[str, LayoutRecord] = {}
         self._tables_synced = False
@@ -218,7 +223,7 @@ class Mirror:
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
-            nodes=self.nodes.view,
+            nodes=with_gpu_faults(self.index, self.nodes.view, self.gpu_faults),
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
             job_pods=numbered.job_pods,
@@ -246,6 +251,7 @@ class Mirror:
             pod_priorities=_pod_priorities(self.index, self.pod_priorities.view),
             meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
             runtime_classes=self.runtime_classes.view,
+            gpu_uses=self.gpu_uses,
             volumes=_volumes(
                 self.index,
                 self.volume_claims.view,

@@ -9,7 +9,8 @@ from pathlib import Path
 from agent.cli import exits
 from agent.cli.look import UnknownRegion, catalog_of
 from agent.cli.validate import DEFAULT_REGION
-from fleet.advice.sizing import FEW_READINGS, GpuReading, UseReport, use_report, uses
+from fleet.cost.sizing import FEW_READINGS, UseReport, use_report, uses
+from fleet.snapshot.gpus import GpuReading
 from model.plain_text import age, plain_lines
 from providers.clock import Clock, SystemClock
 from providers.dcgm import DcgmError, read_scrape, scrape
@@ -47,7 +48,7 @@ def advise_gpus(request: UseRequest, clock: Clock | None = None, rest: Callable[
 
 def _from_files(paths: Sequence[Path]) -> Iterator[tuple[float, Sequence[GpuReading]]]:
     for path in paths:
-        yield path.stat().st_mtime, read_scrape(path.read_bytes(), str(path))
+        yield path.stat().st_mtime, read_scrape(path.read_bytes(), str(path)).readings
 
 
 def _asked(
@@ -58,7 +59,7 @@ def _asked(
     while request.exporters:
         for url in request.exporters:
             try:
-                yield clock.now(), scrape(url)
+                yield clock.now(), scrape(url).readings
             except DcgmError as error:
                 failed += 1
                 if not request.lasts_s or failed > FEW_READINGS * len(request.exporters):

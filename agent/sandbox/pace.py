@@ -46,4 +46,5 @@ class SandboxPace:
             ),
             kubelet=KubeletOptions(start_delay_s=2 / speed),
             podgc_quarantine_s=max(5.0, 40 / speed),
+            dcgm_delay_s=15 / speed,
         )

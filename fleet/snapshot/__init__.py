@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, NodeDisruption
+from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -16,6 +16,7 @@ from fleet.snapshot.gangs import (
     Gang,
     GangState,
     Hold,
+    IdleGpus,
     Job,
     JobRef,
     JobResult,
@@ -24,6 +25,7 @@ from fleet.snapshot.gangs import (
     PodSet,
     Slice,
 )
+from fleet.snapshot.gpus import NO_USES, MeasuredUse
 from fleet.snapshot.limit_ranges import LimitRange, LimitRangeItem
 from fleet.snapshot.machines import (
     NOT_READ,
@@ -128,6 +130,8 @@ class Snapshot:
     meek_pod_priorities: frozenset[str] = frozenset()
     """Names of the cluster's PriorityClasses whose pods preempt nobody."""
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+    gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = field(default_factory=lambda: NO_USES)
+    """`namespace/pod` -> what it used of each GPU or slice, by dcgm-exporter; empty where none is asked."""
     volumes: Volumes = NO_VOLUMES
     pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
     """`namespace/name` -> PodDisruptionBudget."""
@@ -180,6 +184,7 @@ __all__ = [
     "GroupMember",
     "HardFence",
     "Hold",
+    "IdleGpus",
     "ImageKind",
     "Instance",
     "InstanceOffer",
@@ -197,6 +202,7 @@ __all__ = [
     "LayoutRecord",
     "LimitRange",
     "LimitRangeItem",
+    "MachineEvent",
     "Measured",
     "MeasuredKind",
     "Namespace",

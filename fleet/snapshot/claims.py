@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.machines import CapacityPool
@@ -64,6 +64,18 @@ class CutOrder:
     former: str = ""
     """In a roll-out, the layout that it had."""
 
+
+class MachineEvent(NamedTuple):
+    """A `MachineEvent` is something that happened to a machine: a fault of a GPU, a condition of its node."""
+
+    at_s: float
+    what: str
+    """In one word: `GpuFault`, `NodeNotReady`, `NodeReady`, or the type of a condition."""
+    message: str
+
+
+MOST_EVENTS: Final = 20
+"""Of a machine's history; of more the latest stay."""
 
 FOR_PODS: Final = "Pods"
 """Stands in `Claim.also_for` for pods of no gang."""
@@ -129,6 +141,9 @@ class Claim:
     """USD an hour charged to its users where that differs from its price: a reserved machine adds next to nothing to
     the bill, and is charged all the same."""
 
+    history: tuple[MachineEvent, ...] = ()
+    """What happened to its machine beside its own life, the earliest first; the latest `MOST_EVENTS`."""
+
     @property
     def gangs(self) -> frozenset[str]:
         """Returns the uids of all gangs it was bought for: the one whose purchase it is part of, and further ones."""
@@ -159,6 +174,10 @@ class Claim:
             if stamp:
                 return state
         return ClaimState.PENDING
+
+    def remembering(self, *events: MachineEvent) -> "Claim":
+        """Returns a copy whose history has these events as well."""
+        return replace(self, history=(*self.history, *events)[-MOST_EVENTS:]) if events else self
 
     def with_disruption(self, disruption: NodeDisruption) -> "Claim":
         """Returns a copy that is leaving. The first reason stays; only an earlier deadline still changes it."""

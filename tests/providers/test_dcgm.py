@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.advice.sizing import GpuReading
+from fleet.snapshot.gpus import GpuReading, GpuScrape
 from providers import dcgm
 from providers.dcgm import DcgmError, read_scrape, scrape
 
@@ -27,12 +27,12 @@ def line(name: str, value: object, **labels: str) -> str:
 
 
 def only(text: str) -> GpuReading:
-    (found,) = read_scrape(text.encode(), "it")
+    (found,) = read_scrape(text.encode(), "it").readings
     return found
 
 
 def test_a_scrape_of_a_machine_that_is_partly_cut() -> None:
-    found = {(it.gpu, it.instance): it for it in read_scrape(SAMPLE, "it")}
+    found = {(it.gpu, it.instance): it for it in read_scrape(SAMPLE, "it").readings}
     assert found[CUT, "7"] == GpuReading(
         "gpu-node-a", CUT, "7", "1g.5gb", A100, "team-nlp", "notebook-0", 0.000062, 98.0, None
     )
@@ -75,7 +75,7 @@ def test_whose_it_is_by_any_generation_of_names(labels: dict[str, str]) -> None:
 
 def test_each_pod_of_a_shared_gpu_has_a_row() -> None:
     text = "".join(line(ACTIVE, 0.5, namespace="ml", pod=pod) for pod in "ab")
-    assert [it.pod for it in read_scrape(text.encode(), "it")] == ["a", "b"]
+    assert [it.pod for it in read_scrape(text.encode(), "it").readings] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_answer_of_an_exporter(content: bytes) -> None:
 
 
 def test_names_of_any_length_are_left_out() -> None:
-    assert read_scrape(line(ACTIVE, 0.5, pod="a" * 254).encode(), "it") == ()
+    assert read_scrape(line(ACTIVE, 0.5, pod="a" * 254).encode(), "it") == GpuScrape()
 
 
 @given(st.binary(max_size=400) | st.text(max_size=200).map(lambda it: line(ACTIVE, it, pod=it).encode()))

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, Launch, NodeDisruption
+from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, Launch, MachineEvent, NodeDisruption
+from fleet.snapshot.claims import MOST_EVENTS
 from model.kinds import CapacityType, Taint
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, LAUNCH_GROUP, NODE_POOL, ZONE
 from model.plain_text import plain
@@ -83,6 +84,12 @@ class _CutOrder(Wire, frozen=True):
     former: str = ""
 
 
+class _MachineEvent(Wire, frozen=True):
+    at: str | None = None
+    what: str = ""
+    message: str = ""
+
+
 class _ClaimStatus(Wire, frozen=True):
     state: str = ""
     instance_id: str = ""
@@ -97,6 +104,7 @@ class _ClaimStatus(Wire, frozen=True):
     cut: _CutOrder | None = None
     advised_at: str | None = None
     disruption: _Disruption | None = None
+    history: list[_MachineEvent] | None = None
     capacity_type: CapacityType | None = None
     reservation: str = ""
     usd_per_hour: float = 0.0
@@ -174,6 +182,7 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = (),
         cut=_cut_object(claim.cut),
         advisedAt=_stamp(claim.advised_at_s),
         disruption=_disruption_object(claim.disruption),
+        history=[_event_object(it) for it in claim.history],
         reservation=pool.reservation,
     )
     status |= _charged(claim)
@@ -279,6 +288,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         node_ready=ready is None or ready.reason != NODE_NOT_READY,
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
+        history=tuple(_event(it) for it in (status.history or ())[-MOST_EVENTS:]),
         failure=failure_from(conditions),
         refused=refusal_from(conditions),
     )
@@ -297,6 +307,14 @@ def _disruption(found: _Disruption | None) -> NodeDisruption | None:
         return None
     deadline_s = inf if found.deadline is None else instant_of(found.deadline)
     return NodeDisruption(found.reason, found.message, instant_of(found.at), deadline_s)
+
+
+def _event_object(event: MachineEvent) -> JsonObject:
+    return {"at": format_instant(event.at_s), "what": event.what, "message": plain(event.message)}
+
+
+def _event(found: _MachineEvent) -> MachineEvent:
+    return MachineEvent(instant_of(found.at), found.what, found.message)
 
 
 def _cut_object(cut: CutOrder | None) -> JsonObject | None:

@@ -10,6 +10,7 @@ from providers.sim.controllers.apps.deployment import DeploymentController
 from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.apps.statefulset import StatefulSetController
 from providers.sim.controllers.budgets import Budgets
+from providers.sim.controllers.dcgm_exporter import DcgmExporters
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
 from providers.sim.controllers.garbage import GarbageCollector
 from providers.sim.controllers.gpus import GpuHardware
@@ -51,6 +52,8 @@ class SimulationOptions:
     mig: MigOptions = field(default_factory=MigOptions)
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
     podgc_quarantine_s: float = 40.0
+    dcgm_delay_s: float | None = None
+    """From the creation of a GPU node to its dcgm-exporter; None = there is none. Its server is the caller's to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class SimulatedCluster:
     hardware: GpuHardware
     registration: Registration
     mig_manager: MigManager
+    exporters: DcgmExporters | None = None
 
     def in_real_time(self, *, on_error: Callable[[Exception], None] | None = None) -> KernelThread:
         """A thread that drives the kernel and feels faults at once; not started yet."""
@@ -92,12 +96,16 @@ def assemble(
     told = moves is not None
     registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
+    exporters = None
+    if chosen.dcgm_delay_s is not None:
+        exporters = DcgmExporters(cluster, hardware, health, chosen.dcgm_delay_s, chosen.mig.config_map[0])
     controllers: list[Controller] = [
         registration,
         Heartbeats(cluster, health, chosen.heartbeat),
         NodeLifecycle(cluster, health, chosen.lifecycle),
         mig_manager,
         DevicePlugin(cluster, hardware, health, chosen.device_plugin),
+        *([exporters] if exporters is not None else []),
         JobSetController(cluster),
         JobController(cluster),
         DeploymentController(cluster),
@@ -116,7 +124,7 @@ def assemble(
     leases = store.resource("leases", "coordination.k8s.io")
     counted = None if moves is None else partial(_moved, moves, health)
     kernel = Kernel(store, clock, controllers, moves=counted, renewed=[leases], polling=[registration])
-    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager)
+    return SimulatedCluster(store, kernel, health, hardware, registration, mig_manager, exporters)
 
 
 def _moved(moves: Callable[[], int], health: NodeHealth) -> int:

@@ -18,9 +18,11 @@ from fleet.snapshot import (
     Eviction,
     Gang,
     GangState,
+    IdleGpus,
     JobRef,
     Launch,
     LayoutRecord,
+    MachineEvent,
     NodeDisruption,
     Pin,
     PodSet,
@@ -206,6 +208,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         replacing_since_s=draw(maybe_instants),
         eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=words, at_s=instants, room_for=words)),
         evictions=draw(st.integers(0, 1000)),
+        idle=draw(st.none() | idle_gpus),
         requeue_at_s=draw(maybe_instants),
         preempts=draw(st.booleans()),
         active=draw(st.booleans()),
@@ -215,6 +218,9 @@ def gangs(draw: st.DrawFn) -> Gang:
     )
 
 
+idle_gpus = st.builds(
+    IdleGpus, since_s=instants, idle=st.integers(1, 9), of=st.integers(1, 9), after_s=st.floats(60, 1e6)
+)
 disruptions = st.builds(
     NodeDisruption, reason=reasons, message=words, at_s=instants, deadline_s=st.just(inf) | instants
 )
@@ -236,6 +242,7 @@ startup_taints = st.none() | st.lists(
 ).map(tuple)
 cut_orders = st.builds(
     CutOrder,
+    IdleGpus,
     reason=st.sampled_from(("", "LayoutDrift", "LayoutRollout")),
     message=words,
     since_s=instants,
@@ -269,6 +276,7 @@ claims = st.builds(
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
     cut=st.none() | cut_orders,
+    history=st.lists(st.builds(MachineEvent, at_s=instants, what=names, message=words), max_size=3).map(tuple),
     advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,

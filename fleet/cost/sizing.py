@@ -13,83 +13,27 @@ from typing import Final
 from fleet.cost.indicators import HOURS_A_MONTH
 from fleet.cost.weights import slice_weight
 from fleet.snapshot import Catalog
+from fleet.snapshot.gpus import GpuReading, MeasuredUse, UseTally
 from model import labels
 from model.mig import MigModel, mig_models
 from model.mig.geometry import Profile
 
 IN_HAND: Final = 1.2
 """What is advised has so much more than the most that was used."""
-BUSY: Final = 0.01
-"""A GPU that is less active than this is idle: contexts that are open and do nothing show up to a thousandth."""
 MOST_REPLICAS: Final = 8
 FEW_READINGS: Final = 10
 """Of fewer nothing is concluded."""
-_WHOLE_DAY: Final = 0.95
-"""How active a pod is, is what it did not exceed in this part of the readings; memory has to fit at its most."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """A `GpuReading` is what DCGM says of a GPU, or of a slice of one, that a pod holds."""
-
-    node: str
-    gpu: str
-    """UUID of the GPU."""
-    instance: str
-    """Id of the MIG instance; empty for a whole GPU."""
-    profile: str
-    """`1g.10gb`; empty for a whole GPU."""
-    model: str
-    """As NVIDIA names it: `NVIDIA A100-SXM4-80GB`."""
-    namespace: str
-    pod: str
-    active: float | None
-    """Part of the time, 0 to 1, in which its engines ran; None = not told."""
-    used_mib: float | None
-    free_mib: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredUse:
-    """A `MeasuredUse` is what one pod used of one GPU or slice over the time that was looked at. Epoch seconds."""
-
-    last: GpuReading
-    readings: int
-    from_s: float
-    until_s: float
-    active: float
-    """What it did not exceed in 95 % of the readings, 0 to 1."""
-    most_mib: float
-    busy_s: float | None
-    """When it was busy last; None = at no reading."""
-
-    @property
-    def idle_s(self) -> float:
-        """Returns for how long it has done nothing."""
-        return self.until_s - (self.from_s if self.busy_s is None else self.busy_s)
-
-    @property
-    def holds(self) -> str:
-        """Returns what it holds, in words."""
-        return f"{self.last.profile} of {self.last.model}" if self.last.profile else self.last.model
 
 
 def uses(scrapes: Iterable[tuple[float, Sequence[GpuReading]]]) -> tuple[MeasuredUse, ...]:
     """Returns what each pod used of each device, by namespace, pod and device, of scrapes (epoch seconds, readings)."""
-    told: dict[tuple[str, ...], list[tuple[float, GpuReading]]] = defaultdict(list)
-    for at_s, readings in scrapes:
+    tallies: dict[tuple[str, ...], UseTally] = defaultdict(UseTally)
+    for at_s, readings in sorted(scrapes, key=lambda it: it[0]):
         for it in readings:
-            if it.pod and it.active is not None and it.used_mib is not None:
-                told[it.namespace, it.pod, it.node, it.gpu, it.instance].append((at_s, it))
-    return tuple(_use(sorted(found, key=lambda it: it[0])) for _, found in sorted(told.items()))
-
-
-def _use(found: Sequence[tuple[float, GpuReading]]) -> MeasuredUse:
-    active = sorted(it.active or 0.0 for _, it in found)
-    busy_s = max((at_s for at_s, it in found if (it.active or 0.0) >= BUSY), default=None)
-    most_mib = max(it.used_mib or 0.0 for _, it in found)
-    level = active[max(0, -int(-len(active) * _WHOLE_DAY // 1) - 1)]
-    return MeasuredUse(found[-1][1], len(found), found[0][0], found[-1][0], level, most_mib, busy_s)
+            if it.pod:
+                tallies[it.namespace, it.pod, it.node, it.gpu, it.instance].see(at_s, it)
+    found = (tally.measured() for _, tally in sorted(tallies.items()))
+    return tuple(it for it in found if it is not None)
 
 
 # -- what would be enough ---------------------------------------------------------------------------------------------

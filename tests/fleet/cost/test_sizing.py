@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.clouds import cloud_provider
-from fleet.advice.sizing import FEW_READINGS, GpuReading, MeasuredUse, size_advice, use_report, uses
+from fleet.cost.sizing import FEW_READINGS, size_advice, use_report, uses
+from fleet.snapshot.gpus import GpuReading, MeasuredUse
 
 CATALOG = cloud_provider().catalog("us-east-1")
 A100, H100, L4 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA L4"
@@ -86,7 +87,7 @@ def test_who_is_idle_is_named_the_longest_first() -> None:
         for at in range(100)
     ]
     report = use_report(uses(scrapes), CATALOG, 1800.0)
-    assert [(it.last.pod, it.idle_s) for it in report.idle] == [("a", 5940.0), ("b", 3540.0)]
+    assert [(it.last.pod, it.idle_s) for it in report.idle] == [("a", 5940.0), ("b", 3480.0)]
     assert use_report(uses(scrapes), CATALOG, 7200.0).idle == ()
 
 
