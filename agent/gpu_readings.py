@@ -54,14 +54,15 @@ def readings_listener(
             except KubeError as error:
                 log.warning("exporters_not_listed", why=str(error))
                 trouble = f"the pods of dcgm-exporter in {said.namespace} cannot be listed: {error}"
+        asked_at_s = clock.now()
         told = list(asked.map(lambda it: _asked(it, said.timeout_s), found))
         answers = {it: answer for it, (answer, _) in zip(found, told, strict=True)}
         scrapes = {it.node: answer for it, answer in answers.items() if isinstance(answer, GpuScrape)}
         failed = {it.node: str(answer) for it, answer in answers.items() if isinstance(answer, DcgmError)}
         for _ in failed:
             count("dcgm", "scrape")
-        record.take(scrapes, clock.now())
-        put(GpusRead(record.uses, record.faults, trouble or _trouble(failed, len(found))))
+        record.take(scrapes, asked_at_s)
+        put(GpusRead(record.uses, record.faults, record.holders, trouble or _trouble(failed, len(found))))
         return max(said.interval_s, sum(took_s for _, took_s in told) / SHARE)
 
     return listen

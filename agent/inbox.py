@@ -8,7 +8,7 @@ from fleet.actions import Action
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovedPlan, GivenApproval
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions, WriteRefusal
-from fleet.snapshot.gpus import GpuFault, MeasuredUse
+from fleet.snapshot.gpus import GpuFault, GpuHolders, MeasuredUse
 from model.fleet import Fleet
 from model.problem import Problem
 from providers.git.history import Lineage
@@ -56,10 +56,11 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class GpusRead:
-    """dcgm-exporter was asked: what pods use by `namespace/pod`, faults of GPUs by node, and what could not be read."""
+    """dcgm-exporter was asked: what pods use (`namespace/pod`), faults and holders of GPUs (node), what was not read."""
 
     uses: Mapping[str, tuple[MeasuredUse, ...]]
     faults: Mapping[str, tuple[GpuFault, ...]]
+    holders: Mapping[str, GpuHolders]
     trouble: str = ""
     """Why some exporters did not answer, in words; empty where all did."""
 

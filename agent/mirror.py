@@ -38,7 +38,7 @@ from fleet.snapshot import (
     Terms,
     Volumes,
 )
-from fleet.snapshot.gpus import NO_FAULTS, NO_USES, GpuFault, MeasuredUse
+from fleet.snapshot.gpus import NO_FAULTS, NO_USES, GpuFault, GpuHolders, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
@@ -111,6 +111,7 @@ class Mirror:
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
         self.gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = NO_USES
+        self.gpu_holders: Mapping[str, GpuHolders] = {}
         self.gpu_faults: Mapping[str, tuple[GpuFault, ...]] = NO_FAULTS
         """By node."""
         self.rollout: RolloutProgress | None = None
@@ -252,6 +253,7 @@ class Mirror:
             meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
             runtime_classes=self.runtime_classes.view,
             gpu_uses=self.gpu_uses,
+            gpu_holders=self.gpu_holders,
             volumes=_volumes(
                 self.index,
                 self.volume_claims.view,

@@ -151,4 +151,5 @@ def _reading(labels: Mapping[str, str], values: Mapping[str, float]) -> GpuReadi
         None if active is None else min(1.0, active),
         values.get(_USED),
         values.get(_FREE),
+        int(index) if (index := labels.get("gpu", "")).isdecimal() and len(index) <= 2 else -1,
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, MachineEvent, NodeDisruption
+from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -25,7 +25,7 @@ from fleet.snapshot.gangs import (
     PodSet,
     Slice,
 )
-from fleet.snapshot.gpus import NO_USES, MeasuredUse
+from fleet.snapshot.gpus import NO_USES, GpuHolders, MeasuredUse
 from fleet.snapshot.limit_ranges import LimitRange, LimitRangeItem
 from fleet.snapshot.machines import (
     NOT_READ,
@@ -132,6 +132,8 @@ class Snapshot:
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
     gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = field(default_factory=lambda: NO_USES)
     """`namespace/pod` -> what it used of each GPU or slice, by dcgm-exporter; empty where none is asked."""
+    gpu_holders: Mapping[str, GpuHolders] = field(default_factory=dict)
+    """Node -> which pods hold which of its GPUs, by dcgm-exporter."""
     volumes: Volumes = NO_VOLUMES
     pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
     """`namespace/name` -> PodDisruptionBudget."""
@@ -179,6 +181,7 @@ __all__ = [
     "DaemonOverhead",
     "DecisionFailure",
     "Eviction",
+    "FormerCut",
     "Gang",
     "GangState",
     "GroupMember",

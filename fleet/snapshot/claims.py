@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.machines import CapacityPool
 from model.kinds import NEVER, NodeTemplate, Taint
+from model.mig.layouts import GpuCuts
 from model.quantity import Resources
 
 SAME_INSTANT_S: Final = 1e-3
@@ -47,6 +48,16 @@ class NodeDisruption:
     deadline_s: float = NEVER
 
 
+class FormerCut(NamedTuple):
+    """A `FormerCut` is how the GPUs of a machine were cut before idle ones were cut beside its work."""
+
+    layout: str
+    gpus: Resources
+    """The GPU resources that it offered."""
+    cuts: GpuCuts
+    """As `Claim.gpu_cuts`."""
+
+
 @dataclass(frozen=True, slots=True)
 class CutOrder:
     """A `CutOrder` says why the GPUs of a machine are cut, or put right, while that is under way."""
@@ -63,6 +74,8 @@ class CutOrder:
     """How often mig-manager was told once more."""
     former: str = ""
     """In a roll-out, the layout that it had."""
+    before: FormerCut | None = None
+    """Where only idle GPUs are cut and work on the others stays: how it was, which it is again if that fails."""
 
 
 class MachineEvent(NamedTuple):
@@ -113,6 +126,8 @@ class Claim:
     """Allocatable that was planned with; the node is ready only once it has the extended resources among them."""
     layout: str = ""
     """Name of the MIG configuration it has or is getting; empty = MIG off."""
+    gpu_cuts: GpuCuts = ()
+    """How each of its GPUs is cut where they follow different layouts (its layout is then `mixed-...`); else empty."""
     startup_taints: tuple[Taint, ...] | None = None
     """Taints that it starts with and that somebody takes away when it is set up, by its pool as it was then; None where
     an older agent wrote the claim and did not say."""

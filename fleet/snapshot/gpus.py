@@ -38,6 +38,17 @@ class GpuReading:
     """Part of the time, 0 to 1, in which its engines ran; None = not told."""
     used_mib: float | None
     free_mib: float | None
+    index: int = -1
+    """Of its GPU on the machine; -1 = not told."""
+
+
+class GpuHolders(NamedTuple):
+    """A `GpuHolders` says which pods hold something of each GPU of a machine."""
+
+    at_s: float
+    """When its exporter was asked."""
+    pods: tuple[frozenset[str], ...]
+    """`namespace/pod` of those that hold the GPU, or a slice of it, by the index of the GPU."""
 
 
 class ComplaintKind(StrEnum):
@@ -183,6 +194,16 @@ class UseTally:
         )
 
 
+def holders_of(readings: Sequence[GpuReading], at_s: float) -> GpuHolders | None:
+    """Returns who holds the GPUs of one machine; None where its exporter does not tell of each GPU by its index."""
+    found: dict[int, set[str]] = {}
+    for it in readings:
+        found.setdefault(it.index, set()).update({f"{it.namespace}/{it.pod}"} if it.pod else ())
+    if not found or sorted(found) != list(range(len(found))):
+        return None
+    return GpuHolders(at_s, tuple(frozenset(found[index]) for index in range(len(found))))
+
+
 def _level(counts: Sequence[int], enough: float) -> float:
     below = 0
     for percent, count in enumerate(counts):
@@ -214,6 +235,8 @@ class GpuRecord:
         self._told: dict[str, tuple[float, tuple[GpuFault, ...]]] = {}
         self.uses: Mapping[str, tuple[MeasuredUse, ...]] = NO_USES
         """`namespace/pod` -> what it used of each of its devices; another mapping after each `take`."""
+        self.holders: Mapping[str, GpuHolders] = {}
+        """Node -> who holds its GPUs; without machines whose exporter does not tell of every GPU."""
         self.faults: Mapping[str, tuple[GpuFault, ...]] = NO_FAULTS
         """Node -> its faults, the earliest first; the same mapping while they stay as they are."""
 
@@ -224,6 +247,8 @@ class GpuRecord:
                 if it.pod and it.node == node:
                     self._tally(it).see(at_s, it)
             self._told[node] = at_s, self._faults(node, scrape.complaints, at_s)
+        told = ((node, holders_of(scrape.readings, at_s)) for node, scrape in sorted(scrapes.items()))
+        self.holders = {node: found for node, found in told if found is not None}
         self._forget(at_s)
         self.uses = self._uses()
         if (faults := {node: told for node, (_, told) in sorted(self._told.items()) if told}) != self.faults:

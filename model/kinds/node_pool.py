@@ -84,6 +84,8 @@ class MigSharing(Spec):
     """Names of `MigLayout`s, the one machines are born with first."""
     rollout: LayoutRollout | None = None
     """How machines with work on them take over another layout; unset = they keep theirs until they are idle."""
+    recut_idle_gpus: bool = False
+    """Cut idle GPUs of a machine beside the work on its others, where dcgm-exporter tells which GPUs are idle."""
 
 
 class ReplicaSharing(Spec):

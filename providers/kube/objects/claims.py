@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, Launch, MachineEvent, NodeDisruption
+from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.claims import MOST_EVENTS
 from model.kinds import CapacityType, Taint
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, LAUNCH_GROUP, NODE_POOL, ZONE
@@ -74,6 +74,12 @@ class _Disruption(Wire, frozen=True):
     deadline: str | None = None
 
 
+class _FormerCut(Wire, frozen=True):
+    layout: str = ""
+    resources: dict[str, str | int] | None = None
+    gpu_cuts: list[dict[str, int]] | None = None
+
+
 class _CutOrder(Wire, frozen=True):
     reason: str = ""
     message: str = ""
@@ -82,6 +88,7 @@ class _CutOrder(Wire, frozen=True):
     asked_at: str | None = None
     tries: int = 0
     former: str = ""
+    before: _FormerCut | None = None
 
 
 class _MachineEvent(Wire, frozen=True):
@@ -101,6 +108,7 @@ class _ClaimStatus(Wire, frozen=True):
     ready_at: str | None = None
     emptied_at: str | None = None
     recut_at: str | None = None
+    gpu_cuts: list[dict[str, int]] | None = None
     cut: _CutOrder | None = None
     advised_at: str | None = None
     disruption: _Disruption | None = None
@@ -179,6 +187,7 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = (),
         readyAt=_stamp(claim.ready_at_s),
         emptiedAt=_stamp(claim.emptied_at_s),
         recutAt=_stamp(claim.recut_at_s),
+        gpuCuts=[dict(profiles) for profiles in claim.gpu_cuts],
         cut=_cut_object(claim.cut),
         advisedAt=_stamp(claim.advised_at_s),
         disruption=_disruption_object(claim.disruption),
@@ -283,6 +292,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         ready_at_s=instant_of(status.ready_at),
         emptied_at_s=instant_of(status.emptied_at),
         recut_at_s=instant_of(status.recut_at),
+        gpu_cuts=tuple(status.gpu_cuts or ()),
         cut=_cut(status.cut),
         advised_at_s=instant_of(status.advised_at),
         node_ready=ready is None or ready.reason != NODE_NOT_READY,
@@ -322,14 +332,31 @@ def _cut_object(cut: CutOrder | None) -> JsonObject | None:
         return None
     stamps = set_fields(beganAt=_stamp(cut.began_s), askedAt=_stamp(cut.asked_at_s))
     told = {"message": plain(cut.message), "since": format_instant(cut.since_s)}
-    return told | stamps | set_fields(reason=cut.reason, tries=cut.tries, former=cut.former)
+    return (
+        told
+        | stamps
+        | set_fields(reason=cut.reason, tries=cut.tries, former=cut.former, before=_before_object(cut.before))
+    )
+
+
+def _before_object(before: FormerCut | None) -> JsonObject | None:
+    if before is None:
+        return None
+    return set_fields(
+        layout=before.layout,
+        resources=amounts_object(before.gpus),
+        gpuCuts=[dict(profiles) for profiles in before.cuts],
+    )
 
 
 def _cut(found: _CutOrder | None) -> CutOrder | None:
     if found is None:
         return None
     since_s, began_s, asked_s = instant_of(found.since), instant_of(found.began_at), instant_of(found.asked_at)
-    return CutOrder(found.reason, found.message, since_s, began_s, asked_s, max(0, found.tries), found.former)
+    before = None
+    if (was := found.before) is not None:
+        before = FormerCut(was.layout, canonical_resources(was.resources or {}), tuple(was.gpu_cuts or ()))
+    return CutOrder(found.reason, found.message, since_s, began_s, asked_s, max(0, found.tries), found.former, before)
 
 
 def _taints(found: Sequence[WireTaint] | None) -> tuple[Taint, ...] | None:

@@ -99,6 +99,7 @@ def assemble(
     exporters = None
     if chosen.dcgm_delay_s is not None:
         exporters = DcgmExporters(cluster, hardware, health, chosen.dcgm_delay_s, chosen.mig.config_map[0])
+        mig_manager.held = exporters.held
     controllers: list[Controller] = [
         registration,
         Heartbeats(cluster, health, chosen.heartbeat),

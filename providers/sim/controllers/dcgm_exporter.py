@@ -188,14 +188,26 @@ class DcgmExporters(NodeReconciler):
             self._pods.delete(left, grace_period_s=0)
         return self.server.opened()
 
-    def _text(self, node: Obj, shape: NodeShape, exporter: _Exporter) -> str:
-        gpus = self._hardware.of(node)
+    def held(self, node: Obj) -> frozenset[int] | None:
+        """The GPUs of a node that pods hold, or slices of them; None where there is no exporter (yet)."""
+        exporter = self._exporters.get(node["metadata"]["name"])
+        if exporter is None:
+            return None
+        self._handed_out(node, exporter)
+        return frozenset(device.gpu for devices in exporter.held.values() for device in devices)
+
+    def _handed_out(self, node: Obj, exporter: _Exporter) -> tuple[list[Obj], list[_Device]]:
+        """Brings up to date who holds what; the pods that run and the devices."""
         running = sorted(
             (it for it in self._pods.by("node", node["metadata"]["name"]) if _runs(it)),
             key=lambda it: (it["metadata"]["creationTimestamp"], it["metadata"]["uid"]),
         )
-        devices = _devices(gpus)
+        devices = _devices(self._hardware.of(node))
         _hand_out(exporter, running, devices)
+        return running, devices
+
+    def _text(self, node: Obj, shape: NodeShape, exporter: _Exporter) -> str:
+        running, devices = self._handed_out(node, exporter)
         holders: dict[_Device, list[Obj]] = {device: [] for device in devices}
         for pod in running:
             for device in exporter.held.get(pod["metadata"]["uid"], ()):

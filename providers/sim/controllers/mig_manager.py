@@ -142,6 +142,8 @@ class MigManager(NodeReconciler):
         self._faults: deque[MigFault] = deque()
         self._pods = pods_by_node(cluster)
         self._configs = cluster.mirror("ConfigMap")
+        self.held: Callable[[Obj], frozenset[int] | None] = lambda _node: None
+        """Which GPUs of a node pods hold; None = it is not known which."""
 
     def forget(self, node: Obj) -> None:
         """The manager's process goes with the machine."""
@@ -230,9 +232,12 @@ class MigManager(NodeReconciler):
         return manager.enter(_Stage.WAKING, now + self._options.wake_s)
 
     def _applying(self, node: Obj, manager: _Manager, now: float) -> float | None:
-        """Destroy all instances and make the new ones; one client anywhere on the node, and it fails ("in use")."""
+        """GPU by GPU, leave it as it is or make its instances anew; one client on such a GPU, and it fails ("in use").
+
+        Source: `cmd/nvidia-mig-parted/apply/config.go`, ApplyMigConfig.
+        """
         manager.stage = _Stage.IDLE
-        if self._fails(node) or self._in_use(node) or not self._can_cut(node, manager.wanted):
+        if self._fails(node) or self._in_use(node, manager.wanted) or not self._can_cut(node, manager.wanted):
             return self._finish(node, "failed", now)
         self._hardware.cut(node, manager.wanted)
         return self._finish(node, "success", now)
@@ -259,7 +264,11 @@ class MigManager(NodeReconciler):
         except InvalidMigParted:
             return None
 
-    def _in_use(self, node: Obj) -> bool:
+    def _in_use(self, node: Obj, wanted: tuple[PhysicalGpu, ...]) -> bool:
+        """Whether a GPU that changes has a client; where nobody knows who holds which, any client counts."""
+        if (held := self.held(node)) is not None:
+            pairs = zip(self._hardware.of(node), wanted, strict=True)
+            return any(index in held for index, (now, then) in enumerate(pairs) if now.profiles != then.profiles)
         return any(
             amount
             for pod in self._pods.by("node", node["metadata"]["name"])
