@@ -56,7 +56,7 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class GpusRead:
-    """dcgm-exporter was asked: what pods use (`namespace/pod`), faults and holders of GPUs (node), what was not read."""
+    """dcgm-exporter was asked: what pods use (`namespace/pod`), faults and holders of GPUs (node), what is missing."""
 
     uses: Mapping[str, tuple[MeasuredUse, ...]]
     faults: Mapping[str, tuple[GpuFault, ...]]

@@ -39,7 +39,7 @@ class MixedCut(NamedTuple):
     cuts: GpuCuts
 
 
-def idle_gpus(snapshot: Snapshot, claim: Claim, node: Node, since_s: float) -> frozenset[int] | None:
+def idle_gpus(snapshot: Snapshot, node: Node, since_s: float) -> frozenset[int] | None:
     """Returns the GPUs that no pod holds, by index; None where nobody has said so since then, or not of all pods.
 
     Whoever is bound to the machine and not running yet is nowhere in the readings: then nothing is known.
@@ -65,7 +65,7 @@ def mixed_cuts(
     mig = pool.spec.sharing.mig
     if mig is None or not mig.recut_idle_gpus or _failed_lately(snapshot, claim):
         return
-    idle = idle_gpus(snapshot, claim, node, claim.ready_at_s)
+    idle = idle_gpus(snapshot, node, claim.ready_at_s)
     if not idle or len(idle) == machine.gpu_count:
         return
     allowed = pool_layouts(fleet, pool)

@@ -132,7 +132,7 @@ def _not_beside(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> s
         failed = _given_up(snapshot, claim, node, drains=False)
         return failed[1] if failed is not None else None
     pool = fleet.node_pools.get(claim.node_pool)
-    idle = idle_gpus(snapshot, claim, node, order.since_s + CORDONED_AFTER_S)
+    idle = idle_gpus(snapshot, node, order.since_s + CORDONED_AFTER_S)
     if idle is None:
         return "nobody has said which GPUs are idle" if now_s >= order.since_s + TOLD_WITHIN_S else ""
     machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)

@@ -6,6 +6,7 @@ from agent.inbox import GpusRead
 from fleet.snapshot.gpus import GpuRecord
 from providers.dcgm import read_scrape
 from providers.sim.controllers.assembly import SimulationOptions
+from providers.sim.controllers.mig_manager import read_mig_fault
 from tests.agent.scenes import P4DE, B, Manifest, Scene, files, job, layout, pool, queue, team
 
 READ_EVERY_S = 30.0
@@ -96,3 +97,40 @@ def test_without_leave_or_readings_a_busy_machine_stays_as_it_is(beside: bool, t
     scene.sim.submit(slices("thin", "1g.10gb", 5))
     scene.read(600)
     assert (scene.state("thick"), scene.state("thin")) == ("Admitted", "Pending")
+
+
+def test_where_that_fails_the_machine_is_as_it_was_and_its_work_never_stops() -> None:
+    scene = ReadScene(fleet())
+    scene.sim.submit(slices("thick", "3g.40gb", 6))
+    scene.read(600)
+    before = pods_of(scene, "thick")
+    (node,) = (it["metadata"]["name"] for it in scene.sim.objects("Node"))
+    scene.sim.mig_manager.cause(read_mig_fault({"node": node, "fail": 20}))
+    scene.sim.submit(slices("thin", "1g.10gb", 5))
+    scene.read(900)
+    (claim,) = scene.sim.objects("NodeClaim")
+    status = claim["status"]
+    assert (status["state"], status.get("gpuCuts"), status.get("cut")) == ("Ready", None, None)
+    assert status["layout"].startswith("thick-")
+    assert [it["what"] for it in status["history"]] == ["RecutFailed"]
+    assert scene.state("thin") == "Pending"
+    assert pods_of(scene, "thick") == before
+    scene.sim.mig_manager.cause(read_mig_fault({"node": node, "fail": 0}))
+    scene.read(3600)
+    assert scene.state("thin") == "Admitted", "it is tried again after an hour"
+    assert pods_of(scene, "thick") == before
+
+
+def test_when_all_have_left_the_machine_is_cut_as_a_whole_again() -> None:
+    scene = ReadScene(fleet())
+    scene.sim.submit(slices("thick", "3g.40gb", 6, run_s=1500))
+    scene.read(600)
+    scene.sim.submit(slices("thin", "1g.10gb", 5, run_s=1500))
+    scene.read(2400)
+    assert (scene.state("thick"), scene.state("thin")) == ("Finished", "Finished")
+    scene.sim.submit(slices("more", "3g.40gb", 16))
+    scene.read(300)
+    assert scene.state("more") == "Admitted"
+    (claim,) = scene.sim.objects("NodeClaim")
+    assert claim["status"]["layout"].startswith("thick-")
+    assert "gpuCuts" not in claim["status"]
