@@ -186,16 +186,17 @@ def _gpu_part(resources: Mapping[str, Any]) -> dict[str, int]:
 def _claims(look: ClusterLook) -> Iterator[Row]:
     for it in look.objects(NODE_CLAIMS):
         spec, status = it["spec"], it.get("status") or {}
-        leaves = status.get("disruption") or {}
+        leaves, ending = status.get("disruption") or {}, it["metadata"].get("deletionTimestamp")
         yield {
             "name": it["metadata"]["name"],
             "pool": spec["nodePool"],
             "type": spec["instanceType"],
             "zone": spec["zone"],
             "capacity": status.get("capacityType") or spec["capacityType"],
-            "state": "Leaving"
-            if leaves and not it["metadata"].get("deletionTimestamp")
-            else status.get("state", "Pending"),
+            "state": "Leaving" if leaves and not ending else status.get("state", "Pending"),
+            "happened": ": ".join(
+                (status.get("history") or [{}])[-1].get(key, "") for key in ("what", "message")
+            ).strip(": "),
             "usd_h": _charged(spec, status),
             "leaving": leaves.get("reason", ""),
             "age_s": look.since_s(spec.get("createdAt") or it["metadata"]["creationTimestamp"]),
@@ -242,6 +243,7 @@ def _nodes(look: ClusterLook) -> Iterator[Row]:
                 "capacity": claim["capacity"],
                 "claim": claim["name"],
                 "layout": claim["layout"],
+                "happened": claim["happened"],
             }
 
 
@@ -388,7 +390,7 @@ TABLES: Final[Mapping[str, GetTable]] = {
         "node",
         _nodes,
         ("name", "pool", "state", "in use", "gangs", "usd/h"),
-        ("type", "zone", "capacity", "claim", "layout"),
+        ("type", "zone", "capacity", "claim", "layout", "happened"),
         cut=("gangs", "pool", "in use"),
         dropped=("usd/h", "pool"),
         aliases=("node",),

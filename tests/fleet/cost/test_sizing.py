@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from agent.clouds import cloud_provider
-from fleet.cost.sizing import FEW_READINGS, size_advice, use_report, uses
+from fleet.cost.sizing import FEW_READINGS, gpu_prices, size_advice, use_report, uses
 from fleet.snapshot.gpus import GpuReading, MeasuredUse
 
 CATALOG = cloud_provider().catalog("us-east-1")
+PRICES = gpu_prices(CATALOG)
 A100, H100, L4 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA L4"
 
 
@@ -58,7 +59,7 @@ def test_each_device_of_a_pod_counts_for_itself_and_what_nobody_holds_for_nothin
     ],
 )
 def test_what_would_be_enough(found: GpuReading, words: str) -> None:
-    advice = size_advice(seen(found), CATALOG)
+    advice = size_advice(seen(found), PRICES)
     if not words:
         assert advice is None
         return
@@ -69,7 +70,7 @@ def test_what_would_be_enough(found: GpuReading, words: str) -> None:
 
 def test_a_saving_is_of_a_month_at_the_price_of_the_gpu() -> None:
     """An eighth of an A100 instead of a half of it: p4de.24xlarge is 27.447 USD an hour for eight."""
-    advice = size_advice(seen(reading(profile="3g.40gb", active=0.3, used_mib=2_000)), CATALOG)
+    advice = size_advice(seen(reading(profile="3g.40gb", active=0.3, used_mib=2_000)), PRICES)
     assert advice
     assert advice.words == "a slice 2g.20gb"
     assert advice.saves_usd == pytest.approx(27.44705 / 8 * (1 / 2 - 2 / 7) * 730, rel=1e-3)
@@ -77,8 +78,8 @@ def test_a_saving_is_of_a_month_at_the_price_of_the_gpu() -> None:
 
 def test_of_few_readings_nothing_is_concluded() -> None:
     found = reading(profile="3g.40gb", active=0.0, used_mib=100)
-    assert size_advice(seen(found, FEW_READINGS - 1), CATALOG) is None
-    assert size_advice(seen(found, FEW_READINGS), CATALOG)
+    assert size_advice(seen(found, FEW_READINGS - 1), PRICES) is None
+    assert size_advice(seen(found, FEW_READINGS), PRICES)
 
 
 def test_who_is_idle_is_named_the_longest_first() -> None:
