@@ -4,7 +4,7 @@ That is a smaller slice, a share, or another GPU, each with a fifth in hand. Com
 how much of an H100 an L4 is depends on the work.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -51,6 +51,8 @@ class SizeAdvice:
     use: MeasuredUse
     words: str
     saves_usd: float
+    profile: str = ""
+    """The MIG profile that would be enough; empty where it is something else."""
 
 
 def size_advice(use: MeasuredUse, prices: GpuPrices) -> SizeAdvice | None:
@@ -65,14 +67,14 @@ def size_advice(use: MeasuredUse, prices: GpuPrices) -> SizeAdvice | None:
     paid = _paid_usd_h(model, own, gpu_usd_h)
     same = [*_slices(use, model, own, gpu_usd_h), *_shares(use, model, gpu_usd_h)]
     for options in (same, _others(use, prices)):  # another GPU where this one cannot be divided any further
-        words, usd_h = min(options, key=lambda it: (it[1], it[0]), default=("", inf))
+        usd_h, words, profile = min(options, default=(inf, "", ""))
         if usd_h < paid:
-            return SizeAdvice(use, words, (paid - usd_h) * HOURS_A_MONTH)
+            return SizeAdvice(use, words, (paid - usd_h) * HOURS_A_MONTH, profile)
     return None
 
 
-_Option = tuple[str, float]
-"""(words, USD an hour)."""
+_Option = tuple[float, str, str]
+"""(USD an hour, words, MIG profile)."""
 
 
 def _paid_usd_h(model: MigModel | None, own: Profile | None, gpu_usd_h: float) -> float:
@@ -87,7 +89,7 @@ def _slices(use: MeasuredUse, model: MigModel | None, own: Profile | None, gpu_u
     for name, profile in sorted(model.profiles.items()):
         roomy = profile.memory_mib >= use.most_mib * IN_HAND
         if _is_plain(name) and roomy and profile.compute_slices >= use.active * slices * IN_HAND:
-            yield f"a slice {name}", gpu_usd_h * float(slice_weight(model, profile))
+            yield gpu_usd_h * float(slice_weight(model, profile)), f"a slice {name}", name
 
 
 def _is_plain(profile: str) -> bool:
@@ -101,7 +103,7 @@ def _shares(use: MeasuredUse, model: MigModel | None, gpu_usd_h: float) -> Itera
     by_compute = 1 / (use.active * IN_HAND) if use.active else inf
     replicas = int(min(by_memory, by_compute, MOST_REPLICAS))
     if model is None and replicas >= 2:
-        yield f"one of {replicas} replicas of such a GPU", gpu_usd_h / replicas
+        yield gpu_usd_h / replicas, f"one of {replicas} replicas of such a GPU", ""
 
 
 def _others(use: MeasuredUse, prices: GpuPrices) -> Iterator[_Option]:
@@ -110,7 +112,7 @@ def _others(use: MeasuredUse, prices: GpuPrices) -> Iterator[_Option]:
         return
     for (name, memory_mib), usd_h in sorted(prices.items()):
         if memory_mib >= use.most_mib * IN_HAND:
-            yield f"a whole {name} ({memory_mib // 1024} GiB), if its speed will do", usd_h
+            yield usd_h, f"a whole {name} ({memory_mib // 1024} GiB), if its speed will do", ""
 
 
 def _gpu_usd_h(prices: GpuPrices, model: str) -> float:
@@ -158,12 +160,59 @@ class UseReport:
 
 def use_report(found: Sequence[MeasuredUse], catalog: Catalog, idle_after_s: float) -> UseReport:
     """Returns what there is to say of what pods use."""
-    prices = gpu_prices(catalog)
-    advice = [it for use in found if (it := size_advice(use, prices)) is not None]
+    prices, devices = gpu_prices(catalog), Counter((it.last.namespace, it.last.pod) for it in found)
+    alone = [it for it in found if devices[it.last.namespace, it.last.pod] == 1]
+    advice = [it for use in alone if (it := size_advice(use, prices)) is not None]
+    advice += _of_several(found, prices)
     advice.sort(key=lambda it: (-it.saves_usd, it.use.last.namespace, it.use.last.pod, it.use.last.gpu))
     idle = [it for it in found if it.idle_s >= idle_after_s]
     idle.sort(key=lambda it: (-it.idle_s, it.last.namespace, it.last.pod, it.last.gpu))
     return UseReport(tuple(found), tuple(advice), tuple(idle))
+
+
+def _of_several(found: Iterable[MeasuredUse], prices: GpuPrices) -> Iterator[SizeAdvice]:
+    """The advice for pods with several devices: the busiest of them counts."""
+    by_pod: dict[tuple[str, str, str], list[MeasuredUse]] = defaultdict(list)
+    for use in found:
+        by_pod[use.last.namespace, use.last.pod, use.holds].append(use)
+    for several in by_pod.values():
+        if len(several) > 1:
+            busiest = replace(max(several, key=lambda it: it.active), most_mib=max(it.most_mib for it in several))
+            if (advice := pod_advice(busiest, len(several), prices)) is not None:
+                yield advice
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSizes:
+    """`SliceSizes` are MIG profile -> count: what pods with one device hold, and what would be enough for them.
+
+    A whole GPU of which a slice would be enough is held as the profile that takes all of it.
+    """
+
+    held: Mapping[str, int]
+    enough: Mapping[str, int]
+
+
+def slice_sizes(found: Iterable[MeasuredUse], prices: GpuPrices) -> SliceSizes:
+    """Returns what slices pods hold and what would be enough; whoever needs the slice that they hold counts with it."""
+    by_pod: dict[tuple[str, str], list[MeasuredUse]] = defaultdict(list)
+    for use in found:
+        by_pod[use.last.namespace, use.last.pod].append(use)
+    held, enough = Counter[str](), Counter[str]()
+    for use in (of_pod[0] for of_pod in by_pod.values() if len(of_pod) == 1):
+        advice = size_advice(use, prices)
+        wants = advice.profile if advice is not None and advice.profile else use.last.profile
+        if wants:
+            held[use.last.profile or _whole(use.last.model)] += 1
+            enough[wants] += 1
+    return SliceSizes(dict(sorted(held.items())), dict(sorted(enough.items())))
+
+
+def _whole(model: str) -> str:
+    """The profile that takes a whole GPU of a model that can be cut."""
+    found = _mig_model(model)
+    plain = [(it.compute_slices, name) for name, it in found.profiles.items() if _is_plain(name)] if found else []
+    return max(plain, default=(0, ""))[1]
 
 
 # -- of a gang --------------------------------------------------------------------------------------------------------
