@@ -58,7 +58,8 @@ def idle_too_long(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Reason,
 
 def idle_words(idle: IdleGpus) -> str:
     """Returns what is said of a gang with idle GPUs, as the rest of a sentence."""
-    what = f"any of its {idle.of} GPUs or slices" if idle.idle == idle.of else f"{idle.idle} of its {idle.of}"
+    several = f"any of its {idle.of} GPUs or slices" if idle.of > 1 else "its GPU or slice"
+    what = several if idle.idle == idle.of else f"{idle.idle} of its {idle.of} GPUs or slices"
     return f"has done nothing with {what} for {format_duration(idle.after_s)} or longer"
 
 
