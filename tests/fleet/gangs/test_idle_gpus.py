@@ -78,7 +78,7 @@ def test_who_is_named_and_who_is_stopped(uses: tuple[MeasuredUse, ...], idle: in
         pytest.param(world(action="Warn"), 2, False, id="a queue that only warns"),
         pytest.param(world(action="Warn", after="Never"), 0, False, id="one that does not look"),
         pytest.param(world(running_s=AFTER_S - 1), 0, False, id="a gang younger than the time"),
-        pytest.param(world(running_s=AFTER_S), 2, True, id="one that is just as old"),
+        pytest.param(world(running_s=AFTER_S + 10), 2, True, id="one that is as old, by its last reading"),
         pytest.param(world(gpus=0), 0, False, id="a gang that asks for no GPU"),
     ],
 )
