@@ -29,7 +29,8 @@ AT_ONCE: Final = 8
 SHARE: Final = 0.1
 """The part of one processor that reading may take: where it takes more, it is done less often."""
 FOUND_AGAIN_S: Final = 60.0
-"""How often the exporters' pods are listed."""
+"""How often the exporters' pods are listed, at least; with short pauses after each few readings."""
+_READINGS_OF_A_LIST: Final = 4
 
 
 def readings_listener(
@@ -42,12 +43,13 @@ def readings_listener(
     """Asks all exporters once a call, and hands on what they have said so far; `count` hears of those that fail."""
     record, asked = GpuRecord(said.window_hours * 3600.0), ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dcgm")
     found: Sequence[GpuExporter] = ()
-    found_at_s = -FOUND_AGAIN_S
+    again_s = min(FOUND_AGAIN_S, _READINGS_OF_A_LIST * said.interval_s)
+    found_at_s = -again_s
 
     def listen() -> float:
         nonlocal found, found_at_s
         trouble = ""
-        if clock.monotonic() - found_at_s >= FOUND_AGAIN_S or not found:
+        if clock.monotonic() - found_at_s >= again_s or not found:
             try:
                 found = find_exporters(transport, said.namespace, said.pod_selector, said.port)
                 found_at_s = clock.monotonic()
@@ -62,7 +64,7 @@ def readings_listener(
         for _ in failed:
             count("dcgm", "scrape")
         record.take(scrapes, asked_at_s)
-        put(GpusRead(record.uses, record.faults, record.holders, trouble or _trouble(failed, len(found))))
+        put(GpusRead(record.uses, record.faults, trouble or _trouble(failed, len(found)), record.holders))
         return max(said.interval_s, sum(took_s for _, took_s in told) / SHARE)
 
     return listen

@@ -60,9 +60,9 @@ class GpusRead:
 
     uses: Mapping[str, tuple[MeasuredUse, ...]]
     faults: Mapping[str, tuple[GpuFault, ...]]
-    holders: Mapping[str, GpuHolders]
     trouble: str = ""
     """Why some exporters did not answer, in words; empty where all did."""
+    holders: Mapping[str, GpuHolders] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

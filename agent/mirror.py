@@ -3,10 +3,11 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from agent.tables import MirrorTable
-from fleet.nodeclaims.gpu_faults import with_gpu_faults
+from fleet.nodeclaims.gpu_faults import as_claims_say, with_gpu_faults
 from fleet.nodeclaims.repair import Registrations
 from fleet.offerings.allocatable import DiscoveredCapacity
 from fleet.snapshot import (
@@ -38,7 +39,7 @@ from fleet.snapshot import (
     Terms,
     Volumes,
 )
-from fleet.snapshot.gpus import NO_FAULTS, NO_USES, GpuFault, GpuHolders, MeasuredUse
+from fleet.snapshot.gpus import NO_USES, GpuFault, GpuHolders, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
@@ -64,6 +65,9 @@ _STATEFUL = str(STATEFUL_SETS)
 
 class Mirror:
     """Holds a table for each kind of object watched, and what the cloud lists. Only the brain's thread uses it."""
+
+    gpu_holders: Mapping[str, GpuHolders] = MappingProxyType({})
+    """Node -> who holds which of its GPUs, where an exporter tells."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -111,9 +115,8 @@ class Mirror:
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
         self.gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = NO_USES
-        self.gpu_holders: Mapping[str, GpuHolders] = {}
-        self.gpu_faults: Mapping[str, tuple[GpuFault, ...]] = NO_FAULTS
-        """By node."""
+        self.gpu_faults: Mapping[str, tuple[GpuFault, ...]] | None = None
+        """By node; None = no exporter has been read, and what claims say of their GPUs counts."""
         self.rollout: RolloutProgress | None = None
         self.layout_records: Mapping[str, LayoutRecord] = {}
         self._tables_synced = False
@@ -221,10 +224,13 @@ class Mirror:
         tables[_STATEFUL] = numbered.jobs
         runtimes, limits = self.runtime_classes.view, _limit_ranges(self.index, self.limit_ranges.view)
         jobs = _works(self.index, numbered.job_pods, self.terms.view, runtimes, limits, *tables.values())
+        nodes, claims, faults = self.nodes.view, self.claims.view, self.gpu_faults
+        if faults is None:
+            nodes = as_claims_say(self.index, nodes, claims)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
-            nodes=with_gpu_faults(self.index, self.nodes.view, self.gpu_faults),
+            nodes=with_gpu_faults(self.index, nodes, faults) if faults else nodes,
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
             job_pods=numbered.job_pods,
@@ -236,7 +242,7 @@ class Mirror:
             pod_verdicts=self.pod_verdicts,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),
-            claims=self.claims.view,
+            claims=claims,
             instances=self.instances,
             bought=self.bought,
             instances_at_s=self.instances_at_s,

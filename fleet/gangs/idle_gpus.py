@@ -58,7 +58,8 @@ def idle_too_long(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Reason,
 
 def idle_words(idle: IdleGpus) -> str:
     """Returns what is said of a gang with idle GPUs, as the rest of a sentence."""
-    what = f"any of its {idle.of} GPUs or slices" if idle.idle == idle.of else f"{idle.idle} of its {idle.of}"
+    several = f"any of its {idle.of} GPUs or slices" if idle.of > 1 else "its GPU or slice"
+    what = several if idle.idle == idle.of else f"{idle.idle} of its {idle.of} GPUs or slices"
     return f"has done nothing with {what} for {format_duration(idle.after_s)} or longer"
 
 
@@ -76,12 +77,13 @@ def _held(snapshot: Snapshot, gang: Gang, after_s: float) -> _HeldGpus:
         uses = [it for it in snapshot.gpu_uses.get(pod.key, ()) if it.last.node == pod.node]
         fresh = [it for it in uses if snapshot.now_s - it.until_s <= FRESH_S]
         began_s = max(pod.started_at_s, gang.admitted_at_s)
-        since = [
+        long = [
             max(it.idle_from_s, began_s)
             for it in fresh
-            if it.idle_from_s is not None and it.idle_readings >= LEAST_READINGS
-        ]
-        long = [it for it in since if snapshot.now_s - it >= after_s][:wants]
+            if it.idle_from_s is not None
+            and it.idle_readings >= LEAST_READINGS
+            and it.until_s - max(it.idle_from_s, began_s) >= after_s  # what has not been read yet does not count
+        ][:wants]
         asked, told, idle = asked + wants, told + min(wants, len(fresh)), idle + len(long)
         latest_s = max(latest_s, *long, 0.0)
     return _HeldGpus(asked, told, idle, float(int(latest_s)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from fleet.snapshot import Node, NodeCondition
+from fleet.snapshot import Claim, Node, NodeCondition
 from fleet.snapshot.gpus import ComplaintKind, GpuComplaint, GpuFault
 from model.index import Index, derived, derived_each
 from model.kinds.node_pool import GPU_FAILED, GPU_NEEDS_RESET
@@ -80,6 +80,23 @@ def gpu_conditions(faults: Iterable[GpuFault]) -> Mapping[str, NodeCondition]:
         if condition is not None and condition not in found:
             found[condition] = NodeCondition("True", since_s, fault_words(complaint))
     return found
+
+
+@derived(1)
+def as_claims_say(_index: Index, nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Mapping[str, Node]:
+    """Returns the nodes with the conditions of their GPUs that claims tell of, for who has read no exporter yet."""
+    told = {it.node: it.gpu_conditions for it in claims.values() if it.gpu_conditions and it.node in nodes}
+    changed = {
+        name: replace(
+            nodes[name],
+            conditions={
+                **nodes[name].conditions,
+                **{it.what: NodeCondition("True", it.at_s, it.message) for it in said},
+            },
+        )
+        for name, said in told.items()
+    }
+    return {**nodes, **changed} if changed else nodes
 
 
 @derived(1)

@@ -14,7 +14,7 @@ from fleet.nodeclaims.cutting import drifted_layouts, recut
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import is_unregistered, launched, registered, registration
-from fleet.nodeclaims.repair import READY, node_failure, repair_policies, unrecorded
+from fleet.nodeclaims.repair import READY, node_failure, repair_policies, told_of_gpus, unrecorded
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
@@ -85,7 +85,8 @@ class _AtRest(NamedTuple):
 
 @followed_each()
 def _claims_at_rest(claim: Claim) -> _AtRest:
-    ready = claim.disruption is None and claim.node_ready and claim.state is ClaimState.READY
+    well = claim.disruption is None and claim.node_ready and not claim.gpu_conditions
+    ready = well and claim.state is ClaimState.READY
     instance = claim.instance_id, claim.capacity_pool.capacity_type == RESERVED
     return _AtRest(ready and claim.recut_at_s <= claim.ready_at_s, claim.node, instance, bool(claim.emptied_at_s))
 
@@ -226,7 +227,7 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
 
 def _complained(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Claim:
     """Returns the claim with what has been found of its machine, and leaving where that is not borne; or itself."""
-    told = claim.remembering(*unrecorded(claim, node, repair_policies(fleet, claim.node_pool)))
+    told = told_of_gpus(claim, node).remembering(*unrecorded(claim, node, repair_policies(fleet, claim.node_pool)))
     failure = node_failure(fleet, snapshot, claim, node)
     return told if failure is None else told.with_disruption(failure)
 

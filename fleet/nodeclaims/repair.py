@@ -5,6 +5,7 @@ do-not-disrupt do not hold it back.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, inf
 from typing import Final
 
@@ -120,6 +121,14 @@ def unrecorded(claim: Claim, node: Node, policies: Iterable[Repair]) -> tuple[Ma
     ]
     latest = {(it.what, it.message): it.at_s for it in claim.history}
     return tuple(it for it in sorted(found) if it.at_s - latest.get((it.what, it.message), -inf) > ONCE_IN_S)
+
+
+def told_of_gpus(claim: Claim, node: Node) -> Claim:
+    """Returns the claim with the conditions of its GPUs as they are now; itself where it says so."""
+    found = ((name, node.conditions.get(name)) for name in (GPU_FAILED, GPU_NEEDS_RESET))
+    told = tuple(MachineEvent(it.since_s, name, it.message) for name, it in found if it is not None)
+    same = [it[1:] for it in told] == [it[1:] for it in claim.gpu_conditions]
+    return claim if same else replace(claim, gpu_conditions=told)
 
 
 _TOLD_ELSE: Final = frozenset({READY, GPU_FAILED, GPU_NEEDS_RESET})

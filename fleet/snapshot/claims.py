@@ -156,6 +156,8 @@ class Claim:
     """USD an hour charged to its users where that differs from its price: a reserved machine adds next to nothing to
     the bill, and is charged all the same."""
 
+    gpu_conditions: tuple[MachineEvent, ...] = ()
+    """What faults of its GPUs stand for now (`GpuFailed`, `GpuNeedsReset`), as its conditions say."""
     history: tuple[MachineEvent, ...] = ()
     """What happened to its machine beside its own life, the earliest first; the latest `MOST_EVENTS`."""
 

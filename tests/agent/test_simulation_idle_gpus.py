@@ -46,7 +46,7 @@ class ReadScene(Scene):
                 texts = [read_scrape(it.encode(), "here") for it in self.exporters.texts if it is not None]
                 scrapes = {it.readings[0].node: it for it in texts if it.readings}
                 self.record.take(scrapes, self.sim.clock.now())
-                heard = GpusRead(self.record.uses, self.record.faults, self.record.holders)
+                heard = GpusRead(self.record.uses, self.record.faults, holders=self.record.holders)
                 self.sim.seats[0].process.inbox.append(heard)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.snapshot.gpus import GpuReading, GpuScrape
+from fleet.snapshot.gpus import ComplaintKind, GpuComplaint, GpuReading, GpuScrape
 from providers import dcgm
 from providers.dcgm import DcgmError, read_scrape, scrape
 
@@ -104,6 +104,45 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         read_scrape(content, "it")
     except DcgmError:
         return
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(line("DCGM_FI_DEV_XID_ERRORS", 0), None, id="no error"),
+        pytest.param(
+            line("DCGM_FI_DEV_XID_ERRORS", 79, err_code="79", err_msg="GPU has fallen off the bus"),
+            GpuComplaint("GPU-1", ComplaintKind.XID, 79, "GPU has fallen off the bus"),
+            id="an error, in the driver's words",
+        ),
+        pytest.param(
+            line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1),
+            GpuComplaint("GPU-1", ComplaintKind.ROW_REMAP_FAILURE, 1),
+            id="a row that was not remapped",
+        ),
+        pytest.param(line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 0), None, id="none of these"),
+        pytest.param(
+            line("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 4),
+            GpuComplaint("GPU-1", ComplaintKind.UNCORRECTABLE_ECC, 4),
+            id="ECC",
+        ),
+        pytest.param(line("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 9223372036854775794), None, id="a blank"),
+        pytest.param(line("DCGM_EXP_GPU_HEALTH_STATUS", 10, health_watch="PCIE"), None, id="a warning of DCGM"),
+        pytest.param(
+            line("DCGM_EXP_GPU_HEALTH_STATUS", 20, health_watch="PCIE", health_error_code="X"),
+            GpuComplaint("GPU-1", ComplaintKind.HEALTH, 20, "PCIE, X"),
+            id="a failure",
+        ),
+    ],
+)
+def test_what_dcgm_has_against_a_gpu(text: str, found: GpuComplaint | None) -> None:
+    assert read_scrape(text.encode(), "it").complaints == ((found,) if found else ())
+
+
+def test_slices_of_one_gpu_complain_once_and_the_sample_of_its_bus() -> None:
+    rows = "".join(line("DCGM_FI_DEV_XID_ERRORS", 48, GPU_I_PROFILE="1g.5gb", GPU_I_ID=str(it)) for it in range(7))
+    assert len(read_scrape(rows.encode(), "it").complaints) == 1
+    assert [(it.code, it.words) for it in read_scrape(SAMPLE, "it").complaints] == [(79, "GPU has fallen off the bus")]
 
 
 # -- on loopback ------------------------------------------------------------------------------------------------------

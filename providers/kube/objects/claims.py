@@ -112,6 +112,7 @@ class _ClaimStatus(Wire, frozen=True):
     cut: _CutOrder | None = None
     advised_at: str | None = None
     disruption: _Disruption | None = None
+    gpu_conditions: list[_MachineEvent] | None = None
     history: list[_MachineEvent] | None = None
     capacity_type: CapacityType | None = None
     reservation: str = ""
@@ -191,6 +192,7 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = (),
         cut=_cut_object(claim.cut),
         advisedAt=_stamp(claim.advised_at_s),
         disruption=_disruption_object(claim.disruption),
+        gpuConditions=[_event_object(it) for it in claim.gpu_conditions],
         history=[_event_object(it) for it in claim.history],
         reservation=pool.reservation,
     )
@@ -230,6 +232,7 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
             findings.append(Finding("Drifted", True, Reason.DRIFTED, claim.disruption.message))
     if claim.cut is not None and claim.cut.reason:
         findings.append(Finding(claim.cut.reason, True, claim.cut.reason, claim.cut.message))
+    findings += [Finding(it.what, True, "GpuFault", it.message) for it in claim.gpu_conditions]
     return (*findings, *failure_findings(claim.failure), *refusal_findings(claim.refused))
 
 
@@ -298,6 +301,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         node_ready=ready is None or ready.reason != NODE_NOT_READY,
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
+        gpu_conditions=tuple(_event(it) for it in (status.gpu_conditions or ())[:MOST_EVENTS]),
         history=tuple(_event(it) for it in (status.history or ())[-MOST_EVENTS:]),
         failure=failure_from(conditions),
         refused=refusal_from(conditions),

@@ -53,7 +53,7 @@ class SimulationOptions:
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
     podgc_quarantine_s: float = 40.0
     dcgm_delay_s: float | None = None
-    """From the creation of a GPU node to its dcgm-exporter; None = there is none. Its server is the caller's to start."""
+    """From the creation of a GPU node to its dcgm-exporter, whose server the caller starts; None = there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,11 @@ claims = st.builds(
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
     cut=st.none() | cut_orders,
+    gpu_conditions=st.lists(
+        st.builds(MachineEvent, at_s=instants, what=st.sampled_from(("GpuFailed", "GpuNeedsReset")), message=words),
+        max_size=2,
+        unique_by=lambda it: it.what,
+    ).map(tuple),
     history=st.lists(st.builds(MachineEvent, at_s=instants, what=names, message=words), max_size=3).map(tuple),
     advised_at_s=maybe_instants,
     deleting=st.booleans(),
