@@ -60,7 +60,7 @@ from fleet.snapshot import (
     RolloutProgress,
     Snapshot,
 )
-from fleet.snapshot.gpus import MeasuredUse
+from fleet.snapshot.gpus import GpuHolders, MeasuredUse
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model import labels
 from model.fleet import Fleet
@@ -106,6 +106,7 @@ class World:
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
     measured: dict[tuple[str, str], Resources] = field(default_factory=dict)
     gpu_uses: dict[str, tuple[MeasuredUse, ...]] = field(default_factory=dict)
+    gpu_holders: dict[str, GpuHolders] = field(default_factory=dict)
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
     volumes: Volumes = NO_VOLUMES
     outlook: Outlook = field(default_factory=Outlook)
@@ -239,6 +240,7 @@ class World:
             pod_budgets=dict(self.pod_budgets),
             measured=dict(self.measured),
             gpu_uses=dict(self.gpu_uses),
+            gpu_holders=dict(self.gpu_holders),
             daemon_overheads=self.daemon_overheads,
             outlook=self.outlook,
             rollout=self.rollout,
