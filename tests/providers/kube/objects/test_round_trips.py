@@ -90,11 +90,11 @@ KNOWN = {
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s room_for admitted_at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
-    "adopts resources layout startup_taints instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s "
-    "recut_at_s cut advised_at_s node_ready deleting disruption refused failure list_usd_h gpu_conditions "
+    "adopts resources layout gpu_cuts startup_taints instance_id node launched_at_s registered_at_s ready_at_s "
+    "emptied_at_s recut_at_s cut advised_at_s node_ready deleting disruption refused failure list_usd_h gpu_conditions "
     "history",
     IdleGpus: "since_s idle of after_s",
-    CutOrder: "reason message since_s began_s asked_at_s tries former",
+    CutOrder: "reason message since_s began_s asked_at_s tries former before",
     DecisionFailure: "error cause",
     WriteRefusal: "reason message",
     Launch: "group lot size",

@@ -16,6 +16,7 @@ from fleet.snapshot import (
     CutOrder,
     DecisionFailure,
     Eviction,
+    FormerCut,
     Gang,
     GangState,
     IdleGpus,
@@ -240,9 +241,9 @@ startup_taints = st.none() | st.lists(
     ),
     max_size=2,
 ).map(tuple)
+gpu_cuts = st.lists(st.dictionaries(st.sampled_from(("1g.10gb", "3g.40gb")), st.integers(1, 7)), max_size=3).map(tuple)
 cut_orders = st.builds(
     CutOrder,
-    IdleGpus,
     reason=st.sampled_from(("", "LayoutDrift", "LayoutRollout")),
     message=words,
     since_s=instants,
@@ -250,6 +251,7 @@ cut_orders = st.builds(
     asked_at_s=maybe_instants,
     tries=st.integers(0, 9),
     former=names | st.just(""),
+    before=st.none() | st.builds(FormerCut, layout=names, gpus=amounts, cuts=gpu_cuts),
 )
 claims = st.builds(
     Claim,
@@ -267,6 +269,7 @@ claims = st.builds(
     also_for=st.lists(names, max_size=3).map(tuple),
     resources=amounts,
     layout=names | st.just(""),
+    gpu_cuts=gpu_cuts,
     startup_taints=startup_taints,
     instance_id=names | st.just(""),
     node=names | st.just(""),
