@@ -13,6 +13,7 @@ from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, Announce, NominatePods, OpenClaims, OpenGang, SaveClaim, SaveGang
 from fleet.cost.budgets import LEVELS, BudgetNews
 from fleet.gangs.changed_job import changed_since
+from fleet.gangs.idle_gpus import idle_words
 from fleet.mig.layouts import layout_name
 from fleet.nodeclaims.adoption import refusals
 from fleet.nodeclaims.adoption_checks import asked_pool
@@ -44,6 +45,7 @@ WARNINGS = frozenset(
         Reason.PLACE_TAKEN,
         Reason.REPLACING,
         Reason.MAX_RUN_TIME,
+        Reason.IDLE_GPUS,
         Reason.REQUEUING_LIMIT,
         Reason.CHECK_REJECTED,
         Reason.INTERRUPTED,
@@ -149,6 +151,8 @@ def _told_of(action: Action, mirror: Mirror) -> Iterator[Announce]:
         if gang_changes(action.gang, mirror):
             told = about_gang(action.gang)
             yield from (replace(told, about=ref) for ref in _refs_of_gang(action.gang))
+        elif idle := _begins_to_idle(action.gang, mirror):
+            yield from (Announce(ref, Reason.IDLE_GPUS, idle, "Warning") for ref in _refs_of_gang(action.gang))
     elif isinstance(action, SaveClaim):
         if told_to_go(action.claim, mirror):
             yield about_claim(action.claim)
@@ -172,6 +176,12 @@ def _about_progress(claim: Claim, mirror: Mirror) -> Announce | None:
     }
     ref = JobRef(API_VERSION, "NodeClaim", "", claim.name, claim.uid)
     return Announce(ref, str(claim.state), words[claim.state]) if claim.state in words else None
+
+
+def _begins_to_idle(gang: Gang, mirror: Mirror) -> str:
+    """What is said of a gang that is now found to hold GPUs idle; empty where it is not, or that was said."""
+    before = mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}")
+    return f"it {idle_words(gang.idle)}" if gang.idle is not None and before and before.idle is None else ""
 
 
 def gang_changes(gang: Gang, mirror: Mirror) -> bool:

@@ -14,6 +14,7 @@ from agent.inbox import (
     Done,
     Event,
     Failed,
+    GpusRead,
     InstancesListed,
     NamesResolved,
     Noticed,
@@ -159,6 +160,9 @@ class Brain:
                 self.mirror.resolve(resolved)
             case Priced(catalog=catalog):
                 self.mirror.catalog = catalog
+            case GpusRead(uses=uses, faults=faults, holders=holders, trouble=trouble):
+                self.mirror.gpu_uses, self.mirror.gpu_faults, self.failures.readings = uses, faults, trouble
+                self.mirror.gpu_holders = holders
             case Noticed(notices=notices):
                 self._notices += notices
             case Planned():

@@ -340,6 +340,22 @@ class MigSettings(SettingsSection):
     device_plugin_config_map: str = "muster-device-plugin-config"
 
 
+class DcgmSettings(SettingsSection):
+    """NVIDIA's dcgm-exporter: its pods are asked what GPUs do, for whom, and what is wrong with them."""
+
+    namespace: str = "gpu-operator"
+    pod_selector: Annotated[str, Field(min_length=1, max_length=500)] = "app=nvidia-dcgm-exporter"
+    """Labels of its pods, here those of the GPU operator; its own chart has `app.kubernetes.io/name=dcgm-exporter`."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Where they answer; unset = their container port `metrics`, else 9400."""
+    interval_s: Annotated[float, Field(ge=1, le=60)] = 30.0
+    """Between two readings; longer where reading would take more than a tenth of a processor."""
+    timeout_s: Annotated[float, Field(ge=0.1, le=10)] = 3.0
+    """For one answer."""
+    window_hours: Annotated[float, Field(ge=1, le=24 * 31)] = 24.0
+    """How far back what pods use is remembered, in memory: an agent that starts begins anew."""
+
+
 class Settings(SettingsSection):
     """Everything the process needs to know beside the fleet."""
 
@@ -359,6 +375,8 @@ class Settings(SettingsSection):
     review: ReviewSettings | None = None
     """Nothing is reviewed unless it is given."""
     mig: MigSettings = MigSettings()
+    dcgm: DcgmSettings | None = None
+    """No readings of GPUs are taken unless it is given (`dcgm: {}` for a GPU operator as it comes)."""
     ledger: LedgerSettings | None = None
     """No records of costs are kept unless it is given; books and budgets do not need them."""
     leader_election: bool = True

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.web.view import Looking
+from fleet.cost.sizing import GangUse, gang_use
 from fleet.explain.gang import GangExplanation
 from fleet.explain.what_if import WhatIfDecision, otherwise
+from fleet.gangs.idle_gpus import idle_words
 from fleet.quota.queue_binding import payer_of
 from fleet.quota.without_queue import left_without_queue
 from fleet.snapshot import Gang, Job, Snapshot
+from fleet.snapshot.gpus import MeasuredUse
 from fleet.snapshot.ordinary_pods import makers
 
 GPUS_MOST: Final = 1_000
@@ -38,6 +41,46 @@ class GangAnswer:
     otherwise: WhatIfDecision | None = None
     """What the next decision would be if the gang were as the question has it."""
     in_no_queue: JobInNoQueue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangGpus:
+    """What a gang makes of the GPUs and slices that it holds."""
+
+    name: str
+    queue: str
+    team: str
+    use: GangUse
+    idle: str = ""
+    """What it holds idle, in words; empty = it uses what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpusAnswer:
+    """What is known of the use of GPUs: by gang, and by pod and device."""
+
+    at_s: float
+    gangs: tuple[GangGpus, ...] = ()
+    uses: tuple[MeasuredUse, ...] = ()
+
+
+def gpus_answer(look: Looking) -> GpusAnswer:
+    """Returns what the viewer may know of what is used: of gangs and pods of the namespaces that they see."""
+    gangs = (
+        GangGpus(
+            gang.name,
+            gang.queue,
+            payer_of(look.fleet, gang.namespace, gang.queue) or "",
+            use,
+            f"it {idle_words(gang.idle)}" if gang.idle is not None else "",
+        )
+        for gang in look.gangs
+        if gang.holds_capacity and (use := gang_use(look.snapshot, gang)) is not None
+    )
+    namespaces = look.scope.namespaces
+    uses = (it for _, found in sorted(look.snapshot.gpu_uses.items()) for it in found)
+    seen = tuple(it for it in uses if namespaces is None or it.last.namespace in namespaces)
+    return GpusAnswer(look.snapshot.now_s, tuple(gangs), seen)
 
 
 def answer_of(look: Looking) -> GangAnswer | None:

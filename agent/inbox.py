@@ -9,6 +9,7 @@ from fleet.actions import Action
 from fleet.plan import Plan
 from fleet.plan.approvals import ApprovedPlan, GivenApproval
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions, WriteRefusal
+from fleet.snapshot.gpus import GpuFault, GpuHolders, MeasuredUse
 from model.fleet import Fleet
 from model.problem import Problem
 from providers.git.history import Lineage
@@ -52,6 +53,17 @@ class Priced:
     """The catalogue was read (again)."""
 
     catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class GpusRead:
+    """dcgm-exporter was asked: what pods use (`namespace/pod`), faults and holders of GPUs (node), what is missing."""
+
+    uses: Mapping[str, tuple[MeasuredUse, ...]]
+    faults: Mapping[str, tuple[GpuFault, ...]]
+    trouble: str = ""
+    """Why some exporters did not answer, in words; empty where all did."""
+    holders: Mapping[str, GpuHolders] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +228,7 @@ Event = (
     | ReservationsListed
     | NamesResolved
     | Priced
+    | GpusRead
     | Noticed
     | Pushed
     | Planned

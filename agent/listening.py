@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from agent.config import Settings
+from agent.gpu_readings import readings_listener
 from agent.inbox import Tick
 from agent.metrics import Metrics
 from agent.reconcile_requests import OpenRequests, RequestListener, request_reflector
@@ -91,6 +92,8 @@ class TermListeners:
             self._thread("resolutions", resolutions_listener(cloud, put, clock, RESOLVE_EVERY_S, asked)),
             self._thread("catalog", catalog_listener(cloud, put, of_cloud.refresh_interval_s)),
         ]
+        if (dcgm := self._settings.dcgm) is not None:
+            self._sources.append(self._thread("dcgm", readings_listener(dcgm, transport, put, clock, self._count)))
         if notices is not None:
             self._sources.append(self._thread("notices", notices_listener(notices, put)))
         if health is not None and of_cloud.instance_health != "Off":

@@ -3,9 +3,11 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from agent.tables import MirrorTable
+from fleet.nodeclaims.gpu_faults import as_claims_say, with_gpu_faults
 from fleet.nodeclaims.repair import Registrations
 from fleet.offerings.allocatable import DiscoveredCapacity
 from fleet.snapshot import (
@@ -48,6 +50,7 @@ from fleet.snapshot.device_claims import (
     nodes_with_devices,
     waiting_with_claims,
 )
+from fleet.snapshot.gpus import NO_USES, GpuFault, GpuHolders, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
@@ -73,6 +76,9 @@ _STATEFUL = str(STATEFUL_SETS)
 
 class Mirror:
     """Holds a table for each kind of object watched, and what the cloud lists. Only the brain's thread uses it."""
+
+    gpu_holders: Mapping[str, GpuHolders] = MappingProxyType({})
+    """Node -> who holds which of its GPUs, where an exporter tells."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -121,6 +127,9 @@ class Mirror:
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
         self.registrations: Registrations = {}
+        self.gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = NO_USES
+        self.gpu_faults: Mapping[str, tuple[GpuFault, ...]] | None = None
+        """By node; None = no exporter has been read, and what claims say of their GPUs counts."""
         self.rollout: RolloutProgress | None = None
         self.layout_records: Mapping[str, LayoutRecord] = {}
         self._tables_synced = False
@@ -241,10 +250,17 @@ class Mirror:
         tables[_STATEFUL] = numbered.jobs
         runtimes, limits = self.runtime_classes.view, _limit_ranges(self.index, self.limit_ranges.view)
         jobs = _works(self.index, numbered.job_pods, self.terms.view, runtimes, limits, claimable, *tables.values())
+        nodes, claims, faults = (
+            nodes_with_devices(self.index, self.nodes.view, devices),
+            self.claims.view,
+            self.gpu_faults,
+        )
+        if faults is None:
+            nodes = as_claims_say(self.index, nodes, claims)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
-            nodes=nodes_with_devices(self.index, self.nodes.view, devices),
+            nodes=with_gpu_faults(self.index, nodes, faults) if faults else nodes,
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
             job_pods=numbered.job_pods,
@@ -256,7 +272,7 @@ class Mirror:
             pod_verdicts=self.pod_verdicts,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),
-            claims=self.claims.view,
+            claims=claims,
             instances=self.instances,
             bought=self.bought,
             instances_at_s=self.instances_at_s,
@@ -272,6 +288,8 @@ class Mirror:
             pod_priorities=_pod_priorities(self.index, self.pod_priorities.view),
             meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
             runtime_classes=self.runtime_classes.view,
+            gpu_uses=self.gpu_uses,
+            gpu_holders=self.gpu_holders,
             volumes=_volumes(
                 self.index,
                 self.volume_claims.view,

@@ -243,6 +243,7 @@ def sync_report(
     findings += _failed(failures)
     findings += _refused(refused)
     findings += [Finding("LedgerFailed", True, "NotWritten", failures.ledger)] if failures.ledger else []
+    findings += [Finding("ReadingsFailed", True, "NotRead", failures.readings)] if failures.readings else []
     findings += _uncounted(uncounted)
     findings += _verified(state)
     findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []

@@ -87,6 +87,8 @@ class Reason(StrEnum):
     """As often as its queue allows; it is deactivated (Kueue's word)."""
     MAX_RUN_TIME = "MaximumExecutionTimeExceeded"
     """It has run as long as it may, and is deactivated (Kueue's word)."""
+    IDLE_GPUS = "IdleGPUs"
+    """It has done nothing with its GPUs for longer than its queue bears; it is deactivated."""
     CHECK_RETRY = "AdmissionCheck"
     """An admission check wants it to try again later (Kueue's word)."""
     CHECK_REJECTED = "AdmissionCheckRejected"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AgentSettings, FleetCluster
+from agent.cli.options import AgentSettings, Context, FleetCluster, Kubeconfig
 
 layouts = typer.Typer(
     name="layouts", help="How GPUs should be cut by MIG.", no_args_is_help=True, rich_markup_mode=None
@@ -25,19 +25,40 @@ def gpus_advise(
     every: Annotated[float, typer.Option("--every", min=1, help="Seconds between two questions.")] = 30.0,
     idle_after: Annotated[str, typer.Option("--idle-after", help="Who does nothing for so long is named.")] = "30m",
     region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "",
+    agent: Annotated[
+        str, typer.Option("--agent", help="Its page, for the readings it keeps; default: $MUSTER_AGENT.")
+    ] = "",
+    fleet: Annotated[
+        Path | None, typer.Option("--fleet", help="The fleet's files: which layouts would give what is enough.")
+    ] = None,
+    pool: Annotated[str, typer.Option("--pool", help="With --fleet: only this node pool.")] = "",
+    cluster: FleetCluster = "",
+    config: AgentSettings = Path("muster.yaml"),
+    pull_request: Annotated[
+        bool, typer.Option("--pull-request", help="With --fleet: open it on the forge of the settings (`review`).")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """What pods use of the GPUs and slices they hold, by DCGM: what would be enough, USD a month saved, who is idle."""
-    from agent.cli.gpus import UseRequest, advise_gpus
+    from agent.cli.explain import AGENT_VARIABLE, agent_address
+    from agent.cli.gpus import SizingProposal, UseRequest, advise_gpus
     from agent.cli.replay import duration_s
 
-    if not exporter and not scrape:
-        raise typer.BadParameter("--exporter or --scrape says where readings come from")
+    address = agent_address(agent)
+    if not (exporter or scrape or address):
+        raise typer.BadParameter(f"--agent ({AGENT_VARIABLE}), --exporter or --scrape says where readings come from")
+    if fleet is None and (pull_request or pool):
+        raise typer.BadParameter("--pull-request and --pool are about the fleet's files: give --fleet")
     try:
         lasts_s, idle_after_s = duration_s(lasts) if lasts else 0.0, duration_s(idle_after)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    request = UseRequest(exporter or (), scrape or (), lasts_s, every, idle_after_s, region)
-    raise typer.Exit(advise_gpus(request))
+    request = UseRequest(
+        exporter or (), scrape or (), lasts_s, every, idle_after_s, region, address, kubeconfig, context
+    )
+    proposal = SizingProposal(fleet, pool, cluster, config, pull_request) if fleet is not None else None
+    raise typer.Exit(advise_gpus(request, proposal=proposal))
 
 
 @layouts.command("advise")

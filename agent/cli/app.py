@@ -231,13 +231,17 @@ def report(
     ledger: LedgerFile = "",
     cluster: CostCluster = "",
     output: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
+    agent: Annotated[str, typer.Option("--agent", help="Its page: also what is made of GPUs now; default: not.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """A month in numbers, from the ledger: utilisation, waits, losses, fragmentation, spot, cost of useful hours."""
     from agent.cli.cost import CostRequest
-    from agent.cli.report import show_report
+    from agent.cli.report import UseSource, show_report
     from providers.clock import SystemClock
 
-    raise typer.Exit(show_report(CostRequest(month, "team", config, ledger, cluster), output.value, SystemClock()))
+    ask, source = CostRequest(month, "team", config, ledger, cluster), UseSource(agent, kubeconfig, context)
+    raise typer.Exit(show_report(ask, output.value, SystemClock(), source))
 
 
 @app.command()

@@ -121,15 +121,21 @@ def _asked(question: Question, namespace: str) -> bytes:
     words = {"priority": asked.priority, "queue": asked.queue, "gpus": "" if asked.gpus is None else str(asked.gpus)}
     query = urlencode({name: value for name, value in words.items() if value})
     path = f"/api/gangs/{quote(namespace, safe='')}/{quote(question.name, safe='')}"
-    url = f"{question.agent.rstrip('/')}{path}{'?' + query if query else ''}"
+    return ask_agent(question.agent, path + ("?" + query if query else ""), question.kubeconfig, question.context)
+
+
+def ask_agent(agent: str, path: str, kubeconfig: Path | None = None, context: str | None = None) -> bytes:
+    """Returns what the agent's page at that address answers to who the kubeconfig says. Errors: `NotAnswered`."""
+    headers = _token(agent, kubeconfig, context)
     pool = urllib3.PoolManager(retries=False, timeout=_TIMEOUT_S)
     try:
-        response = pool.request("GET", url, headers=_token(question), redirect=False, preload_content=False)
+        url = agent.rstrip("/") + path
+        response = pool.request("GET", url, headers=headers, redirect=False, preload_content=False)
         body = response.read(_ANSWER_MOST)
     except urllib3.exceptions.HTTPError as error:
-        raise NotAnswered(f"{question.agent} does not answer: {error}") from error
+        raise NotAnswered(f"{agent} does not answer: {error}") from error
     if response.status != 200:
-        raise NotAnswered(f"{question.agent}: {_why(body) or f'status {response.status}'}")
+        raise NotAnswered(f"{agent}: {_why(body) or f'status {response.status}'}")
     return body
 
 
@@ -139,15 +145,15 @@ def _why(body: bytes) -> str:
     return ""
 
 
-def _token(question: Question) -> Mapping[str, str]:
+def _token(agent: str, kubeconfig: Path | None, context: str | None) -> Mapping[str, str]:
     """Returns who asks, as the kubeconfig has it. A token crosses no network in the clear."""
-    parts = urlsplit(question.agent)
+    parts = urlsplit(agent)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise NotAnswered(f"{question.agent} is no address such as https://muster.example or http://127.0.0.1:8080")
+        raise NotAnswered(f"{agent} is no address such as https://muster.example or http://127.0.0.1:8080")
     if parts.scheme == "http" and not _here(parts.hostname):
         raise NotAnswered("a token would cross the network in the clear: use https, or kubectl port-forward")
     try:
-        found = connect("", question.kubeconfig, question.context).auth_headers()
+        found = connect("", kubeconfig, context).auth_headers()
     except BadConnection:
         return {}  # an agent that lets everybody look
     return {name: value for name, value in found.items() if name.lower() == "authorization"}

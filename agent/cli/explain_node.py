@@ -83,6 +83,8 @@ def lines(view: MachineView, now_s: float) -> Iterator[str]:
     if not view.gangs and not view.foreign_pods:
         idle = f", empty for {age(now_s - claim.emptied_at_s)}" if claim.emptied_at_s else ""
         yield f"  stands:   nothing{idle}"
+    for event in claim.history:
+        yield f"  happened: {age(now_s - event.at_s)} ago: {event.what}: {event.message}"
     if claim.disruption is not None:
         leaving = claim.disruption
         until = "" if leaving.deadline_s == inf else f"; the drain may take {age(leaving.deadline_s - now_s)} more"

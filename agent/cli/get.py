@@ -45,9 +45,7 @@ class ClusterLook:
     """The objects of a cluster as JSON says them; one namespace of it where one is named."""
 
     def __init__(self, transport: KubeTransport, namespace: str, now_s: float) -> None:
-        self._transport = transport
-        self._namespace = namespace
-        self.now_s = now_s
+        self._transport, self._namespace, self.now_s = transport, namespace, now_s
 
     def objects(self, resource: ResourcePath) -> Iterator[Mapping[str, Any]]:
         """Every object, in order of namespace and name. Raises `KubeError`."""
@@ -186,16 +184,17 @@ def _gpu_part(resources: Mapping[str, Any]) -> dict[str, int]:
 def _claims(look: ClusterLook) -> Iterator[Row]:
     for it in look.objects(NODE_CLAIMS):
         spec, status = it["spec"], it.get("status") or {}
-        leaves = status.get("disruption") or {}
-        state = status.get("state", "Pending")
-        state = "Recutting" if status.get("cut") and state == "Ready" else state
+        leaves, ending = status.get("disruption") or {}, it["metadata"].get("deletionTimestamp")
+        state = "Recutting" if status.get("cut") and status.get("readyAt") else status.get("state", "Pending")
+        last = (status.get("history") or [{}])[-1]
         yield {
             "name": it["metadata"]["name"],
             "pool": spec["nodePool"],
             "type": spec["instanceType"],
             "zone": spec["zone"],
             "capacity": status.get("capacityType") or spec["capacityType"],
-            "state": "Leaving" if leaves and "deletionTimestamp" not in it["metadata"] else state,
+            "state": "Leaving" if leaves and not ending else state,
+            "happened": ": ".join(last[key] for key in ("what", "message") if last.get(key)),
             "usd_h": _charged(spec, status),
             "leaving": leaves.get("reason", ""),
             "age_s": look.since_s(spec.get("createdAt") or it["metadata"]["creationTimestamp"]),
@@ -242,6 +241,7 @@ def _nodes(look: ClusterLook) -> Iterator[Row]:
                 "capacity": claim["capacity"],
                 "claim": claim["name"],
                 "layout": claim["layout"],
+                "happened": claim["happened"],
             }
 
 
@@ -388,7 +388,7 @@ TABLES: Final[Mapping[str, GetTable]] = {
         "node",
         _nodes,
         ("name", "pool", "state", "in use", "gangs", "usd/h"),
-        ("type", "zone", "capacity", "claim", "layout"),
+        ("type", "zone", "capacity", "claim", "layout", "happened"),
         cut=("gangs", "pool", "in use"),
         dropped=("usd/h", "pool"),
         aliases=("node",),

@@ -30,6 +30,7 @@ from fleet.advice.layouts import (
     cut_kinds,
 )
 from fleet.advice.layouts_text import JudgedLayouts, advice_lines, improves
+from fleet.cost.sizing import SliceSizes
 from fleet.optimize.cutting import StockCut, Uncuttable
 from fleet.optimize.solver import SolverFailed
 from fleet.replay.outcome import ReplayOutcome
@@ -68,6 +69,10 @@ class AdviceRequest:
     cluster: str
     config: Path
     pull_request: bool
+    sizes: SliceSizes | None = None
+    """Slices that pods hold, and those that would be enough, which have to be there at once; from readings."""
+    notes: Sequence[str] = ()
+    """What a pull request says of where these come from."""
 
 
 _COUNTS = TypeAdapter(dict[str, Annotated[int, Field(ge=0, le=1_000_000)]])
@@ -97,13 +102,14 @@ def _advise(request: AdviceRequest) -> int:
     fleet, region = load(files, cluster=request.cluster), region_for(request.region, files)
     catalog = catalog_of(region)
     kinds = cut_kinds(fleet, catalog, request.pool)
-    work = None if request.demand else _arrived(request, fleet)
-    asked = _asked(request, fleet, kinds, work) if work else _said(request.demand or Path(), kinds)
+    work = None if request.demand or request.sizes is not None else _arrived(request, fleet)
+    asked = _asked(request, fleet, kinds, work) if work else _said(request, kinds)
     advice = advised(fleet, kinds, asked)
     wanted = list(_wanted(fleet, advice))
     changed = _changed(files, wanted, request.cluster)
     outcomes = _replayed(files, changed, work, region, request.cluster) if work else None
-    judged = JudgedLayouts(advice, _declared(fleet, kinds, asked), outcomes)
+    before = _of_these(kinds, request.sizes.held) if request.sizes is not None else asked
+    judged = JudgedLayouts(advice, _declared(fleet, kinds, before), outcomes)
     sys.stdout.write(plain_lines(advice_lines(judged)) + "\n")
     sys.stdout.write(plain_block("".join(_diff(files, changed))))
     return _propose(request, judged, wanted) if request.pull_request else exits.OK
@@ -154,7 +160,16 @@ def _asked(request: AdviceRequest, fleet: Fleet, kinds: Sequence[CutKind], arriv
     return asked_by(fleet, kinds, arrived.work, until_s, request.cover)
 
 
-def _said(path: Path, kinds: Sequence[CutKind]) -> SlicesAsked:
+def _of_these(kinds: Sequence[CutKind], slices: Mapping[str, int]) -> SlicesAsked:
+    """So many slices, without those that none of the machines can be cut into: they are other GPUs'."""
+    can_be = {name for kind in kinds for name in kind.model.profiles}
+    return asked_of(kinds, {name: count for name, count in slices.items() if name in can_be})
+
+
+def _said(request: AdviceRequest, kinds: Sequence[CutKind]) -> SlicesAsked:
+    if request.sizes is not None:
+        return _of_these(kinds, request.sizes.enough)
+    path = request.demand or Path()
     try:
         return asked_of(kinds, _COUNTS.validate_python(yaml.safe_load(path.read_text(encoding="utf-8"))))
     except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
@@ -228,7 +243,7 @@ def _propose(request: AdviceRequest, judged: JudgedLayouts, wanted: Sequence[Poo
     try:
         with ports.open_forge() as forge:
             place = ProposalPlace(ports.commits, settings.source.ref.branch, settings.cluster)
-            told = propose_layouts(forge, place, wanted[0], judged)
+            told = propose_layouts(forge, place, wanted[0], judged, request.notes)
     finally:
         ports.commits.close()
     sys.stdout.write(plain(told) + "\n")
@@ -244,7 +259,9 @@ class ProposalPlace:
     cluster: str
 
 
-def propose_layouts(forge: "Forge", place: ProposalPlace, wanted: PoolLayouts, judged: JudgedLayouts) -> str:
+def propose_layouts(
+    forge: "Forge", place: ProposalPlace, wanted: PoolLayouts, judged: JudgedLayouts, notes: Sequence[str] = ()
+) -> str:
     """Open a request with the layouts of a pool; returns what there is now. Raises ForgeError, SourceError and such.
 
     Its branch is named after what it says: the same advice is the same request, and one that was closed stays closed.
@@ -261,6 +278,6 @@ def propose_layouts(forge: "Forge", place: ProposalPlace, wanted: PoolLayouts, j
     if content == files[path]:
         return "the branch has these layouts already"
     title = f"Node pool {wanted.pool}: MIG layouts for the demand"
-    words = "```\n" + "\n".join(advice_lines(judged)) + "\n```\n"
+    words = "```\n" + plain_lines([*notes, *advice_lines(judged)]) + "\n```\n"
     change = ProposedChange(branch, place.branch, base, path, content, title, words)
     return f"pull request {forge.propose(change)} proposes it"

@@ -1,16 +1,25 @@
 """`muster report`: a month in numbers for who leads the fleet, from the ledger."""
 
+import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from agent.cli import exits
 from agent.cli.cost import CostRequest, ledger_of, month_of, month_starts, month_sums, month_used
+from agent.cli.explain import NotAnswered, ask_agent
 from agent.config import InvalidConfiguration, load_settings
+from agent.gang_answer import GpusAnswer
 from agent.ledger import open_ledger
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
+from fleet.cost.sizing import advice_words, use_words
 from fleet.cost.statement import Statement, UnknownMonth, fields_of, statement
+from model.page import html_table, safe
 from model.plain_text import plain_block
 from providers.clock import Clock
 from providers.ports import LedgerError
@@ -22,9 +31,19 @@ _RENDERERS: Final[Mapping[str, Callable[[Indicators, Statement, Statement], str]
 }
 
 
-def show_report(ask: CostRequest, output: str, clock: Clock) -> int:
-    """Print it; the exit code."""
+@dataclass(frozen=True, slots=True)
+class UseSource:
+    """Which agent is asked what GPUs are used for; an empty address is none."""
+
+    agent: str = ""
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+
+def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource = UseSource()) -> int:
+    """Print it, with what an agent knows of the use of GPUs where one is named; the exit code."""
     try:
+        used = _used(source) if source.agent else None
         settings = None if ask.ledger else load_settings(ask.config)
         found, month = ledger_of(settings, ask.ledger), month_of(ask.month, clock)
         ledger = open_ledger(found, settings.region if settings else "", read_only=True)
@@ -34,8 +53,49 @@ def show_report(ask: CostRequest, output: str, clock: Clock) -> int:
             numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()
-    except (InvalidConfiguration, UnknownMonth, LedgerError) as error:
+    except (InvalidConfiguration, UnknownMonth, LedgerError, NotAnswered) as error:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
-    sys.stdout.write(plain_block(_RENDERERS[output](numbers, teams, days)))
+    text = _RENDERERS[output](numbers, teams, days)
+    sys.stdout.write(plain_block(text if used is None else _WITH_USE[output](text, used)))
     return exits.OK
+
+
+def _used(source: UseSource) -> GpusAnswer:
+    """What the agent has kept. Errors: `NotAnswered`."""
+    body = ask_agent(source.agent, "/api/gpus", source.kubeconfig, source.context)
+    try:
+        return msgspec.json.decode(body, type=GpusAnswer)
+    except msgspec.MsgspecError as error:
+        raise NotAnswered(f"{source.agent} answers what this version does not read: {error}") from error
+
+
+_USE: Final = "What is made of GPUs now, by readings of the agent:"
+
+
+def _use_rows(used: GpusAnswer) -> Iterator[tuple[str, str]]:
+    """Who would save most comes first, then who holds most."""
+    for it in sorted(used.gangs, key=lambda it: (-it.use.saves_usd, -it.use.devices, it.name)):
+        told = (use_words(it.use, used.at_s), advice_words(it.use), it.idle)
+        yield it.name, "; ".join(words for words in told if words)
+
+
+def _as_text(text: str, used: GpusAnswer) -> str:
+    rows = [f"  {name}: {words}" for name, words in _use_rows(used)]
+    return text + "\n".join(("", _USE, *(rows or ["  nothing: there are no readings"]), ""))
+
+
+def _as_json(text: str, used: GpusAnswer) -> str:
+    return json.dumps({**json.loads(text), "gpuUse": msgspec.to_builtins(used.gangs)}, indent=2) + "\n"
+
+
+def _as_html(text: str, used: GpusAnswer) -> str:
+    section = f"<h2>{safe(_USE.rstrip(':'))}</h2>{html_table(('gang', 'use'), list(_use_rows(used)))}"
+    return text.replace("</body>", f"{section}</body>", 1)
+
+
+_WITH_USE: Final[Mapping[str, Callable[[str, GpusAnswer], str]]] = {
+    "table": _as_text,
+    "json": _as_json,
+    "html": _as_html,
+}

@@ -76,6 +76,7 @@ class AgentProcess:
             "installCrds": True,
             "journal": str(self.journal),
             "ledger": {"path": str(self.ledger)},
+            "dcgm": {"intervalS": 2.0},
         }
 
     @property

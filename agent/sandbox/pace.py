@@ -48,4 +48,5 @@ class SandboxPace:
             dra=DraOptions(first_delay_s=15 / speed, restart_delay_s=5 / speed),
             kubelet=KubeletOptions(start_delay_s=2 / speed, prepare_again_s=10 / speed),
             podgc_quarantine_s=max(5.0, 40 / speed),
+            dcgm_delay_s=15 / speed,
         )

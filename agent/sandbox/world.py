@@ -13,6 +13,7 @@ from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
 from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulatedCluster, assemble
+from providers.sim.controllers.dcgm_exporter import read_gpu_trouble
 from providers.sim.controllers.dra.nvidia_driver import read_dra_fault
 from providers.sim.controllers.mig_manager import read_mig_fault
 from providers.sim.controllers.upkeep import Upkeep
@@ -52,6 +53,9 @@ class SandboxWorld:
         driver = self.simulation.dra_driver
         if driver is not None:
             self.cloud.also("dra", lambda body: driver.cause(read_dra_fault(body)))
+        self._exporters = self.simulation.exporters
+        if (exporters := self._exporters) is not None:
+            self.cloud.also("gpu", lambda body: exporters.cause(read_gpu_trouble(body)))
         self._kernel: KernelThread | None = None
         self._open = contextlib.ExitStack()
 
@@ -61,6 +65,8 @@ class SandboxWorld:
         self.cloud.start()
         self._open.callback(self.api.stop)
         self.api.start()
+        if self._exporters is not None:
+            self._open.enter_context(self._exporters.server)
         namespaces = self.store.resource("Namespace")
         for name in NAMESPACES:
             with contextlib.suppress(StoreAlreadyExists):

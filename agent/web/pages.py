@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from agent.gang_answer import answer_of
+from agent.gang_answer import answer_of, gpus_answer
 from agent.review.world import LastPass
 from agent.web.rendering import Assets, PageRenderer, RenderedPage, compile_templates
 from agent.web.seen import PageNews, PageWatcher, Scope
@@ -170,6 +170,15 @@ class Pages:
 
         Errors: `Busy`, `NothingSeen`, and `ValueError` for a question that makes no sense.
         """
+        return self._told(answer_of, (namespace, name), query, scope)
+
+    def gpus(self, scope: Scope) -> bytes | None:
+        """Returns what is known of the use of GPUs, as JSON. Errors: `Busy`, `NothingSeen`."""
+        return self._told(gpus_answer, (), {}, scope)
+
+    def _told(
+        self, tell: Callable[[Looking], object], names: Sequence[str], query: Mapping[str, str], scope: Scope
+    ) -> bytes | None:
         seen = self.current()
         if seen.last is None:
             raise NothingSeen(seen.state.standing[1])
@@ -177,7 +186,7 @@ class Pages:
             raise Busy(wait_s)
         began_s = time.thread_time()
         try:
-            found = answer_of(_looking(seen, seen.last, scope, query, (namespace, name)))
+            found = tell(_looking(seen, seen.last, scope, query, names))
             return msgspec.json.encode(found) if found is not None else None
         finally:
             self._share.spend(time.thread_time() - began_s)

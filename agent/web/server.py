@@ -74,8 +74,8 @@ class WebPages:
             viewer = await self._viewer(request)
         except NotAllowed as denied:
             return self._denied(request, denied)
-        if (asked := _GANG.fullmatch(request.path)) is not None:
-            return await self._gang(request, viewer, *asked.groups())
+        if request.path.startswith("/api/"):
+            return await self._api(request, viewer)
         return await (self._live(request) if request.path == "/live" else self._page(request, viewer))
 
     async def _viewer(self, request: web.BaseRequest) -> Viewer:
@@ -137,9 +137,17 @@ class WebPages:
         headers |= {"Content-Encoding": "gzip"} if packed else {}
         return web.Response(body=found.packed if packed else found.html, headers=headers)
 
-    async def _gang(self, request: web.BaseRequest, viewer: Viewer, namespace: str, name: str) -> web.Response:
-        """Answers `/api/gangs/NAMESPACE/NAME` in JSON: what the page of the gang shows, as typed values."""
+    async def _api(self, request: web.BaseRequest, viewer: Viewer) -> web.Response:
+        """Answers in JSON, as typed values: `/api/gangs/NAMESPACE/NAME` as its page, `/api/gpus` what is used."""
+        if request.path == "/api/gpus":
+            return await self._told(partial(self._pages.gpus, viewer.scope), "")
+        if (asked := _GANG.fullmatch(request.path)) is None:
+            return _json(404, {"error": "there is /api/gangs/NAMESPACE/NAME, and /api/gpus"})
+        namespace, name = asked.groups()
         find = partial(self._pages.answer, namespace, name, dict(request.query), viewer.scope)
+        return await self._told(find, f"no gang or job {namespace}/{name} that you may see")
+
+    async def _told(self, find: Callable[[], bytes | None], unknown: str) -> web.Response:
         try:
             body = await asyncio.get_running_loop().run_in_executor(self._pages.executor, find)
         except Busy as busy:
@@ -149,7 +157,7 @@ class WebPages:
         except ValueError as error:
             return _json(400, {"error": str(error)})
         if body is None:
-            return _json(404, {"error": f"no gang or job {namespace}/{name} that you may see"})
+            return _json(404, {"error": unknown})
         return web.Response(body=body, headers={**HEADERS, "Content-Type": "application/json"})
 
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -55,7 +55,7 @@ def advice_lines(judged: JudgedLayouts) -> Iterator[str]:
         yield from (f"  {it.count:>4} x {it.instance_type}  {it.layout.name}: {_cut(it)}" for it in cuts)
     yield from _needed(judged)
     if judged.outcomes is None:
-        yield "no waits: a file of slices has no arrivals to replay"
+        yield "no waits: these slices have no arrivals to replay"
     else:
         yield from _replays(*judged.outcomes)
     if against := improves(judged):

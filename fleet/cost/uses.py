@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from fleet.cost.weights import MachineWeights, machine_weights
 from fleet.mig.layouts import gpu_part
+from fleet.mig.mixed_cuts import mixed_layout_of
 from fleet.snapshot import (
     CapacityPool,
     Catalog,
@@ -234,7 +235,8 @@ class _Maker(NamedTuple):
 
     def of_claim(self, claim: Claim, instance: Instance | None, gangs: Sequence[Gang]) -> MachineUse:
         kind = self.context.catalog.types.get(claim.capacity_pool.instance_type)
-        weights = machine_weights(claim.resources, kind, self.layouts.get(claim.layout))
+        layout = mixed_layout_of(claim, kind) or self.layouts.get(claim.layout)
+        weights = machine_weights(claim.resources, kind, layout)
         usd_h, priced = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
         launched_s = instance.launched_at_s if instance is not None and not claim.adopts else claim.launched_at_s
         holdings = _merged([self._holding(claim, gang, weights) for gang in gangs])

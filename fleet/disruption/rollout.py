@@ -8,15 +8,17 @@ import yaml
 from fleet.actions import Action, PublishLayouts, SaveClaim, claim_subject
 from fleet.disruption.layout_rollout import roll_out
 from fleet.fence import Decided, DecisionFailed, each
-from fleet.mig.layouts import cut_anew, pool_layouts
+from fleet.mig.layouts import pool_layouts
+from fleet.mig.mixed_cuts import follows, mixed_layout_of
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Recut
-from fleet.snapshot import LAYOUTS, Claim, Snapshot
+from fleet.snapshot import LAYOUTS, Claim, InstanceType, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model import labels
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_configs
 from model.index import Index, derived, followed_each
+from model.kinds import MigLayout
 from model.mig.layouts import mig_parted_config
 
 REPUBLISHED_AFTER_S: Final = 300.0
@@ -33,7 +35,7 @@ def _publish(fleet: Fleet, snapshot: Snapshot) -> Iterator[Action]:
 
     What is declared no more stays in it as long as a node carries it, or a machine on its way will.
     """
-    known, files = snapshot.layouts, _files(fleet.index, fleet)
+    known, files = snapshot.layouts, _files_now(fleet, snapshot)
     if known is None or not (files.layouts or files.sharing) or LAYOUTS in snapshot.busy:
         return
     carried = {*_named_by_nodes(snapshot), *(claim.layout for claim in snapshot.claims.values())} - {""} - files.names
@@ -56,12 +58,21 @@ class _GpuOperatorFiles(NamedTuple):
     names: frozenset[str]
 
 
+def _files_now(fleet: Fleet, snapshot: Snapshot) -> _GpuOperatorFiles:
+    return _files(fleet.index, fleet, _mixed_layouts(snapshot.index, snapshot.claims, snapshot.catalog.types))
+
+
+@followed_each()
+def _mixed_layouts(claim: Claim, types: Mapping[str, InstanceType]) -> MigLayout | None:
+    return mixed_layout_of(claim, types.get(claim.capacity_pool.instance_type))
+
+
 @derived()
-def _files(_index: Index, fleet: Fleet) -> _GpuOperatorFiles:
+def _files(_index: Index, fleet: Fleet, mixed: Mapping[str, MigLayout]) -> _GpuOperatorFiles:
     sharing = plugin_configs(pool.spec.sharing for pool in fleet.node_pools.values())
     if not fleet.mig_layouts:
         return _GpuOperatorFiles("", sharing, frozenset(sharing))
-    config = mig_parted_config([*fleet.mig_layouts.values(), *fleet.former_layouts.values()])
+    config = mig_parted_config([*fleet.mig_layouts.values(), *fleet.former_layouts.values(), *mixed.values()])
     text = yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
     return _GpuOperatorFiles(text, sharing, frozenset((*config["mig-configs"], *sharing)))
 
@@ -74,7 +85,7 @@ def _layouts(claim: Claim) -> str | None:
 def _recut_stale(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
     claims = snapshot.claims
     cut = ((claim_subject(name), claims[name]) for name in _layouts(snapshot.index, claims))
-    looked = list(each(snapshot, cut, lambda claim: _if_stale(fleet, claim)))
+    looked = list(each(snapshot, cut, lambda claim: _if_stale(fleet, snapshot, claim)))
     stale = {it.name: it for it in looked if isinstance(it, Claim)}
     failed = [it for it in looked if isinstance(it, DecisionFailed)]
     if not stale:
@@ -89,10 +100,11 @@ def _rolls_out(fleet: Fleet, claim: Claim) -> bool:
     return mig is not None and mig.rollout is not None
 
 
-def _if_stale(fleet: Fleet, claim: Claim) -> Iterable[Claim]:
+def _if_stale(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterable[Claim]:
     pool = fleet.node_pools.get(claim.node_pool)
-    allowed = pool_layouts(fleet, pool) if pool else ()
-    return [claim] if allowed and claim.layout not in allowed else ()
+    allowed = pool_layouts(fleet, pool) if pool else {}
+    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+    return [claim] if allowed and not follows(claim, machine, allowed) else ()
 
 
 def _recut(fleet: Fleet, snapshot: Snapshot, stale: set[str]) -> Iterator[Decided]:
@@ -107,4 +119,4 @@ def _recut(fleet: Fleet, snapshot: Snapshot, stale: set[str]) -> Iterator[Decide
 
 
 def _cut_to(snapshot: Snapshot, recut: Recut) -> Action:
-    return SaveClaim(cut_anew(snapshot.claims[recut.claim], recut.layout, recut.gpus, snapshot.now_s))
+    return SaveClaim(recut.of(snapshot.claims[recut.claim], snapshot.now_s))

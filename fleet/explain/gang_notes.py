@@ -5,13 +5,17 @@ And, by reason, what would change it where no change can be tried on the engine:
 
 from collections.abc import Iterator
 
+from fleet.cost.sizing import advice_words, gang_use, use_words
 from fleet.gangs.changed_job import changed_since
+from fleet.gangs.idle_gpus import idle_words
 from fleet.hard_fence import HARD_FENCE
 from fleet.mig.layouts import gpu_part
+from fleet.nodeclaims.gpu_faults import FaultAction, action_for, fault_words
 from fleet.reasons import Reason
 from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
 from fleet.snapshot.elastic_parts import cores, pods_in
 from fleet.snapshot.gangs import POD
+from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
 from model.kinds.node_pool import Sharing
 from model.plain_text import age, number_of
@@ -57,6 +61,7 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
         yield from _held(snapshot, gang)
     yield from _run_time(gang, now)
     yield from _grown(snapshot, gang)
+    yield from _gpu_use(snapshot, gang)
     yield from fence_words(snapshot, gang.namespace)
 
 
@@ -83,6 +88,28 @@ def _shares(snapshot: Snapshot, gang: Gang, fleet: Fleet) -> Iterator[str]:
     for words in dict.fromkeys(isolation(pool.spec.sharing) for pool in pools if pool is not None):
         if words:
             yield f"shares: {words}"
+
+
+def _gpu_use(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields what it makes of its GPUs by dcgm-exporter, what would be enough, and what it holds idle."""
+    use = gang_use(snapshot, gang) if gang.holds_capacity and snapshot.gpu_uses else None
+    if use is not None:
+        yield f"uses: {use_words(use, snapshot.now_s)}"
+        yield from (f"enough: {words}" for words in (advice_words(use),) if words)
+    if gang.idle is not None:
+        yield f"idle: it {idle_words(gang.idle)}, since {age(snapshot.now_s - gang.idle.since_s)} ago"
+    yield from _application_faults(snapshot, gang)
+
+
+def _application_faults(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """Yields the errors of the driver that are told of a GPU of its machines and are mostly the program's own."""
+    uses = [it for pod in pods_of(snapshot, gang) for it in snapshot.gpu_uses.get(pod.key, ())]
+    held = {(it.last.node, it.last.gpu) for it in uses}
+    for name in sorted({node for node, _ in held} & snapshot.nodes.keys()):
+        for fault in snapshot.nodes[name].gpu_faults:
+            if (name, fault.complaint.gpu) in held and action_for(fault.complaint) is FaultAction.APPLICATION:
+                words, ago = fault_words(fault.complaint), age(snapshot.now_s - fault.since_s)
+                yield f"gpu: {words} on {name}, found {ago} ago: mostly a fault of the program on it"
 
 
 def fence_words(snapshot: Snapshot, namespace: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures, scaled_down
 from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
+from fleet.gangs.idle_gpus import idle_gpus, idle_too_long
 from fleet.gangs.lost_machines import at_risk, awaits_recut, lost_claim, lost_node
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
@@ -105,7 +106,7 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, risky: Collection[str]) 
 def _finished(gang: Gang, result: JobResult, now_s: float) -> Gang:
     ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(now_s)}
     reason = Reason.SUCCEEDED if result is JobResult.SUCCEEDED else Reason.FAILED
-    return gang.moved(GangState.FINISHED, reason, f"the job has {result.lower()}", now_s, **ended)
+    return gang.moved(GangState.FINISHED, reason, f"the job has {result.lower()}", now_s, idle=None, **ended)
 
 
 def _has_active_pods(snapshot: Snapshot, gang: Gang) -> bool:
@@ -260,9 +261,12 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
 
 
 def _settled(case: _GangStep) -> Gang | None:
-    """Returns the gang with what has become of its seats by itself; None where nothing has."""
+    """Returns the gang with what has become of its seats by itself, and with GPUs it holds idle; None = as it is."""
     snapshot, gang = case.snapshot, case.gang
-    return arrived(snapshot, gang) or given_back(snapshot, gang) or scaled_down(snapshot, gang, case.job)
+    settled = arrived(snapshot, gang) or given_back(snapshot, gang) or scaled_down(snapshot, gang, case.job)
+    if settled is not None or (idle := idle_gpus(case.fleet, snapshot, gang)) == gang.idle:
+        return settled
+    return replace(gang, idle=idle)
 
 
 def _readiness(case: _GangStep) -> Iterator[Action]:
@@ -285,14 +289,16 @@ def _readiness(case: _GangStep) -> Iterator[Action]:
 def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
     """Returns why a running gang cannot stay where it is; None while it may.
 
-    It was deactivated or has run its time, its queue is drained, an admission check is against it, its template asks
-    for something else, its pods were not ready in time, or a machine leaves or failed and may not be replaced.
+    It was deactivated or has run its time, its queue is drained or does not bear idle GPUs, an admission check is
+    against it, its template asks for something else, its pods were not ready in time, or a machine leaves or failed and
+    may not be replaced.
     """
     if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
         return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
-    if told := verdict(case.fleet, case.gang) or _outdated(case):
+    idle = idle_too_long(case.fleet, case.snapshot, case.gang)
+    if told := idle or verdict(case.fleet, case.gang) or _outdated(case):
         return told
     late = not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job)
     if late or (case.gang.pods_ready and case.gang.uid not in case.at_risk):

@@ -25,6 +25,7 @@ def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: fl
         message,
         now_s,
         **counted,
+        idle=None,
         timeouts=gang.timeouts + (reason == Reason.PODS_READY_TIMEOUT),
         ran_before_s=gang.ran_s(now_s),
     )
@@ -47,6 +48,7 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
         pods_ready=False,
         not_ready_since_s=0.0,
         replacing_since_s=0.0,
+        idle=None,
         checks={},
         ran_before_s=gang.ran_s(now_s),
         **changes,
@@ -58,7 +60,7 @@ def moved_on(gang: Gang, message: str, now_s: float, **changes: object) -> Gang:
     return gang.moved(gang.state, gang.reason, message, now_s, **changes)
 
 
-FOR_GOOD: Final = frozenset({Reason.MAX_RUN_TIME, Reason.REQUEUING_LIMIT, Reason.CHECK_REJECTED})
+FOR_GOOD: Final = frozenset({Reason.MAX_RUN_TIME, Reason.REQUEUING_LIMIT, Reason.CHECK_REJECTED, Reason.IDLE_GPUS})
 """Who leaves for one of these is not considered again until somebody activates it."""
 
 

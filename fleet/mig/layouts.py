@@ -14,7 +14,7 @@ from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from model.mig.geometry import models_for_instance_gpu
-from model.mig.layouts import ALL_DISABLED, LayoutMismatch, config_name, layout_resources
+from model.mig.layouts import ALL_DISABLED, GpuCuts, LayoutMismatch, config_name, layout_resources
 from model.quantity import Resources
 
 WHOLE = ""
@@ -62,11 +62,18 @@ def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in resources.items() if not is_gpu_resource(name)} | dict(gpus)
 
 
-def cut_anew(claim: Claim, layout: str, gpus: Mapping[str, int], now_s: float, order: CutOrder | None = None) -> Claim:
+def cut_anew(
+    claim: Claim,
+    layout: str,
+    gpus: Mapping[str, int],
+    now_s: float,
+    order: CutOrder | None = None,
+    cuts: GpuCuts = (),
+) -> Claim:
     """Returns the claim to be cut to a layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
     asked_at_s = max(now_s, claim.ready_at_s + 0.001)
     resources = with_gpus(claim.resources, gpus)
-    return replace(claim, layout=layout, resources=resources, recut_at_s=asked_at_s, cut=order)
+    return replace(claim, layout=layout, gpu_cuts=cuts, resources=resources, recut_at_s=asked_at_s, cut=order)
 
 
 def gpu_part(resources: Resources) -> dict[str, int]:
@@ -126,6 +133,8 @@ def slices_gone(claim: Claim, node: Node) -> bool:
     A node that shows no GPUs at all has its device plugin paused: how its GPUs are cut is not known.
     """
     real, order = gpu_part(node.allocatable), claim.cut
+    if order is not None and order.before is not None:
+        return False  # only GPUs that nobody holds are cut
     if order is not None and order.former and node.labels.get(labels.MIG_CONFIG) not in {claim.layout, REASSERT}:
         return True
     return bool(real) and real != gpu_part(claim.resources)

@@ -20,8 +20,10 @@ from fleet.mig.layouts import (
     gpu_part,
     layout_name,
     owed,
+    pool_layouts,
     slices_gone,
 )
+from fleet.mig.mixed_cuts import TOLD_WITHIN_S, as_before, changed_gpus, idle_gpus
 from fleet.nodeclaims.repair import MOST_PERCENT
 from fleet.nodeclaims.termination import close
 from fleet.reasons import Reason
@@ -44,6 +46,8 @@ SERVED_AFTER_S: Final = 60.0
 """The device plugin starts anew after a cut, and then shows what there is."""
 SILENT_AFTER_S: Final = 120.0
 """Who waits for GPU clients for longer may have given up (gpu-operator#2833); who has not hears nothing."""
+CORDONED_AFTER_S: Final = 5.0
+"""By then a machine is tainted on which idle GPUs are to be cut; whoever was bound before is seen in readings later."""
 LOOK_S: Final = 15.0
 """So often a machine that is being cut is looked at, whatever else happens."""
 _FAILED: Final = "failed"
@@ -95,22 +99,46 @@ def recut(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Iterato
     """Yields the next step of a ready machine whose GPUs are to be cut, or are cut otherwise than its claim says."""
     if claim.recut_at_s <= claim.ready_at_s:
         order = CutOrder(Reason.LAYOUT_DRIFT, drifted_layouts(fleet, snapshot)[claim.name], snapshot.now_s)
-        yield SaveClaim(cut_anew(claim, claim.layout, gpu_part(claim.resources), snapshot.now_s, order))
+        yield SaveClaim(cut_anew(claim, claim.layout, gpu_part(claim.resources), snapshot.now_s, order, claim.gpu_cuts))
         return
     config = due_config(fleet.node_pools.get(claim.node_pool), claim, snapshot.catalog.types)
     missing, holders = _lacking(claim, node, config), _in_the_way(snapshot, claim, node)
     if node_subject(node.name) in snapshot.busy:
         return
+    beside = claim.cut is not None and claim.cut.before is not None
     if not _is_cordoned(node):
-        yield from _cordoned(snapshot, claim, node, config, label=not holders)
+        yield from _cordoned(snapshot, claim, node, config, label=not holders and not beside)
     elif not missing:
         yield SaveClaim(replace(claim, ready_at_s=max(snapshot.now_s, claim.recut_at_s), cut=None))
+    elif beside and (why_not := _not_beside(fleet, snapshot, claim, node)) is not None:
+        if why_not:
+            yield SaveClaim(as_before(claim, snapshot.now_s, why_not))
     elif why := _given_up(snapshot, claim, node, drains=bool(holders)):
         yield from close(snapshot, claim, *why)
     elif holders:
         yield from _evicted(snapshot, holders)
     else:
         yield from told_once_more(claim, node, config, snapshot.now_s)
+
+
+def _not_beside(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> str | None:
+    """Returns why idle GPUs are not cut beside the work of a machine; empty = not yet, None = nothing is against it.
+
+    Between the decision and the taint a pod may have come to one of them: the exporter has to say once more who holds
+    what, of an instant after both.
+    """
+    order, now_s = claim.cut, snapshot.now_s
+    if order is None or order.began_s:
+        failed = _given_up(snapshot, claim, node, drains=False)
+        return failed[1] if failed is not None else None
+    pool = fleet.node_pools.get(claim.node_pool)
+    idle = idle_gpus(snapshot, node, order.since_s + CORDONED_AFTER_S)
+    if idle is None:
+        return "nobody has said which GPUs are idle" if now_s >= order.since_s + TOLD_WITHIN_S else ""
+    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+    changed = changed_gpus(claim, machine, pool_layouts(fleet, pool) if pool is not None else {})
+    taken = ", ".join(str(index) for index in sorted(changed - idle))
+    return f"a pod has come to GPU {taken}" if taken else None
 
 
 def _lacking(claim: Claim, node: Node, config: str) -> str:

@@ -13,11 +13,11 @@ from fleet.nodeclaims.cutting import drifted_layouts, recut
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import is_unregistered, launched, registered, registration
-from fleet.nodeclaims.repair import READY, node_failure
+from fleet.nodeclaims.repair import READY, node_failure, repair_policies, told_of_gpus, unrecorded
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, GangState, Instance, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, GangState, Instance, MachineEvent, Node, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
 from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
@@ -85,7 +85,8 @@ class _AtRest(NamedTuple):
 
 @followed_each()
 def _claims_at_rest(claim: Claim) -> _AtRest:
-    ready = claim.disruption is None and claim.node_ready and claim.state is ClaimState.READY
+    well = claim.disruption is None and claim.node_ready and not claim.gpu_conditions
+    ready = well and claim.state is ClaimState.READY
     instance = claim.instance_id, claim.capacity_pool.capacity_type == RESERVED
     return _AtRest(ready and claim.recut_at_s <= claim.ready_at_s, claim.node, instance, bool(claim.emptied_at_s))
 
@@ -130,6 +131,7 @@ def _unwell(node: Node, watched: frozenset[tuple[str, str]]) -> bool | None:
         and not node.deleting
         and node.has_finalizer
         and not (node.taints and any(taint.key in _PASSING for taint in node.taints))
+        and not node.gpu_faults
         and not any((condition, found.status) in watched for condition, found in node.conditions.items())
     )
     return None if well else True
@@ -204,8 +206,8 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
         yield from close(snapshot, claim, Reason.INSTANCE_GONE, gone_words(snapshot, claim))
     elif node.deleting:
         yield from close(snapshot, claim, Reason.DELETED, f"somebody deleted node {node.name}")
-    elif failure := node_failure(fleet, snapshot, claim, node):
-        yield SaveClaim(claim.with_disruption(failure))
+    elif (complained := _complained(fleet, snapshot, claim, node)) is not claim:
+        yield SaveClaim(complained)
     elif is_unregistered(node) or not node.has_finalizer:
         if node_subject(node.name) not in snapshot.busy:
             yield _joined_anew(fleet, snapshot, claim, node)
@@ -216,9 +218,18 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
     elif (over := _over(snapshot, claim, node)) and node_subject(node.name) not in snapshot.busy:
         yield PatchNode(node.name, remove_taints=over)
     elif node.ready is not claim.node_ready:
-        yield SaveClaim(changed(claim, node_ready=node.ready))
+        said = "NodeReady" if node.ready else "NodeNotReady"
+        event = MachineEvent(node.ready_changed_at_s, said, f"node {node.name}")
+        yield SaveClaim(changed(claim, node_ready=node.ready).remembering(event))
     elif held is bool(claim.emptied_at_s):
         yield SaveClaim(changed(claim, emptied_at_s=0.0 if held else snapshot.now_s))
+
+
+def _complained(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Claim:
+    """Returns the claim with what has been found of its machine, and leaving where that is not borne; or itself."""
+    told = told_of_gpus(claim, node).remembering(*unrecorded(claim, node, repair_policies(fleet, claim.node_pool)))
+    failure = node_failure(fleet, snapshot, claim, node)
+    return told if failure is None else told.with_disruption(failure)
 
 
 def _joined_anew(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:

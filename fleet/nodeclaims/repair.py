@@ -5,15 +5,18 @@ do-not-disrupt do not hold it back.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, inf
 from typing import Final
 
+from fleet.nodeclaims.gpu_faults import fault_words
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Node, NodeCondition, NodeDisruption, RegistrationOutcome, Snapshot
+from fleet.snapshot import Claim, MachineEvent, Node, NodeCondition, NodeDisruption, RegistrationOutcome, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 from model.index import Index, derived, followed_each
 from model.kinds import REPAIRS, Repair
+from model.kinds.node_pool import GPU_FAILED, GPU_NEEDS_RESET
 from model.pools import pool_hashes
 
 MOST_PERCENT: Final = 20
@@ -46,8 +49,11 @@ def fell_silent(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> N
 
 
 def _failed(snapshot: Snapshot, node: Node, found: Repair) -> NodeDisruption:
-    status = conditions_of(node)[found.condition].status
-    message = f"condition {found.condition} of node {node.name} has been {status} for {found.after / 60:.0f} min"
+    condition = conditions_of(node)[found.condition]
+    message = (
+        f"condition {found.condition} of node {node.name} has been {condition.status} for {found.after / 60:.0f} min"
+    )
+    message += f": {condition.message}" if condition.message else ""
     return NodeDisruption(Reason.NODE_FAILURE, message, snapshot.now_s, snapshot.now_s)
 
 
@@ -95,6 +101,37 @@ def _ends(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition]) -
         for policy in policies
         if (found := conditions.get(policy.condition)) is not None and found.status in policy.statuses
     ]
+
+
+ONCE_IN_S: Final = 24 * 3600.0
+"""What happens again within this time is not told again: faults are found anew when the agent starts."""
+
+
+def unrecorded(claim: Claim, node: Node, policies: Iterable[Repair]) -> tuple[MachineEvent, ...]:
+    """Returns what has happened to a machine and is not in its history: faults of GPUs, conditions it is repaired for.
+
+    `Ready` is told of where the claim's own condition changes.
+    """
+    watched = {(it.condition, status) for it in policies for status in it.statuses if it.condition not in _TOLD_ELSE}
+    found = [MachineEvent(it.since_s, "GpuFault", fault_words(it.complaint)) for it in node.gpu_faults]
+    found += [
+        MachineEvent(it.since_s, condition, f"{it.status}: {it.message}" if it.message else it.status)
+        for condition, it in node.conditions.items()
+        if (condition, it.status) in watched
+    ]
+    latest = {(it.what, it.message): it.at_s for it in claim.history}
+    return tuple(it for it in sorted(found) if it.at_s - latest.get((it.what, it.message), -inf) > ONCE_IN_S)
+
+
+def told_of_gpus(claim: Claim, node: Node) -> Claim:
+    """Returns the claim with the conditions of its GPUs as they are now; itself where it says so."""
+    found = ((name, node.conditions.get(name)) for name in (GPU_FAILED, GPU_NEEDS_RESET))
+    told = tuple(MachineEvent(it.since_s, name, it.message) for name, it in found if it is not None)
+    same = [it[1:] for it in told] == [it[1:] for it in claim.gpu_conditions]
+    return claim if same else replace(claim, gpu_conditions=told)
+
+
+_TOLD_ELSE: Final = frozenset({READY, GPU_FAILED, GPU_NEEDS_RESET})
 
 
 def too_many(complaining: int, machines: int) -> bool:

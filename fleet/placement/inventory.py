@@ -7,6 +7,7 @@ from typing import Final
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
+from fleet.mig.mixed_cuts import mixed_cuts
 from fleet.offerings.device_templates import machine_devices
 from fleet.offerings.interruption_rate import premiums
 from fleet.offerings.limits import headroom_of_pools
@@ -317,19 +318,33 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
     for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-        if node is None or machine is None or not _idle(snapshot, node, claim, held=claim.name in held):
+        if node is None or machine is None or not usable(node, claim) or claim_subject(claim.name) in snapshot.busy:
             continue
-        for layout, declared in cutting[claim.node_pool].items():
-            gpus = cut(machine, declared) if layout != claim.layout else None
-            if gpus is not None:
-                pool = fleet.node_pools[claim.node_pool]
-                yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
+        pool, gangs = fleet.node_pools[claim.node_pool], held.get(claim.name, ())
+        if _idle(snapshot, node, held=bool(gangs)):
+            for layout, declared in cutting[claim.node_pool].items():
+                gpus = cut(machine, declared) if layout != claim.layout else None
+                if gpus is not None:
+                    yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
+        for mixed in mixed_cuts(fleet, snapshot, pool, claim, node, machine):
+            slot = _beside(snapshot, _cut_slot(snapshot, node, claim, mixed.layout, mixed.gpus, pool), gangs)
+            yield Recut(claim.name, mixed.layout, mixed.gpus, slot, mixed.cuts)
 
 
-def _idle(snapshot: Snapshot, node: Node, claim: Claim, *, held: bool) -> bool:
-    """Whether a machine is in nobody's hands, and no pod is left that holds one of its GPUs but of `held` gangs."""
-    if not usable(node, claim) or claim_subject(claim.name) in snapshot.busy:
-        return False
+def _beside(snapshot: Snapshot, slot: NodeSlot, gangs: Iterable[Gang]) -> NodeSlot:
+    """What is left of a machine that is cut beside the gangs on it."""
+    free = dict(slot.free)
+    for gang in gangs:
+        pod_sets = {pods.name: pods for pods in gang.pod_sets}
+        for pin in seated(snapshot, gang).pins:
+            if pin.claim == slot.claim and pin.pod_set in pod_sets:
+                for resource, amount in ((PODS, 1), *pod_sets[pin.pod_set].requests.items()):
+                    free[resource] = free.get(resource, 0) - amount * pin.count
+    return replace(slot, free=free)
+
+
+def _idle(snapshot: Snapshot, node: Node, *, held: bool) -> bool:
+    """Whether no pod is left that holds one of a machine's GPUs but of `held` gangs."""
     if gpu_part(snapshot.foreign_use.get(node.name, {})):
         return False
     return not any(

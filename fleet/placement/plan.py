@@ -4,12 +4,14 @@ from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from fleet.mig.layouts import gpu_part
+from fleet.mig.layouts import cut_anew, gpu_part
+from fleet.mig.mixed_cuts import beside_work
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import NodeAssignment, NodeSlot
-from fleet.snapshot import Pin, PodSet
+from fleet.snapshot import Claim, Pin, PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool, Toleration
+from model.mig.layouts import GpuCuts
 from model.quantity import CPU, Resources
 
 
@@ -100,6 +102,12 @@ class Recut:
     gpus: Resources
     """The GPU resources the machine would offer."""
     slot: NodeSlot
+    cuts: GpuCuts = ()
+    """How each GPU would be cut where only idle ones are, beside work on the others; else empty."""
+
+    def of(self, claim: Claim, now_s: float) -> Claim:
+        """Returns the claim of the machine, to be cut so."""
+        return cut_anew(claim, self.layout, self.gpus, now_s, beside_work(claim, self.cuts, now_s), self.cuts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Final
 from fleet.actions import claim_subject, gang_subject, pool_subject
 from fleet.explain.verdicts import verdicts
 from fleet.mig.layouts import pool_layouts
+from fleet.mig.mixed_cuts import follows
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.snapshot import Claim, ClaimState, GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
@@ -67,21 +68,22 @@ def left_to_do(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Returns subject -> what is left to do about it, in words. Costs a look at every claim and gang."""
     found = {claim_subject(name): words for name, words in drifted_claims(fleet, snapshot).items()}
     for claim in snapshot.claims.values():
-        if words := _layout_left(fleet, claim):
+        if words := _layout_left(fleet, snapshot, claim):
             found.setdefault(claim_subject(claim.name), words)
     found |= _lacking(fleet, snapshot, found.keys())
     leaving = (gang for gang in snapshot.gangs.values() if gang.state is GangState.EVICTING)
     return found | {gang_subject(gang.uid): f"{gang.namespace}/{gang.name} is leaving" for gang in leaving}
 
 
-def _layout_left(fleet: Fleet, claim: Claim) -> str:
+def _layout_left(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     if not claim.layout:
         return ""
     if claim.ready_at_s and claim.recut_at_s > claim.ready_at_s:
         return f"its GPUs are being cut to {claim.layout}"
     pool = fleet.node_pools.get(claim.node_pool)
     allowed = pool_layouts(fleet, pool) if pool else {}
-    return f"its GPUs are cut to {claim.layout}" if allowed and claim.layout not in allowed else ""
+    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+    return f"its GPUs are cut to {claim.layout}" if allowed and not follows(claim, machine, allowed) else ""
 
 
 def _lacking(fleet: Fleet, snapshot: Snapshot, differing: AbstractSet[str]) -> dict[str, str]:

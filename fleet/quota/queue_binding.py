@@ -12,6 +12,7 @@ from fleet.snapshot.elastic_parts import PREEMPTABLE
 from model.fleet import Fleet
 from model.index import Index, derived
 from model.kinds import PriorityClass, Team
+from model.kinds.tenancy import IDLE_AFTER_S
 from model.upstream import ClusterQueue
 from model.upstream.selectors import LabelSelector
 from model.upstream.volcano import ROOT
@@ -33,6 +34,10 @@ class QueueBinding:
     """The team whose quota it uses; None for a ClusterQueue, which has its own."""
     on_node_failure: str = "Replace"
     """`Replace` (as in Kueue) or `Evict`: what happens to gangs that lose a node, unless they say so themselves."""
+    idle_after_s: float = IDLE_AFTER_S
+    """Seconds for which its gangs may hold GPUs idle before it is said of them; infinite = it never is."""
+    idle_action: str = "Warn"
+    """`Warn`, or `Stop`: a gang that has done nothing with any of its GPUs for so long is deactivated."""
     namespaces: LabelSelector | None = None
     """Selector of namespaces whose work a ClusterQueue takes; None = none, or the team decides."""
 
@@ -93,6 +98,8 @@ def _bindings(_index: Index, fleet: Fleet) -> Mapping[tuple[str, str], QueueBind
             spec.reserve_after,
             fleet.teams[spec.team],
             spec.on_node_failure,
+            spec.idle_gpus.after,
+            spec.idle_gpus.action,
         )
     return bindings
 

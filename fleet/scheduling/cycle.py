@@ -16,7 +16,6 @@ from fleet.gangs.admission_checks import open_checks
 from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import pods_to_replace, refilled
 from fleet.gangs.transitions import evicted, missing_words, progress
-from fleet.mig.layouts import cut_anew
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.placement.carried_state import CarriedState, EmptyMachines
 from fleet.placement.flavor_nodes import FleetFlavors
@@ -380,7 +379,7 @@ class AdmissionPass:
             yield OpenClaims(placed.claims, self.tally)
             self.tally = None
         for recut in placed.plan.recuts:
-            cut = cut_anew(self.snapshot.claims[recut.claim], recut.layout, recut.gpus, self.snapshot.now_s)
+            cut = recut.of(self.snapshot.claims[recut.claim], self.snapshot.now_s)
             yield SaveClaim(replace(cut, emptied_at_s=0.0))
 
     def _explain(self, result: CycleResult) -> None:

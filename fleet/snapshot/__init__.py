@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, Launch, NodeDisruption
+from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.devices import NO_DEVICES, ClusterDevices
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
 from fleet.snapshot.gangs import (
@@ -17,6 +17,7 @@ from fleet.snapshot.gangs import (
     Gang,
     GangState,
     Hold,
+    IdleGpus,
     Job,
     JobRef,
     JobResult,
@@ -25,6 +26,7 @@ from fleet.snapshot.gangs import (
     PodSet,
     Slice,
 )
+from fleet.snapshot.gpus import NO_USES, GpuHolders, MeasuredUse
 from fleet.snapshot.limit_ranges import LimitRange, LimitRangeItem
 from fleet.snapshot.machines import (
     NOT_READ,
@@ -129,6 +131,10 @@ class Snapshot:
     meek_pod_priorities: frozenset[str] = frozenset()
     """Names of the cluster's PriorityClasses whose pods preempt nobody."""
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+    gpu_uses: Mapping[str, tuple[MeasuredUse, ...]] = field(default_factory=lambda: NO_USES)
+    """`namespace/pod` -> what it used of each GPU or slice, by dcgm-exporter; empty where none is asked."""
+    gpu_holders: Mapping[str, GpuHolders] = field(default_factory=dict)
+    """Node -> which pods hold which of its GPUs, by dcgm-exporter."""
     volumes: Volumes = NO_VOLUMES
     devices: ClusterDevices = NO_DEVICES
     """What pods claim: those of nodes are in their `allocatable`, those that pods have in their `requests`, too."""
@@ -178,11 +184,13 @@ __all__ = [
     "DaemonOverhead",
     "DecisionFailure",
     "Eviction",
+    "FormerCut",
     "Gang",
     "GangState",
     "GroupMember",
     "HardFence",
     "Hold",
+    "IdleGpus",
     "ImageKind",
     "Instance",
     "InstanceOffer",
@@ -200,6 +208,7 @@ __all__ = [
     "LayoutRecord",
     "LimitRange",
     "LimitRangeItem",
+    "MachineEvent",
     "Measured",
     "MeasuredKind",
     "Namespace",

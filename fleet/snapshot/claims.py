@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
 from fleet.snapshot.machines import CapacityPool
 from model.kinds import NEVER, NodeTemplate, Taint
+from model.mig.layouts import GpuCuts
 from model.quantity import Resources
 
 SAME_INSTANT_S: Final = 1e-3
@@ -47,6 +48,16 @@ class NodeDisruption:
     deadline_s: float = NEVER
 
 
+class FormerCut(NamedTuple):
+    """A `FormerCut` is how the GPUs of a machine were cut before idle ones were cut beside its work."""
+
+    layout: str
+    gpus: Resources
+    """The GPU resources that it offered."""
+    cuts: GpuCuts
+    """As `Claim.gpu_cuts`."""
+
+
 @dataclass(frozen=True, slots=True)
 class CutOrder:
     """A `CutOrder` says why the GPUs of a machine are cut, or put right, while that is under way."""
@@ -63,7 +74,21 @@ class CutOrder:
     """How often mig-manager was told once more."""
     former: str = ""
     """In a roll-out, the layout that it had."""
+    before: FormerCut | None = None
+    """Where only idle GPUs are cut and work on the others stays: how it was, which it is again if that fails."""
 
+
+class MachineEvent(NamedTuple):
+    """A `MachineEvent` is something that happened to a machine: a fault of a GPU, a condition of its node."""
+
+    at_s: float
+    what: str
+    """In one word: `GpuFault`, `NodeNotReady`, `NodeReady`, or the type of a condition."""
+    message: str
+
+
+MOST_EVENTS: Final = 20
+"""Of a machine's history; of more the latest stay."""
 
 FOR_PODS: Final = "Pods"
 """Stands in `Claim.also_for` for pods of no gang."""
@@ -101,6 +126,8 @@ class Claim:
     """Allocatable that was planned with; the node is ready only once it has the extended resources among them."""
     layout: str = ""
     """Name of the MIG configuration it has or is getting; empty = MIG off."""
+    gpu_cuts: GpuCuts = ()
+    """How each of its GPUs is cut where they follow different layouts (its layout is then `mixed-...`); else empty."""
     startup_taints: tuple[Taint, ...] | None = None
     """Taints that it starts with and that somebody takes away when it is set up, by its pool as it was then; None where
     an older agent wrote the claim and did not say."""
@@ -128,6 +155,11 @@ class Claim:
     list_usd_h: float | None = None
     """USD an hour charged to its users where that differs from its price: a reserved machine adds next to nothing to
     the bill, and is charged all the same."""
+
+    gpu_conditions: tuple[MachineEvent, ...] = ()
+    """What faults of its GPUs stand for now (`GpuFailed`, `GpuNeedsReset`), as its conditions say."""
+    history: tuple[MachineEvent, ...] = ()
+    """What happened to its machine beside its own life, the earliest first; the latest `MOST_EVENTS`."""
 
     @property
     def gangs(self) -> frozenset[str]:
@@ -159,6 +191,10 @@ class Claim:
             if stamp:
                 return state
         return ClaimState.PENDING
+
+    def remembering(self, *events: MachineEvent) -> "Claim":
+        """Returns a copy whose history has these events as well."""
+        return replace(self, history=(*self.history, *events)[-MOST_EVENTS:]) if events else self
 
     def with_disruption(self, disruption: NodeDisruption) -> "Claim":
         """Returns a copy that is leaving. The first reason stays; only an earlier deadline still changes it."""

@@ -243,6 +243,19 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleGpus:
+    """`IdleGpus` are GPUs and slices that a gang holds and does nothing with, by dcgm-exporter."""
+
+    since_s: float
+    """Since when all of them have done nothing (epoch seconds, whole)."""
+    idle: int
+    of: int
+    """How many it holds."""
+    after_s: float
+    """How long its queue bears it before it is said."""
+
+
+@dataclass(frozen=True, slots=True)
 class Eviction:
     """An `Eviction` says why a gang leaves, and since when."""
 
@@ -344,6 +357,8 @@ class Gang:
     """Seconds that its earlier runs were admitted, summed up."""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """Admission check -> its answer since the gang was last considered; controllers write them into the Workload."""
+    idle: IdleGpus | None = None
+    """GPUs that it has held idle for longer than its queue bears, by its condition."""
     refused: WriteRefusal | None = None
     """Which write about it the API keeps refusing, as its condition says; the agent's brain alone writes it."""
     failure: DecisionFailure | None = None

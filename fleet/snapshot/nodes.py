@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
 from fleet.snapshot.gangs import PodSet
+from fleet.snapshot.gpus import GpuFault
 from model.kinds import Taint
 from model.quantity import Resources
 from model.upstream.selectors import LabelSelectorRequirement
@@ -18,6 +19,8 @@ class NodeCondition(NamedTuple):
 
     status: str
     since_s: float
+    message: str = ""
+    """As whoever found it puts it; empty for the kubelet's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Node:
     """Its annotation `karpenter.sh/do-not-disrupt`: `true`, or a duration from its creation."""
     has_finalizer: bool = False
     """Whether one of ours keeps it, when somebody deletes it, until its machine is drained and gone."""
+    gpu_faults: tuple[GpuFault, ...] = ()
+    """What dcgm-exporter has against its GPUs; the agent reads it, the cluster does not show it."""
 
     @property
     def instance_id(self) -> str:

@@ -1,6 +1,6 @@
 """`NodePool`: which machines may be bought, how they are shared and how they are given back."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
@@ -84,6 +84,8 @@ class MigSharing(Spec):
     """Names of `MigLayout`s, the one machines are born with first."""
     rollout: LayoutRollout | None = None
     """How machines with work on them take over another layout; unset = they keep theirs until they are idle."""
+    recut_idle_gpus: bool = False
+    """Cut idle GPUs of a machine beside the work on its others, where dcgm-exporter tells which GPUs are idle."""
 
 
 class ReplicaSharing(Spec):
@@ -250,22 +252,32 @@ class Repair(Spec):
     """A condition of nodes that, held for too long, has the machine replaced."""
 
     condition: Annotated[str, Field(min_length=1)]
-    """Type of the condition, such as `Ready` or `AcceleratedHardwareReady` of the EKS node monitoring agent."""
+    """Type of the condition, such as `Ready`, `AcceleratedHardwareReady` of the EKS node monitoring agent, or one that
+    Muster reads off dcgm-exporter: `GpuFailed` (no reset mends it), `GpuNeedsReset`."""
     statuses: Annotated[tuple[ConditionStatus, ...], Field(min_length=1)] = ("False",)
     """What it must not be."""
     after: Duration
     """How long that is borne."""
 
 
+GPU_FAILED: Final = "GpuFailed"
+"""Condition that Muster reads off dcgm-exporter: a GPU of the node has a fault that no reset mends."""
+GPU_NEEDS_RESET: Final = "GpuNeedsReset"
+"""The same: a GPU of the node does not work, or not rightly, until it is reset."""
+
 REPAIRS = (
     Repair(condition="Ready", statuses=("False", "Unknown"), after=300.0),
     Repair(condition="AcceleratedHardwareReady", after=600.0),
+    Repair(condition=GPU_FAILED, statuses=("True",), after=60.0),
+    Repair(condition=GPU_NEEDS_RESET, statuses=("True",), after=600.0),
     *(
         Repair(condition=condition, after=1800.0)
         for condition in ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
     ),
+    *(Repair(condition=it, statuses=("True",), after=1800.0) for it in ("KernelDeadlock", "ReadonlyFilesystem")),
 )
-"""The conditions of the EKS node monitoring agent; silence itself sooner than Karpenter (30 min), whole gangs wait."""
+"""The conditions of the EKS node monitoring agent, the lasting ones of node-problem-detector, and what Muster reads off
+dcgm-exporter; silence itself sooner than Karpenter (30 min), whole gangs wait."""
 
 
 class NodePoolSpec(Spec):

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import Amounts, Bool, Deletion, Duration, Kind, Name, Namespace, Spec
+from model.kinds.base import NEVER, Amounts, Bool, Deletion, Duration, Kind, Name, Namespace, Spec
 
 
 class FlavorQuota(Spec):
@@ -118,6 +118,28 @@ class PodsReady(Spec):
     """So many times it is queued again; the next time-out deactivates it. Unset = for ever."""
 
 
+IDLE_AFTER_S = 3600.0
+_LEAST_IDLE_S = 60.0
+
+
+class IdleGpuPolicy(Spec):
+    """How long a gang may hold GPUs and do nothing with them, by dcgm-exporter (`dcgm` in the agent's settings)."""
+
+    after: Duration = IDLE_AFTER_S
+    """For so long without a break, by fresh readings; `Never` = it is not looked at."""
+    action: Literal["Warn", "Stop"] = "Warn"
+    """Warn: the Workload says so, with an event. Stop: a gang that has done nothing with any of its GPUs leaves and is
+    deactivated, as by `muster stop workload`; one that uses some of them is only told of."""
+
+    @model_validator(mode="after")
+    def _seen_more_than_once(self) -> Self:
+        if self.after < _LEAST_IDLE_S:
+            raise ValueError("after is at least 1m: one reading is no idleness")
+        if self.action == "Stop" and self.after == NEVER:
+            raise ValueError("action: Stop needs a time in after: nobody is idle for longer than Never")
+        return self
+
+
 class QueueFairSharing(Spec):
     """Whoever used less lately goes first: usage-based admission fair sharing between the namespaces of a queue."""
 
@@ -154,6 +176,8 @@ class QueueSpec(Spec):
     on_node_failure: Literal["Replace", "Evict"] = "Replace"
     """When a gang loses a node. Replace: only its pods there get another place, if their job makes lost pods anew and
     a place can be had; else, and with Evict, the gang leaves as a whole. A job may say it for itself."""
+    idle_gpus: IdleGpuPolicy = IdleGpuPolicy()
+    """How long its gangs may hold GPUs and do nothing with them, and what becomes of them then."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
 

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from model.kinds.base import API_VERSION
 from model.kinds.capacity import DeviceGroup, MigLayout
 from model.labels import GPU_PARTS, GPU_RESOURCE
 from model.mig.geometry import mig_models, resource_name
@@ -56,6 +57,36 @@ def layout_resources(layout: MigLayout, model: str, gpu_count: int) -> dict[str,
     if groups is None:
         raise LayoutMismatch(f"layout {layout.name!r} says nothing about {model!r}")
     return layout_counts(groups, gpu_count)
+
+
+GpuCuts = tuple[Mapping[str, int], ...]
+"""How each GPU of a machine is cut, by its index: profile -> count; empty = whole."""
+MIXED: Final = "mixed"
+"""Name of a layout that nobody declares: GPUs of one machine that are cut after different layouts."""
+
+
+def gpu_cuts(layout: MigLayout, model: str, gpu_count: int) -> GpuCuts:
+    """Returns how a layout cuts each GPU of a machine; raises `LayoutMismatch`."""
+    groups = layout.spec.models.get(model)
+    if groups is None:
+        raise LayoutMismatch(f"layout {layout.name!r} says nothing about {model!r}")
+    found = {
+        index: group.profiles
+        for group, devices in zip(groups, devices_of(groups, gpu_count), strict=True)
+        for index in devices
+    }
+    return tuple(found[index] for index in range(gpu_count))
+
+
+def mixed_layout(cuts: GpuCuts, model: str) -> MigLayout:
+    """Returns the layout that cuts each GPU so, GPUs that are cut alike in one group."""
+    alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for index, profiles in enumerate(cuts):
+        alike.setdefault(tuple(sorted(profiles.items())), []).append(index)
+    groups = [{"devices": devices} | ({"profiles": dict(it)} if it else {}) for it, devices in alike.items()]
+    return MigLayout.model_validate(
+        {"apiVersion": API_VERSION, "metadata": {"name": MIXED}, "spec": {"models": {model: groups}}}
+    )
 
 
 def gpu_equivalents(layouts: Iterable[MigLayout], *, every: bool = False) -> dict[str, int]:

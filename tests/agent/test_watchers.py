@@ -43,6 +43,7 @@ from fleet.snapshot import (
     ClaimState,
     DecisionFailure,
     GangState,
+    IdleGpus,
     InterruptionHistory,
     JobRef,
     LaunchError,
@@ -386,6 +387,19 @@ def test_a_change_of_state_is_announced_on_the_job() -> None:
     (event,) = said(SaveGang(GANG.moved(GangState.RESERVED, Reason.BUYING, "buying 2 machines", NOW)))
     assert (event.about, event.reason, event.type) == (GANG.job, "Buying", "Normal")
     assert event.message == "QuotaReserved: buying 2 machines"
+
+
+def test_a_gang_that_begins_to_hold_gpus_idle_is_announced_once() -> None:
+    known, idle = mirror(), IdleGpus(NOW - 4000, 2, 8, 3600.0)
+    running = replace(GANG, workload_uid="uid-w", idle=idle)
+    told = said(SaveGang(running), known=known)
+    assert [(it.about.kind, it.reason, it.type) for it in told] == [
+        ("Job", "IdleGPUs", "Warning"),
+        ("Workload", "IdleGPUs", "Warning"),
+    ]
+    assert told[0].message == "it has done nothing with 2 of its 8 GPUs or slices for 1h or longer"
+    known.gangs.observe(Replace({f"{running.namespace}/{running.workload}": running}, "2"))
+    assert said(SaveGang(replace(running, idle=replace(idle, idle=3))), known=known) == []
 
 
 def as_far_as(state: ClaimState) -> Claim:

@@ -234,6 +234,8 @@ VALUES: Mapping[tuple[str, str], Draw] = {
     ("QueueSpec", "reserveAfter"): one("0s", "1m", "Never"),
     ("QueueSpec", "admissionChecks"): one([], ["nobody"]),
     ("QueueSpec", "onNodeFailure"): one("Replace", "Evict"),
+    ("IdleGpuPolicy", "after"): one("5m", "1h", "Never"),
+    ("IdleGpuPolicy", "action"): one("Warn", "Stop"),
     ("QueueSpec", "stopPolicy"): one("None", "Hold", "HoldAndDrain"),
     ("QueueFairSharing", "namespaceWeights"): one({}, {"t": 0}, {"t": 2.0, "u": 0.5}),
     ("PreemptionPolicy", "moveOthers"): one(True, False),

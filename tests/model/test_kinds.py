@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from model.kinds import KINDS, NEVER, Budget, NodePool, Taint, Toleration
 from model.kinds.base import Duration, format_duration
 from model.kinds.node_pool import DisruptionSpec, Sharing
+from model.kinds.tenancy import IdleGpuPolicy
 from model.loader import InvalidFleet, load
 from model.problem import Code
 from model.upstream import UPSTREAM_KINDS
@@ -149,3 +150,23 @@ def test_a_fleet_has_no_more_fixed_machines_than_a_cluster_has_nodes() -> None:
 def test_a_duration_of_more_than_ten_years_is_a_slip(text: str) -> None:
     with pytest.raises(ValidationError, match="87600h"):
         TypeAdapter(Duration).validate_python(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"after": "59s"}, "at least 1m"),
+        ({"action": "Stop", "after": "Never"}, "needs a time"),
+        ({"action": "Kill"}, "Warn"),
+        ({"afterwards": "1h"}, "afterwards"),
+    ],
+)
+def test_idle_gpus_that_cannot_be_borne_so(said: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        IdleGpuPolicy.model_validate(said)
+
+
+def test_idle_gpus_are_told_of_after_an_hour_unless_a_queue_says_otherwise() -> None:
+    plain = IdleGpuPolicy()
+    assert (plain.after, plain.action) == (3600.0, "Warn")
+    assert IdleGpuPolicy.model_validate({"after": "Never"}).after == NEVER

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.advice.sizing import GpuReading
+from fleet.snapshot.gpus import ComplaintKind, GpuComplaint, GpuReading, GpuScrape
 from providers import dcgm
 from providers.dcgm import DcgmError, read_scrape, scrape
 
@@ -27,12 +27,12 @@ def line(name: str, value: object, **labels: str) -> str:
 
 
 def only(text: str) -> GpuReading:
-    (found,) = read_scrape(text.encode(), "it")
+    (found,) = read_scrape(text.encode(), "it").readings
     return found
 
 
 def test_a_scrape_of_a_machine_that_is_partly_cut() -> None:
-    found = {(it.gpu, it.instance): it for it in read_scrape(SAMPLE, "it")}
+    found = {(it.gpu, it.instance): it for it in read_scrape(SAMPLE, "it").readings}
     assert found[CUT, "7"] == GpuReading(
         "gpu-node-a", CUT, "7", "1g.5gb", A100, "team-nlp", "notebook-0", 0.000062, 98.0, None
     )
@@ -75,7 +75,7 @@ def test_whose_it_is_by_any_generation_of_names(labels: dict[str, str]) -> None:
 
 def test_each_pod_of_a_shared_gpu_has_a_row() -> None:
     text = "".join(line(ACTIVE, 0.5, namespace="ml", pod=pod) for pod in "ab")
-    assert [it.pod for it in read_scrape(text.encode(), "it")] == ["a", "b"]
+    assert [it.pod for it in read_scrape(text.encode(), "it").readings] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_answer_of_an_exporter(content: bytes) -> None:
 
 
 def test_names_of_any_length_are_left_out() -> None:
-    assert read_scrape(line(ACTIVE, 0.5, pod="a" * 254).encode(), "it") == ()
+    assert read_scrape(line(ACTIVE, 0.5, pod="a" * 254).encode(), "it") == GpuScrape()
 
 
 @given(st.binary(max_size=400) | st.text(max_size=200).map(lambda it: line(ACTIVE, it, pod=it).encode()))
@@ -104,6 +104,45 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         read_scrape(content, "it")
     except DcgmError:
         return
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(line("DCGM_FI_DEV_XID_ERRORS", 0), None, id="no error"),
+        pytest.param(
+            line("DCGM_FI_DEV_XID_ERRORS", 79, err_code="79", err_msg="GPU has fallen off the bus"),
+            GpuComplaint("GPU-1", ComplaintKind.XID, 79, "GPU has fallen off the bus"),
+            id="an error, in the driver's words",
+        ),
+        pytest.param(
+            line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1),
+            GpuComplaint("GPU-1", ComplaintKind.ROW_REMAP_FAILURE, 1),
+            id="a row that was not remapped",
+        ),
+        pytest.param(line("DCGM_FI_DEV_ROW_REMAP_FAILURE", 0), None, id="none of these"),
+        pytest.param(
+            line("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 4),
+            GpuComplaint("GPU-1", ComplaintKind.UNCORRECTABLE_ECC, 4),
+            id="ECC",
+        ),
+        pytest.param(line("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 9223372036854775794), None, id="a blank"),
+        pytest.param(line("DCGM_EXP_GPU_HEALTH_STATUS", 10, health_watch="PCIE"), None, id="a warning of DCGM"),
+        pytest.param(
+            line("DCGM_EXP_GPU_HEALTH_STATUS", 20, health_watch="PCIE", health_error_code="X"),
+            GpuComplaint("GPU-1", ComplaintKind.HEALTH, 20, "PCIE, X"),
+            id="a failure",
+        ),
+    ],
+)
+def test_what_dcgm_has_against_a_gpu(text: str, found: GpuComplaint | None) -> None:
+    assert read_scrape(text.encode(), "it").complaints == ((found,) if found else ())
+
+
+def test_slices_of_one_gpu_complain_once_and_the_sample_of_its_bus() -> None:
+    rows = "".join(line("DCGM_FI_DEV_XID_ERRORS", 48, GPU_I_PROFILE="1g.5gb", GPU_I_ID=str(it)) for it in range(7))
+    assert len(read_scrape(rows.encode(), "it").complaints) == 1
+    assert [(it.code, it.words) for it in read_scrape(SAMPLE, "it").complaints] == [(79, "GPU has fallen off the bus")]
 
 
 # -- on loopback ------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ from fleet.snapshot import (
     RolloutProgress,
     Snapshot,
 )
+from fleet.snapshot.gpus import GpuHolders, MeasuredUse
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model import labels
 from model.fleet import Fleet
@@ -104,6 +105,8 @@ class World:
     interruptions: dict[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
     measured: dict[tuple[str, str], Resources] = field(default_factory=dict)
+    gpu_uses: dict[str, tuple[MeasuredUse, ...]] = field(default_factory=dict)
+    gpu_holders: dict[str, GpuHolders] = field(default_factory=dict)
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
     volumes: Volumes = NO_VOLUMES
     outlook: Outlook = field(default_factory=Outlook)
@@ -236,6 +239,8 @@ class World:
             interruptions=dict(self.interruptions),
             pod_budgets=dict(self.pod_budgets),
             measured=dict(self.measured),
+            gpu_uses=dict(self.gpu_uses),
+            gpu_holders=dict(self.gpu_holders),
             daemon_overheads=self.daemon_overheads,
             outlook=self.outlook,
             rollout=self.rollout,

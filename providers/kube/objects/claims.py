@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, Launch, NodeDisruption
+from fleet.snapshot import CapacityPool, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
+from fleet.snapshot.claims import MOST_EVENTS
 from model.kinds import CapacityType, Taint
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, LAUNCH_GROUP, NODE_POOL, ZONE
 from model.plain_text import plain
@@ -73,6 +74,12 @@ class _Disruption(Wire, frozen=True):
     deadline: str | None = None
 
 
+class _FormerCut(Wire, frozen=True):
+    layout: str = ""
+    resources: dict[str, str | int] | None = None
+    gpu_cuts: list[dict[str, int]] | None = None
+
+
 class _CutOrder(Wire, frozen=True):
     reason: str = ""
     message: str = ""
@@ -81,6 +88,13 @@ class _CutOrder(Wire, frozen=True):
     asked_at: str | None = None
     tries: int = 0
     former: str = ""
+    before: _FormerCut | None = None
+
+
+class _MachineEvent(Wire, frozen=True):
+    at: str | None = None
+    what: str = ""
+    message: str = ""
 
 
 class _ClaimStatus(Wire, frozen=True):
@@ -94,9 +108,12 @@ class _ClaimStatus(Wire, frozen=True):
     ready_at: str | None = None
     emptied_at: str | None = None
     recut_at: str | None = None
+    gpu_cuts: list[dict[str, int]] | None = None
     cut: _CutOrder | None = None
     advised_at: str | None = None
     disruption: _Disruption | None = None
+    gpu_conditions: list[_MachineEvent] | None = None
+    history: list[_MachineEvent] | None = None
     capacity_type: CapacityType | None = None
     reservation: str = ""
     usd_per_hour: float = 0.0
@@ -171,9 +188,12 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = (),
         readyAt=_stamp(claim.ready_at_s),
         emptiedAt=_stamp(claim.emptied_at_s),
         recutAt=_stamp(claim.recut_at_s),
+        gpuCuts=[dict(profiles) for profiles in claim.gpu_cuts],
         cut=_cut_object(claim.cut),
         advisedAt=_stamp(claim.advised_at_s),
         disruption=_disruption_object(claim.disruption),
+        gpuConditions=[_event_object(it) for it in claim.gpu_conditions],
+        history=[_event_object(it) for it in claim.history],
         reservation=pool.reservation,
     )
     status |= _charged(claim)
@@ -212,6 +232,7 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
             findings.append(Finding("Drifted", True, Reason.DRIFTED, claim.disruption.message))
     if claim.cut is not None and claim.cut.reason:
         findings.append(Finding(claim.cut.reason, True, claim.cut.reason, claim.cut.message))
+    findings += [Finding(it.what, True, "GpuFault", it.message) for it in claim.gpu_conditions]
     return (*findings, *failure_findings(claim.failure), *refusal_findings(claim.refused))
 
 
@@ -274,11 +295,14 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         ready_at_s=instant_of(status.ready_at),
         emptied_at_s=instant_of(status.emptied_at),
         recut_at_s=instant_of(status.recut_at),
+        gpu_cuts=tuple(status.gpu_cuts or ()),
         cut=_cut(status.cut),
         advised_at_s=instant_of(status.advised_at),
         node_ready=ready is None or ready.reason != NODE_NOT_READY,
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
+        gpu_conditions=tuple(_event(it) for it in (status.gpu_conditions or ())[:MOST_EVENTS]),
+        history=tuple(_event(it) for it in (status.history or ())[-MOST_EVENTS:]),
         failure=failure_from(conditions),
         refused=refusal_from(conditions),
     )
@@ -299,19 +323,44 @@ def _disruption(found: _Disruption | None) -> NodeDisruption | None:
     return NodeDisruption(found.reason, found.message, instant_of(found.at), deadline_s)
 
 
+def _event_object(event: MachineEvent) -> JsonObject:
+    return {"at": format_instant(event.at_s), "what": event.what, "message": plain(event.message)}
+
+
+def _event(found: _MachineEvent) -> MachineEvent:
+    return MachineEvent(instant_of(found.at), found.what, found.message)
+
+
 def _cut_object(cut: CutOrder | None) -> JsonObject | None:
     if cut is None:
         return None
     stamps = set_fields(beganAt=_stamp(cut.began_s), askedAt=_stamp(cut.asked_at_s))
     told = {"message": plain(cut.message), "since": format_instant(cut.since_s)}
-    return told | stamps | set_fields(reason=cut.reason, tries=cut.tries, former=cut.former)
+    return (
+        told
+        | stamps
+        | set_fields(reason=cut.reason, tries=cut.tries, former=cut.former, before=_before_object(cut.before))
+    )
+
+
+def _before_object(before: FormerCut | None) -> JsonObject | None:
+    if before is None:
+        return None
+    return set_fields(
+        layout=before.layout,
+        resources=amounts_object(before.gpus),
+        gpuCuts=[dict(profiles) for profiles in before.cuts],
+    )
 
 
 def _cut(found: _CutOrder | None) -> CutOrder | None:
     if found is None:
         return None
     since_s, began_s, asked_s = instant_of(found.since), instant_of(found.began_at), instant_of(found.asked_at)
-    return CutOrder(found.reason, found.message, since_s, began_s, asked_s, max(0, found.tries), found.former)
+    before = None
+    if (was := found.before) is not None:
+        before = FormerCut(was.layout, canonical_resources(was.resources or {}), tuple(was.gpu_cuts or ()))
+    return CutOrder(found.reason, found.message, since_s, began_s, asked_s, max(0, found.tries), found.former, before)
 
 
 def _taints(found: Sequence[WireTaint] | None) -> tuple[Taint, ...] | None:

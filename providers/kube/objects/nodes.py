@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from sys import intern
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -9,6 +10,7 @@ from msgspec import Raw
 from fleet.snapshot import Node, NodeCondition
 from model.kinds import Taint
 from model.labels import DO_NOT_DISRUPT, NODE_NAME
+from model.plain_text import plain
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.names import TERMINATION_FINALIZER
@@ -55,6 +57,15 @@ def taint_of(key: str, value: str, effect: str) -> Taint:
     return Taint.model_validate({"key": key, "value": value, "effect": effect})
 
 
+_OF_KUBELET: Final = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+_MOST_MESSAGE: Final = 200
+
+
+def _message(kind: str, message: str) -> str:
+    """What a health monitor says of its finding; the kubelet's conditions say nothing that their type does not."""
+    return "" if kind in _OF_KUBELET else plain(message[:_MOST_MESSAGE])
+
+
 def decode_node(raw: bytes | Raw) -> Node:
     """A node. Resources of old MIG profiles that the device plugin leaves at zero are dropped."""
     found = _decoder.decode(raw)
@@ -73,7 +84,9 @@ def decode_node(raw: bytes | Raw) -> Node:
         deleting=meta.deletion_timestamp is not None,
         ready_changed_at_s=instant_of(ready.last_transition_time) if ready else 0.0,
         conditions={
-            intern(one.type): NodeCondition(intern(one.status), instant_of(one.last_transition_time))
+            intern(one.type): NodeCondition(
+                intern(one.status), instant_of(one.last_transition_time), _message(one.type, one.message)
+            )
             for one in found.status.conditions or ()
         },
         do_not_disrupt=meta.annotations.do_not_disrupt if meta.annotations else "",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from fleet.gangs.idle_gpus import idle_words
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
@@ -14,6 +15,7 @@ POD_READY: Final = "PodsReady"
 EVICTED: Final = "Evicted"
 REQUEUED: Final = "Requeued"
 FINISHED: Final = "Finished"
+GPUS_IDLE: Final = "GpusIdle"
 
 _RECOVERY: Final = frozenset({"Started", "Recovered", "WaitForRecovery"})
 """Reasons of an earlier PodsReady after which a gang that is not ready has lost pods rather than never had them."""
@@ -26,6 +28,8 @@ def workload_findings(gang: Gang, now_s: float, previous: Sequence[Condition]) -
         findings.append(_evicted(gang))
         if gang.state is not GangState.EVICTING:
             findings.append(_requeued(gang, now_s))
+    if gang.idle is not None:
+        findings.append(Finding(GPUS_IDLE, True, Reason.IDLE_GPUS, f"It {idle_words(gang.idle)}"))
     if gang.state is GangState.FINISHED:
         findings.append(Finding(FINISHED, True, gang.reason, gang.message))
     return (*findings, *failure_findings(gang.failure), *refusal_findings(gang.refused))

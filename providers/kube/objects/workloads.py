@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin, PodSet
+from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, IdleGpus, JobRef, Pin, PodSet
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
 from model.plain_text import plain
@@ -75,6 +75,13 @@ class _Eviction(Wire, frozen=True):
     admitted_at: str | None = None
 
 
+class _IdleGpus(Wire, frozen=True):
+    since: str | None = None
+    idle: int = 0
+    of: int = 0
+    after_seconds: float = 0.0
+
+
 class _Check(Wire, frozen=True):
     name: str
     state: CheckState = CheckState.PENDING
@@ -96,6 +103,7 @@ class _WorkloadStatus(Wire, frozen=True):
     admitted_at: str | None = None
     not_ready_since: str | None = None
     replacing_since: str | None = None
+    idle_gpus: _IdleGpus | None = None
     eviction: _Eviction | None = None
     evictions: int = 0
     requeue_at: str | None = None
@@ -170,6 +178,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         admittedAt=_stamp(gang.admitted_at_s),
         notReadySince=_stamp(gang.not_ready_since_s),
         replacingSince=_stamp(gang.replacing_since_s),
+        idleGpus=_idle_object(gang.idle),
         eviction=_eviction_object(gang.eviction),
         evictions=gang.evictions,
         requeueAt=_stamp(gang.requeue_at_s),
@@ -211,6 +220,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         not_ready_since_s=instant_of(status.not_ready_since),
         replacing_since_s=instant_of(status.replacing_since),
         pods_ready=ready is not None and ready.holds is True,
+        idle=_idle(status.idle_gpus),
         eviction=_eviction(status.eviction),
         evictions=status.evictions,
         requeue_at_s=instant_of(status.requeue_at),
@@ -250,6 +260,17 @@ def _pin(pin: _Pin) -> Pin:
 
 def _pin_object(pin: Pin) -> JsonObject:
     return {"podSet": pin.pod_set, "count": pin.count} | set_fields(node=pin.node, claim=pin.claim)
+
+
+def _idle_object(idle: IdleGpus | None) -> JsonObject | None:
+    if idle is None:
+        return None
+    since, after_s = format_instant(idle.since_s), idle.after_s
+    return {"since": since, "idle": idle.idle, "of": idle.of, "afterSeconds": after_s}
+
+
+def _idle(found: _IdleGpus | None) -> IdleGpus | None:
+    return None if found is None else IdleGpus(instant_of(found.since), found.idle, found.of, found.after_seconds)
 
 
 def _eviction_object(eviction: Eviction | None) -> Mapping[str, str] | None:

@@ -10,6 +10,7 @@ from providers.sim.controllers.apps.deployment import DeploymentController
 from providers.sim.controllers.apps.replicaset import ReplicaSetController
 from providers.sim.controllers.apps.statefulset import StatefulSetController
 from providers.sim.controllers.budgets import Budgets
+from providers.sim.controllers.dcgm_exporter import DcgmExporters
 from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
 from providers.sim.controllers.dra.compute_domains import ComputeDomains
 from providers.sim.controllers.dra.nvidia_driver import DraOptions, NvidiaDraDriver
@@ -58,6 +59,8 @@ class SimulationOptions:
     dra: DraOptions = field(default_factory=DraOptions)
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
     podgc_quarantine_s: float = 40.0
+    dcgm_delay_s: float | None = None
+    """From the creation of a GPU node to its dcgm-exporter, whose server the caller starts; None = there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class SimulatedCluster:
     mig_manager: MigManager
     dra_driver: NvidiaDraDriver | None
     """None where the release has no claims of devices."""
+    exporters: DcgmExporters | None = None
 
     def in_real_time(self, *, on_error: Callable[[Exception], None] | None = None) -> KernelThread:
         """A thread that drives the kernel and feels faults at once; not started yet."""
@@ -101,6 +105,10 @@ def assemble(
     told = moves is not None
     registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration, told=told)
     mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
+    exporters = None
+    if chosen.dcgm_delay_s is not None:
+        exporters = DcgmExporters(cluster, hardware, health, chosen.dcgm_delay_s, chosen.mig.config_map[0])
+        mig_manager.held = exporters.held
     devices = _DeviceParts(cluster, hardware, health, chosen.dra) if serves_devices(cluster) else None
     controllers: list[Controller] = [
         registration,
@@ -108,6 +116,7 @@ def assemble(
         NodeLifecycle(cluster, health, chosen.lifecycle),
         mig_manager,
         DevicePlugin(cluster, hardware, health, chosen.device_plugin),
+        *([exporters] if exporters is not None else []),
         JobSetController(cluster),
         JobController(cluster),
         DeploymentController(cluster),
@@ -128,7 +137,7 @@ def assemble(
     counted = None if moves is None else partial(_moved, moves, health)
     kernel = Kernel(store, clock, controllers, moves=counted, renewed=[leases], polling=[registration])
     return SimulatedCluster(
-        store, kernel, health, hardware, registration, mig_manager, devices.driver if devices else None
+        store, kernel, health, hardware, registration, mig_manager, devices.driver if devices else None, exporters
     )
 
 

@@ -147,6 +147,8 @@ class MigManager(NodeReconciler):
         self._claims = cluster.mirror("ResourceClaim", "resource.k8s.io") if serves_devices(cluster) else None
         if self._claims is not None:
             self._claims.index("pool", lambda claim: pools_of(claim, DRIVER))
+        self.held: Callable[[Obj], frozenset[int] | None] = lambda _node: None
+        """Which GPUs of a node pods hold; None = it is not known which."""
 
     def forget(self, node: Obj) -> None:
         """The manager's process goes with the machine."""
@@ -235,9 +237,12 @@ class MigManager(NodeReconciler):
         return manager.enter(_Stage.WAKING, now + self._options.wake_s)
 
     def _applying(self, node: Obj, manager: _Manager, now: float) -> float | None:
-        """Destroy all instances and make the new ones; one client anywhere on the node, and it fails ("in use")."""
+        """GPU by GPU, leave it as it is or make its instances anew; one client on such a GPU, and it fails ("in use").
+
+        Source: `cmd/nvidia-mig-parted/apply/config.go`, ApplyMigConfig.
+        """
         manager.stage = _Stage.IDLE
-        if self._fails(node) or self._in_use(node) or not self._can_cut(node, manager.wanted):
+        if self._fails(node) or self._in_use(node, manager.wanted) or not self._can_cut(node, manager.wanted):
             return self._finish(node, "failed", now)
         self._hardware.cut(node, manager.wanted)
         return self._finish(node, "success", now)
@@ -264,9 +269,13 @@ class MigManager(NodeReconciler):
         except InvalidMigParted:
             return None
 
-    def _in_use(self, node: Obj) -> bool:
+    def _in_use(self, node: Obj, wanted: tuple[PhysicalGpu, ...]) -> bool:
+        """Whether a GPU that changes has a client; where nobody knows who holds which, any client counts."""
         if self._claims is not None and self._claims.by("pool", node["metadata"]["name"]):
             return True
+        if (held := self.held(node)) is not None:
+            pairs = zip(self._hardware.of(node), wanted, strict=True)
+            return any(index in held for index, (now, then) in enumerate(pairs) if now.profiles != then.profiles)
         return any(
             amount
             for pod in self._pods.by("node", node["metadata"]["name"])

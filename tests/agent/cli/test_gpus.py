@@ -1,15 +1,31 @@
 """`muster gpus advise`: exporters asked for a while, files, and what is wrong with them."""
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from agent.cli import exits
 from agent.cli.app import app
 from agent.cli.gpus import UseRequest, advise_gpus
+from agent.clouds import cloud_provider
+from agent.gang_answer import GpusAnswer
+from agent.web.pages import Pages
+from agent.web.seen import Scope
+from fleet.snapshot import IdleGpus
+from fleet.snapshot.gpus import GpuReading, MeasuredUse
 from providers.clock import VirtualClock
+from providers.store.sqlite import SqliteLedger
+from tests.agent.web.test_server import PageSite
 from tests.providers.test_dcgm import exporter, line
+from tests.support.fleets import NOW
+from tests.support.purchases import HIGHS
+
+REFERENCE = Path(__file__).resolve().parents[3] / "examples" / "reference"
 
 ACTIVE, USED = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_FB_USED"
 HELD = {"namespace": "ml", "pod": "notebook-0", "GPU_I_PROFILE": "3g.20gb", "GPU_I_ID": "1"}
@@ -33,6 +49,105 @@ def test_an_exporter_is_asked_for_an_hour(capsys: pytest.CaptureFixture[str]) ->
     assert "idle: ml/notebook-0 has done nothing with 3g.20gb of NVIDIA A100-SXM4-40GB for 60m" in out
 
 
+class AgentSide:
+    """An agent's page in whose world red's gang makes little of a slice, and an unknown pod's readings have ended."""
+
+    def __init__(self) -> None:
+        self.site = PageSite()
+        self.url = f"http://127.0.0.1:{self.site.listener.port}"
+        world = self.site.world
+        world.catalog = cloud_provider().catalog("us-east-1")
+        last = GpuReading("node-m0", "GPU-1", "1", "3g.40gb", "NVIDIA A100-SXM4-80GB", "red", "p", 0.1, 2000.0, 38000.0)
+        use = MeasuredUse(last, 100, NOW - 3000, NOW - 5, 0.1, 2000.0, 0.05)
+        gone = replace(use, last=replace(last, pod="gone", gpu="GPU-9"), until_s=NOW - 600)
+        world.gpu_uses = {"red/red-0-node-m0-0": (replace(use, last=replace(last, pod="red-0-node-m0-0")),)}
+        world.gpu_uses |= {"red/gone": (gone,)}
+        world.gangs["uid-red-0"] = replace(world.gang("red-0"), idle=IdleGpus(NOW - 4000, 1, 1, 3600.0))
+        self.site.turn()
+
+
+@pytest.fixture
+def agent() -> Iterator[AgentSide]:
+    made = AgentSide()
+    yield made
+    made.site.listener.stop()
+
+
+def test_the_agent_tells_what_it_has_kept(agent: AgentSide) -> None:
+    status, headers, body = agent.site.ask("/api/gpus")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    answer = msgspec.json.decode(body, type=GpusAnswer)
+    [gang] = answer.gangs
+    assert (gang.name, gang.queue, gang.team, gang.use.devices) == ("red/red-0", "q-red", "red", 1)
+    assert gang.idle == "it has done nothing with its GPU or slice for 1h or longer"
+    assert sorted(it.last.pod for it in answer.uses) == ["gone", "red-0-node-m0-0"]
+    done = CliRunner().invoke(app, ["gpus", "advise", "--agent", agent.url], catch_exceptions=False)
+    assert done.exit_code == exits.OK
+    assert "advice: red/red-0-node-m0-0: a slice 1g.10gb would be enough: " in done.stdout
+    assert "gone" not in done.stdout, "it holds nothing any more"
+
+
+def test_who_sees_some_namespaces_is_told_of_these() -> None:
+    side = AgentSide()
+    try:
+        pages = Pages(side.site.watcher)
+        told = msgspec.json.decode(pages.gpus(Scope(frozenset({"blue"}))) or b"", type=GpusAnswer)
+        assert (told.gangs, told.uses) == ((), ())
+    finally:
+        side.site.listener.stop()
+
+
+def test_there_is_no_other_api(agent: AgentSide) -> None:
+    status, headers, body = agent.site.ask("/api/nothing")
+    assert (status, headers["Content-Type"]) == (404, "application/json")
+    assert "/api/gpus" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("output", ["table", "json", "html"])
+def test_a_report_says_what_is_made_of_gpus(agent: AgentSide, tmp_path: Path, output: str) -> None:
+    ledger = tmp_path / "ledger.db"
+    SqliteLedger(ledger, 16).close()
+    arguments = ["report", "--ledger", str(ledger), "--month", "2026-10", "-o", output, "--agent", agent.url]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == exits.OK, done.stderr
+    assert "red/red-0" in done.stdout
+    assert ("a slice 1g.10gb would be enough" if output != "json" else '"advice": "a slice 1g.10gb"') in done.stdout
+    if output == "json":
+        assert json.loads(done.stdout)["gpuUse"][0]["use"]["devices"] == 1
+
+
+def test_an_agent_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["gpus", "advise", "--agent", "http://127.0.0.1:1"])
+    assert (done.exit_code, "does not answer" in done.stderr) == (exits.ERROR, True)
+    ledger = tmp_path / "ledger.db"
+    SqliteLedger(ledger, 16).close()
+    done = CliRunner().invoke(app, ["report", "--ledger", str(ledger), "--agent", "http://127.0.0.1:1"])
+    assert (done.exit_code, "does not answer" in done.stderr) == (exits.ERROR, True)
+
+
+@HIGHS
+def test_what_is_enough_is_a_change_of_the_layouts(agent: AgentSide, tmp_path: Path) -> None:
+    """Two machines of large slices are held, of which small ones would do."""
+    uses = agent.site.world.gpu_uses
+    ((use,), _) = uses.values()
+    for n in range(24):
+        reading = replace(use.last, pod=f"red-{n}", gpu=f"GPU-{n}")
+        uses[f"red/red-{n}"] = (replace(use, last=reading),)
+    agent.site.turn()
+    command = ["gpus", "advise", "--agent", agent.url, "--fleet", str(REFERENCE), "--pool", "a100-mig"]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == exits.OK
+    assert "at once: 25 nvidia.com/mig-1g.10gb" in done.stdout
+    assert "not worth" not in done.stdout
+    assert "diff --git" in done.stdout
+    no_forge = CliRunner().invoke(app, [*command, "--pull-request", "--config", str(tmp_path / "none.yaml")])
+    assert no_forge.exit_code == exits.ERROR
+    uses.clear()
+    agent.site.turn()
+    nothing = CliRunner().invoke(app, command)
+    assert (nothing.exit_code, "nothing to cut" in nothing.stderr) == (exits.REFUSED, True)
+
+
 def test_an_exporter_that_fails_now_and_then_is_asked_on_and_one_that_never_answers_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -53,6 +168,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ("arguments", "code"),
     [
         ([], 2),
+        (["--agent", "http://127.0.0.1:1", "--pull-request"], 2),
+        (["--agent", "http://127.0.0.1:1", "--pool", "p"], 2),
         (["--scrape", "nowhere"], exits.ERROR),
         (["--exporter", "http://127.0.0.1:1/metrics"], exits.ERROR),
         (["--exporter", "http://127.0.0.1:1/metrics", "--for", "ever"], 2),

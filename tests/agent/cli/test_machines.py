@@ -10,9 +10,14 @@ from typer.testing import CliRunner, Result
 
 from agent.cli import exits
 from agent.cli.app import app
+from agent.cli.explain_node import lines
+from fleet.explain.node import node_view
+from fleet.snapshot import MachineEvent
 from model import labels
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import P5, A, B, Scene, doc, files, gpu_job, gpu_jobset, pool, queue, team
+from tests.support.fleets import NOW, small_fleet
+from tests.support.world import World
 
 FLEET = files(
     pool(limits={"nodes": 2}, zones=[A]),
@@ -151,6 +156,17 @@ def test_explain_a_node(folder: Path, cluster: tuple[Scene, Path]) -> None:
     assert "left" in told["expiry"]
     assert told["consolidation"].startswith("keeps (Policy): ")
     assert {"interruption", "repair"} <= set(told)
+
+
+def test_explain_a_node_tells_what_happened_to_it() -> None:
+    world = World(small_fleet())
+    events = (MachineEvent(NOW - 7200, "GpuFault", "GPU-1: XID 31"), MachineEvent(NOW - 60, "NodeReady", "node n"))
+    claim = world.machine("m0").remembering(*events)
+    told = list(lines(node_view(world.snapshot(), claim), NOW))
+    assert [it.strip() for it in told if "happened" in it] == [
+        "happened: 120m ago: GpuFault: GPU-1: XID 31",
+        "happened: 60s ago: NodeReady: node n",
+    ]
 
 
 def test_explain_a_node_without_the_fleet(cluster: tuple[Scene, Path]) -> None:

@@ -14,6 +14,7 @@ from fleet.snapshot import (
     DecisionFailure,
     Eviction,
     Gang,
+    IdleGpus,
     Job,
     Launch,
     NodeDisruption,
@@ -76,8 +77,8 @@ def test_gang_survives_its_own_history(gang: Gang) -> None:
 KNOWN = {
     Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message "
     "since_s flavors pins leaving recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s "
-    "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks refused failure "
-    "last_checkpoint_s checkpoint_interval_s do_not_disrupt expected_run_s max_run_s sla_waiting_s "
+    "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks idle refused "
+    "failure last_checkpoint_s checkpoint_interval_s do_not_disrupt expected_run_s max_run_s sla_waiting_s "
     "priority_boost deletion_cost workload_uid remaining choice",
     PodSet: "name count requests node_selector required_affinity tolerations namespace labels constraints "
     "runtime_class unsupported forbidden amounts resource_claims required_topology preferred_topology any_topology "
@@ -89,9 +90,11 @@ KNOWN = {
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s room_for admitted_at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
-    "adopts resources layout startup_taints instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s "
-    "recut_at_s cut advised_at_s node_ready deleting disruption refused failure list_usd_h",
-    CutOrder: "reason message since_s began_s asked_at_s tries former",
+    "adopts resources layout gpu_cuts startup_taints instance_id node launched_at_s registered_at_s ready_at_s "
+    "emptied_at_s recut_at_s cut advised_at_s node_ready deleting disruption refused failure list_usd_h gpu_conditions "
+    "history",
+    IdleGpus: "since_s idle of after_s",
+    CutOrder: "reason message since_s began_s asked_at_s tries former before",
     DecisionFailure: "error cause",
     WriteRefusal: "reason message",
     Launch: "group lot size",

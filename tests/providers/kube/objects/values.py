@@ -16,11 +16,14 @@ from fleet.snapshot import (
     CutOrder,
     DecisionFailure,
     Eviction,
+    FormerCut,
     Gang,
     GangState,
+    IdleGpus,
     JobRef,
     Launch,
     LayoutRecord,
+    MachineEvent,
     NodeDisruption,
     Pin,
     PodSet,
@@ -227,6 +230,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         replacing_since_s=draw(maybe_instants),
         eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=words, at_s=instants, room_for=words)),
         evictions=draw(st.integers(0, 1000)),
+        idle=draw(st.none() | idle_gpus),
         requeue_at_s=draw(maybe_instants),
         preempts=draw(st.booleans()),
         active=draw(st.booleans()),
@@ -236,6 +240,9 @@ def gangs(draw: st.DrawFn) -> Gang:
     )
 
 
+idle_gpus = st.builds(
+    IdleGpus, since_s=instants, idle=st.integers(1, 9), of=st.integers(1, 9), after_s=st.floats(60, 1e6)
+)
 disruptions = st.builds(
     NodeDisruption, reason=reasons, message=words, at_s=instants, deadline_s=st.just(inf) | instants
 )
@@ -255,6 +262,7 @@ startup_taints = st.none() | st.lists(
     ),
     max_size=2,
 ).map(tuple)
+gpu_cuts = st.lists(st.dictionaries(st.sampled_from(("1g.10gb", "3g.40gb")), st.integers(1, 7)), max_size=3).map(tuple)
 cut_orders = st.builds(
     CutOrder,
     reason=st.sampled_from(("", "LayoutDrift", "LayoutRollout")),
@@ -264,6 +272,7 @@ cut_orders = st.builds(
     asked_at_s=maybe_instants,
     tries=st.integers(0, 9),
     former=names | st.just(""),
+    before=st.none() | st.builds(FormerCut, layout=names, gpus=amounts, cuts=gpu_cuts),
 )
 claims = st.builds(
     Claim,
@@ -281,6 +290,7 @@ claims = st.builds(
     also_for=st.lists(names, max_size=3).map(tuple),
     resources=amounts,
     layout=names | st.just(""),
+    gpu_cuts=gpu_cuts,
     startup_taints=startup_taints,
     instance_id=names | st.just(""),
     node=names | st.just(""),
@@ -290,6 +300,12 @@ claims = st.builds(
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
     cut=st.none() | cut_orders,
+    gpu_conditions=st.lists(
+        st.builds(MachineEvent, at_s=instants, what=st.sampled_from(("GpuFailed", "GpuNeedsReset")), message=words),
+        max_size=2,
+        unique_by=lambda it: it.what,
+    ).map(tuple),
+    history=st.lists(st.builds(MachineEvent, at_s=instants, what=names, message=words), max_size=3).map(tuple),
     advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,

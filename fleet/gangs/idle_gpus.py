@@ -1,0 +1,98 @@
+"""Gangs that hold GPUs and do nothing with them: when that is said of them, and when their queue has them stopped.
+
+Readings that are missing or old are no idleness: what is said stays as it was, and nobody is stopped.
+"""
+
+from math import inf
+from typing import Final, NamedTuple
+
+from fleet.quota.queue_binding import binding_of
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, IdleGpus, Pod, Snapshot
+from fleet.snapshot.gpus import FRESH_S
+from fleet.snapshot.seats import pods_of
+from model.fleet import Fleet
+from model.kinds.base import format_duration
+from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
+
+LEAST_READINGS: Final = 3
+"""In a row, without a gap, that have to find a GPU idle."""
+
+
+class _HeldGpus(NamedTuple):
+    """What readings say of the GPUs and slices of a gang."""
+
+    asked: int
+    told: int
+    """Of how many there are readings now."""
+    idle: int
+    """How many have done nothing for as long as is borne."""
+    since_s: float
+    """Since when all of these have done nothing."""
+
+
+def idle_gpus(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> IdleGpus | None:
+    """Returns what is to be said of the GPUs that a running gang holds idle; None where it uses them.
+
+    What is said stays while there are no readings of all of them.
+    """
+    after_s, held = _policy(fleet, gang)[0], None
+    if after_s < inf and snapshot.gpu_uses and (snapshot.now_s - gang.admitted_at_s >= after_s or gang.idle):
+        held = _held(snapshot, gang, after_s)
+    if held is None or held.told < held.asked:
+        return gang.idle if after_s < inf else None
+    return IdleGpus(held.since_s, held.idle, held.asked, after_s) if held.idle else None
+
+
+def idle_too_long(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
+    """Returns why a running gang is stopped whose queue does not bear idle GPUs: all of them are, by fresh readings."""
+    after_s, action = _policy(fleet, gang)
+    if action != "Stop" or not snapshot.gpu_uses or snapshot.now_s - gang.admitted_at_s < after_s:
+        return None
+    held = _held(snapshot, gang, after_s)
+    if not held.asked or held.idle < held.asked:
+        return None
+    said = IdleGpus(held.since_s, held.idle, held.asked, after_s)
+    return Reason.IDLE_GPUS, f"it {idle_words(said)}, and queue {gang.queue!r} stops who does"
+
+
+def idle_words(idle: IdleGpus) -> str:
+    """Returns what is said of a gang with idle GPUs, as the rest of a sentence."""
+    several = f"any of its {idle.of} GPUs or slices" if idle.of > 1 else "its GPU or slice"
+    what = several if idle.idle == idle.of else f"{idle.idle} of its {idle.of} GPUs or slices"
+    return f"has done nothing with {what} for {format_duration(idle.after_s)} or longer"
+
+
+def _policy(fleet: Fleet, gang: Gang) -> tuple[float, str]:
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    return (binding.idle_after_s, binding.idle_action) if binding is not None else (inf, "Warn")
+
+
+def _held(snapshot: Snapshot, gang: Gang, after_s: float) -> _HeldGpus:
+    asked, told, idle, latest_s = 0, 0, 0, 0.0
+    for pod in pods_of(snapshot, gang):
+        wants = _gpus(pod)
+        if not wants or not pod.active:
+            continue
+        uses = [it for it in snapshot.gpu_uses.get(pod.key, ()) if it.last.node == pod.node]
+        fresh = [it for it in uses if snapshot.now_s - it.until_s <= FRESH_S]
+        began_s = max(pod.started_at_s, gang.admitted_at_s)
+        long = [
+            max(it.idle_from_s, began_s)
+            for it in fresh
+            if it.idle_from_s is not None
+            and it.idle_readings >= LEAST_READINGS
+            and it.until_s - max(it.idle_from_s, began_s) >= after_s  # what has not been read yet does not count
+        ][:wants]
+        asked, told, idle = asked + wants, told + min(wants, len(fresh)), idle + len(long)
+        latest_s = max(latest_s, *long, 0.0)
+    return _HeldGpus(asked, told, idle, float(int(latest_s)))
+
+
+def _gpus(pod: Pod) -> int:
+    """How many GPUs, slices or shares a pod asks for."""
+    return sum(
+        amount
+        for name, amount in pod.requests.items()
+        if name in (GPU_RESOURCE, SHARED_GPU_RESOURCE) or name.startswith(MIG_RESOURCE_PREFIX)
+    )
