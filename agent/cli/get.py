@@ -194,9 +194,7 @@ def _claims(look: ClusterLook) -> Iterator[Row]:
             "zone": spec["zone"],
             "capacity": status.get("capacityType") or spec["capacityType"],
             "state": "Leaving" if leaves and not ending else status.get("state", "Pending"),
-            "happened": ": ".join(
-                (status.get("history") or [{}])[-1].get(key, "") for key in ("what", "message")
-            ).strip(": "),
+            "happened": "; ".join(f"{one['what']}: {one['message']}" for one in (status.get("history") or ())[-1:]),
             "usd_h": _charged(spec, status),
             "leaving": leaves.get("reason", ""),
             "age_s": look.since_s(spec.get("createdAt") or it["metadata"]["creationTimestamp"]),
