@@ -142,10 +142,13 @@ def test_what_is_enough_is_a_change_of_the_layouts(agent: AgentOfGpus, tmp_path:
     assert "diff --git" in done.stdout
     no_forge = CliRunner().invoke(app, [*command, "--pull-request", "--config", str(tmp_path / "none.yaml")])
     assert no_forge.exit_code == exits.ERROR
-    uses.clear()
+
+
+def test_without_slices_in_use_there_is_nothing_to_cut(agent: AgentOfGpus) -> None:
+    agent.site.world.gpu_uses.clear()
     agent.site.turn()
-    nothing = CliRunner().invoke(app, command)
-    assert (nothing.exit_code, "nothing to cut" in nothing.stderr) == (exits.REFUSED, True)
+    done = CliRunner().invoke(app, ["gpus", "advise", "--agent", agent.url, "--fleet", str(REFERENCE)])
+    assert (done.exit_code, "nothing to cut" in done.stderr) == (exits.REFUSED, True)
 
 
 def test_an_exporter_that_fails_now_and_then_is_asked_on_and_one_that_never_answers_is_an_error(
