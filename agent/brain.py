@@ -152,17 +152,8 @@ class Brain:
                 self.mirror.table(table).observe(batch)
                 if table in self.mirror.works:
                     self._resume_vanished(batch)
-            case InstancesListed(instances=instances, at_s=at_s):
-                self.mirror.list_instances(instances, at_s)
-            case ReservationsListed(reservations=reservations, at_s=at_s):
-                self.mirror.list_reservations(reservations, at_s)
-            case NamesResolved(resolved=resolved):
-                self.mirror.resolve(resolved)
-            case Priced(catalog=catalog):
-                self.mirror.catalog = catalog
-            case GpusRead(uses=uses, faults=faults, holders=holders, trouble=trouble):
-                self.mirror.gpu_uses, self.mirror.gpu_faults, self.failures.readings = uses, faults, trouble
-                self.mirror.gpu_holders = holders
+            case InstancesListed() | ReservationsListed() | NamesResolved() | Priced() | GpusRead():
+                self._listed(event)
             case Noticed(notices=notices):
                 self._notices += notices
             case Planned():
@@ -174,6 +165,21 @@ class Brain:
                 self.failures.writes.forget(self._clock.now())
             case _:
                 self.sync.hear(event)
+
+    def _listed(self, event: InstancesListed | ReservationsListed | NamesResolved | Priced | GpusRead) -> None:
+        """Fold what was asked for beside the cluster."""
+        match event:
+            case InstancesListed(instances=instances, at_s=at_s):
+                self.mirror.list_instances(instances, at_s)
+            case ReservationsListed(reservations=reservations, at_s=at_s):
+                self.mirror.list_reservations(reservations, at_s)
+            case NamesResolved(resolved=resolved):
+                self.mirror.resolve(resolved)
+            case Priced(catalog=catalog):
+                self.mirror.catalog = catalog
+            case GpusRead(uses=uses, faults=faults, holders=holders, trouble=trouble):
+                self.mirror.gpu_uses, self.mirror.gpu_faults, self.failures.readings = uses, faults, trouble
+                self.mirror.gpu_holders = holders
 
     def _pause_vanished(self, batch: Batch[Any]) -> None:
         """A Workload that somebody else deleted most likely goes with its job, whose deletion may be yet to be seen.

@@ -117,12 +117,10 @@ class Mirror:
         self._bought: deque[str] = deque(maxlen=BOUGHT_MOST)
         self.reservations: Mapping[str, Reservation] = {}
         self.resolved: Resolutions = NOT_READ
-        self.catalog = Catalog()
-        self.layouts = PublishedLayouts()
+        self.catalog, self.layouts = Catalog(), PublishedLayouts()
         self.shortages: dict[CapacityPool, float] = {}
-        self.outlook = Outlook()
+        self.outlook, self.experience = Outlook(), DiscoveredCapacity()
         self.pod_verdicts: Mapping[str, PodVerdict] = {}
-        self.experience = DiscoveredCapacity()
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
         self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}

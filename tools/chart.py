@@ -26,6 +26,7 @@ SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "high-availability": ("highAvailability", "Two agents, one of which leads. Not together with `ledger`."),
     "ledger": ("ledger", "A volume for the ledger's file; `config.ledger.path` names it. For one agent."),
     "mig": ("mig", "For fleets with MIG layouts; the namespace gpu-operator is there."),
+    "gpu-readings": ("gpuReadings", "For `config.dcgm`: lets the agent reach dcgm-exporter, at port 9400."),
     "plan-reader": ("planReader", "A service account for `muster plan --world` in CI."),
     "service-monitor": ("serviceMonitor", "For clusters with the Prometheus operator."),
     "alerts": ("alerts", "Recording rules and alerts, for the same."),

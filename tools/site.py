@@ -45,6 +45,7 @@ GUIDES: Final[Mapping[str, tuple[str, ...]]] = {
         "guides/operating-by-hand.md",
         "guides/what-happens-when.md",
         "guides/interruptions.md",
+        "guides/gpu-readings.md",
         "guides/metrics.md",
         "guides/runbooks.md",
         "guides/moving-from-karpenter.md",

@@ -186,7 +186,6 @@ def _claims(look: ClusterLook) -> Iterator[Row]:
         spec, status = it["spec"], it.get("status") or {}
         leaves, ending = status.get("disruption") or {}, it["metadata"].get("deletionTimestamp")
         state = "Recutting" if status.get("cut") and status.get("readyAt") else status.get("state", "Pending")
-        last = (status.get("history") or [{}])[-1]
         yield {
             "name": it["metadata"]["name"],
             "pool": spec["nodePool"],
@@ -194,7 +193,7 @@ def _claims(look: ClusterLook) -> Iterator[Row]:
             "zone": spec["zone"],
             "capacity": status.get("capacityType") or spec["capacityType"],
             "state": "Leaving" if leaves and not ending else state,
-            "happened": ": ".join(last[key] for key in ("what", "message") if last.get(key)),
+            "happened": "; ".join(f"{one['what']}: {one['message']}" for one in (status.get("history") or ())[-1:]),
             "usd_h": _charged(spec, status),
             "leaving": leaves.get("reason", ""),
             "age_s": look.since_s(spec.get("createdAt") or it["metadata"]["creationTimestamp"]),

@@ -66,6 +66,9 @@ class PastRevision(msgspec.Struct, frozen=True, rename="camel"):
     author: str = ""
     signer: str = ""
     message: str = ""
+    request: int = 0
+    merged_by: str = ""
+    approved_by: tuple[str, ...] = ()
 
 
 class _Spec(msgspec.Struct, frozen=True):

@@ -127,7 +127,7 @@ _LEVELS: Final = 101
 
 
 @dataclass(slots=True)
-class _Slot:
+class _UseSlot:
     """Some of a window: how often which part of a hundred was active, rounded up."""
 
     from_s: float
@@ -142,7 +142,7 @@ class UseTally:
 
     def __init__(self, window_s: float = inf) -> None:
         self._slot_s = window_s / _SLOTS
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[_UseSlot] = deque()
         self._levels: array[int] = array("I", [0]) * _LEVELS
         """Of all slots together."""
         self._last: GpuReading | None = None
@@ -155,7 +155,7 @@ class UseTally:
         if reading.active is None or reading.used_mib is None or at_s <= self.until_s:
             return
         if not self._slots or at_s - self._slots[-1].from_s >= self._slot_s:
-            self._slots.append(_Slot(at_s))
+            self._slots.append(_UseSlot(at_s))
             self._drop()
         slot, level = self._slots[-1], min(_LEVELS - 1, ceil(reading.active * (_LEVELS - 1) - 1e-9))
         slot.levels[level] += 1

@@ -21,7 +21,7 @@ HELD = {"namespace": "ml", "pod": "a", "hostname": "a-pod-of-the-exporter"}
 TEXT = (line(ACTIVE, 0.5, **HELD) + line(USED, 700, **HELD) + line(XID, 79)).encode()
 
 
-class Cluster:
+class ExporterCluster:
     """Pods of an exporter in a store, and an agent that reads them."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Cluster:
 
 
 def test_the_pods_that_run_are_found_one_a_node_by_their_port() -> None:
-    cluster = Cluster()
+    cluster = ExporterCluster()
     cluster.pod("n1", "10.0.0.1", 9401)
     cluster.pod("n2", "fd00::2", None)
     cluster.pod("n3", "10.0.0.3", 9400, phase="Pending")
@@ -73,7 +73,7 @@ def test_the_pods_that_run_are_found_one_a_node_by_their_port() -> None:
 
 
 def test_one_that_does_not_answer_is_told_of_and_stops_nothing() -> None:
-    cluster = Cluster()
+    cluster = ExporterCluster()
     with ExitStack() as running:
         url = running.enter_context(exporter(content=TEXT))
         cluster.pod("n1", "127.0.0.1", int(url.rpartition(":")[2].partition("/")[0]))
@@ -90,7 +90,7 @@ def test_one_that_does_not_answer_is_told_of_and_stops_nothing() -> None:
 
 
 def test_pods_that_come_are_found_within_a_minute() -> None:
-    cluster = Cluster()
+    cluster = ExporterCluster()
     listen = cluster.listener(intervalS=60.0)
     listen()
     assert cluster.last().uses == {}
@@ -106,7 +106,7 @@ def test_pods_that_may_not_be_listed_are_told_of(monkeypatch: pytest.MonkeyPatch
     def refused(*_: object, **__: object) -> None:
         raise Forbidden("pods is forbidden", code=403)
 
-    cluster = Cluster()
+    cluster = ExporterCluster()
     monkeypatch.setattr(cluster.transport, "list_pages", refused)
     cluster.listener()()
     assert "cannot be listed: pods is forbidden" in cluster.last().trouble

@@ -237,9 +237,7 @@ def _exporter_pod(where: Key, node: Obj, port: int) -> Obj:
         "spec": {
             "nodeName": node["metadata"]["name"],
             "tolerations": [{"operator": "Exists"}],
-            "containers": [
-                {"name": "nvidia-dcgm-exporter", "image": "nvcr.io/nvidia/k8s/dcgm-exporter", "ports": ports}
-            ],
+            "containers": [{"name": "nvidia-dcgm-exporter", "image": "dcgm-exporter", "ports": ports}],
         },
     }
 

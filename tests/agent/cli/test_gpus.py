@@ -49,7 +49,7 @@ def test_an_exporter_is_asked_for_an_hour(capsys: pytest.CaptureFixture[str]) ->
     assert "idle: ml/notebook-0 has done nothing with 3g.20gb of NVIDIA A100-SXM4-40GB for 60m" in out
 
 
-class AgentSide:
+class AgentOfGpus:
     """An agent's page in whose world red's gang makes little of a slice, and an unknown pod's readings have ended."""
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class AgentSide:
 
 
 @pytest.fixture
-def agent() -> Iterator[AgentSide]:
-    made = AgentSide()
+def agent() -> Iterator[AgentOfGpus]:
+    made = AgentOfGpus()
     yield made
     made.site.listener.stop()
 
 
-def test_the_agent_tells_what_it_has_kept(agent: AgentSide) -> None:
+def test_the_agent_tells_what_it_has_kept(agent: AgentOfGpus) -> None:
     status, headers, body = agent.site.ask("/api/gpus")
     assert (status, headers["Content-Type"]) == (200, "application/json")
     answer = msgspec.json.decode(body, type=GpusAnswer)
@@ -88,7 +88,7 @@ def test_the_agent_tells_what_it_has_kept(agent: AgentSide) -> None:
 
 
 def test_who_sees_some_namespaces_is_told_of_these() -> None:
-    side = AgentSide()
+    side = AgentOfGpus()
     try:
         pages = Pages(side.site.watcher)
         told = msgspec.json.decode(pages.gpus(Scope(frozenset({"blue"}))) or b"", type=GpusAnswer)
@@ -97,14 +97,14 @@ def test_who_sees_some_namespaces_is_told_of_these() -> None:
         side.site.listener.stop()
 
 
-def test_there_is_no_other_api(agent: AgentSide) -> None:
+def test_there_is_no_other_api(agent: AgentOfGpus) -> None:
     status, headers, body = agent.site.ask("/api/nothing")
     assert (status, headers["Content-Type"]) == (404, "application/json")
     assert "/api/gpus" in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("output", ["table", "json", "html"])
-def test_a_report_says_what_is_made_of_gpus(agent: AgentSide, tmp_path: Path, output: str) -> None:
+def test_a_report_says_what_is_made_of_gpus(agent: AgentOfGpus, tmp_path: Path, output: str) -> None:
     ledger = tmp_path / "ledger.db"
     SqliteLedger(ledger, 16).close()
     arguments = ["report", "--ledger", str(ledger), "--month", "2026-10", "-o", output, "--agent", agent.url]
@@ -126,7 +126,7 @@ def test_an_agent_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
 
 
 @HIGHS
-def test_what_is_enough_is_a_change_of_the_layouts(agent: AgentSide, tmp_path: Path) -> None:
+def test_what_is_enough_is_a_change_of_the_layouts(agent: AgentOfGpus, tmp_path: Path) -> None:
     """Two machines of large slices are held, of which small ones would do."""
     uses = agent.site.world.gpu_uses
     ((use,), _) = uses.values()
@@ -142,10 +142,13 @@ def test_what_is_enough_is_a_change_of_the_layouts(agent: AgentSide, tmp_path: P
     assert "diff --git" in done.stdout
     no_forge = CliRunner().invoke(app, [*command, "--pull-request", "--config", str(tmp_path / "none.yaml")])
     assert no_forge.exit_code == exits.ERROR
-    uses.clear()
+
+
+def test_without_slices_in_use_there_is_nothing_to_cut(agent: AgentOfGpus) -> None:
+    agent.site.world.gpu_uses.clear()
     agent.site.turn()
-    nothing = CliRunner().invoke(app, command)
-    assert (nothing.exit_code, "nothing to cut" in nothing.stderr) == (exits.REFUSED, True)
+    done = CliRunner().invoke(app, ["gpus", "advise", "--agent", agent.url, "--fleet", str(REFERENCE)])
+    assert (done.exit_code, "nothing to cut" in done.stderr) == (exits.REFUSED, True)
 
 
 def test_an_exporter_that_fails_now_and_then_is_asked_on_and_one_that_never_answers_is_an_error(
