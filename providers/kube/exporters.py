@@ -30,20 +30,20 @@ class _Container(Wire, frozen=True):
     ports: list[_Port] | None = None
 
 
-class _Spec(Wire, frozen=True):
+class _ExporterSpec(Wire, frozen=True):
     node_name: str = ""
     containers: list[_Container] | None = None
 
 
-class _Status(Wire, frozen=True):
+class _ExporterStatus(Wire, frozen=True):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
 
 
 class _ExporterPod(Wire, frozen=True):
     metadata: WireMeta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: _ExporterSpec = _ExporterSpec()
+    status: _ExporterStatus = _ExporterStatus()
 
 
 _decoder = msgspec.json.Decoder(_ExporterPod)

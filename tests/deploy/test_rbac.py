@@ -232,7 +232,6 @@ UNUSED: dict[tuple[str, str, str], str] = {
     ("", "pods", "delete"): "the same pods are stopped so, and others past the deadline of a drain",
     ("", "pods/eviction", "create"): "pods of nobody leave a machine that is drained so",
     ("batch", "jobs/status", "patch"): "the template of a job that has run changes",
-    ("muster.dev", "workloads", "delete"): "its job has gone, and the garbage collector is late",
     ("muster.dev", "workloads", "patch"): "a gang is deactivated, or an admission check is prepared",
     **{
         (kind.path.group, kind.path.plural, verb): "another kind of work, started and stopped alike"
