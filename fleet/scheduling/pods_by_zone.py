@@ -49,8 +49,8 @@ class ZoneShare(NamedTuple):
         return self.machines * self.offering.offer.price_usd_h
 
 
-class _ZoneBuyable(NamedTuple):
-    """A `_ZoneBuyable` is an offering that can be bought for the pods of a need, if it is large enough."""
+class _ForSale(NamedTuple):
+    """A `_ForSale` is an offering that can be bought for the pods of a need, if it is large enough."""
 
     tier: tuple[int, int]
     """Ranks of capacity type and pool: what is preferred whatever it costs."""
@@ -97,7 +97,7 @@ class ZoneShares:
     caps: MachineCaps
     names: tuple[str, ...]
     """[R] resources that any of the pods ask for."""
-    _able: dict[Hashable, Sequence[_ZoneBuyable]] = field(default_factory=dict)
+    _able: dict[Hashable, Sequence[_ForSale]] = field(default_factory=dict)
     """By kind of need, best first."""
     _sites: dict[Hashable, Sequence[_Site]] = field(default_factory=dict)
     _order: dict[Hashable, Mapping[int, _Choice]] = field(default_factory=dict)
@@ -179,12 +179,12 @@ class ZoneShares:
     def _found(self, need: Need, keys: tuple[str, ...]) -> Sequence[_Site]:
         if need.kind not in self._able:
             self._able[need.kind] = sorted(self._candidates(need), key=lambda it: (*it[:2], it.offering.key))
-        by_domain: dict[tuple[DomainLabel, ...], list[_ZoneBuyable]] = {}
+        by_domain: dict[tuple[DomainLabel, ...], list[_ForSale]] = {}
         for it in self._able[need.kind]:
             by_domain.setdefault(domains_on(it.offering.labels, keys), []).append(it)
         return [self._site(domains, able) for domains, able in by_domain.items()]
 
-    def _candidates(self, need: Need) -> Iterator[_ZoneBuyable]:
+    def _candidates(self, need: Need) -> Iterator[_ForSale]:
         for pool in need.pools:
             shortages, rank = self.capacity.shortages, need.rank(pool)
             ranks = {it: capacity_rank(pool, it) for it in pool.spec.capacity_types}
@@ -195,9 +195,9 @@ class ZoneShares:
                 if offer.pool_key in shortages or offer.capacity_type not in ranks or offer.reservation is not None:
                     continue
                 if admits(need.pod_set, need.tolerations, it.labels, it.taints):
-                    yield _ZoneBuyable((ranks[offer.capacity_type], rank), self.capacity.expected_usd_h(offer), it)
+                    yield _ForSale((ranks[offer.capacity_type], rank), self.capacity.expected_usd_h(offer), it)
 
-    def _site(self, domains: tuple[DomainLabel, ...], able: Sequence[_ZoneBuyable]) -> _Site:
+    def _site(self, domains: tuple[DomainLabel, ...], able: Sequence[_ForSale]) -> _Site:
         tiers = [list(of_it) for _, of_it in groupby(able, key=attrgetter("tier"))]
         place = planned_slot(able[0].offering, f"site/{len(self._sites)}/{domains}")
         return _Site(
