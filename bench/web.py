@@ -129,8 +129,10 @@ def _pages(fleet: Fleet, snapshot: Snapshot) -> dict[str, float]:
     results: dict[str, float] = {}
     with _served(Pages(watcher, _Patient())) as port:
         for name, address in ADDRESSES.items():
+            began_s = time.process_time()
             first_ms, body, _ = _asked(port, address)
             results |= {f"{name}_first_byte_ms": first_ms, f"{name}_kib": len(body) / 1024}
+            results[f"{name}_first_cpu_ms"] = 1000 * (time.process_time() - began_s)
         results |= _painted(port)
         _, whole, _ = _asked(port, "/machines", {"X-Have": ""})
         have = ",".join(_hashes(whole))
