@@ -158,7 +158,7 @@ class Offerings:
             priced = _overlaid(offer, machine, overlays)
             for layout in layouts or (WHOLE,):
                 if (kind, layout) not in rooms:
-                    devices = machine_devices(self.index, self.fleet, pool, machine, layout)
+                    devices = self._devices(pool, machine, layout)
                     gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                     if gpus is not None and devices is not None:
                         gpus = devices.amounts
@@ -220,6 +220,12 @@ class Offerings:
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return wanted.met_by(carried, undefined=_DECIDED_LATER)
 
+    def _devices(self, pool: NodePool, machine: InstanceType, layout: str) -> MachineDevices | None:
+        """Returns what pods can claim on a machine; None where the device plugin offers its GPUs."""
+        if pool.spec.sharing.dra is None:
+            return None
+        return machine_devices(self.index, self.fleet, pool, machine, layout)
+
     def _offering(
         self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources, born_with: str
     ) -> Offering:
@@ -233,7 +239,7 @@ class Offerings:
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         closes_at_s = closes_s(pool, offer.reservation)
-        devices = machine_devices(self.index, self.fleet, pool, offer.instance_type, layout)
+        devices = self._devices(pool, offer.instance_type, layout)
         return Offering(
             *(pool, offer, layout, left, node_labels, pool.spec.template.taints, born_with, rank, closes_at_s),
             devices=devices,
