@@ -215,7 +215,13 @@ class DevicesThere:
 
     known: ClusterDevices = NO_DEVICES
     allocated: Holders = lambda _node: ()
-    allocator: DeviceAllocator = field(default_factory=DeviceAllocator)
+    index: Index = field(default_factory=Index)
+    """Where the allocator is kept."""
+
+    @property
+    def allocator(self) -> DeviceAllocator:
+        """Returns the allocator that knows these devices."""
+        return device_allocator(self.index, self.known)
 
 
 @derived()

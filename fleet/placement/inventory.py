@@ -15,7 +15,7 @@ from fleet.offerings.offerings import node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
 from fleet.placement.buyable_capacity import BuyableCapacity, candidates_at_list_price
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
-from fleet.placement.device_allocator import DevicesThere, device_allocator
+from fleet.placement.device_allocator import DevicesThere
 from fleet.placement.domains import ClosedNode, Place
 from fleet.placement.neighbours import Neighbours, PodsPut
 from fleet.placement.opportunity_cost import OpportunityCosts
@@ -131,7 +131,7 @@ def who_stands_where(
         return found(snapshot.repelling_pods)
 
     known = snapshot.devices
-    devices = DevicesThere(known, partial(_allocated, snapshot), device_allocator(snapshot.index, known))
+    devices = DevicesThere(known, partial(_allocated, snapshot), snapshot.index)
     return Neighbours(snapshot.namespaces, snapshot.volumes, standing, repelling, held, repel=repel, devices=devices)
 
 
