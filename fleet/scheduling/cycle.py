@@ -126,13 +126,14 @@ class AdmissionPass:
         `machines`, `quota`: those of the pass before, which are brought up to date; None = they are set up for this
         pass alone.
         """
-        quota = CarriedLedger.empty(fleet, snapshot) if quota is None else quota
+        # With somebody set aside, gangs are put one by one: the machines of those who cannot be charged are withheld.
+        stand = not snapshot.set_aside
+        if quota is None or not stand:
+            quota = CarriedLedger.empty(fleet, snapshot)
         specs, tree = quota.specs, quota.tree
         lost = pods_to_replace(fleet, snapshot)
         held = standing_parts(snapshot, lost)
         machines = CarriedState.empty(fleet, snapshot) if machines is None else machines
-        # With somebody set aside, gangs are put one by one: the machines of those who cannot be charged are withheld.
-        stand = not snapshot.set_aside
         drifted = drifted_claims(fleet, snapshot)
         machines.update(snapshot, held if stand else {}, drifted)
         empty = EmptyMachines(fleet, snapshot, drifted)

@@ -34,7 +34,7 @@ def only(text: str) -> GpuReading:
 def test_a_scrape_of_a_machine_that_is_partly_cut() -> None:
     found = {(it.gpu, it.instance): it for it in read_scrape(SAMPLE, "it").readings}
     assert found[CUT, "7"] == GpuReading(
-        "gpu-node-a", CUT, "7", "1g.5gb", A100, "team-nlp", "notebook-0", 0.000062, 98.0, None
+        "gpu-node-a", CUT, "7", "1g.5gb", A100, "team-nlp", "notebook-0", 0.000062, 98.0, None, 0
     )
     assert (found[CUT, "9"].active, found[CUT, "9"].used_mib, found[CUT, "9"].free_mib) == (0.999917, 4384.0, 480.0)
     assert found[CUT, "5"].pod == "", "nobody holds it"

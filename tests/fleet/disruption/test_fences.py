@@ -23,6 +23,7 @@ from fleet.disruption import (
 )
 from fleet.fence import EVERYBODY, Decided, DecisionFailed, told_apart
 from fleet.nodeclaims import drift as judged
+from fleet.placement.plan import Recut
 from fleet.snapshot import Claim, Gang, Reservation, Snapshot
 from model.kinds import NodePool
 from tests.support.fleets import GPU, NOW, P5, P5S, A, FleetBuilder, gang
@@ -48,6 +49,8 @@ def sick(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, about: str) -> 
 
 
 def _names(it: Any) -> Sequence[str]:
+    if isinstance(it, Recut):
+        return [it.claim]
     return [it.name] if isinstance(it, Claim | Gang | NodePool) else ()
 
 
@@ -212,7 +215,7 @@ def cut() -> World:
     return world
 
 
-@pytest.mark.parametrize("name", ["cut_anew", "_if_stale"])
+@pytest.mark.parametrize("name", ["_cut_to", "_if_stale"])
 def test_a_machine_that_cannot_be_cut_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     world = cut()
     sick(monkeypatch, rollout, name, "m0")
