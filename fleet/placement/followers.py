@@ -8,13 +8,16 @@ looked for as one large pod; what comes of it is taken if kube-scheduler's filte
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
+from typing import TypeVar
 
 from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, room_in
 from fleet.placement.neighbours import Neighbours
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan, hardest_first
-from fleet.placement.pod_filter import pod_filter
+from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.reasons import Refusal
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import near_each_other
@@ -31,6 +34,7 @@ _Shares = tuple[tuple[int, ...], ...]
 """For each leader in turn how many pods of each follower stand beside it."""
 _Names = Mapping[str, Sequence[str]]
 """Name of a pod set -> names of others."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,14 @@ class HostCompany:
     """Whoever follows another follower comes after it."""
 
     @property
+    def leading(self) -> list[Need]:
+        """Returns the leaders."""
+        return [need for need, _ in self.leaders]
+
+    @property
     def needs(self) -> dict[str, Need]:
         """Returns all of them by name, each after those beside whom it may stand."""
-        return {need.pod_set.name: need for need in (*(need for need, _ in self.leaders), *self.followers)}
+        return {need.pod_set.name: need for need in (*self.leading, *self.followers)}
 
     @property
     def units(self) -> list[tuple[Need, int]]:
@@ -60,6 +69,16 @@ class _Party:
     members: tuple[tuple[Need, int], ...]
     """The leader and those who follow it, with the pods of each."""
     count: int
+
+    @property
+    def needs(self) -> list[Need]:
+        """Returns whose pods they are, the leader first."""
+        return [need for need, _ in self.members]
+
+    @property
+    def pods(self) -> dict[str, int]:
+        """Returns how many pods of each pod set it has, by name."""
+        return {need.pod_set.name: pods for need, pods in self.members}
 
 
 def place_company(
@@ -89,13 +108,18 @@ def place_leading(
         fewer = followers[: len(followers) // 2]
         return place_leading(state, capacity, uid, need, fewer) if fewer else place_gang(state, capacity, uid, [need])
     state.undo(mark)
-    own = [it for it in found.assignments if it.pod_set == named[0].pod_set.name]
-    own = [replace(it, pod_set=need.pod_set.name) for it in own]
+    leader = named[0].pod_set.name
+    own = [replace(it, pod_set=need.pod_set.name) for it in found.assignments if it.pod_set == leader]
     for it in own:
-        if it.slot.name not in state.slots:
-            state.add(it.slot)
+        _make_known(state, it.slot)
         state.place(it.slot, need.pod_set, it.count)
     return replace(found, assignments=tuple(own))  # every machine that is bought is that of a leader
+
+
+def _make_known(state: ClusterState, slot: NodeSlot) -> None:
+    """Adds a machine that is to be bought where it is not there yet."""
+    if slot.name not in state.slots:
+        state.add(slot)
 
 
 # -- who follows whom -------------------------------------------------------------------------------------------------
@@ -105,20 +129,25 @@ def host_companies(neighbours: Neighbours, needs: Sequence[Need]) -> tuple[list[
     """Returns the companies of a gang, and the sets whose pods wait for each other: none of them may stand first."""
     by_name = {need.pod_set.name: need for need in sorted(needs, key=hardest_first)}
     meant = {name: [to for to in by_name if _follows(neighbours, by_name[name], by_name[to])] for name in by_name}
-    follows = {name: [other for other in others if other != name] for name, others in meant.items()}
-    companies, waiting, left = [], list[str](), list(by_name)
-    while left:
-        joined = _joined(left[0], follows)
-        left = [name for name in left if name not in joined]
-        free = [name for name in joined if not follows[name]]
-        leaders = free or [name for name in joined if name in meant[name]][:1]
-        if len(joined) > 1 and leaders:
-            once = {name: by_name[name].pod_set.count if name in meant[name] else 1 for name in leaders}
-            after = tuple(by_name[name] for name in _in_turn(leaders, joined, follows))
-            companies.append(HostCompany(tuple((by_name[name], once[name]) for name in leaders), after))
-        elif len(joined) > 1:
+    companies, waiting = [], list[str]()
+    for joined in _all_joined(meant):
+        if leaders := _first_of(joined, meant):
+            companies.append(_company(leaders, joined, by_name, meant))
+        else:
             waiting += joined
     return companies, waiting
+
+
+def _first_of(joined: Sequence[str], meant: _Names) -> list[str]:
+    """Returns who may stand first: all who mean nobody else, or one whose pods want to be on one machine."""
+    free = [name for name in joined if {name}.issuperset(meant[name])]
+    return free or [name for name in joined if name in meant[name]][:1]
+
+
+def _company(leaders: Sequence[str], joined: Sequence[str], by_name: Mapping[str, Need], meant: _Names) -> HostCompany:
+    once = {name: by_name[name].pod_set.count if name in meant[name] else 1 for name in leaders}
+    after = tuple(by_name[name] for name in _in_turn(leaders, joined, meant))
+    return HostCompany(tuple((by_name[name], once[name]) for name in leaders), after)
 
 
 def stands_by_others(pods: PodSet) -> bool:
@@ -139,6 +168,16 @@ def _follows(neighbours: Neighbours, need: Need, other: Need) -> bool:
     """Returns whether pods have to stand on the machine of a pod, and one of the other set would do."""
     terms, kind = need.pod_set.constraints.affinity, neighbours.kind_of(other.pod_set)
     return stands_by_others(need.pod_set) and all(neighbours.means(term, kind) for term in terms)
+
+
+def _all_joined(follows: _Names) -> Iterator[list[str]]:
+    """Yields the sets that are tied to each other, where these are several."""
+    left = list(follows)
+    while left:
+        joined = _joined(left[0], follows)
+        left = [name for name in left if name not in joined]
+        if len(joined) > 1:
+            yield joined
 
 
 def _joined(first: str, follows: _Names) -> list[str]:
@@ -163,17 +202,17 @@ def _in_turn(leaders: Iterable[str], joined: Iterable[str], follows: _Names) -> 
         yield name
 
 
-def _told(needs: Iterable[Need], companies: Iterable[HostCompany], waiting: Sequence[str]) -> Iterator[str]:
+def _told(needs: Iterable[Need], companies: Sequence[HostCompany], waiting: Sequence[str]) -> Iterator[str]:
     """Yields what a refusal says of who has to share a machine with whom, and by which field."""
-    there = {name for company in companies for name in company.needs}.union(waiting)
     for it in companies:
-        leaders, followers = (_listed(sets) for sets in ([need for need, _ in it.leaders], it.followers))
+        leaders, followers = _listed(it.leading), _listed(it.followers)
         yield f"{_FIELD} keeps pods of {followers} on machines of {leaders}, and none found have room for all of them"
     if waiting:
         yield f"{_FIELD}: pods of {' and '.join(waiting)} wait for each other, and none of them may be the first"
-    for pods in (need.pod_set for need in needs if need.pod_set.name not in there):
-        if stands_by_others(pods) and not near_each_other(pods):
-            yield f"{_FIELD} keeps pods of {pods.name} on machines of pods that are not of this gang"
+    there = set(waiting).union(*(company.needs for company in companies))
+    left = (need.pod_set for need in needs if need.pod_set.name not in there and not near_each_other(need.pod_set))
+    for pods in filter(stands_by_others, left):
+        yield f"{_FIELD} keeps pods of {pods.name} on machines of pods that are not of this gang"
 
 
 def _listed(needs: Iterable[Need]) -> str:
@@ -190,27 +229,43 @@ def _placed_together(
 
     The first that buys nothing is taken at once; no machine is cut anew for them.
     """
-    ways = [[_parties(it, shares) for shares in _ways(state, it, gang)] for it in companies]
     joined = {name: need for it in companies for name, need in it.needs.items()}
     rest = [need for need in sorted(needs, key=hardest_first) if need.pod_set.name not in joined]
-    ordered = [*joined.values(), *rest]
     recuts, capacity.recuts = capacity.recuts, []
     try:
-        best: tuple[float, Sequence[_Party]] | None = None
-        for number in range(max(map(len, ways))):
-            parties = [party for of_one in ways for party in of_one[min(number, len(of_one) - 1)]]
-            mark = state.mark()
-            if (plan := _tried(state, capacity, gang, parties, ordered)) is None:
-                continue
-            if not plan.purchases:
-                return plan
-            state.undo(mark)
-            capacity.give_back(plan.purchases)
-            if best is None or round(plan.cost_usd_h, DIGITS) < best[0]:
-                best = round(plan.cost_usd_h, DIGITS), parties
-        return _tried(state, capacity, gang, best[1], ordered) if best is not None else None
+        return _cheapest(state, capacity, gang, _to_try(state, companies, gang), [*joined.values(), *rest])
     finally:
         capacity.recuts = recuts
+
+
+def _to_try(state: ClusterState, companies: Iterable[HostCompany], gang: str) -> list[list[_Party]]:
+    """Returns the parties of all companies, one way after the other; a company with fewer ways stays at its last."""
+    ways = [[_parties(it, shares) for shares in _ways(state, it, gang)] for it in companies]
+    return [
+        list(chain.from_iterable(of_one[min(number, len(of_one) - 1)] for of_one in ways))
+        for number in range(max(map(len, ways)))
+    ]
+
+
+def _cheapest(
+    state: ClusterState,
+    capacity: BuyableCapacity,
+    gang: str,
+    to_try: Iterable[Sequence[_Party]],
+    ordered: Sequence[Need],
+) -> PlacementPlan | None:
+    best: tuple[float, Sequence[_Party]] | None = None
+    for parties in to_try:
+        mark = state.mark()
+        if (plan := _tried(state, capacity, gang, parties, ordered)) is None:
+            continue
+        if not plan.purchases:
+            return plan
+        state.undo(mark)
+        capacity.give_back(plan.purchases)
+        if best is None or round(plan.cost_usd_h, DIGITS) < best[0]:
+            best = round(plan.cost_usd_h, DIGITS), parties
+    return _tried(state, capacity, gang, best[1], ordered) if best is not None else None
 
 
 def _parties(company: HostCompany, shares: _Shares) -> list[_Party]:
@@ -248,15 +303,27 @@ def _by_room(rooms: Sequence[int], left: int, most: int) -> Iterator[_Shares]:
 def _rooms(state: ClusterState, company: HostCompany, gang: str) -> Iterator[int]:
     """Yields how many followers would stand beside a leader, for each machine that would take any."""
     [(leader, once), *_], [follower] = company.leaders, company.followers
-    rules, asked = pod_filter(state.neighbours, leader.pod_set), leader.pod_set.requests
+    rules = pod_filter(state.neighbours, leader.pod_set)
     for slot in state.slots.values():
-        if slot.room_for(asked) < once or (slot.only_for and gang not in slot.only_for):
+        if slot.only_for and gang not in slot.only_for:
             continue
-        taken = {PODS: once, **{name: once * amount for name, amount in asked.items()}}
-        left = {name: amount - taken.get(name, 0) for name, amount in slot.free.items()}
-        room = room_in(left, follower.pod_set.requests)
-        if room and leader.accepts(slot) and follower.accepts(slot) and not (rules and rules.obstacle(slot)):
+        room = _room_beside(slot, leader.pod_set, once, follower.pod_set)
+        if room and _may_stand(slot, leader, rules) and follower.accepts(slot):
             yield room
+
+
+def _room_beside(slot: NodeSlot, leader: PodSet, once: int, follower: PodSet) -> int:
+    """Returns how many followers a machine has room for beside so many pods of a leader; 0 without room for these."""
+    if slot.room_for(leader.requests) < once:
+        return 0
+    taken = {PODS: once, **{name: once * amount for name, amount in leader.requests.items()}}
+    left = {name: amount - taken.get(name, 0) for name, amount in slot.free.items()}
+    return room_in(left, follower.requests)
+
+
+def _may_stand(slot: NodeSlot, need: Need, rules: PodFilter | None) -> bool:
+    """Returns whether a machine will do for a pod, apart from its room."""
+    return need.accepts(slot) and (rules is None or rules.obstacle(slot) is None)
 
 
 def _tried(
@@ -268,19 +335,14 @@ def _tried(
     before then.
     """
     large = {f"party/{number}": party for number, party in enumerate(parties)}
-    together = {need.pod_set.name for party in parties for need, _ in party.members}
+    together = set[str]().union(*(party.pods for party in parties))
     rest = [need for need in needs if need.pod_set.name not in together]
     mark = state.mark()
-    found = place_gang(state, capacity, gang, [*(_as_one(name, party) for name, party in large.items()), *rest])
+    found = place_gang(state, capacity, gang, [*map(_as_one, large, parties), *rest])
     if isinstance(found, Refusal):
         return None
     state.undo(mark)
-    stands = Counter[tuple[str, NodeSlot]]()
-    for it in found.assignments:
-        party = large.get(it.pod_set)
-        for name, pods in _names_in(party) if party is not None else ((it.pod_set, 1),):
-            stands[name, it.slot] += pods * it.count
-    plan = replace(found, assignments=tuple(NodeAssignment(*where, count) for where, count in stands.items()))
+    plan = replace(found, assignments=_taken_apart(found.assignments, large))
     if all(_stand(state, need, plan) for need in needs):
         return plan
     state.undo(mark)
@@ -288,19 +350,23 @@ def _tried(
     return None
 
 
-def _names_in(party: _Party) -> Iterator[tuple[str, int]]:
-    return ((need.pod_set.name, pods) for need, pods in party.members)
+def _taken_apart(assignments: Iterable[NodeAssignment], parties: Mapping[str, _Party]) -> tuple[NodeAssignment, ...]:
+    """Returns the assignments with those of a party, by name, as those of its members."""
+    stands = Counter[tuple[str, NodeSlot]]()
+    for it in assignments:
+        members = parties[it.pod_set].pods if it.pod_set in parties else {it.pod_set: 1}
+        for name, pods in members.items():
+            stands[name, it.slot] += pods * it.count
+    return tuple(NodeAssignment(*where, count) for where, count in stands.items())
 
 
 def _stand(state: ClusterState, need: Need, plan: PlacementPlan) -> bool:
     """Puts the pods of a need where a plan has them, one by one; returns whether each of them may stand there."""
     rules, pods = pod_filter(state.neighbours, need.pod_set), need.pod_set
     for it in (it for it in plan.assignments if it.pod_set == pods.name):
-        if it.slot.name not in state.slots:
-            state.add(it.slot)
+        _make_known(state, it.slot)
         for _ in range(it.count):
-            able = it.slot.room_for(pods.requests) > 0 and need.accepts(it.slot)
-            if not able or (rules is not None and rules.obstacle(it.slot) is not None):
+            if it.slot.room_for(pods.requests) <= 0 or not _may_stand(it.slot, need, rules):
                 return False
             state.place(it.slot, pods, 1)
     return True
@@ -308,35 +374,46 @@ def _stand(state: ClusterState, need: Need, plan: PlacementPlan) -> bool:
 
 def _as_one(name: str, party: _Party) -> Need:
     """Returns the need of one pod that asks for what a party asks for together, and stands where all may stand."""
-    [(leader, once), *followers] = party.members
-    if once == 1 and not followers:
+    needs = party.needs
+    leader = needs[0]
+    if sum(party.pods.values()) == 1:
         return replace(leader, pod_set=replace(leader.pod_set, name=name, count=party.count))
-    needs, requests = [need for need, _ in party.members], Counter[str]()
-    for need, pods in party.members:
-        requests.update({PODS: pods, **{key: amount * pods for key, amount in need.pod_set.requests.items()}})
-    affinity, tolerations = leader.pod_set.required_affinity, leader.pod_set.tolerations
-    for need, _ in followers:
-        affinity = _both(affinity, need.pod_set.required_affinity)
-        tolerations = tuple(it for it in tolerations if it in need.pod_set.tolerations)
-    whole = replace(
-        leader.pod_set,
-        name=name,
-        count=party.count,
-        requests=dict(requests),
-        node_selector={key: value for need in needs for key, value in need.pod_set.node_selector.items()},
-        required_affinity=tuple(filter(None, affinity)),
-        tolerations=tolerations,
-        constraints=_constraints_of([need.pod_set for need in needs]),
-    )
     return replace(
         leader,
-        pod_set=whole,
-        node_labels={key: value for need in needs for key, value in need.node_labels.items()},
-        pools=tuple(pool for pool in leader.pools if all(pool in need.pools for need in needs)),
+        pod_set=_pods_as_one(name, party),
+        node_labels=_all_of(need.node_labels for need in needs),
+        pools=_common(need.pools for need in needs),
         charged=any(need.charged for need in needs),
         any_node=all(need.any_node for need in needs),
         until_s=max(need.until_s for need in needs),
     )
+
+
+def _pods_as_one(name: str, party: _Party) -> PodSet:
+    sets, requests = [need.pod_set for need in party.needs], Counter[str]()
+    for need, pods in party.members:
+        requests.update({PODS: pods, **{key: amount * pods for key, amount in need.pod_set.requests.items()}})
+    affinity = reduce(_both, (pods.required_affinity for pods in sets))
+    return replace(
+        sets[0],
+        name=name,
+        count=party.count,
+        requests=dict(requests),
+        node_selector=_all_of(pods.node_selector for pods in sets),
+        required_affinity=tuple(filter(None, affinity)),
+        tolerations=_common(pods.tolerations for pods in sets),
+        constraints=_constraints_of(sets),
+    )
+
+
+def _all_of(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return dict(chain.from_iterable(each.items() for each in maps))
+
+
+def _common(lists: Iterable[Sequence[_T]]) -> tuple[_T, ...]:
+    """Returns what is in each, in the order of the first."""
+    first, *others = lists
+    return tuple(it for it in first if all(it in other for other in others))
 
 
 def _both(one: _Affinity, other: _Affinity) -> _Affinity:
@@ -346,11 +423,11 @@ def _both(one: _Affinity, other: _Affinity) -> _Affinity:
 
 def _constraints_of(sets: Sequence[PodSet]) -> PodConstraints:
     """Returns what the leader asks, and what its followers ask of machines and of others beside that."""
-    leader, followers = sets[0].constraints, [pods.constraints for pods in sets[1:]]
+    every = [pods.constraints for pods in sets]
     return replace(
-        leader,
-        anti_affinity=(*leader.anti_affinity, *(term for it in followers for term in it.anti_affinity)),
-        host_ports=(*leader.host_ports, *(port for it in followers for port in it.host_ports)),
-        claims=(*leader.claims, *(claim for it in followers for claim in it.claims)),
-        ephemeral=(*leader.ephemeral, *(claim for it in followers for claim in it.ephemeral)),
+        every[0],
+        anti_affinity=tuple(chain.from_iterable(it.anti_affinity for it in every)),
+        host_ports=tuple(chain.from_iterable(it.host_ports for it in every)),
+        claims=tuple(chain.from_iterable(it.claims for it in every)),
+        ephemeral=tuple(chain.from_iterable(it.ephemeral for it in every)),
     )
