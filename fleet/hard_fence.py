@@ -37,8 +37,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> Iterable[Decided]:
         return
     teams = _fenced(fleet.index, fleet)
     names = sorted((teams.keys() & snapshot.namespaces.keys()) | known.keys())
-    subjects = ((namespace_subject(name), name) for name in names)
-    idle = ((subject, name) for subject, name in subjects if subject not in snapshot.busy)
+    idle = ((subject, name) for name in names if (subject := namespace_subject(name)) not in snapshot.busy)
     yield from each(snapshot, idle, partial(_of_namespace, fleet, snapshot, teams, known))
 
 
@@ -53,10 +52,8 @@ def unfenced(fleet: Fleet, snapshot: Snapshot) -> Iterator[str]:
     left_out = _uncounted(snapshot.index, fleet, offerings_now(fleet, snapshot), snapshot.nodes)
     for (team, resource), flavors in sorted(left_out.items()):
         where = f"flavor{'' if len(flavors) == 1 else 's'} {', '.join(flavors)}"
-        yield (
-            f"team/{team}: hardFence leaves {resource} out: no quota counts it on {where}, so that its queues know no "
-            "most of it"
-        )
+        why = f"no quota counts it on {where}, so that its queues know no most of it"
+        yield f"team/{team}: hardFence leaves {resource} out: {why}"
 
 
 def waiting_in_new_fences(before: Fleet, after: Fleet, snapshot: Snapshot) -> Iterator[str]:

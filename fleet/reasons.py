@@ -151,8 +151,7 @@ class Refusal:
         object.__setattr__(self, "message", plain(self.message))
 
 
-_SHOWN: Final = 3
-"""Names in a sentence."""
+_SHOWN: Final = 3  # names in a sentence
 
 
 def some_of(names: Sequence[str]) -> str:

@@ -130,9 +130,8 @@ def suspension(fleet: Fleet) -> str:
 
 def _declared(fleet: Fleet, table: str) -> dict[str, Declaration]:
     found: dict[str, Declaration] = dict(getattr(fleet, table))
-    if table == "flavors":
-        return {name: flavor for name, flavor in found.items() if name not in fleet.node_pools}
-    return found
+    implied = fleet.node_pools if table == "flavors" else {}
+    return {name: it for name, it in found.items() if name not in implied}
 
 
 def _plain(resource: Declaration | None) -> Mapping[str, Any] | None:
@@ -148,10 +147,8 @@ def _change(
         verb: Verb = "create" if before is None else "delete"
         yield PlannedChange(address, verb, before=before, after=after)
         return
-    fields = tuple(_fields("", before, after))
-    if settings_only:
-        fields = tuple(field for field in fields if field.path.startswith("spec"))
-    if fields:
+    found = _fields("", before, after)
+    if fields := tuple(it for it in found if not settings_only or it.path.startswith("spec")):
         yield PlannedChange(address, "update", fields, before=before, after=after)
 
 

@@ -24,8 +24,7 @@ from model.plain_text import counted
 
 STALLED_AFTER_S: Final = 900.0
 """Nothing was finished for this long: somebody should look (kstatus' `Stalled`; Deployments wait ten minutes)."""
-_NAMED = 3
-"""Subjects that a message names."""
+_NAMED = 3  # subjects in a message
 _GANG = gang_subject("")
 
 
@@ -80,9 +79,8 @@ def _layout_left(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
         return ""
     if claim.ready_at_s and claim.recut_at_s > claim.ready_at_s:
         return f"its GPUs are being cut to {claim.layout}"
-    pool = fleet.node_pools.get(claim.node_pool)
+    pool, machine = fleet.node_pools.get(claim.node_pool), snapshot.catalog.types.get(claim.capacity_pool.instance_type)
     allowed = pool_layouts(fleet, pool) if pool else {}
-    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
     return f"its GPUs are cut to {claim.layout}" if allowed and not follows(claim, machine, allowed) else ""
 
 
