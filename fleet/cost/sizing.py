@@ -7,6 +7,7 @@ how much of an H100 an L4 is depends on the work.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import ceil, inf
 from typing import Final
 
@@ -98,12 +99,15 @@ def _is_plain(profile: str) -> bool:
 
 def _shares(use: MeasuredUse, model: MigModel | None, gpu_usd_h: float) -> Iterator[_Option]:
     """A share of a GPU that has no MIG."""
-    total_mib = (use.last.used_mib or 0.0) + (use.last.free_mib or 0.0)
-    by_memory = total_mib / (use.most_mib * IN_HAND) if use.most_mib else inf
+    by_memory = _total_mib(use) / (use.most_mib * IN_HAND) if use.most_mib else inf
     by_compute = 1 / (use.active * IN_HAND) if use.active else inf
     replicas = int(min(by_memory, by_compute, MOST_REPLICAS))
     if model is None and replicas >= 2:
         yield gpu_usd_h / replicas, f"one of {replicas} replicas of such a GPU", ""
+
+
+def _total_mib(use: MeasuredUse) -> float:
+    return (use.last.used_mib or 0.0) + (use.last.free_mib or 0.0)
 
 
 def _others(use: MeasuredUse, prices: GpuPrices) -> Iterator[_Option]:
@@ -160,14 +164,21 @@ class UseReport:
 
 def use_report(found: Sequence[MeasuredUse], catalog: Catalog, idle_after_s: float) -> UseReport:
     """Returns what there is to say of what pods use."""
-    prices, devices = gpu_prices(catalog), Counter((it.last.namespace, it.last.pod) for it in found)
-    alone = [it for it in found if devices[it.last.namespace, it.last.pod] == 1]
-    advice = [it for use in alone if (it := size_advice(use, prices)) is not None]
+    prices = gpu_prices(catalog)
+    advice = [it for use in _alone(found) if (it := size_advice(use, prices)) is not None]
     advice += _of_several(found, prices)
     advice.sort(key=lambda it: (-it.saves_usd, it.use.last.namespace, it.use.last.pod, it.use.last.gpu))
     idle = [it for it in found if it.idle_s >= idle_after_s]
     idle.sort(key=lambda it: (-it.idle_s, it.last.namespace, it.last.pod, it.last.gpu))
     return UseReport(tuple(found), tuple(advice), tuple(idle))
+
+
+def _alone(found: Iterable[MeasuredUse]) -> list[MeasuredUse]:
+    """The uses of pods with one device."""
+    by_pod: dict[tuple[str, str], list[MeasuredUse]] = defaultdict(list)
+    for use in found:
+        by_pod[use.last.namespace, use.last.pod].append(use)
+    return [of_pod[0] for of_pod in by_pod.values() if len(of_pod) == 1]
 
 
 def _of_several(found: Iterable[MeasuredUse], prices: GpuPrices) -> Iterator[SizeAdvice]:
@@ -195,13 +206,10 @@ class SliceSizes:
 
 def slice_sizes(found: Iterable[MeasuredUse], prices: GpuPrices) -> SliceSizes:
     """Returns what slices pods hold and what would be enough; whoever needs the slice that they hold counts with it."""
-    by_pod: dict[tuple[str, str], list[MeasuredUse]] = defaultdict(list)
-    for use in found:
-        by_pod[use.last.namespace, use.last.pod].append(use)
     held, enough = Counter[str](), Counter[str]()
-    for use in (of_pod[0] for of_pod in by_pod.values() if len(of_pod) == 1):
+    for use in _alone(found):
         advice = size_advice(use, prices)
-        wants = advice.profile if advice is not None and advice.profile else use.last.profile
+        wants = (advice.profile if advice is not None else "") or use.last.profile
         if wants:
             held[use.last.profile or _whole(use.last.model)] += 1
             enough[wants] += 1
@@ -243,28 +251,33 @@ class GangUse:
 def gang_use(snapshot: Snapshot, gang: Gang) -> GangUse | None:
     """Returns what a gang makes of its GPUs; None without readings. Pods of a gang are alike: the busiest counts."""
     pods = [uses for pod in pods_of(snapshot, gang) if pod.active and (uses := snapshot.gpu_uses.get(pod.key))]
-    every = [use for uses in pods for use in uses]
+    every = list(chain.from_iterable(pods))
     if not every:
         return None
-    last = every[0].last
-    found = GangUse(
+    found = _use_of_all(every)
+    if len({it.holds for it in every}) > 1:
+        return found
+    advice = pod_advice(_busiest(every), max(map(len, pods)), _prices_of(snapshot.index, snapshot.catalog))
+    return found if advice is None else replace(found, advice=advice.words, saves_usd=advice.saves_usd * len(pods))
+
+
+def _use_of_all(every: Sequence[MeasuredUse]) -> GangUse:
+    """What several devices were used for together; what they are is told of the first."""
+    return GangUse(
         len(every),
         sum(it.mean for it in every) / len(every),
         max(it.most_mib for it in every),
-        (last.used_mib or 0.0) + (last.free_mib or 0.0),
+        _total_mib(every[0]),
         every[0].holds,
         min(it.from_s for it in every),
         max(it.until_s for it in every),
     )
-    if len({it.holds for it in every}) > 1:
-        return found
-    busiest = replace(
-        max(every, key=lambda it: it.active),
-        most_mib=found.most_mib,
-        readings=min(it.readings for it in every),
-    )
-    advice = pod_advice(busiest, max(map(len, pods)), _prices_of(snapshot.index, snapshot.catalog))
-    return found if advice is None else replace(found, advice=advice.words, saves_usd=advice.saves_usd * len(pods))
+
+
+def _busiest(every: Sequence[MeasuredUse]) -> MeasuredUse:
+    """The use of the most active device, with the most memory of any; as little is known as of any."""
+    busiest, most_mib = max(every, key=lambda it: it.active), max(it.most_mib for it in every)
+    return replace(busiest, most_mib=most_mib, readings=min(it.readings for it in every))
 
 
 @derived(1)
@@ -279,7 +292,7 @@ def pod_advice(use: MeasuredUse, devices: int, prices: GpuPrices) -> SizeAdvice 
     """
     if devices == 1:
         return size_advice(use, prices)
-    total_mib = (use.last.used_mib or 0.0) + (use.last.free_mib or 0.0)
+    total_mib = _total_mib(use)
     usd_h = _paid(use, prices)
     if use.readings < FEW_READINGS or not total_mib or usd_h is None:
         return None

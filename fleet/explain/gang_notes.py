@@ -3,6 +3,7 @@
 And, by reason, what would change it where no change can be tried on the engine: it is somebody else's to make.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fleet.cost.sizing import advice_words, gang_use, use_words
@@ -85,9 +86,8 @@ def _shares(snapshot: Snapshot, gang: Gang, fleet: Fleet) -> Iterator[str]:
         return
     claims = (snapshot.claims.get(pin.claim) for pin in gang.pins)
     pools = (fleet.node_pools.get(claim.node_pool) for claim in claims if claim is not None)
-    for words in dict.fromkeys(isolation(pool.spec.sharing) for pool in pools if pool is not None):
-        if words:
-            yield f"shares: {words}"
+    told = dict.fromkeys(isolation(pool.spec.sharing) for pool in pools if pool is not None)
+    yield from (f"shares: {words}" for words in told if words)
 
 
 def _gpu_use(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
@@ -103,11 +103,13 @@ def _gpu_use(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
 
 def _application_faults(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     """Yields the errors of the driver that are told of a GPU of its machines and are mostly the program's own."""
-    uses = [it for pod in pods_of(snapshot, gang) for it in snapshot.gpu_uses.get(pod.key, ())]
-    held = {(it.last.node, it.last.gpu) for it in uses}
-    for name in sorted({node for node, _ in held} & snapshot.nodes.keys()):
+    held: dict[str, set[str]] = defaultdict(set)
+    for pod in pods_of(snapshot, gang):
+        for it in snapshot.gpu_uses.get(pod.key, ()):
+            held[it.last.node].add(it.last.gpu)
+    for name in sorted(held.keys() & snapshot.nodes.keys()):
         for fault in snapshot.nodes[name].gpu_faults:
-            if (name, fault.complaint.gpu) in held and action_for(fault.complaint) is FaultAction.APPLICATION:
+            if fault.complaint.gpu in held[name] and action_for(fault.complaint) is FaultAction.APPLICATION:
                 words, ago = fault_words(fault.complaint), age(snapshot.now_s - fault.since_s)
                 yield f"gpu: {words} on {name}, found {ago} ago: mostly a fault of the program on it"
 

@@ -3,13 +3,14 @@
 Readings that are missing or old are no idleness: what is said stays as it was, and nobody is stopped.
 """
 
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, IdleGpus, Pod, Snapshot
-from fleet.snapshot.gpus import FRESH_S
+from fleet.snapshot.gpus import FRESH_S, MeasuredUse
 from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
 from model.kinds.base import format_duration
@@ -36,11 +37,14 @@ def idle_gpus(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> IdleGpus | None:
 
     What is said stays while there are no readings of all of them.
     """
-    after_s, held = _policy(fleet, gang)[0], None
-    if after_s < inf and snapshot.gpu_uses and (snapshot.now_s - gang.admitted_at_s >= after_s or gang.idle):
-        held = _held(snapshot, gang, after_s)
-    if held is None or held.told < held.asked:
-        return gang.idle if after_s < inf else None
+    after_s = _policy(fleet, gang)[0]
+    if after_s == inf:
+        return None
+    if not snapshot.gpu_uses or (snapshot.now_s - gang.admitted_at_s < after_s and not gang.idle):
+        return gang.idle
+    held = _held(snapshot, gang, after_s)
+    if held.told < held.asked:
+        return gang.idle
     return IdleGpus(held.since_s, held.idle, held.asked, after_s) if held.idle else None
 
 
@@ -76,17 +80,19 @@ def _held(snapshot: Snapshot, gang: Gang, after_s: float) -> _HeldGpus:
             continue
         uses = [it for it in snapshot.gpu_uses.get(pod.key, ()) if it.last.node == pod.node]
         fresh = [it for it in uses if snapshot.now_s - it.until_s <= FRESH_S]
-        began_s = max(pod.started_at_s, gang.admitted_at_s)
-        long = [
-            max(it.idle_from_s, began_s)
-            for it in fresh
-            if it.idle_from_s is not None
-            and it.idle_readings >= LEAST_READINGS
-            and it.until_s - max(it.idle_from_s, began_s) >= after_s  # what has not been read yet does not count
-        ][:wants]
+        long = list(_idle_since(fresh, max(pod.started_at_s, gang.admitted_at_s), after_s))[:wants]
         asked, told, idle = asked + wants, told + min(wants, len(fresh)), idle + len(long)
         latest_s = max(latest_s, *long, 0.0)
     return _HeldGpus(asked, told, idle, float(int(latest_s)))
+
+
+def _idle_since(uses: Iterable[MeasuredUse], began_s: float, after_s: float) -> Iterator[float]:
+    """Yields since when devices have done nothing, of those that have long enough; before `began_s` nothing counts."""
+    for it in uses:
+        if it.idle_from_s is not None and it.idle_readings >= LEAST_READINGS:
+            from_s = max(it.idle_from_s, began_s)
+            if it.until_s - from_s >= after_s:  # what has not been read yet does not count
+                yield from_s
 
 
 def _gpus(pod: Pod) -> int:

@@ -62,21 +62,33 @@ def mixed_cuts(
 
     None where the pool does not want it, nobody tells which GPUs are idle, or it has failed there lately.
     """
-    mig = pool.spec.sharing.mig
-    if mig is None or not mig.recut_idle_gpus or _failed_lately(snapshot, claim):
-        return
-    idle = idle_gpus(snapshot, node, claim.ready_at_s)
-    if not idle or len(idle) == machine.gpu_count:
+    idle = _to_cut(snapshot, pool, claim, node, machine)
+    if not idle:
         return
     allowed = pool_layouts(fleet, pool)
+    present = claim.gpu_cuts or _cuts_after(allowed.get(claim.layout), machine)
     for name, layout in allowed.items():
         for model, target in _cuts(layout, machine):
-            present = claim.gpu_cuts or next((it for _, it in _cuts(allowed.get(claim.layout), machine)), ())
             if name != claim.layout and len(present) == len(target) == machine.gpu_count:
-                changing = [it for it in sorted(idle) if _is_another_cut(present[it], target[it])]
-                yield from (
-                    _mixed(present, target, changing[:count], model) for count in {1, len(changing)} if changing
-                )
+                yield from _one_and_all(present, target, idle, model)
+
+
+def _to_cut(
+    snapshot: Snapshot, pool: NodePool, claim: Claim, node: Node, machine: InstanceType
+) -> frozenset[int] | None:
+    """Returns the idle GPUs beside busy ones; none where they are not to be cut, or are not known."""
+    mig = pool.spec.sharing.mig
+    if mig is None or not mig.recut_idle_gpus or _failed_lately(snapshot, claim):
+        return None
+    idle = idle_gpus(snapshot, node, claim.ready_at_s)
+    return idle if idle and len(idle) < machine.gpu_count else None
+
+
+def _one_and_all(present: GpuCuts, target: GpuCuts, idle: frozenset[int], model: str) -> Iterator[MixedCut]:
+    """Yields the cuts of one of the idle GPUs and of all; nothing where none of them would change."""
+    changing = [it for it in sorted(idle) if _is_another_cut(present[it], target[it])]
+    for count in {1, len(changing)} if changing else ():
+        yield _mixed(present, target, changing[:count], model)
 
 
 def _failed_lately(snapshot: Snapshot, claim: Claim) -> bool:
@@ -90,6 +102,11 @@ def _cuts(layout: MigLayout | None, machine: InstanceType) -> Iterator[tuple[str
             with suppress(LayoutMismatch):
                 yield model.id, gpu_cuts(layout, model.id, machine.gpu_count)
                 break
+
+
+def _cuts_after(layout: MigLayout | None, machine: InstanceType) -> GpuCuts:
+    """Returns how a layout cuts the GPUs of a machine; empty where it does not fit."""
+    return next((cuts for _, cuts in _cuts(layout, machine)), ())
 
 
 def _is_another_cut(present: Mapping[str, int], target: Mapping[str, int]) -> bool:
@@ -115,7 +132,7 @@ def follows(claim: Claim, machine: InstanceType | None, allowed: Mapping[str, Mi
     """Returns whether a machine is cut after a layout of its pool, or each of its GPUs after one of them."""
     if claim.layout in allowed or not claim.gpu_cuts or machine is None:
         return claim.layout in allowed
-    each = [cuts for layout in allowed.values() for _, cuts in _cuts(layout, machine)]
+    each = [cuts for layout in allowed.values() if (cuts := _cuts_after(layout, machine))]
     return all(any(it[index] == profiles for it in each) for index, profiles in enumerate(claim.gpu_cuts))
 
 
@@ -136,7 +153,7 @@ def changed_gpus(claim: Claim, machine: InstanceType | None, allowed: Mapping[st
     every = frozenset(range(len(claim.gpu_cuts)))
     if before is None or machine is None:
         return every
-    old = before.cuts or next((it for _, it in _cuts(allowed.get(before.layout), machine)), ())
+    old = before.cuts or _cuts_after(allowed.get(before.layout), machine)
     return frozenset(it for it in every if it >= len(old) or old[it] != claim.gpu_cuts[it])
 
 

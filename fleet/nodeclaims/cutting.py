@@ -100,20 +100,31 @@ def recut(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Iterato
     if claim.recut_at_s <= claim.ready_at_s:
         order = CutOrder(Reason.LAYOUT_DRIFT, drifted_layouts(fleet, snapshot)[claim.name], snapshot.now_s)
         yield SaveClaim(cut_anew(claim, claim.layout, gpu_part(claim.resources), snapshot.now_s, order, claim.gpu_cuts))
-        return
+    elif node_subject(node.name) not in snapshot.busy:
+        yield from _next_step(fleet, snapshot, claim, node)
+
+
+def _next_step(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Iterator[Action]:
     config = due_config(fleet.node_pools.get(claim.node_pool), claim, snapshot.catalog.types)
     missing, holders = _lacking(claim, node, config), _in_the_way(snapshot, claim, node)
-    if node_subject(node.name) in snapshot.busy:
-        return
-    beside = claim.cut is not None and claim.cut.before is not None
     if not _is_cordoned(node):
-        yield from _cordoned(snapshot, claim, node, config, label=not holders and not beside)
+        yield from _cordoned(snapshot, claim, node, config, label=not holders and not _is_beside_work(claim))
     elif not missing:
         yield SaveClaim(replace(claim, ready_at_s=max(snapshot.now_s, claim.recut_at_s), cut=None))
-    elif beside and (why_not := _not_beside(fleet, snapshot, claim, node)) is not None:
+    elif _is_beside_work(claim) and (why_not := _not_beside(fleet, snapshot, claim, node)) is not None:
         if why_not:
             yield SaveClaim(as_before(claim, snapshot.now_s, why_not))
-    elif why := _given_up(snapshot, claim, node, drains=bool(holders)):
+    else:
+        yield from _cut_on(snapshot, claim, node, config, holders)
+
+
+def _is_beside_work(claim: Claim) -> bool:
+    return claim.cut is not None and claim.cut.before is not None
+
+
+def _cut_on(snapshot: Snapshot, claim: Claim, node: Node, config: str, holders: list[Pod]) -> Iterator[Action]:
+    """Yields the next step of a cordoned machine: it is given up, its pods go, or it is told to cut."""
+    if why := _given_up(snapshot, claim, node, drains=bool(holders)):
         yield from close(snapshot, claim, *why)
     elif holders:
         yield from _evicted(snapshot, holders)
@@ -131,14 +142,16 @@ def _not_beside(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> s
     if order is None or order.began_s:
         failed = _given_up(snapshot, claim, node, drains=False)
         return failed[1] if failed is not None else None
-    pool = fleet.node_pools.get(claim.node_pool)
     idle = idle_gpus(snapshot, node, order.since_s + CORDONED_AFTER_S)
     if idle is None:
         return "nobody has said which GPUs are idle" if now_s >= order.since_s + TOLD_WITHIN_S else ""
-    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-    changed = changed_gpus(claim, machine, pool_layouts(fleet, pool) if pool is not None else {})
-    taken = ", ".join(str(index) for index in sorted(changed - idle))
+    taken = ", ".join(map(str, sorted(_to_be_changed(fleet, snapshot, claim) - idle)))
     return f"a pod has come to GPU {taken}" if taken else None
+
+
+def _to_be_changed(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> frozenset[int]:
+    pool, machine = fleet.node_pools.get(claim.node_pool), snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+    return changed_gpus(claim, machine, pool_layouts(fleet, pool) if pool is not None else {})
 
 
 def _lacking(claim: Claim, node: Node, config: str) -> str:

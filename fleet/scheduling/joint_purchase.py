@@ -49,14 +49,7 @@ class BoughtApart(NamedTuple):
 def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str) -> BoughtApart | None:
     """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
     gangs = {uid: PlacedGang(PlacementPlan(), (), (), (need,), {}, ordinary=True) for uid, (need, _) in shares.items()}
-    lines = [
-        PurchaseLine(
-            PodSetOfGang(uid, need.pod_set.name), need, share.pods, (share.offering,), share.domains,
-            caps.taken(need.pod_set), able=share.able,
-        )
-        for uid, (need, mine) in shares.items()
-        for share in mine
-    ]  # fmt: skip
+    lines = list(_lines_apart(shares, caps))
     alone_usd_h = sum(share.usd_h for _, mine in shares.values() for share in mine)
     others = any(placed.claims for placed in machines.placed.values())  # then all is bought anew with theirs
     effort = _EFFORTS["Greedy" if others else purchases]
@@ -65,6 +58,14 @@ def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purch
         return None
     _commit(machines, gangs, found.machines, "claim")
     return BoughtApart(frozenset(gangs), found.tally)
+
+
+def _lines_apart(shares: Shares, caps: MachineCaps) -> Iterator[PurchaseLine]:
+    """Yields a line for the pods of each class in each of their domains."""
+    for uid, (need, mine) in shares.items():
+        member, takes = PodSetOfGang(uid, need.pod_set.name), caps.taken(need.pod_set)
+        for it in mine:
+            yield PurchaseLine(member, need, it.pods, (it.offering,), it.domains, takes, able=it.able)
 
 
 def buy_together(

@@ -71,6 +71,18 @@ class _Choice(NamedTuple):
     """Pods on each machine."""
 
 
+class _SiteTier(NamedTuple):
+    """A `_SiteTier` is what can be bought in a domain and is preferred alike."""
+
+    rank: tuple[int, int]
+    offerings: Sequence[Offering]
+    """[N]."""
+    usd_h: Floats
+    """[N]."""
+    room: Floats
+    """[N, R] what one machine offers."""
+
+
 @dataclass(slots=True)
 class _Site:
     """A `_Site` is all that can be bought in one domain of each label."""
@@ -78,14 +90,8 @@ class _Site:
     domains: frozenset[DomainLabel]
     place: NodeSlot
     """A machine there, to ask constraints about."""
-    tiers: Sequence[tuple[int, int]]
+    tiers: Sequence[_SiteTier]
     """Best first."""
-    offerings: Sequence[Sequence[Offering]]
-    """Those of each tier [N]."""
-    usd_h: Sequence[Floats]
-    """Of each tier [N]."""
-    room: Sequence[Floats]
-    """Of each tier [N, R] what one machine offers."""
 
 
 @dataclass(slots=True)
@@ -112,7 +118,7 @@ class ZoneShares:
     def reduces(self, need: Need) -> bool:
         """Returns whether what pods ask of others is all said by zones and caps, and by nothing else."""
         pods, asked, keys = need.pod_set, need.pod_set.constraints, self.caps.keys(need.pod_set)
-        if asked.claims or asked.ephemeral or prefers(asked) or pods.wishes or pods.required_topology:
+        if any((asked.claims, asked.ephemeral, prefers(asked), pods.wishes, pods.required_topology)):
             return False
         if not {ZONE}.issuperset(keys):  # kinds of machines would be settled before anybody knows who shares them
             return False
@@ -149,21 +155,22 @@ class ZoneShares:
         order = self._in_order(need, sites)
         if not keys or not order:
             return [_shared(sites[site], it, pods.count) for site, it in order.items()]
-        rules = self._rules(pods)
-        shares = dict.fromkeys(order, 0)
+        shares = self._put_into(pods, sites, order)
+        return [_shared(sites[site], order[site], count) for site, count in shares.items() if count]
+
+    def _put_into(self, pods: PodSet, sites: Sequence[_Site], among: Iterable[int]) -> Mapping[int, int]:
+        """Returns how many pods go to each site, by its number; nothing where some may stand in none of them."""
+        rules, shares, left = self._rules(pods), dict.fromkeys(among, 0), pods.count
         one_by_one = rules is not None and (rules.spreads or _keeps_own_apart(self.neighbours, pods))
-        left = pods.count
         while left:
-            among = sorted(shares, key=lambda it: shares[it]) if rules is not None and rules.spreads else shares
-            open_ = (it for it in among if rules is None or rules.obstacle(sites[it].place) is None)
-            if (site := next(open_, None)) is None:
-                return []
+            if (site := _open_site(sites, shares, rules)) is None:
+                return {}
             count = 1 if one_by_one else left
             self.neighbours.put(pods, sites[site].place, count)
             self._put.append((pods, sites[site].place, count))
             shares[site] += count
             left -= count
-        return [_shared(sites[site], order[site], count) for site, count in shares.items() if count]
+        return shares
 
     def _forget(self) -> None:
         """Takes everybody off the domains again."""
@@ -186,27 +193,33 @@ class ZoneShares:
 
     def _candidates(self, need: Need) -> Iterator[_ForSale]:
         for pool in need.pools:
-            shortages, rank = self.capacity.shortages, need.rank(pool)
-            ranks = {it: capacity_rank(pool, it) for it in pool.spec.capacity_types}
             if not sells(pool, need) or self.capacity.headroom[pool.name].stopped:
                 continue
-            for it in self.capacity.offerings.of(pool):
-                offer = it.offer
-                if offer.pool_key in shortages or offer.capacity_type not in ranks or offer.reservation is not None:
-                    continue
+            rank, ranks = need.rank(pool), {it: capacity_rank(pool, it) for it in pool.spec.capacity_types}
+            for it in self._for_sale(pool):
                 if admits(need.pod_set, need.tolerations, it.labels, it.taints):
-                    yield _ForSale((ranks[offer.capacity_type], rank), self.capacity.expected_usd_h(offer), it)
+                    usd_h = self.capacity.expected_usd_h(it.offer)
+                    yield _ForSale((ranks[it.offer.capacity_type], rank), usd_h, it)
+
+    def _for_sale(self, pool: NodePool) -> Iterator[Offering]:
+        """Yields the offerings of a pool that are not short, but for what is reserved."""
+        shortages, types = self.capacity.shortages, pool.spec.capacity_types
+        for it in self.capacity.offerings.of(pool):
+            offer = it.offer
+            if offer.pool_key not in shortages and offer.capacity_type in types and offer.reservation is None:
+                yield it
 
     def _site(self, domains: tuple[DomainLabel, ...], able: Sequence[_ForSale]) -> _Site:
-        tiers = [list(of_it) for _, of_it in groupby(able, key=attrgetter("tier"))]
+        tiers = [self._tier(rank, list(alike)) for rank, alike in groupby(able, key=attrgetter("tier"))]
         place = planned_slot(able[0].offering, f"site/{len(self._sites)}/{domains}")
-        return _Site(
-            frozenset(domains),
-            place,
-            [of_it[0].tier for of_it in tiers],
-            [[it.offering for it in of_it] for of_it in tiers],
-            [np.array([it.usd_h for it in of_it]) for of_it in tiers],
-            [amounts((it.offering.allocatable for it in of_it), self.names) for of_it in tiers],
+        return _Site(frozenset(domains), place, tiers)
+
+    def _tier(self, rank: tuple[int, int], alike: Sequence[_ForSale]) -> _SiteTier:
+        return _SiteTier(
+            rank,
+            [it.offering for it in alike],
+            np.array([it.usd_h for it in alike]),
+            amounts((it.offering.allocatable for it in alike), self.names),
         )
 
     def _in_order(self, need: Need, sites: Sequence[_Site]) -> Mapping[int, _Choice]:
@@ -215,7 +228,8 @@ class ZoneShares:
         most = min((self.caps.capacity[name] // amount for name, amount in taken.items()), default=pods.count)
         asked = need.asks, self.caps.keys(pods), min(most, pods.count)
         if asked not in self._order:
-            requests = [1 if name == PODS else pods.requests.get(name, 0) for name in self.names]
+            of_one = {**pods.requests, PODS: 1}
+            requests = [of_one.get(name, 0) for name in self.names]
             found = (_choice(site, number, requests, asked[2]) for number, site in enumerate(sites))
             self._order[asked] = {it.site: it for it in sorted(it for it in found if it is not None)}
         return self._order[asked]
@@ -232,7 +246,7 @@ class ZoneShares:
 def _choice(site: _Site, number: int, requests: Sequence[int], most: int) -> _Choice | None:
     """Returns the cheapest of the best tier for a pod, `most` on a machine; None where none fits."""
     asked = [(column, amount) for column, amount in enumerate(requests) if amount]
-    for tier, usd_h, room in zip(site.tiers, site.usd_h, site.room, strict=True):
+    for tier, _, usd_h, room in site.tiers:
         fits = np.full(len(usd_h), float(most))
         for column, amount in asked:
             fits = np.minimum(fits, room[:, column] // amount)
@@ -244,8 +258,16 @@ def _choice(site: _Site, number: int, requests: Sequence[int], most: int) -> _Ch
     return None
 
 
+def _open_site(sites: Sequence[_Site], shares: Mapping[int, int], rules: PodFilter | None) -> int | None:
+    """Returns the first site where a pod may stand, for who spreads the one with fewest pods; None where none is."""
+    if rules is None:
+        return next(iter(shares))
+    among = sorted(shares, key=lambda it: shares[it]) if rules.spreads else shares
+    return next((it for it in among if rules.obstacle(sites[it].place) is None), None)
+
+
 def _shared(site: _Site, chosen: _Choice, count: int) -> ZoneShare:
-    able = site.offerings[site.tiers.index(chosen.tier)]
+    able = next(it.offerings for it in site.tiers if it.rank == chosen.tier)
     return ZoneShare(count, site.domains, able[chosen.offering], -(-count // chosen.fits), able)
 
 

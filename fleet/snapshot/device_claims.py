@@ -6,7 +6,7 @@ other: `nvidia.com/gpu`, and `nvidia.com/mig-<profile>` where the selectors name
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ from fleet.snapshot.devices import (
     MatchAttribute,
     RequestedDevices,
 )
-from fleet.snapshot.gangs import PodSet
+from fleet.snapshot.gangs import ClaimRef, PodSet
 from fleet.snapshot.nodes import Node, Pod
 from model.index import Index, derived, derived_each
 from model.labels import DRA_PLUGIN, GPU_RESOURCE, MIG_RESOURCE_PREFIX
@@ -94,6 +94,11 @@ class AllocatedClaim(NamedTuple):
         """Returns `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def pod_key(self) -> str:
+        """Returns `namespace/name` of its pod; empty where it has none."""
+        return f"{self.namespace}/{self.pod}" if self.pod else ""
+
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
@@ -104,16 +109,19 @@ def cluster_devices(
 ) -> ClusterDevices:
     """Returns the devices of every node and what of them is allocated. A pool that is not complete is not there."""
     machines = _machines(slices)
+    return ClusterDevices(machines, _allocated(machines, claims)) if machines else NO_DEVICES
+
+
+def _allocated(
+    machines: Mapping[str, MachineDevices], claims: Mapping[str, AllocatedClaim]
+) -> dict[str, tuple[DeviceAllocation, ...]]:
+    """Returns node -> what is allocated of its devices, in order of the claims."""
     at = {device: node for node, found in machines.items() for device in found.by_id}
     allocated: dict[str, list[DeviceAllocation]] = {}
-    for key in sorted(claims):
-        claim = claims[key]
-        pod = f"{claim.namespace}/{claim.pod}" if claim.pod else ""
+    for key, claim in sorted(claims.items()):
         for node in sorted({at[device] for device in claim.devices if device in at}):
-            allocated.setdefault(node, []).append(DeviceAllocation(key, pod, claim.devices))
-    if not machines:
-        return NO_DEVICES
-    return ClusterDevices(machines, {node: tuple(found) for node, found in sorted(allocated.items())})
+            allocated.setdefault(node, []).append(DeviceAllocation(key, claim.pod_key, claim.devices))
+    return {node: tuple(found) for node, found in sorted(allocated.items())}
 
 
 def _machines(slices: Mapping[str, PublishedDevices]) -> dict[str, MachineDevices]:
@@ -126,13 +134,17 @@ def _machines(slices: Mapping[str, PublishedDevices]) -> dict[str, MachineDevice
     devices: dict[str, list[Device]] = {}
     counters: dict[str, dict[CounterSet, Mapping[str, int]]] = {}
     for (node, _, _), parts in sorted(pools.items()):
-        latest = max(part.generation for part in parts)
-        current = [part for part in parts if part.generation == latest]
-        if len(current) == max(part.slices for part in current):
-            devices.setdefault(node, []).extend(device for part in current for device in part.devices)
-            for part in current:
-                counters.setdefault(node, {}).update(part.counters)
+        for part in _complete(parts):
+            devices.setdefault(node, []).extend(part.devices)
+            counters.setdefault(node, {}).update(part.counters)
     return {node: MachineDevices(tuple(found), counters.get(node, {})) for node, found in devices.items()}
+
+
+def _complete(parts: Sequence[PublishedDevices]) -> list[PublishedDevices]:
+    """Returns the slices of the latest generation of a pool; none while some of them are missing."""
+    latest = max(part.generation for part in parts)
+    current = [part for part in parts if part.generation == latest]
+    return current if len(current) == max(part.slices for part in current) else []
 
 
 def nodes_with_devices(index: Index, nodes: Mapping[str, Node], devices: ClusterDevices) -> Mapping[str, Node]:
@@ -188,20 +200,11 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
     for ref in pods.resource_claims:
         template = known.templates.get(f"{pods.namespace}/{ref.template}")
         if template is None:
-            words = f"there is no ResourceClaimTemplate {ref.template} in namespace {pods.namespace}"
-            if not known.classes:
-                words += "; the cluster shows no DeviceClass either: no driver serves claims of devices"
-            refused.append(UnsupportedConstraint(f"{ref.path}.resourceClaimTemplateName", words))
-            continue
-        where = f"{ref.path}: ResourceClaimTemplate {template.name} "
-        refused += [UnsupportedConstraint(where + it.path, it.words) for it in template.unsupported]
-        if not template.unsupported:
-            requests = []
-            for n, request in enumerate(template.requests):
-                asks, problems = _filled_in(request, f"spec.spec.devices.requests[{n}]", known)
-                refused += [UnsupportedConstraint(where + it.path, it.words) for it in problems]
-                requests.append(request._replace(asks=asks))
-            found.append(DeviceClaim(ref.name, tuple(requests), template.constraints))
+            refused.append(_no_template(pods, ref, known))
+        else:
+            claim, problems = _claim_of(ref, template, known)
+            found.append(claim)
+            refused += problems
     if refused:
         return replace(pods, unsupported=(*pods.unsupported, *refused))
     requests_of_pod = Counter(pods.requests)
@@ -211,34 +214,61 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
     return replace(pods, requests=dict(requests_of_pod), constraints=constraints)
 
 
+def _no_template(pods: PodSet, ref: ClaimRef, known: ClaimableDevices) -> UnsupportedConstraint:
+    words = f"there is no ResourceClaimTemplate {ref.template} in namespace {pods.namespace}"
+    if not known.classes:
+        words += "; the cluster shows no DeviceClass either: no driver serves claims of devices"
+    return UnsupportedConstraint(f"{ref.path}.resourceClaimTemplateName", words)
+
+
+def _claim_of(
+    ref: ClaimRef, template: ClaimTemplate, known: ClaimableDevices
+) -> tuple[DeviceClaim, list[UnsupportedConstraint]]:
+    """Returns a claim as a template has it, and what is not honoured: of the template, or else of its classes."""
+    filled = [
+        _filled_in(request, f"spec.spec.devices.requests[{n}]", known) for n, request in enumerate(template.requests)
+    ]
+    requests = tuple(request._replace(asks=asks) for request, (asks, _) in zip(template.requests, filled, strict=True))
+    problems = template.unsupported or [it for _, found in filled for it in found]
+    where = f"{ref.path}: ResourceClaimTemplate {template.name} "
+    refused = [UnsupportedConstraint(where + it.path, it.words) for it in problems]
+    return DeviceClaim(ref.name, requests, template.constraints), refused
+
+
 def _filled_in(
     request: RequestedDevices, path: str, known: ClaimableDevices
 ) -> tuple[tuple[DeviceAsk, ...], list[UnsupportedConstraint]]:
     """Returns the ways to meet a request with what their classes say, and what of it is not honoured."""
     asks, problems = [], []
     for n, ask in enumerate(request.asks):
-        where = f"{path}.firstAvailable[{n}]" if "/" in ask.name else f"{path}.exactly"
-        found = known.classes.get(ask.device_class)
-        if found is None:
-            problems.append(
-                UnsupportedConstraint(f"{where}.deviceClassName", f"there is no DeviceClass {ask.device_class}")
-            )
-            continue
-        if found.unsupported:
-            problems.append(UnsupportedConstraint(f"{where}.deviceClassName", found.unsupported))
-            continue
-        whole = replace(ask, selectors=(*found.selectors, *ask.selectors))
-        counted = _counted_as(found, whole.selectors)
-        if counted.words:
-            problems.append(UnsupportedConstraint(where, counted.words))
-        asks.append(replace(whole, resource=counted.resource))
-    if not problems and len({ask.resource for ask in asks}) > 1:
-        names = ", ".join(sorted({ask.resource for ask in asks}))
+        found = _of_class(ask, known)
+        if isinstance(found, UnsupportedConstraint):
+            where = f"{path}.firstAvailable[{n}]" if "/" in ask.name else f"{path}.exactly"
+            problems.append(UnsupportedConstraint(where + found.path, found.words))
+        else:
+            asks.append(found)
+    resources = sorted({ask.resource for ask in asks})
+    if not problems and len(resources) > 1:
+        names = ", ".join(resources)
         words = (
             f"alternatives that count as different resources ({names}) are not supported: quota would not know which"
         )
         problems.append(UnsupportedConstraint(f"{path}.firstAvailable", words))
     return tuple(asks), problems
+
+
+def _of_class(ask: DeviceAsk, known: ClaimableDevices) -> DeviceAsk | UnsupportedConstraint:
+    """Returns a way to meet a request with what its class says, or why that is not honoured, with the path in it."""
+    found = known.classes.get(ask.device_class)
+    if found is None:
+        return UnsupportedConstraint(".deviceClassName", f"there is no DeviceClass {ask.device_class}")
+    if found.unsupported:
+        return UnsupportedConstraint(".deviceClassName", found.unsupported)
+    selectors = (*found.selectors, *ask.selectors)
+    counted = _counted_as(found, selectors)
+    if counted.words:
+        return UnsupportedConstraint("", counted.words)
+    return replace(ask, selectors=selectors, resource=counted.resource)
 
 
 class _CountedAs(NamedTuple):
@@ -256,12 +286,16 @@ def _counted_as(found: DeviceClass, selectors: tuple[str, ...]) -> _CountedAs:
     if found.name == GPU_CLASS or kinds == {"gpu"}:
         return _CountedAs(GPU_RESOURCE)
     if found.name == MIG_CLASS or kinds == {"mig"}:
-        if len(profiles) == 1:
-            return _CountedAs(resource_name(profiles.pop()))
-        named = "names several" if profiles else "names none"
-        words = f"a slice is counted by its profile, and the request {named}: say profile == '1g.10gb' in a selector"
-        return _CountedAs(words=words)
+        return _slice_counted_as(profiles)
     words = f"no pool offers devices of class {found.name}: pools offer GPUs and MIG slices of {GPU_DRIVER}"
+    return _CountedAs(words=words)
+
+
+def _slice_counted_as(profiles: set[str]) -> _CountedAs:
+    if len(profiles) == 1:
+        return _CountedAs(resource_name(profiles.pop()))
+    named = "names several" if profiles else "names none"
+    words = f"a slice is counted by its profile, and the request {named}: say profile == '1g.10gb' in a selector"
     return _CountedAs(words=words)
 
 

@@ -163,13 +163,17 @@ class UseTally:
         slot.readings += 1
         slot.total += reading.active
         slot.most_mib = max(slot.most_mib, reading.used_mib)
-        if reading.active >= BUSY:
+        self._count_idle(at_s, reading.active)
+        self.until_s, self._last = at_s, reading
+
+    def _count_idle(self, at_s: float, active: float) -> None:
+        """Count readings in a row that find it idle; the row begins anew after a gap."""
+        if active >= BUSY:
             self._idle_from_s, self._idle_readings = None, 0
         elif self._idle_from_s is None or at_s - self.until_s > FRESH_S:
             self._idle_from_s, self._idle_readings = at_s, 1
         else:
             self._idle_readings += 1
-        self.until_s, self._last = at_s, reading
 
     def _drop(self) -> None:
         while len(self._slots) > _SLOTS + 1:
@@ -202,6 +206,12 @@ def holders_of(readings: Sequence[GpuReading], at_s: float) -> GpuHolders | None
     if not found or sorted(found) != list(range(len(found))):
         return None
     return GpuHolders(at_s, tuple(frozenset(found[index]) for index in range(len(found))))
+
+
+def _all_holders(scrapes: Mapping[str, GpuScrape], at_s: float) -> Mapping[str, GpuHolders]:
+    """Returns node -> who holds its GPUs, where that is told of all."""
+    told = ((node, holders_of(scrape.readings, at_s)) for node, scrape in sorted(scrapes.items()))
+    return {node: found for node, found in told if found is not None}
 
 
 def _level(counts: Sequence[int], enough: float) -> float:
@@ -243,12 +253,10 @@ class GpuRecord:
     def take(self, scrapes: Mapping[str, GpuScrape], at_s: float) -> None:
         """Count what the exporters of these nodes said. A reading counts for the node whose exporter it comes from."""
         for node, scrape in sorted(scrapes.items()):
-            for it in scrape.readings:
-                if it.pod and it.node == node:
-                    self._tally(it).see(at_s, it)
+            for it in (it for it in scrape.readings if it.pod and it.node == node):
+                self._tally(it).see(at_s, it)
             self._told[node] = at_s, self._faults(node, scrape.complaints, at_s)
-        told = ((node, holders_of(scrape.readings, at_s)) for node, scrape in sorted(scrapes.items()))
-        self.holders = {node: found for node, found in told if found is not None}
+        self.holders = _all_holders(scrapes, at_s)
         self._forget(at_s)
         self.uses = self._uses()
         if (faults := {node: told for node, (_, told) in sorted(self._told.items()) if told}) != self.faults:
