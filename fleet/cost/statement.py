@@ -119,15 +119,13 @@ class Statement:
     """Up to when records were summed up (epoch seconds)."""
     lines: dict[tuple[str, ...], StatementLine] = field(default_factory=dict)
     total: StatementLine = field(default_factory=StatementLine)
-    prices: dict[str, UsedPrices] = field(default_factory=dict)
-    """By source."""
+    prices: dict[str, UsedPrices] = field(default_factory=dict)  # by source
 
     @property
     def ranked(self) -> Sequence[tuple[tuple[str, ...], StatementLine]]:
         """Returns the lines, the dearest first; by day, in order of days."""
-        if self.by[:1] == ("day",):
-            return sorted(self.lines.items(), key=lambda it: (it[0][0], -it[1].cost, it[0]))
-        return sorted(self.lines.items(), key=lambda it: (-it[1].cost, it[0]))
+        days = self.by[:1] == ("day",)
+        return sorted(self.lines.items(), key=lambda it: (it[0][0] if days else "", -it[1].cost, it[0]))
 
 
 def lately_from_s(month: Month, now_s: float) -> float:
@@ -158,6 +156,5 @@ def statement(records: Iterable[LedgerRecord], month: Month, by: Sequence[str], 
         used.oldest_s = max(used.oldest_s, record.hour_s - record.priced_at_s)
     known_s = min(DAY_S, found.until_s - first_s)
     for line in (*found.lines.values(), found.total):
-        more = line.lately / known_s * (month.end_s - found.until_s) if known_s > 0 else 0.0
-        line.forecast = line.cost + round(more)
+        line.forecast = line.cost + round(line.lately / known_s * (month.end_s - found.until_s) if known_s > 0 else 0)
     return found

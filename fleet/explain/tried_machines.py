@@ -161,7 +161,8 @@ def _against(
     words = against_labels(need, offering.labels, offering.taints)
     allowed, left = headroom.allowed(offering), headroom.reserved_left(offering)
     until_s = capacity.shortages.get(offering.offer.pool_key)
-    lacking = "" if machines else capacity.unmet_claims(need) or lacking_resource(need.pod_set, offering.allocatable)
+    unmet = None if machines else capacity.unmet_claims(need)
+    lacking = unmet.message if unmet else "" if machines else lacking_resource(need.pod_set, offering.allocatable)
     against: Sequence[tuple[bool, TriedOutcome, str, float]] = (
         (not serves(pool, need), TriedOutcome.NOT_SERVING, f"{pool.name} does not serve gangs", 0.0),
         (pool.spec.replicas is not None, TriedOutcome.FIXED, f"{pool.name} has replicas", 0.0),

@@ -303,16 +303,16 @@ class BuyableCapacity:
             found = here[zone]
         return found
 
-    def unmet_claims(self, need: Need) -> str:
-        """Which request of the pods' claims no machine of the need's pools meets, in words; empty = each is met."""
+    def unmet_claims(self, need: Need) -> Refusal | None:
+        """Why no machine of the need's pools meets a request of the pods' claims; None = each is met by some."""
         claims = need.pod_set.constraints.devices
         offered = [it.devices for pool in need.pools for it in self.offerings.of(pool) if it.devices is not None]
-        if not claims:
-            return ""
-        if not offered:
-            return f"no pool that may buy for {need.pod_set.name} offers its GPUs to claims (sharing.dra)"
+        if claims and not offered:
+            words = f"no pool that may buy for {need.pod_set.name} offers its GPUs to claims (sharing.dra)"
+            return Refusal(Reason.NO_MATCHING_FLAVOR, words)
         machines = {id(it): it for it in offered}.values()
-        return device_allocator(self.offerings.index, NO_DEVICES).unmet(machines, claims)
+        unmet = device_allocator(self.offerings.index, NO_DEVICES).unmet(machines, claims) if claims else ""
+        return Refusal(Reason.NO_OFFER, unmet) if unmet else None
 
     def bought_before(self, need: Need) -> PlannedNodeClaims | None:
         """The machine that was bought for a pod that asks the same, where it can be had again: nothing is better."""

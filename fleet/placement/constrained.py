@@ -20,7 +20,7 @@ from fleet.placement.free_capacity import FreeCapacity, best_first
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.placement.pod_filter import PodFilter
 from fleet.placement.pod_score import PodScore
-from fleet.reasons import Reason, Refusal
+from fleet.reasons import Refusal
 from model.labels import ZONE
 
 _COMPARED = 256
@@ -179,7 +179,7 @@ class ConstrainedPods:
         """Buys machines at every site for as many pods as the filter wants there, until all have a place."""
         sites = self._sites()
         if not sites and self.zones and (unmet := self.capacity.unmet_claims(self.need)):
-            return Refusal(Reason.NO_OFFER, unmet)
+            return unmet
         while missing:
             bought: list[tuple[list[NodeSlot], int]] = []
             for key, count in self._shares(sites, missing).items():

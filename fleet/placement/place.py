@@ -152,7 +152,8 @@ def _zones_to_try(
 
 def _most_telling(refusals: list[Refusal]) -> Refusal:
     """The refusal that says most: a shortage passes, a limit can be raised, the rest needs another gang or pool."""
-    order = [Reason.NO_CAPACITY, Reason.POOL_LIMIT, Reason.LAYOUT_FAILED, Reason.TOPOLOGY, Reason.NO_OFFER]
+    passing = [Reason.NO_CAPACITY, Reason.POOL_LIMIT, Reason.LAYOUT_FAILED]
+    order = [*passing, Reason.TOPOLOGY, Reason.NO_OFFER, Reason.NO_MATCHING_FLAVOR]
     ranked = sorted(refusals, key=lambda refusal: (order.index(refusal.reason), refusal.retry_at_s, refusal.message))
     return ranked[0] if ranked else Refusal(Reason.NO_OFFER, "no machine of its flavors exists or may be bought")
 

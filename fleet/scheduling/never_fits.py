@@ -100,7 +100,7 @@ def _words(snapshot: Snapshot, pods: PodSet, needs: Sequence[Need], capacity: Bu
         return misspelt(strange[0], there)
     unmet = [capacity.unmet_claims(need) for need in needs] if pods.constraints.devices else []
     if unmet and all(unmet):
-        return unmet[-1]
+        return min(filter(None, unmet), key=lambda it: it.reason == Reason.NO_MATCHING_FLAVOR).message
     able = [it for need, it in offered if not against_labels(need, it.labels, it.taints)]
     if able:
         return lacking_resource(pods, max((it.allocatable for it in able), key=lambda it: _fullness(it, pods)))

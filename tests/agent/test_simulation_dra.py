@@ -245,3 +245,16 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
             assert gang.timeouts == 0, f"{name} was started in vain once: its pods did not get their devices"
     assert sum(gang.state in {"Admitted", "Finished"} for gang in scene.sim.gangs().values()) >= 5
     scene.settle(settled=False)
+
+
+def test_why_nobody_can_serve_a_claim_is_told_of_the_flavor_that_has_devices() -> None:
+    """Of flavors whose pools offer no devices there is nothing to be said, though they come first and have quota."""
+    plain = pool("plain")
+    quotas = {"plain": {"nvidia.com/gpu": 8}, "h100": {"nvidia.com/gpu": 8}}
+    scene = Scene(files(plain, pool(sharing={"dra": {}}), team(quotas=quotas), queue(flavors=("plain", "h100"))))
+    scene.sim.submit(template("t4", exactly("gpu", cel=f"{TYPE}.productName == 'Tesla T4'")))
+    scene.sim.submit(claiming("a", "t4"))
+    scene.sim.advance(60)
+    (gang,) = scene.sim.objects("Workload")
+    assert gang["status"]["state"] == "Pending"
+    assert "request gpu" in gang["status"]["message"], gang["status"]["message"]
