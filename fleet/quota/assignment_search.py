@@ -25,6 +25,7 @@ from fleet.quota.workload import (
     Workload,
     WorkloadAssignment,
 )
+from fleet.reasons import Reason
 from fleet.snapshot.sub_groups import SubGroup, chosen, first_choice
 
 MOST_OPTIONS = 64
@@ -67,7 +68,7 @@ class AssignmentSearch:
         for option in options:
             if option.mode.preempting and (victims := self._moves(workload, option) or self.victims(workload, option)):
                 return self._placed_without(victims, workload, option), victims
-        full = options[0]
+        full = next((it for it in options if _is_telling(it)), options[0])
         if self.rules.partial_admission and any(pods.min_count is not None for pods in workload.pod_sets):
             found = self._partial(workload, self._assigner(workload))
             if found is not None:
@@ -298,6 +299,12 @@ class AssignmentSearch:
 
 def _nobody_leaves(_cell: Cell, _amount: int) -> GranularMode:
     return GranularMode(PreemptionMode.NO_CANDIDATES, 0)
+
+
+def _is_telling(assignment: WorkloadAssignment) -> bool:
+    """Returns whether something stands against it but that its flavors are not for such pods at all."""
+    refusals = [refused for pods in assignment.pod_sets for refused in pods.refusals]
+    return any(refused.reason is not Reason.NO_MATCHING_FLAVOR for refused in refusals)
 
 
 def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssignment:
