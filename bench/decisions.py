@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from agent.accounts import Accounts, Bookkeeper
-from agent.announce import SyncAnnouncer
+from agent.announce_sync import SyncAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import InstancesListed, NamesResolved, Observed, Priced, Pushed, ReservationsListed

@@ -186,7 +186,10 @@ class Simulation:
                 task()  # its report goes to an inbox nobody reads any more
 
     def crash_at(self, write: int, moment: Moment = "before") -> None:
-        """The agent dies just before or just after its `write`-th write from the start (API or cloud), see `writes`."""
+        """The agent dies just before or just after its `write`-th write from the start (API or cloud), see `writes`.
+
+        After the next one that is carried out, where that one is refused.
+        """
         self._fuse = (write, moment)
 
     def restart(self) -> None:
@@ -238,7 +241,8 @@ class Simulation:
     def wrote(self, moment: Moment) -> None:
         """Count a write of an agent, which may end with it."""
         self.writes += moment == "before"
-        if self._fuse == (self.writes, moment):
+        if self._fuse is not None and moment == self._fuse[1] and self.writes >= self._fuse[0]:
+            self._fuse = None
             raise Killed
 
     # -- observations -------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ class Reaper:
         return None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 2, 4])  # in which somebody is killed
 def test_actions_in_flight_that_happen_after_the_death_do_no_harm(seed: int) -> None:
     """A dead process's last requests may still reach the servers."""
     rng = random.Random(100 + seed)

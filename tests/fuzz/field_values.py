@@ -268,6 +268,7 @@ VALUES: Mapping[tuple[str, str], Draw] = {
 """(Class of the specification, field as it is written) -> a value, which need not be valid beside the others."""
 
 UNDRAWN: Mapping[tuple[str, str], str] = {
+    ("MigSharing", "recutIdleGpus"): "no readings are drawn, without which it moves nothing",
     ("DraSharing", "dynamicMig"): "no work that is drawn claims devices",
     ("GuardRails", "*"): "they stop revisions, and move nothing; made-up fleets have none",
     ("NodePoolSpec", "deletion"): "a rail: it stops revisions that do not confirm it",
