@@ -141,15 +141,9 @@ def _under_way(fleet: Fleet, snapshot: Snapshot, pools: Container[str]) -> bool:
 def _failed(fleet: Fleet, snapshot: Snapshot, pools: Container[str], since_s: float) -> Claim | None:
     """Returns the machine that failed first of those bought since an instant by what pools declare now."""
     hashes = pool_hashes(fleet.index, fleet.node_pools)
-    found = [
-        (claim.disruption.at_s, claim.name)
-        for claim in snapshot.claims.values()
-        if claim.disruption is not None
-        and claim.disruption.reason in _FAILURES
-        and claim.node_pool in pools
-        and claim.created_at_s >= since_s
-        and claim.pool_hash == hashes[claim.node_pool]
-    ]
+    new = (it for it in snapshot.claims.values() if it.node_pool in pools and it.created_at_s >= since_s)
+    ended = ((it, it.disruption) for it in new if it.pool_hash == hashes[it.node_pool])
+    found = [(why.at_s, it.name) for it, why in ended if why is not None and why.reason in _FAILURES]
     return snapshot.claims[min(found)[1]] if found else None
 
 
