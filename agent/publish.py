@@ -22,6 +22,7 @@ from agent.refused_writes import TOLD_AFTER, RefusedWrite, report_refusal
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
+from fleet.gangs.idle_gpus import missing_readings
 from fleet.mig.records import layout_records, rolled_back_words, with_former_layouts
 from fleet.nodeclaims.drift import drifted_claims
 from fleet.plan.withdrawals import UncountedGang, outside_quota
@@ -267,13 +268,17 @@ class Publisher(Watcher):
         """Show what has changed; news of a revision at once."""
         if snapshot.now_s - self._shown_at_s < EVERY_S:
             if self._sync.state is not self._shown_state:
-                self.show_sync(len(drifted_claims(fleet, snapshot)), outside_quota(fleet, snapshot))
+                self._show_sync_of(fleet, snapshot)
             return
         self._shown_at_s = snapshot.now_s
         try:
             self._show_declared(fleet, snapshot)
         finally:  # whatever cannot be shown of a queue or pool, the sync tells of it
-            self.show_sync(len(drifted_claims(fleet, snapshot)), outside_quota(fleet, snapshot))
+            self._show_sync_of(fleet, snapshot)
+
+    def _show_sync_of(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        drifting, unread = len(drifted_claims(fleet, snapshot)), missing_readings(fleet, snapshot)
+        self.show_sync(drifting, outside_quota(fleet, snapshot), unread)
 
     def _show_declared(self, fleet: Fleet, snapshot: Snapshot) -> None:
         revision = self._sync.state.applied
@@ -286,11 +291,12 @@ class Publisher(Watcher):
         self._reports.withdraw("Queue", QUEUES, set(fleet.queues))
         self._reports.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
 
-    def show_sync(self, drifting: int = 0, uncounted: Sequence[UncountedGang] = ()) -> None:
+    def show_sync(self, drifting: int = 0, uncounted: Sequence[UncountedGang] = (), unread: str = "") -> None:
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
         state, refused = self._sync.state, [*self._failures.writes, *self._reports.refused()]
-        report = sync_report(self._reports.name, state, drifting, self._report, self._failures, refused, uncounted)
+        args = self._reports.name, state, drifting, self._report, self._failures, refused, uncounted, unread
+        report = sync_report(*args)
         self._report = report
         self._announcer.tell(state, report)
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

@@ -223,6 +223,7 @@ def sync_report(
     failures: Failures,
     refused: Sequence[RefusedWrite] = (),
     uncounted: Sequence[UncountedGang] = (),
+    unread: str = "",
 ) -> SyncReport:
     """The sync's report; `before` carries the history on."""
     applied = state.outcome == "Applied" and state.trouble is None and not state.distrust
@@ -244,6 +245,7 @@ def sync_report(
     findings += _refused(refused)
     findings += [Finding("LedgerFailed", True, "NotWritten", failures.ledger)] if failures.ledger else []
     findings += [Finding("ReadingsFailed", True, "NotRead", failures.readings)] if failures.readings else []
+    findings += [Finding("ReadingsMissing", True, "NotRead", unread)] if unread else []
     findings += _uncounted(uncounted)
     findings += _verified(state)
     findings += [Finding("ReviewFailed", True, "ForgeFailed", state.review_trouble)] if state.review_trouble else []

@@ -8,14 +8,18 @@ from math import inf
 from typing import Final, NamedTuple
 
 from fleet.quota.queue_binding import binding_of
-from fleet.reasons import Reason
-from fleet.snapshot import Gang, IdleGpus, Pod, Snapshot
+from fleet.reasons import Reason, some_of
+from fleet.snapshot import Gang, GangState, IdleGpus, Pod, Snapshot
 from fleet.snapshot.gpus import FRESH_S, MeasuredUse
+from fleet.snapshot.lookups import claims_by_pool
 from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds.base import format_duration
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 
+UNREAD_AFTER_S: Final = 900.0
+"""What has stood for longer than this is in the readings, where there are any."""
 LEAST_READINGS: Final = 3
 """In a row, without a gap, that have to find a GPU idle."""
 
@@ -65,6 +69,36 @@ def idle_words(idle: IdleGpus) -> str:
     several = f"any of its {idle.of} GPUs or slices" if idle.of > 1 else "its GPU or slice"
     what = several if idle.idle == idle.of else f"{idle.idle} of its {idle.of} GPUs or slices"
     return f"has done nothing with {what} for {format_duration(idle.after_s)} or longer"
+
+
+def missing_readings(fleet: Fleet, snapshot: Snapshot) -> str:
+    """Returns what does not happen though it is declared, as nothing is read of GPUs that are held; empty = all does.
+
+    Judged by what was read, not by settings: no exporter may be asked, none may be there, or none tells of pods.
+    """
+    cut, stop = _by_readings(fleet.index, fleet)
+    old_s = snapshot.now_s - UNREAD_AFTER_S
+    claims = (it for pool in sorted(cut) for it in claims_by_pool(snapshot).get(pool, ()))
+    machines = [it.name for it in claims if 0 < it.ready_at_s < old_s and it.node not in snapshot.gpu_holders]
+    gangs = [it.name for it in snapshot.gangs.values() if it.queue in stop and _is_unread(snapshot, it, old_s)]
+    told = [f"idle GPUs of {some_of(machines)} are not cut (recutIdleGpus)"] if machines else []
+    told += [f"{some_of(sorted(gangs))} would not be stopped (idleGpus)"] if gangs else []
+    return f"{'; '.join(told)}: no dcgm-exporter has told of their GPUs lately" if told else ""
+
+
+@derived()
+def _by_readings(_index: Index, fleet: Fleet) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns pools and queues that do by readings what else is not done."""
+    pools = {name: pool.spec.sharing.mig for name, pool in fleet.node_pools.items()}
+    cut = frozenset(name for name, mig in pools.items() if mig is not None and mig.recut_idle_gpus)
+    return cut, frozenset(name for name, it in fleet.queues.items() if it.spec.idle_gpus.action == "Stop")
+
+
+def _is_unread(snapshot: Snapshot, gang: Gang, old_s: float) -> bool:
+    if not (gang.state is GangState.ADMITTED and 0 < gang.admitted_at_s < old_s):
+        return False
+    pods = [pod for pod in pods_of(snapshot, gang) if pod.active and _gpus(pod)]
+    return bool(pods) and not any(pod.key in snapshot.gpu_uses for pod in pods)
 
 
 def _policy(fleet: Fleet, gang: Gang) -> tuple[float, str]:

@@ -42,15 +42,14 @@ class MixedCut(NamedTuple):
 def idle_gpus(snapshot: Snapshot, node: Node, since_s: float) -> frozenset[int] | None:
     """Returns the GPUs that no pod holds, by index; None where nobody has said so since then, or not of all pods.
 
-    Whoever is bound to the machine and not running yet is nowhere in the readings: then nothing is known.
+    Whoever is bound to the machine and not running yet is nowhere in the readings, and an exporter may leave out what
+    it cannot read: unless it tells of as many GPUs and slices of each pod as that asks for, nothing is known.
     """
     told = snapshot.gpu_holders.get(node.name)
     if told is None or told.at_s < max(since_s, snapshot.now_s - FRESH_S):
         return None
-    holding = {
-        pod.key: gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()) if gpu_part(pod.requests)
-    }
-    if not holding.keys() <= frozenset().union(*told.pods):
+    asked = ((pod.key, sum(gpu_part(pod.requests).values())) for pod in snapshot.node_pods.get(node.name, ()))
+    if any(devices != told.devices.get(pod, 0) for pod, devices in asked):
         return None
     return frozenset(index for index, pods in enumerate(told.pods) if not pods)
 

@@ -23,29 +23,13 @@ from fleet.snapshot.devices import (
     MachineDevices,
 )
 from model.fleet import Fleet
+from model.gpu_facts import COMPUTE_CAPABILITIES
 from model.index import Index, derived
 from model.kinds import MigLayout, NodePool
 from model.labels import GPU_RESOURCE
 from model.mig.geometry import MigModel, MigPlacement, Profile, feasible, models_for_instance_gpu
 from model.mig.layouts import LayoutMismatch, devices_of
 
-_COMPUTE: Final[Mapping[str, tuple[int, int]]] = {
-    "v100": (7, 0),
-    "t4": (7, 5),
-    "t4g": (7, 5),
-    "a100": (8, 0),
-    "a10g": (8, 6),
-    "l4": (8, 9),
-    "l40s": (8, 9),
-    "h100": (9, 0),
-    "h200": (9, 0),
-    "b200": (10, 0),
-    "gb200": (10, 0),
-    "b300": (10, 3),
-    "rtx-pro-4500": (12, 0),
-    "rtx-pro-server-6000": (12, 0),
-}
-"""GPU name -> compute capability (developer.nvidia.com/cuda-gpus)."""
 _ARCHITECTURES: Final = (
     *(((12, 0), "Blackwell"), ((10, 0), "Blackwell"), ((9, 0), "Hopper"), ((8, 9), "Ada Lovelace")),
     *(((8, 0), "Ampere"), ((7, 5), "Turing"), ((7, 0), "Volta")),
@@ -74,7 +58,7 @@ def machine_devices(
 @derived(1024)
 def _machine_devices(_index: Index, machine: InstanceType, layout: MigLayout | None, way: str) -> MachineDevices:
     models = models_for_instance_gpu(machine.gpu_name, machine.gpu_memory_mib)
-    capability = _COMPUTE.get(machine.gpu_name.lower(), (0, 0))
+    capability = COMPUTE_CAPABILITIES.get(machine.gpu_name.lower(), (0, 0))
     common = dict(_common(machine, models[0] if models else None, capability))
     count = machine.allocatable[GPU_RESOURCE]
     if way == "dynamic" and models and capability >= _CUT_WITHOUT_RESET:

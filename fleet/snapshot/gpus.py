@@ -4,7 +4,7 @@ Memory is bounded: what a pod does with a GPU is counted in a few slots of a win
 """
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -49,6 +49,8 @@ class GpuHolders(NamedTuple):
     """When its exporter was asked."""
     pods: tuple[frozenset[str], ...]
     """`namespace/pod` of those that hold the GPU, or a slice of it, by the index of the GPU."""
+    devices: Mapping[str, int]
+    """`namespace/pod` -> how many GPUs and slices it holds."""
 
 
 class ComplaintKind(StrEnum):
@@ -203,9 +205,10 @@ def holders_of(readings: Sequence[GpuReading], at_s: float) -> GpuHolders | None
     found: dict[int, set[str]] = {}
     for it in readings:
         found.setdefault(it.index, set()).update({f"{it.namespace}/{it.pod}"} if it.pod else ())
+    held = Counter(f"{it.namespace}/{it.pod}" for it in readings if it.pod)
     if not found or sorted(found) != list(range(len(found))):
         return None
-    return GpuHolders(at_s, tuple(frozenset(found[index]) for index in range(len(found))))
+    return GpuHolders(at_s, tuple(frozenset(found[index]) for index in range(len(found))), held)
 
 
 def _all_holders(scrapes: Mapping[str, GpuScrape], at_s: float) -> Mapping[str, GpuHolders]:

@@ -6,29 +6,12 @@ from typing import Final
 
 from fleet.snapshot import Catalog
 from model import labels
+from model.gpu_facts import COMPUTE_CAPABILITIES
 from model.mig.geometry import MigModel, MigPlacement, feasible, mig_models, models_for_instance_gpu
 from model.quantity import Resources, format_amount
 from providers.sim.machines import NodeShape, ShapeOf
 
 _VENDOR = "10DE"
-_COMPUTE: Final[Mapping[str, tuple[int, int]]] = {
-    "v100": (7, 0),
-    "t4": (7, 5),
-    "t4g": (7, 5),
-    "a100": (8, 0),
-    "a10g": (8, 6),
-    "l4": (8, 9),
-    "l40s": (8, 9),
-    "h100": (9, 0),
-    "h200": (9, 0),
-    "b200": (10, 0),
-    "gb200": (10, 0),
-    "b300": (10, 3),
-    "rtx-pro-4500": (12, 0),
-    "rtx-pro-server-6000": (12, 0),
-}
-"""GPU name -> compute capability (developer.nvidia.com/cuda-gpus; MIG user guide, "Supported GPUs")."""
-
 _EnginesOf = Mapping[tuple[int, int, str], tuple[int, int, int, int, int]]
 _AMPERE: Final[_EnginesOf] = {
     (1, 1, ""): (14, 0, 0, 0, 0),
@@ -91,7 +74,7 @@ def _gb200() -> NodeShape:
         gpu_device_ids=tuple(f"{device}{_VENDOR}" for device in model.device_ids),
         mig_capable=True,
         mig_attributes=_attributes(model),
-        compute_capability=_COMPUTE["gb200"],
+        compute_capability=COMPUTE_CAPABILITIES["gb200"],
         ultraserver=_ULTRASERVERS["p6e-gb200.36xlarge"],
     )
 
@@ -121,7 +104,7 @@ def shapes_of(catalog: Catalog) -> ShapeOf:
             gpu_device_ids=tuple(f"{device}{_VENDOR}" for device in model.device_ids) if model else (),
             mig_capable=model is not None,
             mig_attributes=_attributes(model) if model else {},
-            compute_capability=_COMPUTE.get(machine.gpu_name),
+            compute_capability=COMPUTE_CAPABILITIES.get(machine.gpu_name),
             ultraserver=_ULTRASERVERS.get(name, 0),
             labels=dict(machine.labels),
         )

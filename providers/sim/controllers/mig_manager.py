@@ -23,7 +23,7 @@ from providers.sim.controllers.gpus import GpuHardware, PhysicalGpu
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.migparted import MigConfig, geometry, parse_mig_configs, same_geometry
 from providers.sim.controllers.mirror import MirroredCluster
-from providers.sim.controllers.nodework import NodeReconciler, pods_by_node
+from providers.sim.controllers.nodework import NodeReconciler, pods_by_node, read_node_fault
 from providers.sim.controllers.objects import Key, Obj, instant, is_terminal, labels_of
 from providers.sim.store.podrequests import requests_of
 
@@ -112,13 +112,7 @@ _VALUES: Mapping[str, Callable[[object], bool]] = {
 
 def read_mig_fault(body: Mapping[str, Any]) -> MigFault:
     """`{"node": "...", "hang": true}`; raises ValueError with what there is where it is none."""
-    kinds = [key for key in body if key != "node"]
-    if not isinstance(body.get("node"), str) or len(kinds) != 1 or kinds[0] not in _VALUES:
-        raise ValueError(f"give node and one of {', '.join(_VALUES)}, not {', '.join(body) or 'nothing'}")
-    kind, value = kinds[0], body[kinds[0]]
-    if not _VALUES[kind](value):
-        raise ValueError(f"{kind} cannot be {value!r}")
-    return MigFault(body["node"], kind, value)
+    return MigFault(*read_node_fault(body, _VALUES))
 
 
 class MigManager(NodeReconciler):

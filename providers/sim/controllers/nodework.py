@@ -1,6 +1,8 @@
 """What the controllers of nodes share: keys are node names, and a fault or a recovery makes them look at every node."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import InformerCache, MirroredCluster
@@ -35,6 +37,22 @@ class NodeReconciler(Reconciler[str]):
             self._queue.add(new["metadata"]["name"])
         elif old is not None:
             self.forget(old)
+
+
+def read_node_fault(
+    body: Mapping[str, Any], values: Mapping[str, Callable[[object], bool]]
+) -> tuple[str, str, bool | int | str]:
+    """Returns (node, kind, value) of `{"node": "...", "hang": true}`, by what each kind may be.
+
+    Raises ValueError with what there is where it is none.
+    """
+    kinds = [key for key in body if key != "node"]
+    if not isinstance(body.get("node"), str) or len(kinds) != 1 or kinds[0] not in values:
+        raise ValueError(f"give node and one of {', '.join(values)}, not {', '.join(body) or 'nothing'}")
+    kind, value = kinds[0], body[kinds[0]]
+    if not values[kind](value):
+        raise ValueError(f"{kind} cannot be {value!r}")
+    return body["node"], kind, value
 
 
 def pods_by_node(cluster: MirroredCluster) -> InformerCache:

@@ -7,10 +7,10 @@ import pytest
 
 from fleet.actions import SaveGang
 from fleet.gangs import lifecycle
-from fleet.gangs.idle_gpus import LEAST_READINGS, idle_gpus, idle_too_long
+from fleet.gangs.idle_gpus import LEAST_READINGS, UNREAD_AFTER_S, idle_gpus, idle_too_long, missing_readings
 from fleet.reasons import Reason
 from fleet.snapshot import GangState, IdleGpus
-from fleet.snapshot.gpus import FRESH_S, GpuReading, MeasuredUse
+from fleet.snapshot.gpus import FRESH_S, GpuHolders, GpuReading, MeasuredUse
 from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
 
@@ -135,3 +135,37 @@ def test_a_pod_that_has_just_started_is_not_idle_since_before_it() -> None:
     made = told(world(), *TWO)
     made.pods[POD] = replace(made.pods[POD], started_at_s=NOW - 60)
     assert verdicts(made) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("action", "running_s", "read", "said"),
+    [
+        pytest.param("Stop", UNREAD_AFTER_S + 1, False, True, id="nothing is read"),
+        pytest.param("Stop", UNREAD_AFTER_S - 1, False, False, id="not yet"),
+        pytest.param("Stop", UNREAD_AFTER_S + 1, True, False, id="it is read"),
+        pytest.param("Warn", UNREAD_AFTER_S + 1, False, False, id="nobody would be stopped"),
+    ],
+)
+def test_a_queue_that_would_stop_who_is_idle_says_that_nothing_is_read(
+    action: str, running_s: float, read: bool, said: bool
+) -> None:
+    made = world(action, running_s=running_s)
+    if read:
+        told(made, BUSY)
+    words = missing_readings(made.fleet, made.snapshot())
+    assert bool(words) is said
+    if said:
+        assert words == "ns/g would not be stopped (idleGpus): no dcgm-exporter has told of their GPUs lately"
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_pool_that_would_cut_idle_gpus_says_that_nothing_is_read(read: bool) -> None:
+    builder = FleetBuilder().layout("thick", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
+    mig = {"layouts": ["thick"], "recutIdleGpus": True}
+    made = World(builder.pool(sharing={"mig": mig}).team().queue().build())
+    made.machine("m0", ready_at_s=NOW - 7200)
+    if read:
+        made.gpu_holders = {"node-m0": GpuHolders(NOW, (frozenset(),) * 8, {})}
+    words = missing_readings(made.fleet, made.snapshot())
+    told_of = "idle GPUs of m0 are not cut (recutIdleGpus): no dcgm-exporter has told of their GPUs lately"
+    assert words == ("" if read else told_of)

@@ -34,7 +34,8 @@ def world(*, recut: bool = True, thin: Any = None) -> World:
 def told(made: World, *held: int, at_s: float = NOW) -> None:
     """The exporter says that the pod holds these GPUs."""
     pods = frozenset(pod.key for pod in made.snapshot().node_pods["node-m0"])
-    made.gpu_holders = {"node-m0": GpuHolders(at_s, tuple(pods if n in held else frozenset() for n in range(8)))}
+    holders = tuple(pods if n in held else frozenset() for n in range(8))
+    made.gpu_holders = {"node-m0": GpuHolders(at_s, holders, dict.fromkeys(pods, 1 if held else 0))}
 
 
 def found(made: World) -> list[Any]:
@@ -59,7 +60,7 @@ def test_one_idle_gpu_or_all_of_them() -> None:
     "why",
     [
         *("not asked for", "nobody tells", "told long ago", "told before it was ready"),
-        *("a pod that is not told of", "failed lately"),
+        *("a pod that is not told of", "a slice that is not told of", "failed lately"),
     ],
 )
 def test_when_nothing_is_cut_beside_work(why: str) -> None:
@@ -73,6 +74,9 @@ def test_when_nothing_is_cut_beside_work(why: str) -> None:
         told(made, 2, at_s=made.claims["m0"].ready_at_s - 1)
     elif why == "a pod that is not told of":
         told(made)
+    elif why == "a slice that is not told of":
+        told_of = made.gpu_holders["node-m0"]
+        made.gpu_holders = {"node-m0": told_of._replace(devices=dict.fromkeys(told_of.devices, 2))}
     elif why == "failed lately":
         failed = MachineEvent(NOW - AGAIN_AFTER_S + 1, "RecutFailed", "in use")
         made.claims["m0"] = made.claims["m0"].remembering(failed)
@@ -94,7 +98,8 @@ def test_who_holds_what_takes_an_exporter_that_tells_of_every_gpu() -> None:
     assert holders_of([], NOW) is None
     assert holders_of([reading(-1)], NOW) is None
     assert holders_of([reading(0), reading(2)], NOW) is None
-    assert holders_of([reading(1), reading(0, "p"), reading(0)], NOW) == (NOW, (frozenset({"a/p"}), frozenset()))
+    held = (frozenset({"a/p"}), frozenset())
+    assert holders_of([reading(1), reading(0, "p"), reading(0)], NOW) == (NOW, held, {"a/p": 1})
 
 
 def recutting(made: World, *held: int) -> Claim:

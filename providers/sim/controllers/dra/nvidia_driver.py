@@ -15,7 +15,7 @@ from providers.sim.controllers.dra.devices import DRIVER, Announcement, announce
 from providers.sim.controllers.gpus import GpuHardware, PhysicalGpu
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import MirroredCluster
-from providers.sim.controllers.nodework import NodeReconciler
+from providers.sim.controllers.nodework import NodeReconciler, read_node_fault
 from providers.sim.controllers.objects import Obj, instant, is_true, labels_of
 from providers.sim.store.deviceslices import COUNTER_SETS_MOST, DEVICES_MOST
 
@@ -73,13 +73,7 @@ _VALUES: Final[Mapping[str, Callable[[object], bool]]] = {
 
 def read_dra_fault(body: Mapping[str, Any]) -> DraFault:
     """`{"node": "...", "fail": 2}`; raises ValueError with what there is where it is none."""
-    kinds = [key for key in body if key != "node"]
-    if not isinstance(body.get("node"), str) or len(kinds) != 1 or kinds[0] not in _VALUES:
-        raise ValueError(f"give node and one of {', '.join(_VALUES)}, not {', '.join(body) or 'nothing'}")
-    kind, value = kinds[0], body[kinds[0]]
-    if not _VALUES[kind](value):
-        raise ValueError(f"{kind} cannot be {value!r}")
-    return DraFault(body["node"], kind, value)
+    return DraFault(*read_node_fault(body, _VALUES))
 
 
 @dataclass(slots=True)
