@@ -65,6 +65,7 @@ class HttpListener:
         self._thread.start()
         self._started.wait(10.0)
         if self._trouble is not None:
+            self._thread.join(5.0)  # whoever stops what never ran finds it ended
             raise self._trouble
 
     def stop(self) -> None:
