@@ -104,8 +104,8 @@ def _pays_to_insert(part: PackingInstance, effort: PurchaseEffort) -> bool:
 
 def quick_bound(part: PackingInstance, effort: PurchaseEffort) -> LowerBound:
     """Returns the best bound that needs no search, whether the solver works or not."""
-    bound = by_one_resource(part)
-    if not effort.solver or part.fits.sum() > effort.bulk_pairs:
+    bound, pairs = by_one_resource(part), int(part.fits.sum())
+    if not effort.solver or pairs > effort.bulk_pairs or (pairs > effort.eager_pairs and not _pays(part, effort)):
         return bound
     try:
         return max(bound, by_bulk(part, effort.iterations), key=lambda it: it.usd_h)
@@ -113,23 +113,26 @@ def quick_bound(part: PackingInstance, effort: PurchaseEffort) -> LowerBound:
         return bound
 
 
-def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> PurchaseIncumbent:
-    """Returns the best purchase within the effort, or one within `enough_usd_h` of its bound.
+def improved(best: PurchaseIncumbent, effort: PurchaseEffort, whole_usd_h: float) -> PurchaseIncumbent:
+    """Returns the best purchase within the effort, or one near enough to its bound to be good enough.
 
-    Without a solver, or where it fails, that is what was found already.
+    Without a solver, or where it fails, that is what was found already. `whole_usd_h` is what all parts cost so far.
     """
-    part = best.part
-    if not (effort.solver and best.mix.placed.any()) or part.fits.sum() > effort.pattern_pairs:
-        return best
-    if part.apart.any() and len(part.demand) > effort.value_classes:  # hardly two machines would be alike
+    if not (effort.solver and best.mix.placed.any() and _pays(best.part, effort)):
         return best
     if (best.mix.placed < best.part.demand).any():  # the solver is not asked for pods that limits leave no room for
         best = _without_unplaced_pods(best)
     try:
-        _improve(best, effort, enough_usd_h)
+        _improve(best, effort, whole_usd_h)
     except SolverFailed as error:
         best.failure = str(error)
     return best
+
+
+def _pays(part: PackingInstance, effort: PurchaseEffort) -> bool:
+    """Returns whether a search by patterns pays: not where there are too many, nor where hardly two machines are alike."""
+    varied = bool(part.apart.any()) and len(part.demand) > effort.value_classes
+    return not varied and int(part.fits.sum()) <= effort.pattern_pairs
 
 
 def _without_unplaced_pods(best: PurchaseIncumbent) -> PurchaseIncumbent:
@@ -142,16 +145,18 @@ def _without_unplaced_pods(best: PurchaseIncumbent) -> PurchaseIncumbent:
     return replace(best, part=part, mix=mix, baseline=baseline, bound=by_one_resource(part))
 
 
-def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
+def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, whole_usd_h: float) -> None:
     """Takes the steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
+    enough_usd_h, pairs = effort.close_enough * whole_usd_h, int(best.part.fits.sum())
     if best.cost_usd_h - best.bound_usd_h <= enough_usd_h:
         return
-    bound = best.bound
-    if best.part.fits.sum() <= effort.bulk_pairs:
-        bound = by_bulk(best.part, effort.iterations)
-        best.raise_bound(bound)
+    bound = by_bulk(best.part, effort.iterations)
+    best.raise_bound(bound)
+    if pairs > effort.eager_pairs:  # its prices are nearly those that a search ends with
+        best.offer(by_value(best.part, bound.worth), PurchaseHeuristic.VALUE)
+        enough_usd_h = effort.little(pairs) * whole_usd_h
     if best.cost_usd_h - best.bound_usd_h > enough_usd_h:
-        _ColumnSearch(best, effort, enough_usd_h).run(bound.worth)
+        _ColumnSearch(best, effort, effort.close_enough * whole_usd_h).run(bound.worth)
 
 
 class _ColumnSearch:

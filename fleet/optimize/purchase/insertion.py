@@ -83,6 +83,14 @@ class _OpenMachines:
         """The cheapest kind that holds the load."""
         self._held: Counter[tuple[int, int]] = Counter()
         """(machine, class) -> pods."""
+        self._asked, self._changed = _NOBODY, np.zeros(0, dtype=np.int64)
+        """The class asked about last, and the machines that have changed since."""
+        self._dearer: Floats = np.full(pods, np.inf)
+        """By how much each becomes dearer for a pod of that class; inf = it holds no more."""
+        self._over: Floats = np.zeros(pods)
+        """How much of its scarcest resource is left over then."""
+        self._next: Ints = np.zeros(pods, dtype=np.int64)
+        """The kind that it becomes."""
         self._group, self._owed = _groups(part)
         self._group_of: Ints = np.full(pods, _NOBODY, dtype=np.int64)
         """The group of the first pods that may not stand on all kinds; `_NOBODY` = there are none yet."""
@@ -115,6 +123,7 @@ class _OpenMachines:
         self._kinds[machines] &= self._part.fits[row]
         self._kind[machines] = kinds
         self._held.update((machine, row) for machine in machines.tolist())
+        self._changed = machines
         return len(machines)
 
     def swap(self) -> bool:
@@ -183,25 +192,31 @@ class _OpenMachines:
 
     def _cheapest(self, row: int, missing: int, able: Ints, less_than_usd_h: float) -> tuple[Ints, Ints]:
         """Returns the machines that become dearer by least for one pod more, and the kinds that they become."""
-        there = slice(self._machines)
-        open_ = (self._taken[there] & self._apart[row]) == 0
-        open_ &= np.logical_and.reduce(self._load[there] <= self._top - self._requests[row], axis=1)
-        machines = np.flatnonzero(open_)
+        self._ask(row, able)
+        machines = np.flatnonzero(self._dearer[: self._machines] < less_than_usd_h)
+        best = machines[np.lexsort((self._over[machines], np.round(self._dearer[machines], 9)))]
+        best = best[self._may_take(row, best)][:missing]
+        return best, self._next[best]
+
+    def _ask(self, row: int, able: Ints) -> None:
+        """Finds out by how much each machine becomes dearer for a pod more of a class, as far as it is not known."""
+        if row != self._asked:
+            self._asked, self._changed = row, np.arange(self._machines)
+        machines, self._changed = self._changed, self._changed[:0]
+        self._dearer[machines] = np.inf
+        open_ = (self._taken[machines] & self._apart[row]) == 0
+        open_ &= np.logical_and.reduce(self._load[machines] <= self._top - self._requests[row], axis=1)
+        machines = machines[open_]
         load = self._load[machines] + self._requests[row]
         holding = self._kinds[machines[:, None], able[None]]
         for amount, capacity in zip(load.T, self._capacity[able].T, strict=True):
             holding &= amount[:, None] <= capacity[None]
         some = np.logical_or.reduce(holding, axis=1)
         machines, load = machines[some], load[some]
-        if not len(machines):
-            return machines, machines
-        kinds = able[holding[some].argmax(axis=1)]
-        dearer = self._part.price[kinds] - self._part.price[self._kind[machines]]
+        self._next[machines] = kinds = able[holding[some].argmax(axis=1)]
+        self._dearer[machines] = self._part.price[kinds] - self._part.price[self._kind[machines]]
         over = ((self._capacity[kinds] - load) / np.maximum(self._top, 1.0)).max(axis=1, initial=0.0)
-        best = np.lexsort((over, np.round(dearer, 9)))
-        best = best[dearer[best] < less_than_usd_h]
-        best = best[self._may_take(row, machines[best])][:missing]
-        return machines[best], kinds[best]
+        self._over[machines] = over
 
     def _may_take(self, row: int, machines: Ints) -> Bools:
         """Returns which of some machines a class may use: as many open ones are left to others as those need."""

@@ -77,6 +77,9 @@ class PurchaseProblem:
         return sum(it.count for it in self.classes)
 
 
+_MOST_TIMES = 30.0
+"""Most times of `close_enough` that count as little, however large a problem is."""
+
 # -- how hard to try --------------------------------------------------------------------------------------------------
 
 
@@ -95,8 +98,10 @@ class PurchaseEffort(SolverEffort):
     """Parts with more pairs of a class and a kind that may hold it are left to the greedy heuristics."""
     insertion_pods: int = 20_000_000
     """Parts with more pods times classes are not bought for by insertion."""
-    bulk_pairs: int = 4_000
-    """Parts with more pairs get no prices and no bound from machines in bulk: that programme takes too long there."""
+    eager_pairs: int = 4_000
+    """Parts with more pairs are searched by patterns only where they could save more than a `little`."""
+    bulk_pairs: int = 10_000
+    """Parts with more pairs get no bound from machines in bulk without a search: it takes too long there."""
     exact_pairs: int = 1_000
     """Parts with more pairs of a class and a kind are priced by filling alone, which costs little and proves less."""
     search_pairs: float = 250.0
@@ -123,6 +128,10 @@ class PurchaseEffort(SolverEffort):
     """Most choices of domains that are searched in full."""
     close_enough: float = 1e-4
     """A part that could save less than this fraction of the whole purchase is good enough."""
+
+    def little(self, pairs: int) -> float:
+        """Returns the fraction of a purchase that is not worth a search of so many pairs of a class and a kind."""
+        return self.close_enough * min(max(1.0, pairs / self.search_pairs), _MOST_TIMES)
 
 
 GREEDY = PurchaseEffort(solver=False)

@@ -50,8 +50,6 @@ Domains = Mapping[str, str]
 _USUAL = PurchaseEffort()
 _ROUNDING = 1e-9
 """Relative amount by which a sum of prices may exceed a limit; everything else is counted in whole numbers."""
-_MOST_TIMES = 30.0
-"""Most times of `close_enough` that count as little, however large a problem is."""
 _Held = tuple[tuple[str, int], ...]
 """(class, pods on each machine), sorted."""
 
@@ -123,8 +121,8 @@ def close_enough(problem: PurchaseParts, known_usd_h: float, effort: PurchaseEff
     pairs = sum(int(part.fits.sum()) for part in parts)
     if unfit or not effort.solver or pairs <= effort.exact_pairs:
         return False
-    little = effort.close_enough * min(max(1.0, pairs / effort.search_pairs), _MOST_TIMES)
-    return known_usd_h - sum(quick_bound(part, effort).usd_h for part in parts) <= little * known_usd_h
+    bound_usd_h = sum(quick_bound(part, effort).usd_h for part in parts)
+    return known_usd_h - bound_usd_h <= effort.little(pairs) * known_usd_h
 
 
 def quick_bound_usd_h(parts: PurchaseParts, effort: PurchaseEffort, known_usd_h: float) -> float:
@@ -143,8 +141,8 @@ def _solve_in_domains(problem: PurchaseProblem, domains: Domains, effort: Purcha
 def _solve_parts(split_: PurchaseParts, domains: Domains, effort: PurchaseEffort) -> PurchaseSolution:
     parts, unfit = split_
     quick = [greedy(part, effort) for part in parts]
-    enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
-    found = [improved(it, effort, enough_usd_h) for it in quick]
+    whole_usd_h = sum(it.cost_usd_h for it in quick)
+    found = [improved(it, effort, whole_usd_h) for it in quick]
     left = dict(unfit)
     for part, it in zip(parts, found, strict=True):
         left |= _missing(part, it.part.members, it.mix.placed)
