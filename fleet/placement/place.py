@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 
 from fleet.placement.buyable_capacity import (
     DIGITS,
@@ -125,6 +126,30 @@ def _place_within_zones(
     if not obstructed and isinstance(outcome, PlacementPlan):
         capacity.best_purchases[alike] = best[1], outcome.purchases
     return outcome
+
+
+def bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, need: Need) -> PlannedNodeClaims | None:
+    """The machine that `place_gang` would buy for one pod that stands anywhere and has room nowhere; nothing is taken.
+
+    None where limits or reservations have a say, and where nothing can be bought: then only planning tells.
+    """
+    alike = bought_alike(state, capacity, gang, [need], zone_bound=False)
+    if alike is None or not need.charged:
+        return None
+    found: list[tuple[tuple[object, ...], str, PlannedNodeClaims]] = []
+    for zone in _zones_to_try(state, capacity, [need], zone_bound=False)[1:]:
+        tried = _ZoneAttempt(state, capacity, gang, zone, zone_bound=False, may_buy=True)
+        chosen = tried.choose(need, 1, whole=False)
+        if tried.obstructed:
+            return None
+        if isinstance(chosen, PlannedNodeClaims):
+            tried.purchases.append(chosen)
+            found.append((tried.rank(), zone, chosen))
+    if not found:
+        return None
+    _, zone, best = min(found, key=itemgetter(0, 1))
+    capacity.best_purchases[alike] = zone, (best,)
+    return best
 
 
 def _settles(
@@ -323,7 +348,7 @@ class _ZoneAttempt:
         for part in parts:
             if (short := short - part.room) <= 0:
                 return None
-        chosen = self._choose(need, short, whole=False)
+        chosen = self.choose(need, short, whole=False)
         return chosen if isinstance(chosen, Refusal) else None
 
     def _held_to_zone(self, need: Need) -> bool:
@@ -383,7 +408,7 @@ class _ZoneAttempt:
     def _buy(self, need: Need, missing: int, *, whole: bool) -> Refusal | None:
         """Buys machines until all missing pods have a place; `whole`: all of them on one machine."""
         while missing:
-            chosen = self._choose(need, missing, whole=whole)
+            chosen = self.choose(need, missing, whole=whole)
             if isinstance(chosen, Refusal):
                 return chosen
             self.capacity.spend([chosen])
@@ -396,7 +421,7 @@ class _ZoneAttempt:
             missing -= self._assign(bought, need.pod_set, missing)
         return None
 
-    def _choose(self, need: Need, missing: int, *, whole: bool) -> PlannedNodeClaims | Refusal:
+    def choose(self, need: Need, missing: int, *, whole: bool) -> PlannedNodeClaims | Refusal:
         """The first purchase that holds all, by capacity type in the pool's order, pool by weight, cost, name.
 
         Of a reservation it may hold less: what is left there is used up before anything else is bought.

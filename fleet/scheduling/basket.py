@@ -274,7 +274,9 @@ def _tally(
             bound_usd_h = quick_bound_usd_h(cheaper(parts, beside_usd_h), effort, cost_usd_h)
     else:
         listed = (replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
-        theirs = in_karpenters_order(replace(problem, kinds=tuple(listed)), effort, cost_usd_h)
+        dearer = catalog.supply.premiums  # else all kinds cost as much more than listed: the parts are the same
+        at_list = replace(problem, kinds=tuple(listed)) if dearer else cheaper(parts, beside_usd_h)
+        theirs = in_karpenters_order(at_list, effort, cost_usd_h)
         bound_usd_h = theirs.bound_usd_h
         baseline_usd_h = theirs.cost_usd_h if sum(theirs.left.values()) <= left else inf
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not left else 0.0

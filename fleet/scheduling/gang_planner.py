@@ -9,7 +9,7 @@ from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVer
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.followers import follows_onto, place_company, place_leading, stands_by_others
 from fleet.placement.free_capacity import best_first, free_capacity
-from fleet.placement.place import place_gang, standing
+from fleet.placement.place import bought_for_one, place_gang, standing
 from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.placement.pod_filter import company, pod_filter
@@ -105,8 +105,8 @@ class GangPlanner:
     ) -> PlacementPlan | None:
         """Returns what `plan` would find for a single pod that stands anywhere, without taking anything.
 
-        None where only `plan` tells: pods ask something of domains, of others or of what is cut, or these are the first
-        of their kind for which a machine is bought. `full`: `has_room` has found no room.
+        None where only `plan` tells: pods ask something of domains, of others or of what is cut, or limits have a say in
+        what is bought. `full`: `has_room` has found no room.
         """
         [need, *more] = self.needs(workload, given)
         pods, capacity = need.pod_set, self.capacity
@@ -120,7 +120,8 @@ class GangPlanner:
         if free is not None and free.among(workload.uid).room:
             parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
             return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
-        if (lot := capacity.bought_before(need)) is None:
+        lot = capacity.bought_before(need) or bought_for_one(state, capacity, workload.uid, need)
+        if lot is None:
             return None
         slot = planned_slot(lot.offering, "new/0/0", workload.uid, room=lot.room)
         return PlacementPlan((NodeAssignment(pods.name, slot, 1),), purchases=(lot,))

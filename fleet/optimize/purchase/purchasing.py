@@ -85,7 +85,7 @@ def solve(
 
 
 def in_karpenters_order(
-    problem: PurchaseProblem,
+    problem: PurchaseProblem | PurchaseParts,
     effort: PurchaseEffort | None = None,
     known_usd_h: float = inf,
 ) -> PurchaseSolution:
@@ -95,19 +95,19 @@ def in_karpenters_order(
     search: it is from each resource alone and, with a solver, from machines in bulk, unless the first is close enough
     to `known_usd_h`, what a purchase is known to cost.
     """
-    parts, unfit = split(problem)
-    mixes = [(part, provisioning_order(part)) for part in parts]
+    known = split(problem) if isinstance(problem, PurchaseProblem) else problem
+    mixes = [(part, provisioning_order(part)) for part in known.parts]
     cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
-    left = dict(unfit)
+    left = dict(known.unfit)
     for part, mix in mixes:
         left |= _missing(part, part.members, mix.placed)
     return PurchaseSolution(
         batches=tuple(batch for part, mix in mixes for batch in batches(part, mix)),
         cost_usd_h=cost_usd_h,
-        bound_usd_h=0.0 if effort is None else quick_bound_usd_h(PurchaseParts(parts, unfit), effort, known_usd_h),
+        bound_usd_h=0.0 if effort is None else quick_bound_usd_h(known, effort, known_usd_h),
         baseline_usd_h=cost_usd_h,
         left=left,
-        heuristics=(PurchaseHeuristic.BASELINE,) * len(parts),
+        heuristics=(PurchaseHeuristic.BASELINE,) * len(mixes),
     )
 
 
