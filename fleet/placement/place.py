@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import itemgetter
 
 from fleet.placement.buyable_capacity import (
     DIGITS,
@@ -92,8 +91,8 @@ def _place_within_zones(
     ordered = sorted(needs, key=hardest_first) if len(needs) > 1 else list(needs)
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
 
-    def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
-        return _ZoneAttempt(state, capacity, gang, zone, zone_bound, capacity.may_buy and bool(zone), may_split)
+    def attempt(zone: str, *, may_split: bool = True) -> ZoneAttempt:
+        return ZoneAttempt(state, capacity, gang, zone, zone_bound, capacity.may_buy and bool(zone), may_split)
 
     alike = bought_alike(state, capacity, gang, ordered, zone_bound=zone_bound)
     if (known := capacity.best_purchases.get(alike)) is not None:
@@ -126,30 +125,6 @@ def _place_within_zones(
     if not obstructed and isinstance(outcome, PlacementPlan):
         capacity.best_purchases[alike] = best[1], outcome.purchases
     return outcome
-
-
-def bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, need: Need) -> PlannedNodeClaims | None:
-    """The machine that `place_gang` would buy for one pod that stands anywhere and has room nowhere; nothing is taken.
-
-    None where limits or reservations have a say, and where nothing can be bought: then only planning tells.
-    """
-    alike = bought_alike(state, capacity, gang, [need], zone_bound=False)
-    if alike is None or not need.charged:
-        return None
-    found: list[tuple[tuple[object, ...], str, PlannedNodeClaims]] = []
-    for zone in _zones_to_try(state, capacity, [need], zone_bound=False)[1:]:
-        tried = _ZoneAttempt(state, capacity, gang, zone, zone_bound=False, may_buy=True)
-        chosen = tried.choose(need, 1, whole=False)
-        if tried.obstructed:
-            return None
-        if isinstance(chosen, PlannedNodeClaims):
-            tried.purchases.append(chosen)
-            found.append((tried.rank(), zone, chosen))
-    if not found:
-        return None
-    _, zone, best = min(found, key=itemgetter(0, 1))
-    capacity.best_purchases[alike] = zone, (best,)
-    return best
 
 
 def _settles(
@@ -196,8 +171,8 @@ def standing(free: FreeCapacity, gang: str) -> Iterator[FreeCapacity]:
 
 
 @dataclass(slots=True)
-class _ZoneAttempt:
-    """One attempt to place a gang, with purchases in one zone; everything it takes is undone by `undo`."""
+class ZoneAttempt:
+    """A `ZoneAttempt` tries to place a gang with purchases in one zone; everything it takes is undone by `undo`."""
 
     state: ClusterState
     capacity: BuyableCapacity

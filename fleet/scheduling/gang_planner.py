@@ -4,14 +4,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.buyable_capacity import BuyableCapacity, bought_alike
 from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVersion, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.followers import follows_onto, place_company, place_leading, stands_by_others
 from fleet.placement.free_capacity import best_first, free_capacity
-from fleet.placement.place import bought_for_one, place_gang, standing
+from fleet.placement.place import ZoneAttempt, place_gang, standing
 from fleet.placement.place_pods import place_first
-from fleet.placement.plan import Need, PlacementPlan
+from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.placement.pod_filter import company, pod_filter
 from fleet.placement.pod_score import pod_score
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
@@ -105,8 +105,8 @@ class GangPlanner:
     ) -> PlacementPlan | None:
         """Returns what `plan` would find for a single pod that stands anywhere, without taking anything.
 
-        None where only `plan` tells: pods ask something of domains, of others or of what is cut, or limits have a say in
-        what is bought. `full`: `has_room` has found no room.
+        None where only `plan` tells: pods ask something of domains, of others or of what is cut, or limits have a say
+        in what is bought. `full`: `has_room` has found no room.
         """
         [need, *more] = self.needs(workload, given)
         pods, capacity = need.pod_set, self.capacity
@@ -120,7 +120,7 @@ class GangPlanner:
         if free is not None and free.among(workload.uid).room:
             parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
             return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
-        lot = capacity.bought_before(need) or bought_for_one(state, capacity, workload.uid, need)
+        lot = capacity.bought_before(need) or _bought_for_one(state, capacity, workload.uid, need)
         if lot is None:
             return None
         slot = planned_slot(lot.offering, "new/0/0", workload.uid, room=lot.room)
@@ -281,6 +281,30 @@ def _seeks_others(pods: PodSet, sets: Sequence[PodSet]) -> bool:
 
 def _stands_anywhere(state: ClusterState, pods: PodSet) -> bool:
     return not (pods.wishes or pods.required_topology) and pod_filter(state.neighbours, pods) is None
+
+
+def _bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, need: Need) -> PlannedNodeClaims | None:
+    """Returns the machine that `place_gang` would buy for one pod that stands anywhere and has room nowhere.
+
+    None where limits or reservations have a say, and where nothing can be bought: then only planning tells.
+    """
+    alike = bought_alike(state, capacity, gang, [need], zone_bound=False)
+    if alike is None or not need.charged:
+        return None
+    best: tuple[tuple[object, ...], str, PlannedNodeClaims] | None = None
+    for zone in sorted({zone for pool in need.pools for zone in capacity.offerings.zones(pool)}):
+        tried = ZoneAttempt(state, capacity, gang, zone, zone_bound=False, may_buy=True)
+        chosen = tried.choose(need, 1, whole=False)
+        if tried.obstructed:
+            return None
+        if isinstance(chosen, PlannedNodeClaims):
+            tried.purchases.append(chosen)
+            if best is None or (tried.rank(), zone) < best[:2]:
+                best = tried.rank(), zone, chosen
+    if best is None:
+        return None
+    capacity.best_purchases[alike] = best[1], (best[2],)
+    return best[2]
 
 
 def shape_of(given: Sequence[PodSetAssignment]) -> Hashable:

@@ -130,7 +130,7 @@ def improved(best: PurchaseIncumbent, effort: PurchaseEffort, whole_usd_h: float
 
 
 def _pays(part: PackingInstance, effort: PurchaseEffort) -> bool:
-    """Returns whether a search by patterns pays: not where there are too many, nor where hardly two machines are alike."""
+    """Returns whether a search by patterns pays: not for too many pairs, nor where hardly two machines are alike."""
     varied = bool(part.apart.any()) and len(part.demand) > effort.value_classes
     return not varied and int(part.fits.sum()) <= effort.pattern_pairs
 
