@@ -7,7 +7,7 @@ something changes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Final, NamedTuple
@@ -36,7 +36,7 @@ from fleet.fence import claims_set_aside, concerning
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders, machines_held
-from model.index import Index, derived, followed_each
+from model.index import Index, TableChanges, derived, followed, followed_each
 from model.kinds import NodePool
 from model.plain_text import counted
 
@@ -50,15 +50,6 @@ MOST_MERGED: Final = 1500
 """Machines that one plan may take."""
 EPSILON_USD_H: Final = 1e-6
 """Rounding must not rule out what the exact sum allows."""
-
-
-class ConsolidationCandidate(NamedTuple):
-    """A candidate is a machine whose gangs have been there for the pool's quiet time."""
-
-    claim: Claim
-    gangs: Sequence[Gang]
-    affordable_usd_h: float
-    """What may be paid to do without it."""
 
 
 class Consolidation:
@@ -79,7 +70,7 @@ class Consolidation:
         settled = _settled(context)
         begun: Sequence[Command] = ()
         if context.outlook.proposals:
-            begun = validated(context, {it.claim.name: (it.claim, it.gangs) for it in settled})
+            begun = validated(context, {claim.name: (claim, gangs) for _, claim, gangs, _ in settled})
         if not begun and not context.outlook.proposals and settled:
             _look(context, settled)
         return begun
@@ -108,46 +99,63 @@ class Consolidation:
 # -- which machines are looked at -------------------------------------------------------------------------------------
 
 
-def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
-    """Returns the machines that may be consolidated: their gangs stay, and are cheaper to move than to leave there."""
+class _Stay(NamedTuple):
+    """A `_Stay` is what is on a machine that consolidation may be asked to do without."""
+
+    settles_s: float
+    """When those on it, and the machine, will have been there for long enough (epoch seconds)."""
+    claim: Claim
+    gangs: Sequence[Gang]
+    working: Sequence[Gang]
+    """Those that lose work. Ordinary pods, which are many, lose nothing."""
+
+    def affordable_usd_h(self, lost_usd: Callable[[Gang], float]) -> float:
+        """Returns what may be paid to do without it: its price, less what the work costs that is lost."""
+        return self.claim.price_usd_h - sum(map(lost_usd, self.working)) * 3600 / PAYBACK_S
+
+
+def _settled(context: DisruptionContext) -> Sequence[_Stay]:
+    """Returns the machines that may be consolidated: their gangs stay, and are cheaper to move than to leave there.
+
+    Where that is so for all of them, which is asked once for all machines of the same gangs, it is the same object as
+    long as nothing changes.
+    """
     fleet, snapshot, index = context.fleet, context.snapshot, context.snapshot.index
-    # Ordinary pods, which are many, lose nothing: what is lost is asked of gangs alone.
     claims, aside = snapshot.claims, claims_set_aside(snapshot)
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
     known = _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)
     stays = _in_order(index, known, context.candidates())
     now_s, objecting, successors = snapshot.now_s, context.objecting, context.successors
-    lost: dict[str, float] = {}
-    found: list[ConsolidationCandidate] = []
-    candidate: ConsolidationCandidate
-    with concerning(lambda: claim_subject(candidate.claim.name)):
-        for settles_s, candidate, working in stays:
-            claim = candidate.claim
-            if now_s < settles_s or claim.name in successors or (claim.node in objecting and spared(context, claim)):
-                continue
-            if not working:
-                found.append(candidate)
-                continue
-            lost_usd = 0.0
-            for gang in working:
-                if (known_usd := lost.get(gang.uid)) is None:
-                    known_usd = lost[gang.uid] = lost_work_usd(gang, snapshot)
-                lost_usd += known_usd
-            affordable_usd_h = claim.price_usd_h - lost_usd * 3600 / PAYBACK_S
-            if affordable_usd_h > -EPSILON_USD_H:
-                found.append(candidate._replace(affordable_usd_h=affordable_usd_h))
-    return found
+    lost_usd = _lost_usd(context)
+    works = _works(index, known).values()
+    if successors or not all(now_s >= it.settles_s and _pays(it.cheapest, lost_usd) for it in works):
+        stays = [
+            it for it in stays if now_s >= it.settles_s and it.claim.name not in successors and _pays(it, lost_usd)
+        ]
+    if objecting and not objecting.keys().isdisjoint(_nodes(index, stays)):
+        return [it for it in stays if it.claim.node not in objecting or not spared(context, it.claim)]
+    return stays
 
 
-class _Stay(NamedTuple):
-    """A `_Stay` is what is on a machine that consolidation may be asked to do without."""
+def _lost_usd(context: DisruptionContext) -> Callable[[Gang], float]:
+    """Returns the function that says what work a gang loses (USD), asked once for each gang."""
+    known: dict[str, float] = {}
 
-    settles_s: float
-    """When those on it, and the machine, will have been there for long enough (epoch seconds)."""
-    candidate: ConsolidationCandidate
-    """What may be paid is its price, from which what `working` loses has to be taken."""
-    working: Sequence[Gang]
+    def lost_usd(gang: Gang) -> float:
+        if (found := known.get(gang.uid)) is None:
+            found = known[gang.uid] = lost_work_usd(gang, context.snapshot)
+        return found
+
+    return lost_usd
+
+
+def _pays(stay: _Stay, lost_usd: Callable[[Gang], float]) -> bool:
+    """Returns whether a machine is dearer than the work that is lost with it."""
+    if not stay.working:
+        return True
+    with concerning(claim_subject(stay.claim.name)):
+        return stay.affordable_usd_h(lost_usd) > -EPSILON_USD_H
 
 
 @followed_each(3)
@@ -159,9 +167,39 @@ def _stays(
     if not gangs or pool is None or _unasked(pool) is not None:
         return None
     with concerning(claim_subject(claim.name)):
-        return _Stay(
-            _settles_s(pool, claim, gangs), ConsolidationCandidate(claim, gangs, claim.price_usd_h), working or ()
-        )
+        return _Stay(_settles_s(pool, claim, gangs), claim, gangs, working or ())
+
+
+class _Work(NamedTuple):
+    """A `_Work` is all machines on which the same gangs lose work."""
+
+    stays: Mapping[str, _Stay]
+    settles_s: float
+    """When all of them are settled (epoch seconds)."""
+    cheapest: _Stay
+
+
+@followed(dict[tuple[str, ...], _Work])
+def _works(before: Mapping[tuple[str, ...], _Work], changes: TableChanges[_Stay]) -> Mapping[tuple[str, ...], _Work]:
+    """Returns uids of gangs -> the machines on which these lose work."""
+    found, changed = dict(before), dict[tuple[str, ...], dict[str, _Stay]]()
+
+    def alike(stay: _Stay) -> dict[str, _Stay]:
+        uids = tuple([gang.uid for gang in stay.working])
+        if uids not in changed:
+            changed[uids] = dict(found[uids].stays) if uids in found else {}
+        return changed[uids]
+
+    for name, stay in changes.gone():
+        alike(stay).pop(name)
+    for name, stay in changes.came():
+        alike(stay)[name] = stay
+    for uids, stays in changed.items():
+        found.pop(uids, None)
+        if stays:
+            cheapest = min(stays.values(), key=lambda it: it.claim.price_usd_h)
+            found[uids] = _Work(stays, max([it.settles_s for it in stays.values()]), cheapest)
+    return found
 
 
 def _settles_s(pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> float:
@@ -176,6 +214,17 @@ def _settles_s(pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> float:
 @derived(2)
 def _in_order(_index: Index, stays: Mapping[str, _Stay], candidates: Sequence[Candidate]) -> Sequence[_Stay]:
     return [stay for _, claim in candidates if (stay := stays.get(claim.name)) is not None]
+
+
+@derived(2)
+def _nodes(_index: Index, stays: Sequence[_Stay]) -> frozenset[str]:
+    return frozenset([it.claim.node for it in stays])
+
+
+@derived(2)
+def _names(_index: Index, stays: Sequence[_Stay]) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the names of machines, in order, and of their pools, sorted."""
+    return [it.claim.name for it in stays], sorted({it.claim.node_pool for it in stays})
 
 
 def _unasked(pool: NodePool) -> Blocked | None:
@@ -214,7 +263,7 @@ def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
 # -- looking for something to propose ---------------------------------------------------------------------------------
 
 
-def _look(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
+def _look(context: DisruptionContext, settled: Sequence[_Stay]) -> None:
     """Looks for something to propose among what has not been looked at since something changed."""
     now_s, before = context.snapshot.now_s, context.outlook
     seen = _seen(context, settled)
@@ -230,10 +279,11 @@ def _look(context: DisruptionContext, settled: Sequence[ConsolidationCandidate])
         _one_by_one(context, settled)
 
 
-def _seen(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> tuple[object, ...]:
+def _seen(context: DisruptionContext, settled: Sequence[_Stay]) -> tuple[object, ...]:
     """Returns all that a look depends on and that can change for the better: work to lose only grows at rest."""
     snapshot = context.snapshot
-    pools = (context.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in settled}))
+    names, used = _names(snapshot.index, settled)
+    pools = (context.fleet.node_pools[name] for name in used)
     return (
         context.fleet,
         snapshot.catalog,
@@ -248,11 +298,11 @@ def _seen(context: DisruptionContext, settled: Sequence[ConsolidationCandidate])
         snapshot.daemon_overheads,
         holders(snapshot),
         [allowed(pool, Reason.UNDERUTILIZED, len(context.members[pool.name]), 0, snapshot.now_s) for pool in pools],
-        [it.claim.name for it in settled],
+        names,
     )
 
 
-def _all_at_once(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
+def _all_at_once(context: DisruptionContext, settled: Sequence[_Stay]) -> None:
     """Proposes a plan for many machines. While replacements are on their way it would count on what they bring."""
     if any(claim.replaces for claim in context.snapshot.claims.values() if not _done(context, claim)):
         return
@@ -272,7 +322,7 @@ def _all_at_once(context: DisruptionContext, settled: Sequence[ConsolidationCand
                 keep_in_mind(context, found)
 
 
-def _one_by_one(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
+def _one_by_one(context: DisruptionContext, settled: Sequence[_Stay]) -> None:
     worth, tried = _worth_trying(context, settled), set(context.outlook.tried)
     for claim in turn_of(worth, context.snapshot.now_s):
         if claim.name not in tried:
@@ -286,7 +336,7 @@ def _one_by_one(context: DisruptionContext, settled: Sequence[ConsolidationCandi
         context.outlook = replace(context.outlook, tried=frozenset(tried), done=done)
 
 
-def _worth_trying(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:
+def _worth_trying(context: DisruptionContext, settled: Iterable[_Stay]) -> list[Claim]:
     """Returns machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
     Those that bring most for what they disturb come first. The tests come in order of cost: what most fail is asked
@@ -295,21 +345,23 @@ def _worth_trying(context: DisruptionContext, settled: Iterable[ConsolidationCan
     prefilter: Prefilter | None = None
     ratios: dict[str, float] = {}
     found: dict[str, Claim] = {}
-    for claim, gangs, affordable_usd_h in settled:
+    lost_usd = _lost_usd(context)
+    for stay in settled:
+        claim, gangs = stay.claim, stay.gangs
         prefilter = prefilter or Prefilter.of(context.fleet, context.snapshot)
         with concerning(claim_subject(claim.name)):
-            hopeless = prefilter.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H)
+            hopeless = prefilter.hopeless(claim, gangs, stay.affordable_usd_h(lost_usd) + EPSILON_USD_H)
             if not hopeless and keeps(context, claim, Reason.UNDERUTILIZED) is None:
                 ratios[claim.name] = savings_ratio(claim.price_usd_h, disturbed(gangs))
                 found[claim.name] = claim
     return [found[name] for name in by_ratio(ratios.items())]
 
 
-def _with_room(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:
+def _with_room(context: DisruptionContext, settled: Iterable[_Stay]) -> list[Claim]:
     """Returns the machines that are not full, those with the dearest idle part first."""
     found: list[tuple[float, str, Claim]] = []
     full = _fullness(context.snapshot.index, context.snapshot.claims, context.held)
-    for claim, _, _ in settled:
+    for _, claim, _, _ in settled:
         idle = 1.0 - full.get(claim.name, 0.0)
         with concerning(claim_subject(claim.name)):
             if idle > 0 and keeps(context, claim, Reason.UNDERUTILIZED) is None:
