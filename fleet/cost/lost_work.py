@@ -1,9 +1,11 @@
 """Lost work: what interrupting a running gang wastes, in device time and machine cost since its last checkpoint."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from fleet.mig.layouts import gpu_part
-from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot import Claim, Gang, Snapshot
+from model.index import derived_each, followed_each
 from model.quantity import Resources
 
 
@@ -82,5 +84,20 @@ def move_usd(gang: Gang, snapshot: Snapshot) -> float:
 
 
 def _machines_usd_h(gang: Gang, snapshot: Snapshot) -> float:
-    machines = {pin.claim for pin in gang.pins if pin.claim in snapshot.claims}
-    return sum(snapshot.claims[name].charged_usd_h for name in sorted(machines))
+    charged = _charged(snapshot.index, snapshot.claims)
+    if snapshot.gangs.get(gang.uid) is gang:
+        return _together_usd_h(snapshot.index, charged, snapshot.gangs, gang.uid)
+    return _sum_usd_h(charged, gang)
+
+
+@followed_each()
+def _charged(claim: Claim) -> float:
+    """Returns what a machine's users are charged (USD an hour); another mapping only where that changes."""
+    return claim.charged_usd_h
+
+
+def _sum_usd_h(charged: Mapping[str, float], gang: Gang) -> float:
+    return sum([charged[name] for name in sorted({pin.claim for pin in gang.pins}) if name in charged])
+
+
+_together_usd_h = derived_each(_sum_usd_h)

@@ -126,16 +126,15 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
     known = _stays(index, claims, context.held, machines_held(snapshot), fleet.node_pools)
     stays = _in_order(index, known, context.candidates())
-    now_s, objecting, successors = snapshot.now_s, context.objecting, context.successors
-    lost_usd = _lost_usd(context)
-    works = _works(index, known).values()
-    if successors or not all(now_s >= it.settles_s and _pays(it.cheapest, lost_usd) for it in works):
-        stays = [
-            it for it in stays if now_s >= it.settles_s and it.claim.name not in successors and _pays(it, lost_usd)
-        ]
+    now_s, objecting, lost_usd = snapshot.now_s, context.objecting, _lost_usd(context)
+    out = {name for name in context.successors if name in known}
+    for work in _works(index, known).values():
+        if now_s < work.settles_s or not _pays(work.cheapest, lost_usd):
+            out |= {name for name, it in work.stays.items() if now_s < it.settles_s or not _pays(it, lost_usd)}
     if objecting and not objecting.keys().isdisjoint(_nodes(index, stays)):
-        return [it for it in stays if it.claim.node not in objecting or not spared(context, it.claim)]
-    return stays
+        on = [it.claim for it in stays if it.claim.node in objecting and it.claim.name not in out]
+        out |= {claim.name for claim in on if spared(context, claim)}
+    return [it for it in stays if it.claim.name not in out] if out else stays
 
 
 def _lost_usd(context: DisruptionContext) -> Callable[[Gang], float]:

@@ -101,8 +101,9 @@ class DisruptionContext:
     def older_than(self, age_s: Callable[[NodePool], float]) -> Sequence[Candidate]:
         """Returns the candidates of pools of which one has been there for longer than the pool's `age_s` (seconds)."""
         now_s, pools = self.snapshot.now_s, self.fleet.node_pools
-        oldest = _oldest_s(self.snapshot.index, self._able)
-        found = {name for name, launched_at_s in oldest.items() if now_s >= launched_at_s + age_s(pools[name])}
+        oldest = _oldest_s(self.snapshot.index, _undisturbed(self.snapshot.index, self.snapshot.claims))
+        old = ((pools[name], launched_at_s) for name, launched_at_s in oldest.items() if name in pools)
+        found = {pool.name for pool, launched_at_s in old if now_s >= launched_at_s + age_s(pool)}
         return [it for it in self.candidates() if it[1].node_pool in found] if found else ()
 
     def _left(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -266,10 +267,10 @@ def busy(snapshot: Snapshot) -> frozenset[str]:
 
 
 @followed_each()
-def _undisturbed(claim: Claim) -> bool | None:
-    """Returns True for a ready machine that is not leaving nor being cut anew."""
+def _undisturbed(claim: Claim) -> tuple[str, float] | None:
+    """Returns of a ready machine that is not leaving nor being cut anew its pool, and when it was launched."""
     able = claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
-    return True if able else None
+    return (claim.node_pool, claim.launched_at_s) if able else None
 
 
 @followed_each()
@@ -281,7 +282,7 @@ def _replacing(claim: Claim) -> bool | None:
 def _candidates(
     _index: Index,
     members: Mapping[str, Sequence[Claim]],
-    undisturbed: Mapping[str, bool],
+    undisturbed: Mapping[str, object],
     pools: Mapping[str, NodePool],
 ) -> Sequence[Candidate]:
     """Returns the undisturbed machines by pool and name."""
@@ -299,13 +300,12 @@ def _advised(_index: Index, candidates: Sequence[Candidate]) -> Sequence[Candida
 
 
 @derived()
-def _oldest_s(_index: Index, candidates: Sequence[Candidate]) -> Mapping[str, float]:
-    """Returns for each pool that is declared when the oldest of these machines was launched (epoch seconds)."""
+def _oldest_s(_index: Index, undisturbed: Mapping[str, tuple[str, float]]) -> Mapping[str, float]:
+    """Returns pool -> when the oldest of these machines was launched (epoch seconds)."""
     found: dict[str, list[float]] = {}
-    for pool, claim in candidates:
-        if pool is not None:
-            found.setdefault(claim.node_pool, []).append(claim.launched_at_s)
-    return {name: min(launched) for name, launched in found.items()}
+    for pool, launched_at_s in undisturbed.values():
+        found.setdefault(pool, []).append(launched_at_s)
+    return {pool: min(launched) for pool, launched in found.items()}
 
 
 @derived()

@@ -17,7 +17,7 @@ from fleet.nodeclaims.repair import READY, node_failure, repair_policies, told_o
 from fleet.nodeclaims.termination import close, gone_words, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, converted_to_on_demand
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, GangState, Instance, MachineEvent, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, MachineEvent, Node, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS, RECUTTING, UNREGISTERED
 from fleet.snapshot.lookups import awaited, machines_held, node_names, node_of
 from fleet.snapshot.seats import starting_gang
@@ -59,7 +59,13 @@ def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
         *_on_unwell(index, claims, node_names(snapshot), unwell),
         *_without_instance(index, claims, _standing(index, snapshot.instances)),
         *drifted_layouts(fleet, snapshot),
-        *_misjudged(index, claims, machines_held(snapshot), snapshot.ordinary_pods, buffer_tenants(fleet, snapshot)),
+        *_misjudged(
+            index,
+            claims,
+            _held(index, machines_held(snapshot)),
+            _with_pods(index, snapshot.ordinary_pods),
+            buffer_tenants(fleet, snapshot),
+        ),
     }
     return [snapshot.claims[name] for name in sorted(names)]
 
@@ -121,6 +127,18 @@ def _misjudged(
 ) -> Sequence[str]:
     """Returns the claims that are said to be empty and are not, or the other way round."""
     return [name for name, it in claims.items() if it.emptied is (name in held or it.node in ordinary or name in spare)]
+
+
+@followed_each()
+def _held(_gangs: Sequence[Gang]) -> bool:
+    """Returns True for a machine that gangs hold; another mapping only where one comes to be held, or free."""
+    return True
+
+
+@followed_each()
+def _with_pods(_pods: Sequence[Pod]) -> bool:
+    """Returns True for a node with ordinary pods."""
+    return True
 
 
 @followed_each()
