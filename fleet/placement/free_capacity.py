@@ -97,7 +97,8 @@ class FreeCapacity:
 
     def keeps(self, gang: str) -> bool:
         """Whether any machine that suits the pods is kept for a gang, alone or with others."""
-        return len(self.index.owners(self.state, gang)) > 1
+        self.index.refresh(self.state)
+        return len(self.index.owners(gang)) > 1
 
     def within(self, label: str, value: str) -> "FreeCapacity":
         """The part of it on slots with this label value."""
@@ -123,14 +124,14 @@ class FreeCapacity:
 
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
-        totals: dict[str, int] = {}
+        totals, of_label = dict[str, int](), self.index.sections(self.state, label)
         for section in self._sections():
-            for value, buckets in self.index.sections(self.state, label).get(section, {}).items():
+            for value, buckets in of_label.get(section, {}).items():
                 totals[value] = totals.get(value, 0) + buckets.total
         return totals
 
     def _sections(self) -> Iterator[Section]:
-        owners = self.index.owners(self.state, self.gang)
+        owners = self.index.owners(self.gang)
         if self.kept:
             owners = [it for it in owners if it and not (self.alone and len(it) > 1)]
         standing = (True, False) if self.standing is None else (self.standing,)
@@ -236,7 +237,7 @@ class PodClassIndex:
 
     def sections(self, state: ClusterState, label: str) -> dict[Section, dict[str, "SlotBuckets"]]:
         """Section -> value of a label -> the slots of the section that carry it, as the state is now."""
-        self._refresh(state)
+        self.refresh(state)
         if label not in self._buckets:
             self._buckets[label] = {}
             for entry in self._entries.values():
@@ -251,13 +252,12 @@ class PodClassIndex:
                 for buckets in of_section.values():
                     buckets.price(cost)
 
-    def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
+    def owners(self, gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
-        self._refresh(state)
         kept = [owners for owners in self._owners if gang in owners]
         return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
 
-    def _refresh(self, state: ClusterState) -> None:
+    def refresh(self, state: ClusterState) -> None:
         """Catches up with the state: the cost grows with what has changed since."""
         if (now := state.now()) == self._seen:
             return

@@ -60,16 +60,15 @@ class OpportunityCosts:
 
         What waits for one gang alone is not kept empty: nobody else can use it, and it was bought for that gang.
         """
-        kinds: dict[tuple[object, ...], tuple[_MachineValue, dict[tuple[object, ...], tuple[bool, int]]]] = {}
+        known: dict[tuple[object, ...], tuple[bool, int]] = {}
 
         def cost(slot: NodeSlot, count: int) -> tuple[bool, int]:
             values = self._values or self._current()
-            get, kind = slot.free.get, (slot.pool, *map(slot.labels.get, values.keys))
-            if (of_kind := kinds.get(kind)) is None:
-                of_kind = kinds[kind] = values.of(slot), {}
-            value, known = of_kind
-            alike = (count, *map(get, values.resources))
-            if (found := known.get(alike)) is None:
+            kind, free = map(slot.labels.get, values.keys), map(slot.free.get, values.resources)
+            alike = count, slot.pool, *kind, *free
+            found = known.get(alike)
+            if found is None:
+                value = values.of(slot)
                 found = known[alike] = value.keep_empty, value.worth.loss(slot.free, requests, count)
             return found if not found[0] or (slot.empty and not slot.only_for) else (False, found[1])
 

@@ -68,6 +68,9 @@ class GangPlanner:
     _asked_about: dict[int, _AskedAbout] = field(default_factory=dict)
     """Identity of an assignment -> what was asked about it, which keeps it alive."""
     _topologies: "dict[int, TopologyPlacer]" = field(default_factory=dict)
+    _rooms: dict[Hashable, int] = field(default_factory=dict)
+    """What pods ask for -> how many there is room for on machines that are kept for nobody, as things stood then."""
+    _rooms_at: tuple[ClusterState | None, StateVersion | None] = (None, None)
 
     def plan(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
@@ -108,16 +111,17 @@ class GangPlanner:
         None where only `plan` tells: pods ask something of domains, of others or of what is cut, or limits have a say
         in what is bought. `full`: `has_room` has found no room.
         """
-        [need, *more] = self.needs(workload, given)
-        pods, capacity = need.pod_set, self.capacity
+        asked = self._asked(workload, given)
+        [need, *more], known = asked.needs, asked.state is state and asked.version == state.version
+        pods, capacity, fits = need.pod_set, self.capacity, known and asked.room is True
         if self.seeking and any(follows_onto(it, pods) for other in self.seeking.values() for it in other.pod_sets):
             return None
-        if more or pods.count != 1 or capacity.recuts or not _stands_anywhere(state, pods):
+        if more or pods.count != 1 or capacity.recuts or not (fits or _stands_anywhere(state, pods)):
             return None
         if pod_score(state.neighbours, pods) is not None:
             return None
         free = None if full else free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
-        if free is not None and free.among(workload.uid).room:
+        if free is not None and (fits or free.among(workload.uid).room):
             parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
             return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
         lot = capacity.bought_before(need) or _bought_for_one(state, capacity, workload.uid, need)
@@ -208,10 +212,22 @@ class GangPlanner:
         if len(needs) != 1 or not _stands_anywhere(state, needs[0].pod_set):
             return None
         [need] = needs
-        free = free_capacity(state, need.asks, need.pod_set.requests, need.accepts, self.capacity.priced)
-        if free.among(workload.uid, standing=None if workload.buys else True).room >= need.pod_set.count:
+        if self._room(state, workload, need) >= need.pod_set.count:
             return True
         return None if need.pools or self.capacity.recuts else False
+
+    def _room(self, state: ClusterState, workload: Workload, need: Need) -> int:
+        """Returns how many such pods there is room for; asked once for all for whom no machine is kept."""
+        version, standing = state.version, None if workload.buys else True
+        if self._rooms_at[0] is not state or self._rooms_at[1] != version:
+            self._rooms_at, self._rooms = (state, version), {}
+        free = free_capacity(state, need.asks, need.pod_set.requests, need.accepts, self.capacity.priced)
+        if free.keeps(workload.uid):
+            return free.among(workload.uid, standing=standing).room
+        asks = need.asks, standing
+        if asks not in self._rooms:
+            self._rooms[asks] = free.among(standing=standing).room
+        return self._rooms[asks]
 
     def topology(self, state: ClusterState) -> "TopologyPlacer":
         """Returns the topology placer of a cluster state."""
