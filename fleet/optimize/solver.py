@@ -21,10 +21,11 @@ _OPTIONS = {
     "random_seed": 1,
     "mip_rel_gap": 1e-5,
     "mip_abs_gap": 1e-7,
-    # These three take most of the time of programmes like ours, and find little.
+    # These take most of the time of programmes like ours, and find little.
     "mip_heuristic_run_feasibility_jump": False,
     "mip_heuristic_run_root_reduced_cost": False,
     "mip_allow_restart": False,
+    "mip_heuristic_run_rens": False,
 }
 
 
