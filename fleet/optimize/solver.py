@@ -26,6 +26,7 @@ _OPTIONS = {
     "mip_heuristic_run_root_reduced_cost": False,
     "mip_allow_restart": False,
     "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_rins": False,
 }
 
 
