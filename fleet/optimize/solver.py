@@ -21,13 +21,15 @@ _OPTIONS = {
     "random_seed": 1,
     "mip_rel_gap": 1e-5,
     "mip_abs_gap": 1e-7,
-    # These take most of the time of programmes like ours, and find little.
+    # These three take most of the time of programmes like ours, and find little.
     "mip_heuristic_run_feasibility_jump": False,
     "mip_heuristic_run_root_reduced_cost": False,
     "mip_allow_restart": False,
-    "mip_heuristic_run_rens": False,
-    "mip_heuristic_run_rins": False,
 }
+
+
+_NEIGHBOURHOODS = ("mip_heuristic_run_rens", "mip_heuristic_run_rins")
+"""Searches of HiGHS around a solution, by integer programmes with most columns fixed."""
 
 
 class SolverFailed(Exception):
@@ -135,8 +137,13 @@ class Programme:
         reduced, iterations = np.array(solution.col_dual), int(info.simplex_iteration_count)
         return LinearSolution(float(info.objective_function_value), values, duals, reduced, iterations)
 
-    def solve_integer(self, start: Floats | None, nodes: int) -> IntegerSolution:
-        """Returns the best integer solution within so many nodes, not worse than `start`. Raises `SolverFailed`."""
+    def solve_integer(self, start: Floats | None, nodes: int, *, around: bool = True) -> IntegerSolution:
+        """Returns the best integer solution within so many nodes, not worse than `start`. Raises `SolverFailed`.
+
+        `around`: whether solutions are also looked for around those that are known, which can take most of the time.
+        """
+        for name in _NEIGHBOURHOODS:
+            self._highs.setOptionValue(name, around)
         count = self.columns
         every = np.arange(count, dtype=np.int32)
         self._highs.changeColsIntegrality(count, every, np.full(count, _highspy().HighsVarType.kInteger))

@@ -269,7 +269,7 @@ class _ColumnSearch:
         cheap = np.argsort(optimum.reduced, kind="stable")[: self._effort.whole_patterns]
         cheap = cheap[optimum.reduced[cheap] <= self._best.cost_usd_h - optimum.cost_usd_h]
         among = np.union1d(np.flatnonzero(self._pool.amounts(self._best.mix)), cheap)
-        _, mix, nodes = self._master.solve_integer(among, self._effort.nodes, self._best.mix)
+        _, mix, nodes = self._master.solve_integer(among, self._effort.nodes, self._best.mix, around=False)
         self._best.steps += SearchSteps(nodes=nodes)
         self._best.offer(trimmed(self._part, mix), PurchaseHeuristic.INTEGER)
 
