@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.offerings.offerings import Offerings, offerings_now
-from fleet.placement.buyable_capacity import sells
+from fleet.placement.candidate_offerings import sells
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_cluster_state

@@ -10,7 +10,8 @@ from fleet.explain.machine_tiles import machine_tiles
 from fleet.explain.offers import sharing_of
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.placement.buyable_capacity import BuyableCapacity, pods_on_one, serves
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.candidate_offerings import pods_on_one, serves
 from fleet.placement.flavor_nodes import need_of_flavors
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Need

@@ -4,8 +4,9 @@ Everything a launch asks for follows from its claims and their pool alone, so th
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
@@ -24,12 +25,18 @@ MOST_TOGETHER = 500
 """Machines of one request where they need not come together: half of what a cloud may give an account at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WrittenClaims:
-    """The claims of a purchase, and (lot, number) -> name of the claim that stands for the bought machine."""
+    """The claims of a purchase, written when they are asked for: for most, others are bought in the same pass."""
 
-    claims: tuple[Claim, ...]
-    names: dict[tuple[int, int], str]
+    names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(Lot, number) -> name of the claim that stands for the bought machine."""
+    write: Callable[[], tuple[Claim, ...]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """Returns the claims, in the order of their names."""
+        return self.write()
 
 
 def write_claims(
@@ -42,37 +49,37 @@ def write_claims(
     fewer calls, and none of them can come without the others.
     """
     if not plan.purchases:
-        return WrittenClaims((), {})
+        return WrittenClaims()
     wanted = [(*lot.offering.key, lot.count) for lot in plan.purchases]
     digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
-    size = sum(lot.count for lot in plan.purchases)
-    claims: list[Claim] = []
     names: dict[tuple[int, int], str] = {}
-    launches: dict[object, int] = {}
     for index, number, lot in _machines(plan):
-        offering = lot.offering
-        launch = launches.setdefault(offering.key, index)
-        names[index, number] = f"{offering.pool.name[:40]}-{digest}-{len(claims)}"
-        claims.append(
+        names[index, number] = f"{lot.offering.pool.name[:40]}-{digest}-{len(names)}"
+
+    def write() -> tuple[Claim, ...]:
+        launches: dict[object, int] = {}
+        return tuple(
             Claim(
                 name=names[index, number],
                 uid="",
-                node_pool=offering.pool.name,
-                pool_hash=offering.pool_hash,
-                capacity_pool=offering.offer.pool_key,
-                price_usd_h=offering.offer.price_usd_h,
-                list_usd_h=offering.offer.list_usd_h,
-                launch=Launch(digest, launch, size),
+                node_pool=lot.offering.pool.name,
+                pool_hash=lot.offering.pool_hash,
+                capacity_pool=lot.offering.offer.pool_key,
+                price_usd_h=lot.offering.offer.price_usd_h,
+                list_usd_h=lot.offering.offer.list_usd_h,
+                launch=Launch(digest, launches.setdefault(lot.offering.key, index), len(names)),
                 created_at_s=now_s,
                 gang=gang,
                 purpose=purpose,
                 replaces=replaces,
-                resources=offering.allocatable,
-                layout=offering.layout,
-                startup_taints=offering.pool.spec.template.startup_taints,
+                resources=lot.offering.allocatable,
+                layout=lot.offering.layout,
+                startup_taints=lot.offering.pool.spec.template.startup_taints,
             )
+            for index, number, lot in _machines(plan)
         )
-    return WrittenClaims(tuple(claims), names)
+
+    return WrittenClaims(names, write)
 
 
 def in_halves(claims: Sequence[Claim]) -> tuple[Claim, ...]:

@@ -4,7 +4,7 @@ An offering is (offer of the catalogue x MIG layout) of a pool: type, zone, capa
 layout and without what DaemonSets take, and the labels and taints that the node will carry.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -137,19 +137,10 @@ class Offerings:
         overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
         machines: dict[_MachineName, InstanceType | None] = {}
         rooms: dict[tuple[_MachineName, str], Resources | None] = {}
-        met: dict[tuple[str, str], bool] = {}
-        for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
-            place = offer.capacity_type, offer.zone
-            if offer.reservation is not None:
-                suits = _meets(wanted, offer)
-            elif (known := met.get(place)) is None:
-                suits = met[place] = _meets(wanted, offer)
-            else:
-                suits = known
-            if not suits:
-                continue
+        there: dict[tuple[_MachineName, str, str], dict[str, str]] = {}
+        for offer in self._meeting(pool, wanted):
             name, more = offer.instance_type.name, overlays.resources_of(offer)
-            kind = name, tuple(sorted(more.items()))
+            kind = name, tuple(sorted(more.items())) if more else ()
             if kind not in machines:
                 machines[kind] = self._machine(pool, wanted, offer.instance_type, more)
             machine = machines[kind]
@@ -166,8 +157,19 @@ class Offerings:
                     offered = corrected(machine.allocatable, seen)
                     rooms[kind, layout] = None if gpus is None else with_gpus(offered, gpus)
                 if (room := rooms[kind, layout]) is not None:
-                    plain = self._offering(pool, priced, layout, room, born_with)
+                    like = kind, layout, offer.capacity_type
+                    own = self._labels(pool, priced, layout, there.get(like))
+                    if offer.reservation is None:
+                        there[like] = own
+                    plain = self._offering(pool, priced, layout, room, born_with, own)
                     yield from _by_fabric(plain, machine.fabric_resource)
+
+    def _meeting(self, pool: NodePool, wanted: Requirements) -> Iterator[InstanceOffer]:
+        """Yields the offers whose capacity type, zone and reservation a pool's requirements (`wanted`) allow."""
+        for offers in _offers_by_place(self.index, self.catalog).values():
+            if _meets(wanted, offers[0]):
+                yield from offers
+        yield from (offer for offer in self._reserved_offers(pool) if _meets(wanted, offer))
 
     def _machine(
         self, pool: NodePool, wanted: Requirements, machine: InstanceType, more: Resources
@@ -226,11 +228,22 @@ class Offerings:
             return None
         return machine_devices(self.index, self.fleet, pool, machine, layout)
 
+    def _labels(self, pool: NodePool, offer: InstanceOffer, layout: str, like: dict[str, str] | None) -> dict[str, str]:
+        """Returns the labels of an offer's nodes; `like` are those of the same machine, perhaps in another zone."""
+        if like is None or offer.reservation is not None or labels.ZONE in pool.spec.template.labels:
+            return node_labels_of(pool, offer, layout, self.catalog.region)
+        return like | {labels.ZONE: offer.zone}
+
     def _offering(
-        self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources, born_with: str
+        self,
+        pool: NodePool,
+        offer: InstanceOffer,
+        layout: str,
+        allocatable: Resources,
+        born_with: str,
+        node_labels: dict[str, str],
     ) -> Offering:
-        """Returns the offering with the labels of its nodes and without what DaemonSets take."""
-        node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
+        """Returns the offering of nodes with these labels, without what DaemonSets take."""
         left = allocatable
         for daemon in self.daemons:
             if all(node_labels.get(key) == value for key, value in daemon.node_selector.items()):
@@ -280,6 +293,17 @@ def _offerings(
     measured: Measured,
 ) -> Offerings:
     return Offerings(fleet, catalog, daemons, reserved, measured, index)
+
+
+@derived(2)
+def _offers_by_place(_index: Index, catalog: Catalog) -> Mapping[Hashable, Sequence[InstanceOffer]]:
+    """Returns the offers by capacity type, zone and reservation: which of these suit a pool is asked once for all."""
+    found: dict[Hashable, list[InstanceOffer]] = {}
+    for offer in catalog.offers:
+        found.setdefault((offer.capacity_type, offer.zone, offer.reservation and offer.reservation.id), []).append(
+            offer
+        )
+    return found
 
 
 def _overlaid(offer: InstanceOffer, machine: InstanceType, overlays: PoolOverlays) -> InstanceOffer:

@@ -31,7 +31,7 @@ class PoolOverlays:
 
     def price_usd_h(self, offer: InstanceOffer) -> float:
         """Returns the price of an offer in this pool, in USD an hour."""
-        said = self.prices.get(offer.pool_key, "")
+        said = self.prices.get(offer.pool_key, "") if self.prices else ""
         if not said:
             return offer.price_usd_h
         return adjusted_usd_h(offer.price_usd_h, said) if said[0] in "+-" else price_usd_h(said)

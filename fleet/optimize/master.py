@@ -181,18 +181,24 @@ class RestrictedMaster(Generic[Prices]):
         return MasterOptimum(found.objective, found.values, amounts, reduced, prices, found.iterations)
 
     def solve_integer(
-        self, among: Ints, nodes: int, start: PatternMix | None = None, programme: Programme | None = None
+        self,
+        among: Ints,
+        nodes: int,
+        start: PatternMix | None = None,
+        programme: Programme | None = None,
+        *,
+        around: bool = True,
     ) -> tuple[Floats, PatternMix, int]:
         """Returns the best integer solution over some patterns: other columns, what is bought, nodes used.
 
         Branch and bound ends after `nodes`; the result is not worse than `start`. `programme` is a narrower one than
-        the formulation's. Raises `SolverFailed`.
+        the formulation's, `around` as of that. Raises `SolverFailed`.
         """
         if programme is None:
             programme = self._formulation.programme()
         self._extend(programme, among)
         known = None if start is None else self._pool.amounts(start)[among]
-        found = programme.solve_integer(known, nodes)
+        found = programme.solve_integer(known, nodes, around=around)
         amounts = np.zeros(len(self._pool))
         amounts[among] = found.values[self._others :]
         return found.values[: self._others], self._pool.mix(amounts), found.nodes

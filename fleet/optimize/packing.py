@@ -192,23 +192,22 @@ def _filled(part: PackingInstance, kinds: Ints, density: Floats, demand: Ints, b
     the lowest number. A step is one class on every machine, so the steps are as many as the classes on the fullest
     machine; as those are few of thousands, the best is looked for each time, and nothing is sorted.
     """
-    pods = begun.copy()
+    pods, lines = begun.copy(), np.arange(len(kinds))
     rest = part.capacity[kinds] - pods @ part.requests
-    fitting = part.fits.T[kinds] & (pods < demand)
-    lines = np.arange(len(kinds))
+    add, divide = part.step[0].T, part.step[1].T
+    value: Floats = np.where(part.fits.T[kinds] & (pods < demand), density, -np.inf)
     while len(lines):
         for resource, amounts in enumerate(part.requests.T):
-            fitting &= amounts <= rest[lines, resource, None]
-        best = np.where(fitting, density, -np.inf).argmax(axis=1)
-        taking = np.flatnonzero(fitting[np.arange(len(lines)), best])
-        row, line = best[taking], lines[taking]
-        times = np.floor((rest[line] + part.step[0].T[row]) / part.step[1].T[row]).min(axis=1)
-        count = np.minimum(times, demand[row] - pods[line, row])
-        pods[line, row] += count.astype(np.int64)
-        rest[line] -= count[:, None] * part.requests[row]
-        fitting[taking, row] = False
-        if len(taking) < len(lines):
-            lines, fitting, density = line, fitting[taking], density[taking]
+            np.putmask(value, amounts > rest[:, resource, None], -np.inf)
+        row = value.argmax(axis=1)
+        taking = value[np.arange(len(lines)), row] > -np.inf
+        if not taking.all():
+            lines, row, rest, value = lines[taking], row[taking], rest[taking], value[taking]
+        times = np.floor((rest + add[row]) / divide[row]).min(axis=1)
+        count = np.minimum(times, demand[row] - pods[lines, row])
+        pods[lines, row] += count.astype(np.int64)
+        rest -= count[:, None] * part.requests[row]
+        value[np.arange(len(lines)), row] = -np.inf
     return pods
 
 

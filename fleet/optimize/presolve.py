@@ -33,8 +33,8 @@ def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[s
 
     Most rows share their sets of names with others, so each set is read once.
     """
-    known_kinds, kind_of = np.unique(np.array(kinds, dtype=str), return_inverse=True)
-    column = {name: number for number, name in enumerate(known_kinds.tolist())}
+    column: dict[str, int] = {}
+    kind_of = [column.setdefault(name, len(column)) for name in kinds]
     domain_of = np.array(domains, dtype=object)
     seen: dict[tuple[frozenset[str], str | None], Bools] = {}
     found = []

@@ -28,6 +28,10 @@ _OPTIONS = {
 }
 
 
+_NEIGHBOURHOODS = ("mip_heuristic_run_rens", "mip_heuristic_run_rins")
+"""Searches of HiGHS around a solution, by integer programmes with most columns fixed."""
+
+
 class SolverFailed(Exception):
     """HiGHS is not installed, or did not solve a programme; the message says which."""
 
@@ -133,8 +137,13 @@ class Programme:
         reduced, iterations = np.array(solution.col_dual), int(info.simplex_iteration_count)
         return LinearSolution(float(info.objective_function_value), values, duals, reduced, iterations)
 
-    def solve_integer(self, start: Floats | None, nodes: int) -> IntegerSolution:
-        """Returns the best integer solution within so many nodes, not worse than `start`. Raises `SolverFailed`."""
+    def solve_integer(self, start: Floats | None, nodes: int, *, around: bool = True) -> IntegerSolution:
+        """Returns the best integer solution within so many nodes, not worse than `start`. Raises `SolverFailed`.
+
+        `around`: whether solutions are also looked for around those that are known, which can take most of the time.
+        """
+        for name in _NEIGHBOURHOODS:
+            self._highs.setOptionValue(name, around)
         count = self.columns
         every = np.arange(count, dtype=np.int32)
         self._highs.changeColsIntegrality(count, every, np.full(count, _highspy().HighsVarType.kInteger))

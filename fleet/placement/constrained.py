@@ -12,7 +12,8 @@ from functools import partial
 from itertools import islice, takewhile
 from operator import attrgetter
 
-from fleet.placement.buyable_capacity import BuyableCapacity, CandidateOfferings
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.candidate_offerings import CandidateOfferings
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.domains import ClosedNode, domain_of
 from fleet.placement.feasibility import no_place

@@ -12,7 +12,8 @@ from functools import reduce
 from itertools import chain
 from typing import TypeVar
 
-from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.candidate_offerings import DIGITS
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, room_in
 from fleet.placement.neighbours import Neighbours
 from fleet.placement.place import place_gang

@@ -13,7 +13,8 @@ from fleet.offerings.interruption_rate import premiums
 from fleet.offerings.limits import headroom_of_pools
 from fleet.offerings.offerings import node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
-from fleet.placement.buyable_capacity import BuyableCapacity, candidates_at_list_price
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.candidate_offerings import KnownCandidates, candidates_at_list_price
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
 from fleet.placement.device_allocator import DevicesThere
 from fleet.placement.domains import ClosedNode, Place
@@ -303,7 +304,7 @@ def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) ->
         any(known.ends_machines for known in snapshot.reservations.values()),
         dearer,
         fleet.policy.spec.usd_per_hour_per_machine,
-        {} if dearer else candidates_at_list_price(offerings.index, offerings),
+        KnownCandidates() if dearer else candidates_at_list_price(offerings.index, offerings),
     )
 
 

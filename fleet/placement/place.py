@@ -12,15 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fleet.placement.buyable_capacity import (
-    DIGITS,
-    BuyableCapacity,
-    CandidateOffering,
-    CandidateOfferings,
-    PurchaseObstacles,
-    bought_alike,
-    may_not_buy,
-)
+from fleet.placement.buyable_capacity import BuyableCapacity, PurchaseObstacles, bought_alike, may_not_buy
+from fleet.placement.candidate_offerings import DIGITS, CandidateOffering, CandidateOfferings
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.constrained import ConstrainedPods
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity

@@ -9,15 +9,19 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.candidate_offerings import KnownCandidates
 from fleet.placement.machine_caps import DomainLabel, is_in
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.snapshot.affinity import admits
+from fleet.snapshot.affinity import selects, tolerates
 from model import labels
+from model.index import Index, derived
 from model.kinds import NodePool
 from model.pools import capacity_rank
 from model.quantity import CPU, Resources
 
 _MICRO = 1_000_000
+_MOST_DESCRIBED, _MOST_KINDS = 16, 32_768
+"""Descriptions of pools of which kinds are kept, and kinds in all, from pass to pass."""
 _PRICE = "micro-USD an hour"
 """Name under which a limit counts the listed price; the solver chooses by expected cost, which may be more."""
 
@@ -42,8 +46,8 @@ class OfferingCatalog:
     offerings: dict[str, Offering] = field(default_factory=dict)
     _kinds_by_question: dict[Hashable, frozenset[str]] = field(default_factory=dict)
     """(need, tiers, domains) -> names of kinds, for each question that was asked before."""
-    _names: dict[int, str] = field(default_factory=dict)
-    """id of an offering of the supply, which lives longer -> the name of its kind."""
+    _known: dict[str, "_KnownKinds"] = field(default_factory=dict)
+    """Pool -> its kinds, as passes before have made them."""
     _choices: dict[Hashable, str] = field(default_factory=dict)
     """(pool with `minValues`, what pods may use of it) -> the ending of names of its kinds for such pods."""
 
@@ -62,7 +66,7 @@ class OfferingCatalog:
         if asked not in self._kinds_by_question:
             found: list[str] = []
             for pool in need.pools:
-                able = [it for it in self._alternatives(need, pool, wanted) if is_in(it.labels, domains)]
+                able = _in(domains, self._alternatives(need, pool, wanted))
                 found += self._flexible_kinds(need, pool, able, domains)
             self._kinds_by_question[asked] = frozenset(found) or frozenset(map(self.name, wanted))
         return self._kinds_by_question[asked]
@@ -70,52 +74,47 @@ class OfferingCatalog:
     def kinds_of(self, able: Sequence[Offering]) -> frozenset[str]:
         """Returns the names of the kinds of some offerings; equal for one object, which has to stay."""
         if id(able) not in self._kinds_by_question:
-            self._kinds_by_question[id(able)] = frozenset(map(self.name, able))
+            self._kinds_by_question[id(able)] = frozenset(self._names(able))
         return self._kinds_by_question[id(able)]
 
     def _flexible_kinds(
-        self, need: Need, pool: NodePool, able: Iterable[Offering], domains: frozenset[DomainLabel] = frozenset()
-    ) -> Iterator[str]:
-        """Yields the names of the kinds of some offerings of a pool; none where those are too few for its `minValues`.
+        self, need: Need, pool: NodePool, able: Sequence[Offering], domains: frozenset[DomainLabel] = frozenset()
+    ) -> Iterable[str]:
+        """Returns the names of the kinds of some offerings of a pool; none where those are too few for its `minValues`.
 
         A machine may be filled as far as enough others would hold that pods of the need may use, whatever its zone. So
         pods that may use different ones of the pool have kinds of their own, and share no machine of it.
         """
         if not asked_values(pool):
-            yield from map(self.name, able)
-            return
+            return self._names(able)
         among = self._choice(need, pool, domains)
         every = self.supply.offerings.of(pool)
         if _values(pool, among) == _values(pool, every):
-            yield from map(self.name, able)
-            return
+            return self._names(able)
         rooms = {it.key: room for it, room in zip(among, shared_rooms(pool, among), strict=True)}
         chosen = self._choices.setdefault((pool.name, _values(pool, among)), f"/{len(self._choices)}")
-        yield from (self.name(replace(it, flexible_room=rooms[it.key]), chosen) for it in able if it.key in rooms)
+        return [self._chosen(replace(it, flexible_room=rooms[it.key]), chosen) for it in able if it.key in rooms]
 
     def _choice(self, need: Need, pool: NodePool, domains: frozenset[DomainLabel]) -> Sequence[Offering]:
         """Returns the offerings that `minValues` are counted among: those pods may use, in their domains if enough."""
         every = self.supply.offerings.of(pool)
-        admitted = [it for it in every if it.closes_s > need.until_s and _admits(need, it)]
-        here = [it for it in admitted if is_in(it.labels, domains)]
+        admitted = _admitted(need, pool, every)
+        here = _in(domains, admitted)
         found = here if flexible(pool, here) else admitted
         return found if flexible(pool, found) else ()
 
-    def _alternatives(self, need: Need, pool: NodePool, wanted: Sequence[Offering]) -> Iterator[Offering]:
-        """Yields a pool's offerings that may be bought instead of the `wanted` ones.
+    def _alternatives(self, need: Need, pool: NodePool, wanted: Sequence[Offering]) -> Sequence[Offering]:
+        """Returns a pool's offerings that may be bought instead of the `wanted` ones.
 
         A pool with a placement group or a fabric keeps its zones: its machines are not exchanged with those elsewhere.
         """
         if pool.spec.replicas is not None:
-            return
+            return ()
         own = {it.offer.zone for it in wanted if it.pool.name == pool.name}
         bound = _has_placement(pool) or any(_has_placement(it.pool) for it in wanted)
         tiers, weight = {tier_of(offering) for offering in wanted}, pool.spec.weight
         capacity_types = {it for it in pool.spec.capacity_types if Tier(weight, capacity_rank(pool, it)) in tiers}
-        for offering in self.supply.offerings.of(pool):
-            here = not bound or offering.offer.zone in own
-            if here and offering.offer.capacity_type in capacity_types and self._is_available(offering, need):
-                yield offering
+        return self._available(need, pool, capacity_types, own if bound else self.supply.offerings.zones(pool))
 
     def kinds_in(
         self,
@@ -128,43 +127,59 @@ class OfferingCatalog:
         found: list[str] = []
         for pool in need.pools:
             if pool.spec.replicas is None and pool.name in capacity_types:
-                every = (
-                    it for it in self.supply.offerings.of(pool) if it.offer.capacity_type in capacity_types[pool.name]
-                )
-                here = (it for it in every if it.offer.zone in zones and is_in(it.labels, domains))
-                able = [it for it in here if self._is_available(it, need)]
+                able = _in(domains, self._available(need, pool, capacity_types[pool.name], zones))
                 found += self._flexible_kinds(need, pool, able, domains) if flexible(pool, able) else []
         return frozenset(found)
 
-    def _is_available(self, offering: Offering, need: Need) -> bool:
-        """Returns whether a machine of an offering may be bought for pods of a need, limits aside."""
-        return (
-            not (self.supply.shortages and offering.offer.pool_key in self.supply.shortages)
-            and offering.closes_s > need.until_s
-            and not self.supply.headroom[offering.pool.name].bound_to(offering)
-            and _admits(need, offering)
-        )
+    def _available(
+        self, need: Need, pool: NodePool, capacity_types: Container[str], zones: Container[str]
+    ) -> Sequence[Offering]:
+        """Returns the offerings of a pool of which machines may be bought for pods of a need, limits aside."""
+        every = self.supply.offerings.of(pool)
+        here = [it for it in every if it.offer.capacity_type in capacity_types and it.offer.zone in zones]
+        if shortages := self.supply.shortages:
+            here = [it for it in here if it.offer.pool_key not in shortages]
+        if (left := self.supply.headroom[pool.name]).grouped:
+            here = [it for it in here if not left.bound_to(it)]
+        return _admitted(need, pool, here)
 
-    def name(self, offering: Offering, choice: str = "") -> str:
-        """Returns the name of an offering's kind, and enters the kind when it is new.
+    def name(self, offering: Offering) -> str:
+        """Returns the name of an offering's kind, and enters the kind when it is new."""
+        return self._names((offering,))[0]
 
-        `choice` tells those apart of which not the same part may be filled.
-        """
-        if not choice and (known := self._names.get(id(offering))) is not None:
-            return known
+    def _names(self, offerings: Sequence[Offering]) -> list[str]:
+        """Returns the names of the kinds of some offerings of the supply, and enters those that are new."""
+        found = []
+        for offering in offerings:
+            pool = offering.pool.name
+            known = self._known.get(pool)
+            if known is None:
+                limited = tuple(self.supply.headroom[pool].resources)
+                known = self._known[pool] = _known_kinds(self.supply, (pool, limited, tuple(self.caps.items())))
+            kind = known.get(id(offering))
+            if kind is None:
+                kind = known[id(offering)] = _KnownKind(offering, self._kind(offering))
+            found.append(name := kind.kind.name)
+            if name not in self.kinds:
+                self.kinds[name], self.offerings[name] = kind.kind, offering
+        return found
+
+    def _chosen(self, offering: Offering, choice: str) -> str:
+        """Returns the name of the kind of an offering of which `choice` tells what part may be filled; enters it."""
         name = "/".join(map(str, offering.key)) + choice
-        if not choice:
-            self._names[id(offering)] = name
         if name not in self.kinds:
-            offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
-            room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
-            limited = self.supply.headroom[offering.pool.name].resources
-            capacity = offering.offer.instance_type.capacity
-            room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}
-            room[_PRICE] = round(_MICRO * offering.offer.price_usd_h)
-            self.kinds[name] = MachineKind(name, self.supply.expected_usd_h(offering.offer), room)
-            self.offerings[name] = offering
+            self.kinds[name], self.offerings[name] = self._kind(offering, choice), offering
         return name
+
+    def _kind(self, offering: Offering, choice: str = "") -> MachineKind:
+        name = "/".join(map(str, offering.key)) + choice
+        offered = offering.allocatable if offering.flexible_room is None else offering.flexible_room
+        room = {resource: max(0, amount) for resource, amount in offered.items()} | dict(self.caps)
+        limited = self.supply.headroom[offering.pool.name].resources
+        capacity = offering.offer.instance_type.capacity
+        room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}
+        room[_PRICE] = round(_MICRO * offering.offer.price_usd_h)
+        return MachineKind(name, self.supply.expected_usd_h(offering.offer), room)
 
     def resources(self, asked: Iterable[str], pools: Iterable[str]) -> tuple[str, ...]:
         """Returns the resources that pods ask for, in the order of Karpenter's queue, then those that limits count."""
@@ -218,8 +233,43 @@ def tier_of(offering: Offering) -> Tier:
     return Tier(offering.pool.spec.weight, capacity_rank(offering.pool, offering.offer.capacity_type))
 
 
-def _admits(need: Need, offering: Offering) -> bool:
-    return admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
+class _KnownKind(NamedTuple):
+    """An offering, which is kept alive as others would take its identity, with its kind."""
+
+    offering: Offering
+    kind: MachineKind
+
+
+_KnownKinds = dict[int, _KnownKind]
+"""Identity of an offering -> its kind."""
+
+
+@derived(1)
+def _kinds_at_these_costs(_index: Index, _known: KnownCandidates) -> dict[Hashable, _KnownKinds]:
+    """Where passes keep the kinds of offerings, for as long as they keep candidates."""
+    return {}
+
+
+def _known_kinds(supply: BuyableCapacity, described: Hashable) -> _KnownKinds:
+    """Returns the kinds known of offerings that are `described` alike: by their pool, its limits, and caps."""
+    kept = _kinds_at_these_costs(supply.offerings.index, supply.known_candidates)
+    if len(kept) >= _MOST_DESCRIBED or sum(map(len, kept.values())) >= _MOST_KINDS:
+        kept.clear()
+    return kept.setdefault(described, {})
+
+
+def _admitted(need: Need, pool: NodePool, offerings: Sequence[Offering]) -> Sequence[Offering]:
+    """Returns those offerings of a pool on whose machines pods of a need may stand until they end."""
+    pods = need.pod_set
+    if not tolerates(pool.spec.template.taints, (*pods.tolerations, *need.tolerations)):  # which all of them have
+        return ()
+    picky = pods.node_selector or pods.required_affinity
+    return [it for it in offerings if it.closes_s > need.until_s and (not picky or selects(pods, it.labels))]
+
+
+def _in(domains: frozenset[DomainLabel], offerings: Sequence[Offering]) -> Sequence[Offering]:
+    """Returns those offerings whose machines are in all of the domains."""
+    return [it for it in offerings if is_in(it.labels, domains)] if domains else offerings
 
 
 def _values(pool: NodePool, offerings: Iterable[Offering]) -> frozenset[object]:

@@ -228,13 +228,13 @@ class AdmissionPass:
         taken back where another gang has pods on one of the machines: then all buy at once.
         """
         placed = self.backend.placed
-        buying = [gang for gang in self.waiting if gang.uid in placed and placed[gang.uid].claims]
+        buying = [gang for gang in self.waiting if gang.uid in placed and placed[gang.uid].bought]
         awaited = {
             gang.uid: self.mover.ends.awaited[gang.uid] for gang in buying if gang.uid in self.mover.ends.awaited
         }
         ending = {**soon_free(self.snapshot, self.backend.state, buying), **awaited}
         batched = open_batch(self.waiting, self.snapshot.now_s) | ending.keys()
-        batched_claims = {claim.name for uid in batched & placed.keys() for claim in placed[uid].claims}
+        batched_claims = {claim for uid in batched & placed.keys() for claim in placed[uid].bought}
         beside = frozenset(uid for uid, it in placed.items() if any(pin.claim in batched_claims for pin in it.pins))
         if not beside <= batched:
             return {}
@@ -244,7 +244,7 @@ class AdmissionPass:
 
     def _buy_together(self) -> None:
         """Replaces the purchases of the pass by one for all gangs, where that costs less."""
-        if not any(placed.claims for placed in self.backend.placed.values()):
+        if not any(placed.bought for placed in self.backend.placed.values()):
             return
         from fleet.scheduling.joint_purchase import buy_together  # imports numpy, which most passes do not need
 
@@ -376,7 +376,7 @@ class AdmissionPass:
 
     def _prepare(self, placed: PlacedGang) -> Iterator[Action]:
         """Yields the actions that ready machines for a gang: claims to open, claims whose MIG layout changes."""
-        if placed.claims:
+        if placed.bought:
             yield OpenClaims(placed.claims, self.tally)
             self.tally = None
         for recut in placed.plan.recuts:

@@ -7,10 +7,12 @@ gangs with pods on it wait for it as for any machine that is being launched.
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from fleet.actions import PurchaseTally
+from fleet.nodeclaims.launch import WrittenClaims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.buyable_capacity import BuyableCapacity
@@ -27,7 +29,7 @@ from fleet.scheduling.basket import (
 from fleet.scheduling.catalog import Tier, tier_of
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.pods_by_zone import Shares
-from fleet.snapshot import Claim, OfferingKey
+from fleet.snapshot import OfferingKey
 from fleet.snapshot.affinity import admits
 from model import labels
 from model.changed import changed
@@ -48,10 +50,13 @@ class BoughtApart(NamedTuple):
 
 def buy_apart(machines: ClusterBackend, shares: Shares, caps: MachineCaps, purchases: str) -> BoughtApart | None:
     """Buys for ordinary pods whose domains are settled; None, and nothing is bought, where some find no machine."""
-    gangs = {uid: PlacedGang(PlacementPlan(), (), (), (need,), {}, ordinary=True) for uid, (need, _) in shares.items()}
+    gangs = {
+        uid: PlacedGang(PlacementPlan(), WrittenClaims(), (), (need,), {}, ordinary=True)
+        for uid, (need, _) in shares.items()
+    }
     lines = list(_lines_apart(shares, caps))
     alone_usd_h = sum(share.usd_h for _, mine in shares.values() for share in mine)
-    others = any(placed.claims for placed in machines.placed.values())  # then all is bought anew with theirs
+    others = any(placed.bought for placed in machines.placed.values())  # then all is bought anew with theirs
     effort = _EFFORTS["Greedy" if others else purchases]
     found = purchase_unplanned(lines, alone_usd_h, machines.planner.capacity, effort, caps.capacity)
     if found is None:
@@ -76,7 +81,7 @@ def buy_together(
     `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
     Where only what is `known` is bought, that stays.
     """
-    if known is not None and known.uids.issuperset(uid for uid, placed in machines.placed.items() if placed.claims):
+    if known is not None and known.uids.issuperset(uid for uid, placed in machines.placed.items() if placed.bought):
         _write_purposes(machines, [uid for uid, placed in machines.placed.items() if placed.needs], names)
         return known.tally
     needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
@@ -221,7 +226,7 @@ def _commit(
     given_up = {claim for placed in gangs.values() for claim in placed.bought}
     assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
     pod_sets = {(uid, it.pod_set.name): it.pod_set for uid, w in gangs.items() for it in w.needs}
-    written: dict[str, tuple[tuple[PlannedNodeClaims, ...], tuple[Claim, ...], dict[str, Offering]]] = {}
+    written: dict[str, tuple[tuple[PlannedNodeClaims, ...], WrittenClaims, dict[str, Offering]]] = {}
     owned: dict[str, list[SharedMachine]] = {}
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
@@ -230,20 +235,20 @@ def _commit(
         offerings = {it.offering.key: it.offering for it in mine}
         lots = Counter(it.offering.key for it in mine)
         plan = PlacementPlan(purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in lots.items()))
-        claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary).claims
-        for claim, machine in zip(claims, mine, strict=True):  # both are in order of their offerings
-            slot = planned_slot(machine.offering, f"{slots}/{claim.name}", room=machine.offering.flexible_room)
-            slot.claim = claim.name
+        claims = machines.claims_of(uid, plan, ordinary=gangs[uid].ordinary)
+        by_claim = dict(zip(claims.names.values(), (it.offering for it in mine), strict=True))  # both by offering
+        for claim, machine in zip(by_claim, mine, strict=True):
+            slot = planned_slot(machine.offering, f"{slots}/{claim}", room=machine.offering.flexible_room)
+            slot.claim = claim
             machines.state.add(slot)
             for member, count in machine.pods.items():
                 machines.state.place(slot, pod_sets[member], count)
                 assignments[member.gang].append(NodeAssignment(member.pod_set, slot, count))
         for planned in plan.purchases:
             machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
-        by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
         written[uid] = plan.purchases, claims, by_claim
     for uid, placed in gangs.items():
-        purchases, claims, by_claim = written.get(uid, ((), (), {}))
+        purchases, claims, by_claim = written.get(uid, ((), WrittenClaims(), {}))
         plan = PlacementPlan(tuple(assignments[uid]), placed.plan.recuts, purchases)
         machines.placed[uid] = PlacedGang(plan, claims, plan.pins(), placed.needs, by_claim, placed.ordinary)
 
@@ -265,7 +270,7 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
             if asked not in next_best:
                 next_best[asked] = _next_best(runner_up(machine, needs, machines.planner.capacity))
             told.append(changed(claim, purpose=_purpose(machine, names) + next_best[asked]))
-        machines.placed[uid] = replace(placed, claims=tuple(told))
+        machines.placed[uid] = replace(placed, written=WrittenClaims(placed.written.names, partial(tuple, told)))
 
 
 def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:

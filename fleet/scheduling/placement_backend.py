@@ -23,7 +23,7 @@ class PlacedGang:
     """A `PlacedGang` is what a pass decided for a gang: its plan, its pins, and the claims of what is bought for it."""
 
     plan: PlacementPlan
-    claims: tuple[Claim, ...]
+    written: WrittenClaims
     pins: tuple[Pin, ...]
     needs: tuple[Need, ...] = ()
     """What the plan was found for; empty where no joint purchase may change it."""
@@ -31,6 +31,11 @@ class PlacedGang:
     """Name of a claim -> the offering it buys."""
     ordinary: bool = False
     """Whether it is for pods of no gang: the machines are nobody's, and need not come together."""
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Returns the claims of what is bought, in the order of their names; they are not written before."""
+        return self.written.claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,7 @@ class ClusterBackend:
     def claims_of(self, uid: str, plan: PlacementPlan, purpose: str = "", *, ordinary: bool = False) -> WrittenClaims:
         """Writes the claims of what is bought for a gang, or for ordinary pods."""
         written = write_claims(plan, uid, self.planner.now_s, gang="" if ordinary else uid, purpose=purpose)
-        return WrittenClaims(in_halves(written.claims), written.names) if ordinary else written
+        return WrittenClaims(written.names, lambda: in_halves(written.claims)) if ordinary else written
 
     def _record(
         self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "", *, ordinary: bool = False
@@ -242,7 +247,7 @@ class ClusterBackend:
             named = (Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in pins)
             pins = tuple(sorted(named))
         offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
-        self.placed[uid] = PlacedGang(plan, claims.claims, pins, needs, offerings, ordinary)
+        self.placed[uid] = PlacedGang(plan, claims, pins, needs, offerings, ordinary)
         self.planner.settle(uid)
         for slot_name, claim_name in names.items():
             bought = self.state.slots[slot_name]

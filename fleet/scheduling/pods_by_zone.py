@@ -17,7 +17,8 @@ from fleet.offerings.min_values import asked_values
 from fleet.offerings.offerings import Offering
 from fleet.optimize.packing import Floats
 from fleet.optimize.presolve import amounts
-from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity, sells
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.candidate_offerings import DIGITS, sells
 from fleet.placement.cluster_state import PODS, NodeSlot, planned_slot
 from fleet.placement.domains import EqualPods
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on

@@ -210,7 +210,7 @@ def by_fullest_machines(
         knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
         unit = _LARGE / (prices.worth[rows] * part.holds[rows, kind]).max()
         knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share[kind, rows]), part.holds[rows, kind])
-        found = knapsack.solve_integer(None, nodes)
+        found = knapsack.solve_integer(None, nodes, around=False)
         pods[kind, rows] = found.values
         most_worth[kind] = -found.bound / unit * (1 + _TRUST)
     pods[(pods @ part.requests > part.capacity).any(axis=1)] = 0  # whole only within the tolerances

@@ -179,13 +179,12 @@ class _ColumnSearch:
             self._offer(by_value(part, it), PurchaseHeuristic.VALUE)
         optimum = self._fractional_optimum()
         self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
-        if self._exact_pricing:
-            self._offer(by_value(part, optimum.prices.worth), PurchaseHeuristic.VALUE)
-        else:  # machines for the pods that rounding leaves over are patterns that pricing has missed
+        if (
+            not self._exact_pricing
+        ):  # machines for the pods that rounding leaves over are patterns that pricing has missed
             optimum = generate(self._master, self._price, self._budget)
             self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
-        promised = best.cost_usd_h - max(optimum.cost_usd_h, best.bound_usd_h)
-        if promised > self._enough_usd_h * max(1.0, part.fits.sum() / effort.whole_pairs):
+        if self._promises(optimum, part.fits.sum() / effort.whole_pairs):
             self._solve_integer(optimum)
         best.steps += SearchSteps(rounds=self._budget.rounds, patterns=len(self._pool))
 
@@ -226,6 +225,35 @@ class _ColumnSearch:
         down[: len(optimum.amounts)] = np.floor(optimum.amounts + _WHOLE)
         return by_value(self._part, optimum.prices.worth, self._pool.mix(down))
 
+    def _promises(self, optimum: Optimum, times: float) -> bool:
+        """Returns whether whole mixes may save so many times what is enough, at least once."""
+        promised = self._best.cost_usd_h - max(optimum.cost_usd_h, self._best.bound_usd_h)
+        return bool(promised > self._enough_usd_h * max(1.0, times))
+
+    def _dived(self, optimum: Optimum) -> PatternMix:
+        """Returns a mix that takes the whole machines of the fractions, then solves anew for the pods that are left.
+
+        Where there is no whole machine, one of the pattern with the largest fraction is taken: diving without going
+        back (Vanderbeck, "Branching in branch-and-price"), as far as patterns are known. Raises `SolverFailed`.
+        """
+        part, amounts = self._part, optimum.amounts
+        kinds, pods = self._pool.patterns(np.arange(len(amounts)))
+        taken, left, useful = np.zeros(len(self._pool)), part.demand.copy(), np.arange(len(amounts))
+        while True:
+            whole = np.floor(amounts + _WHOLE)
+            if not whole.any():
+                whole[amounts.argmax()] = 1.0
+            taken[useful] += whole
+            left = np.maximum(left - whole.astype(np.int64) @ pods[useful], 0)
+            rows = np.flatnonzero(left)
+            if not len(rows):
+                return trimmed(part, self._pool.mix(taken))
+            useful = np.flatnonzero(pods[:, rows].any(axis=1))
+            held = np.minimum(pods[useful][:, rows], left[rows]).astype(np.float64)
+            programme = Programme(left[rows].astype(np.float64), np.full(len(rows), np.inf))
+            programme.add_columns(part.price[kinds[useful]], SparseMatrix.of(held))
+            amounts = programme.solve(self._effort.iterations).values
+
     def _solve_integer(self, optimum: Optimum) -> None:
         """Looks for an integer mix of the incumbent's patterns and of others with small reduced costs.
 
@@ -239,10 +267,14 @@ class _ColumnSearch:
             fills = neighbourhood(self._part, bought, optimum.prices.worth)
             self._pool.add_improving(optimum.prices, *fills, EACH, slack_usd_h)
         optimum = self._master.solve(self._effort.iterations)
+        if not self._part.bounded:
+            self._offer(self._dived(optimum), PurchaseHeuristic.DIVED)
+            if not self._promises(optimum, len(self._pool) / self._effort.whole_known):
+                return
         cheap = np.argsort(optimum.reduced, kind="stable")[: self._effort.whole_patterns]
         cheap = cheap[optimum.reduced[cheap] <= self._best.cost_usd_h - optimum.cost_usd_h]
         among = np.union1d(np.flatnonzero(self._pool.amounts(self._best.mix)), cheap)
-        _, mix, nodes = self._master.solve_integer(among, self._effort.nodes, self._best.mix)
+        _, mix, nodes = self._master.solve_integer(among, self._effort.nodes, self._best.mix, around=False)
         self._best.steps += SearchSteps(nodes=nodes)
         self._best.offer(trimmed(self._part, mix), PurchaseHeuristic.INTEGER)
 

@@ -120,6 +120,8 @@ class PurchaseEffort(SolverEffort):
     """Nodes of branch and bound over patterns, for each part."""
     whole_pairs: float = 100.0
     """Branch and bound is tried if it may save `close_enough` for each so many (class, kind) pairs of the part."""
+    whole_known: float = 20.0
+    """And also for each so many patterns that are known: it takes the longer, and diving finds nearly as much."""
     whole_patterns: int = 150
     """Patterns that branch and bound chooses from, for each part, besides those of the incumbent."""
     trials: int = 24
@@ -153,6 +155,8 @@ class PurchaseHeuristic(StrEnum):
     """Greedy by value for money."""
     ROUNDED = "rounded"
     """The fractional mix of patterns, rounded."""
+    DIVED = "dived"
+    """The same, solved anew after each rounding for the pods that were left."""
     INTEGER = "integer"
     """The best whole mix of patterns that the solver found."""
 

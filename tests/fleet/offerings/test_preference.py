@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.offerings.offerings import Offerings, is_exotic, preference
-from fleet.placement.buyable_capacity import CandidateOffering
+from fleet.placement.candidate_offerings import CandidateOffering
 from fleet.snapshot import Catalog, InstanceOffer, InstanceType, Reservation
 from model import labels
 from model.kinds import CapacityType

@@ -1,0 +1,346 @@
+"""Candidates are the offerings whose machines hold some pods, in the order in which a purchase tries them.
+
+Which they are, and what they cost, is the same for every gang whose pods ask for the same, and is worked out once for
+all passes between which no price changes. What of it is the same for all pods is a column of a table of the pool.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress, repeat
+from math import inf
+from operator import attrgetter
+from typing import NamedTuple
+
+from fleet.offerings.min_values import asked_values, most_on_one, shared_room
+from fleet.offerings.offerings import Offering, Offerings, Preference
+from fleet.placement.cluster_state import PODS, room_in
+from fleet.placement.device_allocator import device_allocator
+from fleet.placement.plan import Need
+from fleet.snapshot import InstanceOffer, PodSet
+from fleet.snapshot.affinity import selects, tolerates
+from fleet.snapshot.devices import NO_DEVICES
+from model.index import Index, derived
+from model.kinds import NodePool
+from model.pools import capacity_rank
+from model.quantity import Resources
+
+MOST_KNOWN = 4096
+"""Kinds of pods and zones whose candidates are kept from pass to pass; beyond, they are found anew."""
+_MOST_NARROWED = 64
+"""Ways to narrow candidates that are kept."""
+DIGITS = 9
+"""Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
+
+
+class CandidateOffering(NamedTuple):
+    """An offering whose machines can hold the pods, with what decides its place in the order."""
+
+    offering: Offering
+    fits: int
+    """Pods that one machine holds."""
+    capacity_rank: int
+    pool_rank: int
+    usd_h: float
+    """Expected cost of one machine."""
+    preference: Preference
+    """What decides between equal costs."""
+    place: int = 0
+    """Its place among all of its pool where one machine of each is tried."""
+
+    def rank(self, missing: int, count: int, left: int = 0) -> tuple[object, ...]:
+        """The place of `count` such machines for `missing` pods: what holds all of them before what does not.
+
+        `left`: how many a reservation has left. Of equal ones that with most is the likeliest to have them still.
+        """
+        short = -(-missing // self.fits) - count
+        cost_usd_h = round(count * self.usd_h, DIGITS)
+        return self.capacity_rank, self.pool_rank, short, cost_usd_h, self.preference, -left, self.offering.key
+
+
+@dataclass(frozen=True, slots=True)
+class RankedOfferings:
+    """The candidates for a number of pods, in the order in which they are tried."""
+
+    open: tuple[CandidateOffering, ...]
+    """Best first, by what holds all pods."""
+    reserved: tuple[CandidateOffering, ...]
+    """Of reservations, which may have too few left."""
+    inflexible: frozenset[str]
+    """Pools whose `minValues` leave nothing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateOfferings:
+    """The offerings of a need's pools in a zone on whose machines its pods may stand."""
+
+    pools: tuple[tuple[NodePool, tuple[CandidateOffering, ...]], ...]
+    seen: int
+    """Offerings that pods select and tolerate."""
+    too_short: frozenset[str]
+    """Capacity blocks that end before the pods would."""
+    not_serving: frozenset[str] = frozenset()
+    """Pools that are bought of for others only (`serves`)."""
+    choice: Mapping[str, Sequence[CandidateOffering]] = field(default_factory=dict)
+    """Pool with `minValues` -> its offerings for these pods in all zones: what the values are counted among."""
+    _ranked: dict[tuple[int, bool], RankedOfferings] = field(default_factory=dict)
+    _firsts: dict[Sequence[str], Mapping[tuple[object, ...], Offering]] = field(default_factory=dict)
+    _narrowed: "dict[Hashable, CandidateOfferings]" = field(default_factory=dict)
+
+    @classmethod
+    def by_zone(
+        cls, need: Need, zones: Iterable[str], offerings: Offerings, columns: Callable[[NodePool], "PoolColumns"]
+    ) -> "dict[str, CandidateOfferings]":
+        """The candidates for the pods of one need in each of these zones; zone "" is all of them together."""
+        found = {zone: _CandidatesInZone() for zone in zones}
+        for pool in need.pools:
+            able = sells(pool, need) and tolerates(
+                pool.spec.template.taints, (*need.pod_set.tolerations, *need.tolerations)
+            )  # which all of its offerings have
+            if able:
+                _add(found, need, pool, columns(pool), offerings.index)
+        not_serving = frozenset(it.name for it in need.pools if not serves(it, need))
+        return {
+            zone: cls(tuple(it.pools), it.seen, frozenset(it.too_short), not_serving, it.choice)
+            for zone, it in found.items()
+        }
+
+    def ranking(self, missing: int, *, whole: bool) -> RankedOfferings:
+        """What to try for `missing` pods; `whole`: all of them on one machine."""
+        if (missing, whole) not in self._ranked:
+            self._ranked[missing, whole] = self._rank(missing, missing if whole else 1)
+        return self._ranked[missing, whole]
+
+    def firsts(self, keys: tuple[str, ...]) -> Mapping[tuple[object, ...], Offering]:
+        """Values of these labels -> the first candidate, by pool, whose machines carry them."""
+        if keys not in self._firsts:
+            every = [it.offering for _, candidates in self.pools for it in candidates]
+            values = (tuple([it.labels.get(key) for key in keys]) for it in every)
+            first: dict[tuple[object, ...], Offering] = {}
+            for own, offering in zip(values, every, strict=True):
+                first.setdefault(own, offering)
+            self._firsts[keys] = first
+        return self._firsts[keys]
+
+    def narrowed(self, keys: tuple[str, ...], values: tuple[object, ...], most: int) -> "CandidateOfferings":
+        """Those among them whose machines carry these labels, with at most so many pods on one machine."""
+        if (found := self._narrowed.get((keys, values, most))) is not None:
+            return found
+
+        def among(candidates: Iterable[CandidateOffering]) -> tuple[CandidateOffering, ...]:
+            here = [it for it in candidates if tuple([it.offering.labels.get(key) for key in keys]) == values]
+            return tuple([it if it.fits <= most else it._replace(fits=most) for it in here])
+
+        pools = tuple((pool, among(candidates)) for pool, candidates in self.pools)
+        choice = {name: among(candidates) for name, candidates in self.choice.items()}
+        found = CandidateOfferings(pools, self.seen, self.too_short, self.not_serving, choice)
+        if len(self._narrowed) >= _MOST_NARROWED:
+            self._narrowed.clear()
+        return self._narrowed.setdefault((keys, values, most), found)
+
+    def _most_on_one(self, pool: NodePool, missing: int) -> int:
+        """How many of the missing pods one machine may get so that `minValues` hold; 0 = none."""
+        choice = self.choice.get(pool.name)
+        return missing if choice is None else most_on_one(pool, [(it.offering, it.fits) for it in choice], missing)
+
+    def room_of(self, chosen: CandidateOffering) -> Resources | None:
+        """What of a machine may be filled so that enough others hold the same pods (`minValues`); None = all of it."""
+        pool = chosen.offering.pool
+        choice = self.choice.get(pool.name)
+        if choice is None:
+            return None
+        return shared_room(pool, chosen.offering, [it.offering for it in choice if it.fits >= chosen.fits])
+
+    def _rank(self, missing: int, least: int) -> RankedOfferings:
+        usable: list[Sequence[CandidateOffering]] = []
+        inflexible: set[str] = set()
+        for pool, candidates in self.pools:
+            most = self._most_on_one(pool, missing)
+            if most < least:
+                inflexible.add(pool.name)
+            elif pool.name in self.choice:
+                usable.append([it if it.fits <= most else it._replace(fits=most) for it in candidates])
+            else:
+                usable.append(candidates)
+        every = [it for some in usable for it in some if it.fits >= least]
+        if missing == 1 == sum(map(bool, usable)):
+            ranked = sorted(every, key=_PLACE)
+        else:
+            ranked = sorted(every, key=lambda it: it.rank(missing, -(-missing // it.fits)))
+        return RankedOfferings(
+            tuple([it for it in ranked if it.offering.offer.reservation is None]),
+            tuple([it for it in ranked if it.offering.offer.reservation is not None]),
+            frozenset(inflexible),
+        )
+
+
+_PLACE = attrgetter("place")
+
+
+def sells(pool: NodePool, need: Need) -> bool:
+    """Whether machines of a pool are bought on demand, and for such pods."""
+    return pool.spec.replicas is None and serves(pool, need)
+
+
+def serves(pool: NodePool, need: Need) -> bool:
+    """Whether a pool serves such pods: those of gangs, or ordinary ones."""
+    return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
+
+
+@dataclass(slots=True)
+class _CandidatesInZone:
+    """What is found in one zone, pool by pool."""
+
+    pools: list[tuple[NodePool, tuple[CandidateOffering, ...]]] = field(default_factory=list)
+    seen: int = 0
+    too_short: set[str] = field(default_factory=set)
+    choice: dict[str, Sequence[CandidateOffering]] = field(default_factory=dict)
+
+
+def _add(
+    found: Mapping[str, _CandidatesInZone], need: Need, pool: NodePool, columns: "PoolColumns", index: Index
+) -> None:
+    """Adds what a pool sells for pods whose tolerations suit it to each of the zones."""
+    holds, flexible = columns.holds(need.pod_set.requests), bool(asked_values(pool))
+    every = _lasting(need, pool, columns.zones[""], holds, index)[0] if flexible else ()
+    for zone, place in found.items():
+        if (here := columns.zones.get(zone)) is None:
+            continue
+        lasting, too_short = _lasting(need, pool, here, holds, index)
+        place.seen += len(lasting)
+        place.too_short |= too_short
+        place.pools.append((pool, tuple([it for it in lasting if it.fits])))
+        if lasting and flexible:
+            place.choice[pool.name] = every
+
+
+def _lasting(
+    need: Need, pool: NodePool, here: "OfferingColumns", holds: Sequence[int], index: Index
+) -> tuple[list[CandidateOffering], set[str]]:
+    """What of a pool in a zone pods may stand on, with how many each holds: perhaps none; and what ends too early."""
+    pods = need.pod_set
+    fits: Iterable[int] = [holds[number] for number in here.rooms]
+    if pods.constraints.devices:
+        fits = [pods_on_one(index, it, pods) for it in here.offerings]
+    rows: Iterable[tuple[object, ...]] = zip(
+        *(here.offerings, fits, here.capacity_ranks, repeat(need.rank(pool))),
+        *(here.usd_h, here.preferences, here.places),
+        strict=False,
+    )
+    if pods.node_selector or pods.required_affinity:
+        rows = compress(rows, [selects(pods, it.labels) for it in here.offerings])
+    found = list(map(CandidateOffering._make, rows))
+    if here.all_last:
+        return found, set()
+    return (
+        [it for it in found if it.offering.closes_s > need.until_s],
+        {str(it.offering.offer.pool_key) for it in found if it.offering.closes_s <= need.until_s},
+    )
+
+
+def pods_on_one(index: Index, offering: Offering, pods: PodSet) -> int:
+    """How many pods one machine of an offering holds, with the devices that they claim."""
+    room, claims = room_in(offering.allocatable, pods.requests), pods.constraints.devices
+    if not claims or offering.devices is None:
+        return room
+    return device_allocator(index, NO_DEVICES).pods_on(offering.devices, claims, room)
+
+
+# -- what is the same for all pods ------------------------------------------------------------------------------------
+
+
+class OfferingColumns(NamedTuple):
+    """The offerings of a pool in a zone by price, then key, column by column."""
+
+    offerings: tuple[Offering, ...]
+    rooms: tuple[int, ...]
+    """The number of what each has for pods in `PoolColumns.rooms`."""
+    capacity_ranks: tuple[int, ...]
+    usd_h: tuple[float, ...]
+    """Expected cost of a machine."""
+    preferences: tuple[Preference, ...]
+    places: tuple[int, ...]
+    """Their order where one machine of each is tried."""
+    all_last: bool
+    """Whether none of them ends."""
+
+    def at(self, numbers: Sequence[int]) -> "OfferingColumns":
+        """Those with these numbers."""
+        return OfferingColumns(
+            *(tuple(map(self.offerings.__getitem__, numbers)), tuple(map(self.rooms.__getitem__, numbers))),
+            *(tuple(map(self.capacity_ranks.__getitem__, numbers)), tuple(map(self.usd_h.__getitem__, numbers))),
+            *(tuple(map(self.preferences.__getitem__, numbers)), tuple(map(self.places.__getitem__, numbers))),
+            all_last=self.all_last,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolColumns:
+    """What every search for pods asks of a pool's offerings."""
+
+    rooms: tuple[Resources, ...]
+    """What machines have for pods, each object once: offerings in several zones share it."""
+    zones: Mapping[str, OfferingColumns]
+    """Zone -> its offerings; "" = all."""
+    _amounts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, pool: NodePool, offerings: Offerings, expected_usd_h: Callable[[InstanceOffer], float]
+    ) -> "PoolColumns":
+        """The columns of a pool at these expected costs."""
+        every = offerings.of(pool)
+        rooms = {id(it.allocatable): it.allocatable for it in every}
+        number_of = {room: number for number, room in enumerate(rooms)}
+        kinds = {it.offer.capacity_type for it in every}
+        ranks = {it: capacity_rank(pool, it) for it in kinds}
+        usd_h = [expected_usd_h(it.offer) for it in every]
+        order = sorted(
+            range(len(every)),
+            key=lambda n: (
+                ranks[every[n].offer.capacity_type],
+                round(usd_h[n], DIGITS),
+                every[n].preference,
+                every[n].key,
+            ),
+        )
+        places = {number: place for place, number in enumerate(order)}
+        columns = OfferingColumns(
+            every,
+            tuple([number_of[id(it.allocatable)] for it in every]),
+            tuple([ranks[it.offer.capacity_type] for it in every]),
+            tuple(usd_h),
+            tuple([it.preference for it in every]),
+            tuple([places[number] for number in range(len(every))]),
+            all_last=all(it.closes_s == inf for it in every),
+        )
+        by_zone: dict[str, list[int]] = {}
+        for number, offering in enumerate(every):
+            by_zone.setdefault(offering.offer.zone, []).append(number)
+        return cls(tuple(rooms.values()), {"": columns} | {zone: columns.at(them) for zone, them in by_zone.items()})
+
+    def holds(self, requests: Resources) -> Sequence[int]:
+        """How many pods with these requests go into each of the rooms."""
+        each = [[has // amount for has in self._of(name)] for name, amount in requests.items() if amount]
+        least = map(min, self._of(PODS), *each) if each else self._of(PODS)
+        return [max(0, it) for it in least]
+
+    def _of(self, resource: str) -> tuple[int, ...]:
+        if resource not in self._amounts:
+            self._amounts[resource] = tuple([room.get(resource, 0) for room in self.rooms])
+        return self._amounts[resource]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCandidates:
+    """What was found before of the same offerings at the same expected costs."""
+
+    of_needs: dict[Hashable, CandidateOfferings] = field(default_factory=dict)
+    """What pods ask, and a zone -> the candidates."""
+    columns: dict[str, PoolColumns] = field(default_factory=dict)
+    """By pool."""
+
+
+@derived(1)
+def candidates_at_list_price(_index: Index, _offerings: Offerings) -> KnownCandidates:
+    """Where passes keep the candidates they find while offerings stay the same and no interruption makes any dearer."""
+    return KnownCandidates()
