@@ -36,6 +36,9 @@ MOST_ROUNDS: Final = 200
 """Rounds of the deciders at one instant: more are a mistake of theirs, which the replay names."""
 _WORDS: Final = (Consider, NominatePods)
 """Actions that change nothing by themselves."""
+_NOBODY: Final = frozenset[str]()
+_Ask = tuple[Callable[[], bool], Callable[[Snapshot], Iterable[Decided] | None]]
+"""Whether a decider may have anything to say, and what it says about what has changed."""
 
 
 class NeverAtRest(Exception):
@@ -79,27 +82,29 @@ class VirtualAgent:
     _step_s: float = 1.0
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Decider -> subjects that it failed on, which it is not asked about again."""
-    _fixed: bool = field(init=False)
-    """Whether some pool is of a fixed size."""
-    _asks: Mapping[str, Callable[[Snapshot], Iterable[Decided] | None]] = field(init=False)
+    _asks: Mapping[str, "_Ask"] = field(init=False)
     """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
 
     def __post_init__(self) -> None:
-        self._fixed = any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values())
-        self._asks = {
-            "gangs": self._about_gangs,
-            "nodeclaims": self._about_claims,
-            "mig-layouts": self._about_layouts,
-            "scheduling": self._about_waiting,
-            "fixed-pools": self._about_pools,
-            "disruption": self._about_disruption,
+        asks: dict[str, _Ask] = {
+            "gangs": (lambda: bool(self._gangs), self._about_gangs),
+            "nodeclaims": (lambda: bool(self._claims or self._unsettled), self._about_claims),
+            "scheduling": (self._may_schedule, self._about_waiting),
+            "disruption": (lambda: self._disrupt or self._looks(), self._about_disruption),
         }
+        if self.fleet.mig_layouts:
+            asks["mig-layouts"] = (lambda: True, self._about_layouts)
+        if any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values()):
+            asks["fixed-pools"] = (lambda: True, self._about_pools)
+        self._asks = {name: asks[name] for name in DECIDERS if name in asks}
 
     def settle(self) -> None:
         """Lets the deciders speak until none has anything more to say at this instant. Raises `NeverAtRest`."""
         everything = self._due()
+        self._notice()
         for _ in range(MOST_ROUNDS):
-            if not sum([self._spoken(name, everything=everything) for name in DECIDERS]):
+            moved = self._asked_about_everything() if everything else self._asked_about_changes()
+            if not moved:
                 break
             everything, self._step_s = False, max(1.0, self.look_s)
         else:
@@ -129,43 +134,37 @@ class VirtualAgent:
         self._everything_s = now_s
         return True
 
-    def _spoken(self, name: str, *, everything: bool) -> int:
-        """Asks one decider, where there is anything to ask; returns how much it has moved."""
-        if not everything and name not in self._asks:
-            return 0
-        self._notice()
-        if not everything and not self._concerns(name):
-            return 0
-        seen = with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, frozenset())))
-        decided = DECIDERS[name](self.fleet, seen) if everything else self._asks[name](seen)
+    def _asked_about_everything(self) -> int:
+        """Asks every decider about all that it sees; returns how much they have moved."""
+        return sum([self._spoken(name, partial(decide, self.fleet)) for name, decide in DECIDERS.items()])
+
+    def _asked_about_changes(self) -> int:
+        """Asks the deciders that may have anything to say, by what costs nothing to find out."""
+        return sum([self._spoken(name, about) for name, (may, about) in self._asks.items() if may()])
+
+    def _spoken(self, name: str, ask: Callable[[Snapshot], Iterable[Decided] | None]) -> int:
+        """Asks one decider; returns how much it has moved."""
+        decided = ask(with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, _NOBODY))))
         if decided is None:
             return 0
         self.asked[name] += 1
         actions, failed = told_apart(decided)
         if failed:
             self.failed += failed
-            self._aside[name] = self._aside.get(name, frozenset()) | {it.subject for it in failed}
+            self._aside[name] = self._aside.get(name, _NOBODY) | {it.subject for it in failed}
         for action in actions:
             carry_out(self.world, action)
             self.world.note(action)
+        if actions:
+            self._notice()
         return sum(not isinstance(action, _WORDS) for action in actions)
 
     # -- who is asked about what --
 
-    def _concerns(self, name: str) -> bool:
-        """Returns whether a decider may have anything to say, by what costs nothing to find out."""
-        match name:
-            case "gangs":
-                return bool(self._gangs)
-            case "nodeclaims":
-                return bool(self._claims or self._unsettled)
-            case "scheduling":
-                return bool(self.world.pending)
-            case "mig-layouts":
-                return bool(self.fleet.mig_layouts)
-            case "disruption":
-                return self._disrupt or self._looks()
-        return self._fixed
+    def _may_schedule(self) -> bool:
+        """Returns whether a gang waits, unless it has been found already that it is too early to look at it."""
+        early = self.world.now_s < self._scheduled_s + self.look_s
+        return bool(self.world.pending) and not (early and "scheduling" not in self._silent_about)
 
     def _looks(self) -> bool:
         """Returns whether it is time to look for machines that could be done without."""
