@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from operator import is_
 from typing import Final
 
 from fleet.actions import Consider, NominatePods
@@ -68,8 +69,8 @@ class VirtualAgent:
     """Gang -> its state and the claims it is pinned to, as last seen."""
     _claim_of: dict[str, str] = field(default_factory=dict)
     """Instance id -> claim."""
-    _silent_about: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    """Decider -> the tables that it has seen and had nothing to say about."""
+    _silent_about: dict[str, tuple[tuple[object, ...], float]] = field(default_factory=dict)
+    """Decider -> the tables that it has seen and had nothing to say about, and when."""
     _disrupt: bool = True
     """Whether machines are to be looked at for giving back."""
     _everything_s: float = -inf
@@ -203,10 +204,10 @@ class VirtualAgent:
         return DECIDERS["disruption"](self.fleet, seen)
 
     def _same(self, name: str, seen: Snapshot) -> bool:
-        """Returns whether a decider has seen these tables already, and notes that it sees them now."""
-        tables = seen.gangs, seen.jobs, seen.claims, seen.nodes, seen.shortages
-        before, self._silent_about[name] = self._silent_about.get(name, ()), tables
-        return len(before) == len(tables) and all(one is other for one, other in zip(before, tables, strict=True))
+        """Returns whether a decider has seen these tables at this instant, and notes that it sees them now."""
+        tables = (seen.gangs, seen.jobs, seen.claims, seen.nodes, seen.shortages), seen.now_s
+        before, self._silent_about[name] = self._silent_about.get(name), tables
+        return before is not None and before[1] == seen.now_s and all(map(is_, before[0], tables[0]))
 
     # -- where something has changed --
 
@@ -243,7 +244,7 @@ class VirtualAgent:
             self._claim_of[claim.instance_id] = name
         self._disrupt |= bool(claim.replaces)
         self._stir(claim.node_pool)
-        for at_s in of_machine(self.fleet, seen, claim):
+        for at_s in of_machine(self.fleet, seen.never_expire, claim):
             if seen.now_s < at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
 
@@ -251,7 +252,7 @@ class VirtualAgent:
         """Lets machines be looked at, unless what fell due has moved since: the machine is in use again, or gone."""
         claim = self.world.claims.get(name)
         if claim is not None:
-            self._disrupt |= at_s in of_machine(self.fleet, self.world.snapshot(), claim)
+            self._disrupt |= at_s in of_machine(self.fleet, self.world.bought, claim)
 
     def _stir(self, pool_name: str) -> None:
         """Notes that for a while machines of a pool may be such that can be done without."""
