@@ -25,6 +25,7 @@ from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
 from fleet.snapshot import Claim, ClaimState, GangState, Snapshot
 from fleet.snapshot.lookups import machines_held
+from model.changed import changed
 from model.fleet import Fleet
 
 EVERYTHING_S: Final = 3600.0
@@ -61,6 +62,8 @@ class VirtualAgent:
     """uids of jobs and gangs to be looked at."""
     _claims: set[str] = field(default_factory=set)
     """Claims to be looked at."""
+    _known: dict[str, Claim] = field(default_factory=dict)
+    """Claims as they were last seen."""
     _unsettled: set[str] = field(default_factory=set)
     """Claims of which the next step follows from more than what is noticed: looked at every time."""
     _given_up: list[tuple[float, str]] = field(default_factory=list)
@@ -231,12 +234,15 @@ class VirtualAgent:
                 self._touch(self._claim_of.get(instance_id, ""), seen)
 
     def _notice_claim(self, name: str, seen: Snapshot) -> None:
-        claim = seen.claims.get(name)
-        self._touch(name, seen)
+        claim, before = seen.claims.get(name), self._known.get(name)
+        if before is None or claim is None or not _only_emptied(before, claim):
+            self._touch(name, seen)
         if claim is None:
+            self._known.pop(name, None)
             self._unsettled.discard(name)
             self._disrupt = True  # it counts no more in the budget of its pool
             return
+        self._known[name] = claim
         (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
         for at_s in _given_up_at_s(claim):
             heappush(self._given_up, (at_s, name))
@@ -280,6 +286,15 @@ class VirtualAgent:
         for at_s in of_gang(gang) if gang is not None else ():
             if self.world.now_s < at_s < inf:
                 self.world.later(at_s, self._silent_about.clear)
+
+
+def _only_emptied(before: Claim, now: Claim) -> bool:
+    """Returns whether nothing but since when a ready machine is empty has changed, from which no next step follows.
+
+    It is told by its own last step, and what falls due by it is noted.
+    """
+    said = now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s
+    return said and changed(before, emptied_at_s=now.emptied_at_s) == now
 
 
 def _reads_clock(claim: Claim) -> bool:
