@@ -1,17 +1,23 @@
 """The stage: the sandbox seen through the `kubernetes` client, as any user of the cluster sees it."""
 
+import hashlib
+import hmac
+import http.server
 import json
+import secrets
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from agent.config import BOOKS
 from agent.demo.jobs import Manifest
+from agent.outbox import SIGNATURE
 from agent.sandbox.agent_process import AgentProcess
 from agent.sandbox.forge import SandboxForge
 from agent.sandbox.repository import Repository
@@ -58,12 +64,65 @@ class Recorder:
         return next((at for at, each, asked in self.cuts if each == node and asked.startswith(f"{layout}-")), 0.0)
 
 
+class Hook:
+    """A receiver of notifications on this machine: it keeps those that are signed with its key, as somebody's would."""
+
+    address_env, key_env = "MUSTER_DEMO_HOOK", "MUSTER_DEMO_HOOK_KEY"
+
+    def __init__(self) -> None:
+        self.key = secrets.token_hex(16)
+        self.heard: list[Mapping[str, Any]] = []
+        self.unsigned = 0
+        hook = self
+
+        class NewsHandler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                hook.hears(self.headers.get(SIGNATURE, ""), self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NewsHandler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}/news"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def hears(self, signature: str, body: bytes) -> None:
+        """Keeps what came, if its signature is that of its body."""
+        right = "sha256=" + hmac.new(self.key.encode(), body, hashlib.sha256).hexdigest()
+        if hmac.compare_digest(signature, right):
+            self.heard.append(json.loads(body))
+        else:
+            self.unsigned += 1
+
+    @property
+    def sink(self) -> str:
+        """Returns it as a line of `FleetPolicy.spec.notifications`."""
+        return f"{{name: hook, addressEnv: {self.address_env}, secretEnv: {self.key_env}, severity: Info}}"
+
+    def told(self, reason: str, about: str = "") -> Mapping[str, Any]:
+        """Returns the last news with this reason of what is called so; empty if there was none."""
+        found = (it for it in reversed(self.heard) if it["reason"] == reason and it["about"].endswith(about))
+        return next(found, {})
+
+
 class DemoStage:
     """Submits, looks and causes faults."""
 
-    def __init__(self, world: SandboxWorld, repository: Repository, forge: SandboxForge, agent: AgentProcess) -> None:
+    def __init__(
+        self, world: SandboxWorld, repository: Repository, forge: SandboxForge, agent: AgentProcess, hook: Hook
+    ) -> None:
         from kubernetes import client, config
 
+        self.hook = hook
         self.world = world
         self.repository = repository
         self.forge = forge

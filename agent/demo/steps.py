@@ -33,6 +33,8 @@ spec: {namespaces: [prod, research, batch]}
 
 def push_the_fleet(stage: DemoStage, tell: Narrator) -> None:
     """Push; the agent reads, plans and adopts; nothing is bought for a fleet nobody uses."""
+    policy = (stage.repository.clone / "policy.yaml").read_text(encoding="utf-8")
+    stage.repository.write({"policy.yaml": f"{policy}  notifications: [{stage.hook.sink}]\n"})
     began = time.monotonic()
     commit = stage.repository.push("Our fleet")
     tell.expect("the agent follows the push", lambda: stage.sync().get("appliedRevision", "").endswith(commit))
@@ -176,6 +178,12 @@ def a_typo(stage: DemoStage, tell: Narrator) -> None:
     tell.say(f"{problem['file']}:{problem['line']}:{problem['column']}: {problem['message']}")
     tell.check("file and line are named", problem["file"] == "pools.yaml" and problem["line"] > 1)
     tell.check("the last good revision stays in force", stage.sync()["appliedRevision"] == applied)
+    tell.expect("the hook of the policy is told", lambda: bool(stage.hook.told("Invalid")))
+    news = stage.hook.told("Invalid")
+    tell.dim(f"{news['severity']}: {news['message']} ({news['author']})")
+    runs = stage.hook.told("PodsReady", "research/train")
+    tell.check("it was told who runs, of which team, at what price", runs["teams"] and runs["usdPerHour"] > 0)
+    tell.check(f"all {len(stage.hook.heard)} messages are signed with its key", not stage.hook.unsigned)
     stage.repository.write({"pools.yaml": pools})
 
 

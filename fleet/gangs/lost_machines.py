@@ -95,21 +95,27 @@ class _Pinned(NamedTuple):
 
 @followed(lambda: _Pinned({}, {}))
 def _pinned(before: _Pinned, changes: TableChanges[Gang]) -> _Pinned:
+    moved = [key for key in changes.keys if _pins(changes.before.get(key)) is not _pins(changes.now.get(key))]
+    if not moved:
+        return before
     found = _Pinned(dict(before.by_node), dict(before.by_claim))
-    for uid, gang in changes.gone():
-        for table, name in _where(found, gang):
+    for uid in moved:
+        for table, name in _where(found, _pins(changes.before.get(uid))):
             table[name] = table[name] - {uid}
             if not table[name]:
                 del table[name]
-    for uid, gang in changes.came():
-        for table, name in _where(found, gang):
+        for table, name in _where(found, _pins(changes.now.get(uid))):
             table[name] = table.get(name, frozenset()) | {uid}
     return found
 
 
-def _where(pinned: _Pinned, gang: Gang) -> Iterator[tuple[dict[str, frozenset[str]], str]]:
-    """Yields each place where a gang that holds capacity is to be found."""
-    pins = gang.pins if gang.holds_capacity else ()
+def _pins(gang: Gang | None) -> Sequence[Pin]:
+    """Returns the pins of a gang that holds capacity."""
+    return gang.pins if gang is not None and gang.holds_capacity else ()
+
+
+def _where(pinned: _Pinned, pins: Sequence[Pin]) -> Iterator[tuple[dict[str, frozenset[str]], str]]:
+    """Yields each place where a gang with these pins is to be found."""
     yield from ((pinned.by_node, name) for name in {pin.node for pin in pins})
     yield from ((pinned.by_claim, name) for name in {pin.claim for pin in pins if pin.claim})
 

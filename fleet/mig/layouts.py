@@ -115,12 +115,13 @@ def departed(claim: Claim, node: Node, config: str) -> str:
 
     `config` is what its label has to be (`due_config`). Of whole GPUs only a cut is one: fewer of them are no layout.
     """
-    real = gpu_part(node.allocatable)
     label, state = node.labels.get(labels.MIG_CONFIG, ""), node.labels.get(labels.MIG_CONFIG_STATE, "")
     if claim.layout:
-        right = (label, state, real) == (config, MIG_SUCCESS, gpu_part(claim.resources))
+        promised = gpu_part(claim.resources)
+        right = (label, state, gpu_part(node.allocatable)) == (config, MIG_SUCCESS, promised)
     else:
-        right = not config or (label in {"", config} and not any(it.startswith(MIG_RESOURCE_PREFIX) for it in real))
+        slices = any(amount and it.startswith(MIG_RESOURCE_PREFIX) for it, amount in node.allocatable.items())
+        right = not config or (label in {"", config} and not slices)
     if right:
         return ""
     said = f"label {label or 'missing'}, mig-manager says {state or 'nothing'}, allocatable {_shown(node.allocatable)}"

@@ -68,14 +68,21 @@ def drifted_layouts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     return _by_claim(index, found)
 
 
+def drifted_layout(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
+    """Returns what `drifted_layouts` says of one claim; empty where nothing departs."""
+    if claims_by_node(snapshot).get(claim.node) is not claim:
+        return ""
+    found = _departure(claim, snapshot.nodes.get(claim.node), fleet.node_pools, snapshot.catalog.types)
+    return found[1] if found is not None else ""
+
+
 @derived(steady=True)
 def _cuttable(_index: Index, types: Mapping[str, InstanceType]) -> Mapping[str, InstanceType]:
     """Returns the types that MIG could cut: the same object when prices alone have changed."""
     return dict(types)
 
 
-@followed_each(2)
-def _departures(
+def _departure(
     claim: Claim, node: Node | None, pools: Mapping[str, NodePool], types: Mapping[str, InstanceType]
 ) -> tuple[str, str] | None:
     """Returns (claim, how it departs) for a ready machine on a ready node that is not being cut already."""
@@ -85,6 +92,9 @@ def _departures(
         return None
     words = departed(claim, node, due_config(pools.get(claim.node_pool), claim, types))
     return (claim.name, words) if words else None
+
+
+_departures = followed_each(2)(_departure)
 
 
 @derived()
@@ -98,7 +108,7 @@ def _by_claim(_index: Index, found: Mapping[str, tuple[str, str]]) -> Mapping[st
 def recut(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Iterator[Action]:
     """Yields the next step of a ready machine whose GPUs are to be cut, or are cut otherwise than its claim says."""
     if claim.recut_at_s <= claim.ready_at_s:
-        order = CutOrder(Reason.LAYOUT_DRIFT, drifted_layouts(fleet, snapshot)[claim.name], snapshot.now_s)
+        order = CutOrder(Reason.LAYOUT_DRIFT, drifted_layout(fleet, snapshot, claim), snapshot.now_s)
         yield SaveClaim(cut_anew(claim, claim.layout, gpu_part(claim.resources), snapshot.now_s, order, claim.gpu_cuts))
     elif node_subject(node.name) not in snapshot.busy:
         yield from _next_step(fleet, snapshot, claim, node)

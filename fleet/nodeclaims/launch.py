@@ -15,7 +15,7 @@ from fleet.snapshot import Claim, ImageKind, InstanceType, Launch, LaunchConfigu
 from fleet.snapshot.affinity import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
-from model.index import Index, derived
+from model.index import TableChanges, followed
 from model.kinds import NodePool
 from model.pools import pool_hashes
 
@@ -113,12 +113,20 @@ def launch_groups(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
     return _launch_groups(snapshot.index, snapshot.claims)
 
 
-@derived()
-def _launch_groups(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
-    groups: dict[str, list[Claim]] = {}
-    for claim in sorted(claims.values(), key=lambda claim: claim.name):
-        groups.setdefault(claim.launch.group, []).append(claim)
-    return groups
+@followed(dict[str, Sequence[Claim]])
+def _launch_groups(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
+    gone, found = dict(changes.gone()), dict(before)
+    others = {
+        group: [it for it in before.get(group, ()) if it.name not in gone]
+        for group in {it.launch.group for it in gone.values()}
+    }
+    for _, claim in changes.came():
+        others.setdefault(claim.launch.group, list(before.get(claim.launch.group, ()))).append(claim)
+    for group, members in others.items():
+        found[group] = sorted(members, key=lambda claim: claim.name)
+        if not members:
+            del found[group]
+    return found
 
 
 def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> LaunchRequest:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
 from fleet.nodeclaims.capacity_buffers import buffer_tenants, failed_buffers
-from fleet.nodeclaims.cutting import drifted_layouts, recut
+from fleet.nodeclaims.cutting import drifted_layout, drifted_layouts, recut
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import is_unregistered, launched, registered, registration
@@ -231,7 +231,7 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
             yield _joined_anew(fleet, snapshot, claim, node)
     elif (plain := converted_to_on_demand(snapshot, claim)) is not None:
         yield from _relabelled(snapshot, plain, node)
-    elif claim.recut_at_s > claim.ready_at_s or claim.name in drifted_layouts(fleet, snapshot):
+    elif claim.recut_at_s > claim.ready_at_s or drifted_layout(fleet, snapshot, claim):
         yield from recut(fleet, snapshot, claim, node)
     elif (over := _over(snapshot, claim, node)) and node_subject(node.name) not in snapshot.busy:
         yield PatchNode(node.name, remove_taints=over)

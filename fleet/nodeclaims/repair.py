@@ -112,6 +112,8 @@ def unrecorded(claim: Claim, node: Node, policies: Iterable[Repair]) -> tuple[Ma
 
     `Ready` is told of where the claim's own condition changes.
     """
+    if not node.gpu_faults and not node.conditions:
+        return ()
     watched = {(it.condition, status) for it in policies for status in it.statuses if it.condition not in _TOLD_ELSE}
     found = [MachineEvent(it.since_s, "GpuFault", fault_words(it.complaint)) for it in node.gpu_faults]
     found += [
@@ -125,6 +127,8 @@ def unrecorded(claim: Claim, node: Node, policies: Iterable[Repair]) -> tuple[Ma
 
 def told_of_gpus(claim: Claim, node: Node) -> Claim:
     """Returns the claim with the conditions of its GPUs as they are now; itself where it says so."""
+    if not node.conditions and not claim.gpu_conditions:
+        return claim
     found = ((name, node.conditions.get(name)) for name in (GPU_FAILED, GPU_NEEDS_RESET))
     told = tuple(MachineEvent(it.since_s, name, it.message) for name, it in found if it is not None)
     same = [it[1:] for it in told] == [it[1:] for it in claim.gpu_conditions]

@@ -7,6 +7,7 @@ quota, the placement backend whether the pods have a place, and preemption whom 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import TypeVar
 
 from fleet.quota.fair_preemption import fair_preemptions
@@ -262,10 +263,12 @@ class AssignmentSearch:
     def _others_stand_there(self, workload: Workload, usage: Mapping[Cell, int]) -> bool:
         """Returns whether its own queue may have somebody evicted who uses none of these cells, but takes room."""
         policy = self.queue.preemption.within_queue
-        return policy is not CandidatePolicy.NEVER and any(
-            not holder.uses_any(usage) and satisfies_policy(policy, workload, holder.workload)
-            for holder in self.ledger.staying(self.node.name)
-        )
+        if policy is CandidatePolicy.NEVER:
+            return False
+        below = self.ledger.staying(self.node.name)
+        if policy is not CandidatePolicy.ANY:  # the lowest priority comes first
+            below = takewhile(lambda it: it.workload.priority <= workload.priority, below)
+        return any(satisfies_policy(policy, workload, it.workload) and not it.uses_any(usage) for it in below)
 
     def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
         return PreemptionContext(

@@ -217,7 +217,8 @@ class ClusterModel:
             self.now_s = max(self.now_s, at_s)
             event()
         self.now_s = to_s
-        self.shortages = {pool: until for pool, until in self.shortages.items() if until > to_s}
+        if self.shortages and min(self.shortages.values()) <= to_s:
+            self.shortages = {pool: until for pool, until in self.shortages.items() if until > to_s}
 
     # -- what happens by itself --
 

@@ -114,9 +114,9 @@ def _in_order(
     return sorted(chain(chain.from_iterable((*machines.values(), *gangs.values())), shortages.values()))
 
 
-def of_machine(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[float]:
+def of_machine(fleet: Fleet, never_expire: frozenset[str], claim: Claim) -> Iterator[float]:
     """Yields when a machine expires, has been idle for long enough, or may return to what its pool prefers."""
-    return _due_of(claim, fleet.node_pools, snapshot.never_expire)
+    return _due_of(claim, fleet.node_pools, never_expire)
 
 
 def _due_of(claim: Claim, pools: Mapping[str, NodePool], never_expire: frozenset[str]) -> Iterator[float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from operator import is_
 from typing import Final
 
 from fleet.actions import Consider, NominatePods
@@ -24,6 +25,7 @@ from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
 from fleet.snapshot import Claim, ClaimState, GangState, Snapshot
 from fleet.snapshot.lookups import machines_held
+from model.changed import changed
 from model.fleet import Fleet
 
 EVERYTHING_S: Final = 3600.0
@@ -36,6 +38,9 @@ MOST_ROUNDS: Final = 200
 """Rounds of the deciders at one instant: more are a mistake of theirs, which the replay names."""
 _WORDS: Final = (Consider, NominatePods)
 """Actions that change nothing by themselves."""
+_NOBODY: Final = frozenset[str]()
+_Ask = tuple[Callable[[], bool], Callable[[Snapshot], Iterable[Decided] | None]]
+"""Whether a decider may have anything to say, and what it says about what has changed."""
 
 
 class NeverAtRest(Exception):
@@ -57,6 +62,8 @@ class VirtualAgent:
     """uids of jobs and gangs to be looked at."""
     _claims: set[str] = field(default_factory=set)
     """Claims to be looked at."""
+    _known: dict[str, Claim] = field(default_factory=dict)
+    """Claims as they were last seen."""
     _unsettled: set[str] = field(default_factory=set)
     """Claims of which the next step follows from more than what is noticed: looked at every time."""
     _given_up: list[tuple[float, str]] = field(default_factory=list)
@@ -65,8 +72,8 @@ class VirtualAgent:
     """Gang -> its state and the claims it is pinned to, as last seen."""
     _claim_of: dict[str, str] = field(default_factory=dict)
     """Instance id -> claim."""
-    _silent_about: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    """Decider -> the tables that it has seen and had nothing to say about."""
+    _silent_about: dict[str, tuple[tuple[object, ...], float]] = field(default_factory=dict)
+    """Decider -> the tables that it has seen and had nothing to say about, and when."""
     _disrupt: bool = True
     """Whether machines are to be looked at for giving back."""
     _everything_s: float = -inf
@@ -79,27 +86,29 @@ class VirtualAgent:
     _step_s: float = 1.0
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Decider -> subjects that it failed on, which it is not asked about again."""
-    _fixed: bool = field(init=False)
-    """Whether some pool is of a fixed size."""
-    _asks: Mapping[str, Callable[[Snapshot], Iterable[Decided] | None]] = field(init=False)
+    _asks: Mapping[str, "_Ask"] = field(init=False)
     """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
 
     def __post_init__(self) -> None:
-        self._fixed = any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values())
-        self._asks = {
-            "gangs": self._about_gangs,
-            "nodeclaims": self._about_claims,
-            "mig-layouts": self._about_layouts,
-            "scheduling": self._about_waiting,
-            "fixed-pools": self._about_pools,
-            "disruption": self._about_disruption,
+        asks: dict[str, _Ask] = {
+            "gangs": (lambda: bool(self._gangs), self._about_gangs),
+            "nodeclaims": (lambda: bool(self._claims or self._unsettled), self._about_claims),
+            "scheduling": (self._may_schedule, self._about_waiting),
+            "disruption": (lambda: self._disrupt or self._looks(), self._about_disruption),
         }
+        if self.fleet.mig_layouts:
+            asks["mig-layouts"] = (lambda: True, self._about_layouts)
+        if any(pool.spec.replicas is not None for pool in self.fleet.node_pools.values()):
+            asks["fixed-pools"] = (lambda: True, self._about_pools)
+        self._asks = {name: asks[name] for name in DECIDERS if name in asks}
 
     def settle(self) -> None:
         """Lets the deciders speak until none has anything more to say at this instant. Raises `NeverAtRest`."""
         everything = self._due()
+        self._notice()
         for _ in range(MOST_ROUNDS):
-            if not sum([self._spoken(name, everything=everything) for name in DECIDERS]):
+            moved = self._asked_about_everything() if everything else self._asked_about_changes()
+            if not moved:
                 break
             everything, self._step_s = False, max(1.0, self.look_s)
         else:
@@ -129,43 +138,37 @@ class VirtualAgent:
         self._everything_s = now_s
         return True
 
-    def _spoken(self, name: str, *, everything: bool) -> int:
-        """Asks one decider, where there is anything to ask; returns how much it has moved."""
-        if not everything and name not in self._asks:
-            return 0
-        self._notice()
-        if not everything and not self._concerns(name):
-            return 0
-        seen = with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, frozenset())))
-        decided = DECIDERS[name](self.fleet, seen) if everything else self._asks[name](seen)
+    def _asked_about_everything(self) -> int:
+        """Asks every decider about all that it sees; returns how much they have moved."""
+        return sum([self._spoken(name, partial(decide, self.fleet)) for name, decide in DECIDERS.items()])
+
+    def _asked_about_changes(self) -> int:
+        """Asks the deciders that may have anything to say, by what costs nothing to find out."""
+        return sum([self._spoken(name, about) for name, (may, about) in self._asks.items() if may()])
+
+    def _spoken(self, name: str, ask: Callable[[Snapshot], Iterable[Decided] | None]) -> int:
+        """Asks one decider; returns how much it has moved."""
+        decided = ask(with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, _NOBODY))))
         if decided is None:
             return 0
         self.asked[name] += 1
         actions, failed = told_apart(decided)
         if failed:
             self.failed += failed
-            self._aside[name] = self._aside.get(name, frozenset()) | {it.subject for it in failed}
+            self._aside[name] = self._aside.get(name, _NOBODY) | {it.subject for it in failed}
         for action in actions:
             carry_out(self.world, action)
             self.world.note(action)
+        if actions:
+            self._notice()
         return sum(not isinstance(action, _WORDS) for action in actions)
 
     # -- who is asked about what --
 
-    def _concerns(self, name: str) -> bool:
-        """Returns whether a decider may have anything to say, by what costs nothing to find out."""
-        match name:
-            case "gangs":
-                return bool(self._gangs)
-            case "nodeclaims":
-                return bool(self._claims or self._unsettled)
-            case "scheduling":
-                return bool(self.world.pending)
-            case "mig-layouts":
-                return bool(self.fleet.mig_layouts)
-            case "disruption":
-                return self._disrupt or self._looks()
-        return self._fixed
+    def _may_schedule(self) -> bool:
+        """Returns whether a gang waits, unless it has been found already that it is too early to look at it."""
+        early = self.world.now_s < self._scheduled_s + self.look_s
+        return bool(self.world.pending) and not (early and "scheduling" not in self._silent_about)
 
     def _looks(self) -> bool:
         """Returns whether it is time to look for machines that could be done without."""
@@ -204,10 +207,10 @@ class VirtualAgent:
         return DECIDERS["disruption"](self.fleet, seen)
 
     def _same(self, name: str, seen: Snapshot) -> bool:
-        """Returns whether a decider has seen these tables already, and notes that it sees them now."""
-        tables = seen.gangs, seen.jobs, seen.claims, seen.nodes, seen.shortages
-        before, self._silent_about[name] = self._silent_about.get(name, ()), tables
-        return len(before) == len(tables) and all(one is other for one, other in zip(before, tables, strict=True))
+        """Returns whether a decider has seen these tables at this instant, and notes that it sees them now."""
+        tables = (seen.gangs, seen.jobs, seen.claims, seen.nodes, seen.shortages), seen.now_s
+        before, self._silent_about[name] = self._silent_about.get(name), tables
+        return before is not None and before[1] == seen.now_s and all(map(is_, before[0], tables[0]))
 
     # -- where something has changed --
 
@@ -231,12 +234,15 @@ class VirtualAgent:
                 self._touch(self._claim_of.get(instance_id, ""), seen)
 
     def _notice_claim(self, name: str, seen: Snapshot) -> None:
-        claim = seen.claims.get(name)
-        self._touch(name, seen)
+        claim, before = seen.claims.get(name), self._known.get(name)
+        if before is None or claim is None or not _only_emptied(before, claim):
+            self._touch(name, seen)
         if claim is None:
+            self._known.pop(name, None)
             self._unsettled.discard(name)
             self._disrupt = True  # it counts no more in the budget of its pool
             return
+        self._known[name] = claim
         (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
         for at_s in _given_up_at_s(claim):
             heappush(self._given_up, (at_s, name))
@@ -244,7 +250,7 @@ class VirtualAgent:
             self._claim_of[claim.instance_id] = name
         self._disrupt |= bool(claim.replaces)
         self._stir(claim.node_pool)
-        for at_s in of_machine(self.fleet, seen, claim):
+        for at_s in of_machine(self.fleet, seen.never_expire, claim):
             if seen.now_s < at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
 
@@ -252,7 +258,7 @@ class VirtualAgent:
         """Lets machines be looked at, unless what fell due has moved since: the machine is in use again, or gone."""
         claim = self.world.claims.get(name)
         if claim is not None:
-            self._disrupt |= at_s in of_machine(self.fleet, self.world.snapshot(), claim)
+            self._disrupt |= at_s in of_machine(self.fleet, self.world.bought, claim)
 
     def _stir(self, pool_name: str) -> None:
         """Notes that for a while machines of a pool may be such that can be done without."""
@@ -280,6 +286,15 @@ class VirtualAgent:
         for at_s in of_gang(gang) if gang is not None else ():
             if self.world.now_s < at_s < inf:
                 self.world.later(at_s, self._silent_about.clear)
+
+
+def _only_emptied(before: Claim, now: Claim) -> bool:
+    """Returns whether nothing but since when a ready machine is empty has changed, from which no next step follows.
+
+    It is told by its own last step, and what falls due by it is noted.
+    """
+    said = now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s
+    return said and changed(before, emptied_at_s=now.emptied_at_s) == now
 
 
 def _reads_clock(claim: Claim) -> bool:

@@ -4,7 +4,7 @@ A pass takes the ledger of the last one out of the index of its snapshots, takes
 what has changed since, and hands it on. Nobody can tell it from one that was charged anew.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -23,7 +23,7 @@ from fleet.snapshot.elastic_parts import parts, whole
 from fleet.snapshot.lookups import holders
 from fleet.snapshot.seats import seated
 from model.fleet import Fleet
-from model.index import followed_each
+from model.index import differing, followed_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,9 @@ class CarriedLedger:
     specs: QuotaSpecs
     tree: QuotaTree
     _charged: dict[str, _PartCharge] = field(default_factory=dict)
+    _standing: Mapping[str, Gang] = field(default_factory=dict)
+    _taken: Mapping[str, Mapping[FlavorResource, int]] = field(default_factory=dict)
+    """What those who were charged stood for, and what they used."""
     _usage: list[list[int]] = field(default_factory=list)
     """What each node of the tree used when those who stand were charged, before a pass did anything."""
 
@@ -79,7 +82,7 @@ class CarriedLedger:
             node.usage = [*used, *[0] * (width - len(used))]
 
     def settle(
-        self, ledger: QuotaLedger, workloads: Workloads, standing: Mapping[str, Gang], lost: Container[str]
+        self, ledger: QuotaLedger, workloads: Workloads, standing: Mapping[str, Gang], lost: Collection[str]
     ) -> None:
         """Fills the ledger of a pass with all parts of gangs that stand (by uid). `lost`: gangs that lack a place.
 
@@ -87,37 +90,30 @@ class CarriedLedger:
         What raises concerns the gang; then the carried ledger is good for nothing.
         """
         before, taken = self._charged, usages(self.fleet, workloads.snapshot)
-        reusable, busy = workloads.only_itself, workloads.snapshot.busy
-        now: dict[str, _PartCharge] = {}
-        holders: dict[str, AdmittedWorkload] = {}
-        anew: list[AdmittedWorkload] = []
+        asked = {*(standing.keys() - before.keys()), *self._outdated(workloads, standing, taken), *lost}
+        for uid in before.keys() & (asked | before.keys() - standing.keys()):
+            release(before[uid].queue, before[uid].cells)
+        anew: dict[str, _PartCharge] = {}
         part: Gang
-        for uid, gone in before.items():
-            if uid not in standing:
-                release(gone.queue, gone.cells)
         with concerning(lambda: gang_subject(whole(part.uid))):
-            for uid, part in standing.items():
-                known = before.get(uid)
-                if (
-                    reusable
-                    and known is not None
-                    and known.part is part
-                    and known.rests
-                    and known.usage is taken.get(uid)
-                    and not ((it := known.holder).leaving or it.out or it.unsettled or it.place is not None)
-                    and uid not in lost
-                    and not (busy and gang_subject(whole(uid)) in busy)
-                ):
-                    now[uid], holders[uid] = known, it
-                    continue
-                if known is not None:
-                    release(known.queue, known.cells)
+            for part in [standing[uid] for uid in standing if uid in asked]:
                 if (charged := self._charge(workloads, part, taken, lost)) is not None:
-                    now[uid], holders[uid] = charged, charged.holder
-                    anew.append(charged.holder)
-        self._charged = now
+                    anew[part.uid] = charged
+        known = {uid: anew[uid] if uid in asked else before[uid] for uid in standing if uid in anew or uid not in asked}
+        self._charged, self._standing, self._taken = known, standing, taken
         self._usage = [list(node.usage) for node in self._nodes()]
-        ledger.stand(holders, anew)
+        ledger.stand({uid: it.holder for uid, it in known.items()}, [it.holder for it in anew.values()])
+
+    def _outdated(
+        self, workloads: Workloads, standing: Mapping[str, Gang], taken: Mapping[str, Mapping[FlavorResource, int]]
+    ) -> Collection[str]:
+        """Returns the uids of those charged before whose holders are others now, or may be."""
+        if not workloads.only_itself:
+            return self._charged.keys()
+        changed = {*differing(self._standing, standing), *differing(self._taken, taken)}
+        changed |= {uid for uid, it in self._charged.items() if not it.rests or _is_touched(it.holder)}
+        busy = workloads.snapshot.busy
+        return changed | {uid for uid in self._charged if gang_subject(whole(uid)) in busy} if busy else changed
 
     def _charge(
         self, workloads: Workloads, part: Gang, taken: Mapping[str, Mapping[FlavorResource, int]], lost: Container[str]
@@ -133,6 +129,11 @@ class CarriedLedger:
         charge(holder.queue, holder.usage)
         rests = part.uid not in lost and not holder.workload.non_preemptible and _rests(workloads, part, binding)
         return _PartCharge(part, usage, holder.queue, holder.usage, holder, rests)
+
+
+def _is_touched(holder: AdmittedWorkload) -> bool:
+    """Returns whether the last pass has done something to a holder that stood."""
+    return holder.leaving or holder.out or holder.unsettled or holder.place is not None
 
 
 def held_by(

@@ -1,6 +1,6 @@
 """Checks what a gang must satisfy before quota is looked at: a table of rules, of which the first refusal counts."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fleet.actions import gang_subject
@@ -14,7 +14,7 @@ from fleet.scheduling.queue_order import is_moved
 from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
 from model.cron import window_active
 from model.fleet import Fleet
-from model.index import TableChanges, followed
+from model.index import Index, derived, followed_each
 from model.kinds import NodePool, Team
 from model.labels import MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.upstream.do_not_disrupt import protected
@@ -259,25 +259,30 @@ def _calm(case: _Candidate) -> Refusal | None:
     A loop of launches (a clock that was set, an API that lies) costs at most so many a minute. Attempts that the cloud
     refused do not count.
     """
-    bought = _bought_for(case.snapshot.index, case.snapshot.claims).get(case.gang.uid, {})
-    launched = {claim.launch.group: claim.launched_at_s for claim in bought.values()}
-    recent = [at_s for at_s in launched.values() if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
+    launched = _launched_for(case.snapshot.index, _launches(case.snapshot.index, case.snapshot.claims))
+    times = launched.get(case.gang.uid, {}).values()
+    recent = [at_s for at_s in times if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
     if len(recent) < LAUNCHES_MOST:
         return None
     message = f"machines were bought for it {len(recent)} times within {LAUNCHES_WITHIN_S:.0f} s; it pauses"
     return Refusal(Reason.BACK_OFF, message, min(recent) + LAUNCHES_WITHIN_S)
 
 
-@followed(dict[str, dict[str, Claim]])
-def _bought_for(before: dict[str, dict[str, Claim]], changes: TableChanges[Claim]) -> dict[str, dict[str, Claim]]:
-    """Returns gang (uid) -> the claims (by name) of machines that were launched for it to start on."""
-    found = dict(before)
-    for name, old in changes.gone():
-        found[old.gang] = {key: it for key, it in found.get(old.gang, {}).items() if key != name}
-    for name, claim in changes.came():
-        if claim.gang and claim.launched_at_s and not claim.replaces:
-            found[claim.gang] = {**found.get(claim.gang, {}), name: claim}
-    return {uid: claims for uid, claims in found.items() if claims}
+@followed_each()
+def _launches(claim: Claim) -> tuple[str, str, float] | None:
+    """Returns the gang, group and instant of the launch of a machine that was bought for a gang to start on."""
+    if not claim.gang or not claim.launched_at_s or claim.replaces:
+        return None
+    return claim.gang, claim.launch.group, claim.launched_at_s
+
+
+@derived(1)
+def _launched_for(_index: Index, launches: Mapping[str, tuple[str, str, float]]) -> Mapping[str, Mapping[str, float]]:
+    """Returns gang (uid) -> launch group -> when it was launched."""
+    found: dict[str, dict[str, float]] = {}
+    for gang, group, at_s in launches.values():
+        found.setdefault(gang, {})[group] = at_s
+    return found
 
 
 def uncut(snapshot: Snapshot, gang: Gang) -> Refusal | None:

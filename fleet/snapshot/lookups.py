@@ -122,13 +122,16 @@ def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
 def _unclaimed(
     index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str
 ) -> Sequence[Instance]:
-    ours = _billing(index, instances, cluster)
-    owned = _owned(index, claims)
-    if ours.keys() <= owned.keys():
+    strays = _without_claim(index, _billing(index, instances, cluster), _owned(index, claims))
+    if not strays:
         return ()
-    strays = [ours[each] for each in sorted(ours.keys() - owned.keys())]
     awaited = {claim.launch.group for claim in claims.values() if not claim.instance_id}
     return [found for found in strays if found.tags.get(labels.LAUNCH_GROUP) not in awaited]
+
+
+@derived(1)
+def _without_claim(_index: Index, ours: Mapping[str, Instance], owned: Mapping[str, int]) -> Sequence[Instance]:
+    return () if ours.keys() <= owned.keys() else [ours[each] for each in sorted(ours.keys() - owned.keys())]
 
 
 @followed(dict[str, Instance])
@@ -144,11 +147,14 @@ def _billing(before: dict[str, Instance], changes: TableChanges[Instance], clust
 @followed(dict[str, int])
 def _owned(before: dict[str, int], changes: TableChanges[Claim]) -> dict[str, int]:
     """Returns instance id -> how many claims answer for it."""
+    old = [claim.instance_id for _, claim in changes.gone()]
+    new = [claim.instance_id for _, claim in changes.came()]
+    if old == new:
+        return before
     found = dict(before)
-    for _, claim in changes.gone():
-        add(found, claim.instance_id, -1)
-    for _, claim in changes.came():
-        add(found, claim.instance_id, 1)
+    for count, ids in ((-1, old), (1, new)):
+        for each in ids:
+            add(found, each, count)
     return found
 
 

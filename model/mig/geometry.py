@@ -114,6 +114,7 @@ def mig_models() -> Mapping[str, MigModel]:
     }
 
 
+@cache
 def models_for_instance_gpu(gpu_name: str, memory_mib: int | None = None) -> tuple[MigModel, ...]:
     """The models that a GPU of this name (`a100`, as in the instance label) and memory can be; empty: no MIG.
 

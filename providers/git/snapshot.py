@@ -19,7 +19,7 @@ MAX_ANCESTORS = 200_000
 """Commits of a history that are looked at, newest first."""
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 _REVISION = re.compile(r"[^\x00-\x20:?*\[\\]{1,200}")
-_FLUX = re.compile(r"(?:.*@)?sha1:([0-9a-f]{40})")
+_FLUX = re.compile(r"(?:.*@)?sha1:([0-9a-f]{7,40})")  # whole, or as `muster history` shows it
 _HEAD = re.compile(r"(?:HEAD|@)(?=$|[~^])")
 
 

@@ -33,10 +33,12 @@ def test_plans_between_two_revisions(work: WorkTree) -> None:
     local = open_local(work.path)
     assert list(local.snapshot("main~1").files) == ["a.yaml"]
     assert list(local.snapshot().files) == ["a.yaml", "b.yaml"]
-    assert local.snapshot(first[:7]).revision == f"sha1:{first}"
+    for written in (first[:7], f"main@sha1:{first}", f"main@sha1:{first[:12]}", f"sha1:{first[:12]}"):
+        assert local.snapshot(written).revision == f"sha1:{first}"
     assert local.resolve("HEAD~1") == first
-    with pytest.raises(RevisionNotFound):
-        local.snapshot("gone")
+    for nothing in ("gone", f"main@sha1:{'0' * 12}", f"main@sha1:{first[:3]}"):
+        with pytest.raises(RevisionNotFound):
+            local.snapshot(nothing)
 
 
 def test_from_a_folder_within(work: WorkTree) -> None:
