@@ -1,17 +1,19 @@
 """The ports of the agent: small protocols that the adapters (aws, kube, git, sim) implement."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fleet.cost.records import LedgerRecord, StartRecord
 from fleet.cost.sums import UsedHours
 from fleet.snapshot import (
+    CapacityPool,
     Catalog,
     Instance,
     LaunchConfiguration,
     LaunchOutcome,
     LaunchRequest,
     Notice,
+    PastPrice,
     Reservation,
     Resolved,
 )
@@ -52,6 +54,16 @@ class Cloud(Protocol):
 
     def refresh(self) -> Catalog:
         """Re-read types, zones and prices where reachable; keeps what it had where not."""
+        ...
+
+    def spot_history(
+        self, pools: Collection[CapacityPool], begin_s: float, end_s: float
+    ) -> Mapping[CapacityPool, Sequence[PastPrice]]:
+        """What spot machines of these pools cost in a past time (epoch seconds), in order of time.
+
+        The first is the price in force at `begin_s`, where the cloud still knows it. A pool of which it knows nothing
+        is missing.
+        """
         ...
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from fleet.cost.commitments import with_fees
 from fleet.cost.lost_work import lost_since_s
@@ -16,10 +16,12 @@ from fleet.cost.records import (
     Segment,
     StartRecord,
     cut_hour,
+    priced_segments,
+    silences,
     silent_segments,
 )
 from fleet.cost.uses import Commitment, Holding, MachineUse
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
 from model.index import differing
 
 SETTLED_S: Final = 300.0
@@ -60,6 +62,8 @@ class Meter:
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
     _leaving: Mapping[str, str] = field(default_factory=dict)
     """Instance id -> why it is given back, until it is seen ended: its claim may be gone before."""
+    _silent: bool = False
+    """Whether some spot price may still be to be read, so that who asks need not look through all machines."""
 
     def look(
         self,
@@ -76,6 +80,7 @@ class Meter:
             return
         self._leaving = {**self._leaving, **_leaving(snapshot)}
         silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
+        self._silent |= silent
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
         for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
@@ -99,6 +104,7 @@ class Meter:
         if span is None:
             begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
             self.spans[key] = MachineSpan(_first(use, begin_s, now_s))
+            self._silent |= now_s - begin_s > SILENCE_S
             return
         segments = self._from_launch(span.segments, use)
         if silent:
@@ -158,9 +164,34 @@ class Meter:
             self.noted += 1
 
     def due(self, now_s: float) -> float | None:
-        """Returns the begin of the first hour that is over, settled and not cut; None where none is."""
-        over = self.until_s and self.cut_until_s + HOUR_S + SETTLED_S <= min(now_s, self.until_s)
-        return self.cut_until_s if over else None
+        """Returns the begin of the first hour that is over, settled and not cut; None where none is.
+
+        An hour whose spot prices are still to be read is not.
+        """
+        end_s = self.cut_until_s + HOUR_S
+        if not self.until_s or end_s + SETTLED_S > min(now_s, self.until_s):
+            return None
+        silence = self.silence()
+        return self.cut_until_s if silence is None or silence.begin_s >= end_s else None
+
+    def silence(self) -> "SpotSilence | None":
+        """Returns the time in which nobody looked and whose spot prices are still to be read; None where none is."""
+        if not self._silent:
+            return None
+        found = {key: times for key, it in self.spans.items() if (times := silences(it, self.until_s))}
+        times = [time for each in found.values() for time in each]
+        self._silent = bool(times)
+        if not times:
+            return None
+        pools = frozenset(self.spans[key].segments[0].use.where for key in found)
+        return SpotSilence(pools, min(begin_s for begin_s, _ in times), max(end_s for _, end_s in times))
+
+    def priced(self, silence: "SpotSilence", history: Mapping[CapacityPool, Sequence[PastPrice]]) -> None:
+        """Take in what spot machines cost in a silence; what it says nothing of stays at the price from before."""
+        for key, span in self.spans.items():
+            if silences(span, self.until_s):
+                known = history.get(span.segments[0].use.where, ())
+                self.spans[key] = replace(span, segments=priced_segments(span.segments, known, silence.end_s))
 
     def done(self, hour_s: float) -> None:
         """Forget what is only needed for an hour that was due, and is in the ledger now."""
@@ -193,7 +224,15 @@ class Meter:
     def restore(self, state: "MeterState") -> None:
         """Go on from there."""
         self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
-        self.running, self.starts = dict(state.running), state.starts
+        self.running, self.starts, self._silent = dict(state.running), state.starts, True
+
+
+class SpotSilence(NamedTuple):
+    """A `SpotSilence` is a time in which nobody looked at spot machines, whose prices are still to be read."""
+
+    pools: frozenset[CapacityPool]
+    begin_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +282,7 @@ def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> t
         return segments
     soon, count = now_s - last.begin_s < CROWDED_S, len(segments)
     crowded = count >= 4 * MOST_SEGMENTS or (count >= MOST_SEGMENTS and soon)
-    return (*segments[:-1], last._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
+    return (*segments[:-1], Segment(last.begin_s, use)) if crowded else (*segments, Segment(now_s, use))
 
 
 def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]:

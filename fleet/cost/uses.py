@@ -128,6 +128,8 @@ class MachineUse:
     holdings: tuple[Holding, ...] = ()
     rest: str = IDLE
     """Why nobody takes what nobody takes, one of `NOBODY`."""
+    spot_part: float = 0.0
+    """What it costs, by the spot price of its pool: 1, or less by a rate; 0 where its price does not follow that."""
 
 
 def uses(
@@ -237,7 +239,7 @@ class _Maker(NamedTuple):
         kind = self.context.catalog.types.get(claim.capacity_pool.instance_type)
         layout = mixed_layout_of(claim, kind) or self.layouts.get(claim.layout)
         weights = machine_weights(claim.resources, kind, layout)
-        usd_h, priced = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
+        usd_h, priced, spot_part = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
         launched_s = instance.launched_at_s if instance is not None and not claim.adopts else claim.launched_at_s
         holdings = _merged([self._holding(claim, gang, weights) for gang in gangs])
         ready = claim.ready_at_s and claim.node_ready
@@ -251,26 +253,32 @@ class _Maker(NamedTuple):
             launched_s,
             holdings,
             IDLE if ready else NOT_READY,
+            spot_part,
         )
 
     def of_stray(self, instance: Instance) -> MachineUse:
         where = CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)
         offer = self.offers.get(where)
         kind = self.context.catalog.types.get(instance.instance_type)
-        usd_h, priced = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
-        return MachineUse(instance.id, "", where, *_gpus(kind), usd_h, priced, instance.launched_at_s, rest=UNCLAIMED)
+        usd_h, priced, spot_part = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
+        launched_s = instance.launched_at_s
+        return MachineUse(
+            instance.id, "", where, *_gpus(kind), usd_h, priced, launched_s, rest=UNCLAIMED, spot_part=spot_part
+        )
 
-    def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
-        """Returns what a machine costs (USD an hour), and where that comes from."""
+    def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource, float]:
+        """Returns what a machine costs (USD an hour), where that comes from, and which part of the spot price it is."""
         usd_h, priced = self._list_price(where, charged_usd_h, bought_s)
+        spot = 1.0 if where.capacity_type == "spot" else 0.0
         for paid in self.context.terms.commitments:
             if paid.reservation == where.reservation:
-                return paid.machine_usd_h, PriceSource(paid.source, priced.region, paid.begin_s)
+                return paid.machine_usd_h, PriceSource(paid.source, priced.region, paid.begin_s), 0.0
         for rate in self.context.terms.rates:
             if rate.capacity_type == where.capacity_type and fnmatchcase(where.instance_type, rate.instance_type):
-                own = usd_h * (1 - rate.percent_off / 100) if rate.usd_h is None else rate.usd_h
-                return own, PriceSource(rate.source, priced.region, priced.at_s)
-        return usd_h, priced
+                part = 1 - rate.percent_off / 100 if rate.usd_h is None else 0.0
+                own = usd_h * part if rate.usd_h is None else rate.usd_h
+                return own, PriceSource(rate.source, priced.region, priced.at_s), part * spot
+        return usd_h, priced, spot
 
     def _list_price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
         offer = self.offers.get(where)

@@ -101,6 +101,14 @@ class PriceSource(NamedTuple):
 NO_SOURCE = PriceSource("", "", 0.0)
 
 
+class PastPrice(NamedTuple):
+    """A `PastPrice` is what a machine of a spot pool cost from an instant on, until the next one."""
+
+    since_s: float
+    """When it came into force (epoch seconds)."""
+    usd_h: float
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceOffer:
     """An `InstanceOffer` is one way to buy a machine: type, zone, capacity type, and price in USD an hour.
