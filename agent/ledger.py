@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -20,17 +19,20 @@ from agent.accounts import UsedMachines
 from agent.backoff import Backoff
 from agent.config import Settings
 from agent.failures import Failures
-from agent.ledger_settings import LedgerSettings
+from agent.ledger_settings import LedgerSettings, open_ledger
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, TerminateMachines
-from fleet.cost.meter import Meter, MeterState, SpotSilence
+from fleet.cost.machine_use import Commitment
+from fleet.cost.meter import Meter
+from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import HOUR_S
-from fleet.cost.uses import Commitment, CostTerms, NegotiatedRate
+from fleet.cost.uses import CostTerms, NegotiatedRate
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
-from providers.ports import Cloud, CloudError, Ledger, LedgerError, OpenHours
+from providers.ports import Cloud, CloudError
+from providers.store.port import Ledger, LedgerError, OpenHours
 
 log = structlog.get_logger(__name__)
 
@@ -243,18 +245,6 @@ def ledger_keepers(
     executor = ThreadPoolExecutor(1, thread_name_prefix="ledger")
     opened = partial(open_ledger, said, settings.region)
     return (LedgerKeeper(said, settings.cluster, opened, used, cloud, executor, failures, leading),)
-
-
-def open_ledger(settings: LedgerSettings, region: str = "", *, read_only: bool = False) -> Ledger:
-    """The ledger that the settings name, in S3 in this region where they say none; raises `LedgerError`."""
-    if settings.s3 is not None:
-        from providers.store.parquet import s3_ledger
-
-        place = settings.s3
-        return s3_ledger(place.bucket, place.prefix, place.region or region, place.endpoint_url)
-    from providers.store.sqlite import SqliteLedger
-
-    return SqliteLedger(settings.path or Path(), settings.most_mib, read_only=read_only)
 
 
 def months_before(at_s: float, months: int) -> float:

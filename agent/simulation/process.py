@@ -17,8 +17,8 @@ from agent.announce_sync import SyncAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
-from agent.ledger import LedgerKeeper, open_ledger, terms_of
-from agent.ledger_settings import LedgerSettings
+from agent.ledger import LedgerKeeper, terms_of
+from agent.ledger_settings import LedgerSettings, open_ledger
 from agent.mirror import Mirror
 from agent.planning import PlanJob
 from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore

@@ -2,25 +2,22 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
-from fleet.cost.commitments import with_fees
 from fleet.cost.lost_work import lost_since_s
+from fleet.cost.machine_use import Commitment, Holding, MachineUse
+from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import (
     ENDED,
     HOUR_S,
-    LedgerRecord,
     LostWork,
     MachineSpan,
     Segment,
     StartRecord,
-    cut_hour,
     priced_segments,
     silences,
     silent_segments,
 )
-from fleet.cost.uses import Commitment, Holding, MachineUse
 from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
 from model.index import differing
 
@@ -174,7 +171,7 @@ class Meter:
         silence = self.silence()
         return self.cut_until_s if silence is None or silence.begin_s >= end_s else None
 
-    def silence(self) -> "SpotSilence | None":
+    def silence(self) -> SpotSilence | None:
         """Returns the time in which nobody looked and whose spot prices are still to be read; None where none is."""
         if not self._silent:
             return None
@@ -186,7 +183,7 @@ class Meter:
         pools = frozenset(self.spans[key].segments[0].use.where for key in found)
         return SpotSilence(pools, min(begin_s for begin_s, _ in times), max(end_s for _, end_s in times))
 
-    def priced(self, silence: "SpotSilence", history: Mapping[CapacityPool, Sequence[PastPrice]]) -> None:
+    def priced(self, silence: SpotSilence, history: Mapping[CapacityPool, Sequence[PastPrice]]) -> None:
         """Take in what spot machines cost in a silence; what it says nothing of stays at the price from before."""
         for key, span in self.spans.items():
             if silences(span, self.until_s):
@@ -209,7 +206,7 @@ class Meter:
             kept[key] = replace(span, segments=span.segments[first:], lost=lost)
         self.spans = kept
 
-    def state(self) -> "MeterState":
+    def state(self) -> MeterState:
         """Returns all that is needed to go on: who changes nothing may read it in another thread."""
         return MeterState(
             self.cluster,
@@ -221,53 +218,10 @@ class Meter:
             self.commitments,
         )
 
-    def restore(self, state: "MeterState") -> None:
+    def restore(self, state: MeterState) -> None:
         """Go on from there."""
         self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
         self.running, self.starts, self._silent = dict(state.running), state.starts, True
-
-
-class SpotSilence(NamedTuple):
-    """A `SpotSilence` is a time in which nobody looked at spot machines, whose prices are still to be read."""
-
-    pools: frozenset[CapacityPool]
-    begin_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class MeterState:
-    """A `MeterState` is what a meter holds at one instant."""
-
-    cluster: str
-    spans: Mapping[str, MachineSpan]
-    until_s: float
-    cut_until_s: float
-    running: Mapping[str, float] = field(default_factory=dict)
-    starts: tuple[StartRecord, ...] = ()
-    commitments: tuple[Commitment, ...] = ()
-
-    def started(self, hour_s: float) -> Sequence[StartRecord]:
-        """Returns the starts of an hour that is over."""
-        return [it for it in self.starts if it.running_s < hour_s + HOUR_S]
-
-    def records(self, hour_s: float) -> Sequence[LedgerRecord]:
-        """Returns the records of an hour that is over."""
-        return self._cut(hour_s, inf)
-
-    def _cut(self, hour_s: float, seen_s: float) -> Sequence[LedgerRecord]:
-        spans = (span for _, span in sorted(self.spans.items()))
-        records = (it for span in spans for it in cut_hour(self.cluster, span, hour_s, seen_s))
-        return with_fees(self.cluster, records, self.commitments, hour_s, seen_s)
-
-    def so_far(self) -> Sequence[LedgerRecord]:
-        """Returns the records of what is not cut yet, up to the last look: for reports of the running month."""
-        found: list[LedgerRecord] = []
-        hour_s = self.cut_until_s
-        while hour_s < self.until_s:
-            found += self._cut(hour_s, self.until_s)
-            hour_s += HOUR_S
-        return found
 
 
 def _leaving(snapshot: Snapshot) -> Mapping[str, str]:

@@ -10,8 +10,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from fleet.cost.allocation import MICRO, split
-from fleet.cost.uses import UNOBSERVED, Holding, MachineUse
-from fleet.snapshot import PastPrice, PriceSource
+from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
+from fleet.markets import PastPrice, PriceSource
 
 HOUR_S: Final = 3600.0
 AS_BEFORE: Final = "spot price before nobody looked"

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from agent.cli import exits
 from agent.cli.app import app
-from fleet.cost.meter import MeterState
+from fleet.cost.machine_use import IDLE
+from fleet.cost.open_hours import MeterState
 from fleet.cost.records import HOUR_S, MachineSpan, Segment
-from fleet.cost.uses import IDLE
-from providers.ports import OpenHours
+from providers.store.port import OpenHours
 from providers.store.sqlite import SqliteLedger
 from tests.fleet.cost.test_records import use
 from tests.providers.store.contract import H0, record

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, SILENCE_S, Meter, MeterState, SpotSilence
+from fleet.cost.machine_use import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
+from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, SILENCE_S, Meter
+from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import (
     AS_BEFORE,
     HOUR_S,
@@ -21,7 +23,6 @@ from fleet.cost.records import (
     by_machine_hour,
     cut_hour,
 )
-from fleet.cost.uses import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
 from fleet.snapshot import (
     CapacityPool,
     Claim,
