@@ -13,7 +13,7 @@ from agent.ledger_settings import LedgerSettings
 from agent.simulation import Tempo
 from fleet.cost.machine_use import NOBODY, UNOBSERVED
 from fleet.cost.records import AS_BEFORE, HOUR_S, READ_AFTERWARDS, LedgerRecord
-from providers.ports import CloudDenied
+from providers.ports import CloudDenied, CloudThrottled
 from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import A, Scene, files, gpu_job, pool, queue, simple, team
 
@@ -254,11 +254,13 @@ def test_a_silence_costs_what_the_spot_price_was_in_each_of_its_hours(settings: 
 
 def test_spot_prices_that_cannot_be_read_are_waited_for(settings: LedgerSettings) -> None:
     scene = silent_spot(settings, 3 * HOUR_S)
-    scene.market.faults.throttled_calls = 1_000_000
+    read = scene.sim.cloud.spot_history
+    scene.sim.cloud.spot_history = throttled  # type: ignore[method-assign]
     scene.sim.restart()
-    scene.sim.advance(300)
+    scene.sim.advance(2 * HOUR_S)
+    assert records(settings) == [], "no hour is cut before"
     assert "while nobody looked" in condition(scene)["message"]
-    scene.market.faults.throttled_calls = 0
+    scene.sim.cloud.spot_history = read  # type: ignore[method-assign]
     scene.until(lambda: not condition(scene), 300)
     end_s = whole_hours(scene, settings)
     assert usd(records(settings)) == pytest.approx(charged(scene, end_s), rel=0.001)
@@ -270,6 +272,10 @@ def test_spot_prices_that_nobody_may_read_are_those_from_before(settings: Ledger
     scene.sim.restart()
     whole_hours(scene, settings)
     assert {it.price_source for it in records(settings)} >= {AS_BEFORE}
+
+
+def throttled(*_asked: object) -> NoReturn:
+    raise CloudThrottled("too many calls")
 
 
 def denied(*_asked: object) -> NoReturn:
