@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +136,14 @@ def test_a_report_of_the_month(ledger: Path, output: str) -> None:
     assert "15.0" in done.stdout
     wrong = CliRunner().invoke(app, [*arguments[:-4], "--month", "x"])
     assert (wrong.exit_code, "no month" in wrong.stderr) == (exits.ERROR, True)
+
+
+HEAVY = ("fleet.snapshot", "model.kinds", "model.upstream", "fleet.deciders", "providers.kube", "agent.brain", "jinja2")
+
+
+@pytest.mark.parametrize("command", ["cost", "report"])
+def test_costs_are_told_without_what_takes_long_to_import(command: str) -> None:
+    """`bench/cli.py` has the times; these are what they were made of."""
+    script = f"import agent.cli.{command}, sys; print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""
