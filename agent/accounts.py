@@ -15,7 +15,8 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
 from fleet.cost.budgets import BudgetNews, budget_news
-from fleet.cost.uses import CostTerms, MachineUse, uses
+from fleet.cost.machine_use import MachineUse
+from fleet.cost.uses import CostTerms, uses
 from fleet.nodeclaims.repair import Registrations, registrations
 from fleet.offerings.interruption_rate import learned
 from fleet.quota.admission_fair_sharing import GangAdmission, LocalQueueUsage, UsageSample, next_sample

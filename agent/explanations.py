@@ -19,7 +19,7 @@ import structlog
 
 from agent.config import Settings
 from agent.inbox import Done, Failed
-from agent.ledger import open_ledger
+from agent.ledger_settings import open_ledger
 from agent.record import ran_s
 from agent.review.world import LastPass
 from agent.spent import PastMonth, Spending

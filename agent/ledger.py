@@ -2,6 +2,7 @@
 
 The brain only looks. Whatever waits for a disk or a network runs on a thread of its own, one task at a time; what came
 of it is taken in at the next turn. A ledger that cannot be reached costs no record: hours stay open until written.
+Hours in which nobody looked at a spot machine wait until what it cost then is read from the cloud's price history.
 """
 
 from collections import deque
@@ -10,7 +11,6 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -19,17 +19,20 @@ from agent.accounts import UsedMachines
 from agent.backoff import Backoff
 from agent.config import Settings
 from agent.failures import Failures
-from agent.ledger_settings import LedgerSettings
+from agent.ledger_settings import LedgerSettings, open_ledger
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, TerminateMachines
-from fleet.cost.meter import Meter, MeterState
+from fleet.cost.machine_use import Commitment
+from fleet.cost.meter import Meter
+from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import HOUR_S
-from fleet.cost.uses import Commitment, CostTerms, NegotiatedRate
+from fleet.cost.uses import CostTerms, NegotiatedRate
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
-from providers.ports import Ledger, LedgerError, OpenHours
+from providers.ports import Cloud, CloudError
+from providers.store.port import Ledger, LedgerError, OpenHours
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +41,9 @@ KEPT_EVERY_S = 60.0
 """How often open hours are kept: what a crash costs is told of by what is there afterwards."""
 NOTED_EVERY_S = 10.0
 """The same where something was noted that could not be told of afterwards."""
-_KEY = "ledger"
+PRICES_WITHIN_S = 86_400.0
+"""So long after a silence the prices of spot machines in it are tried to be read; those from before it count then."""
+_LEDGER, _PRICES = "ledger", "prices"
 _Outcome = Callable[[], None]
 
 
@@ -51,6 +56,7 @@ class LedgerKeeper(Watcher):
         cluster: str,
         open_ledger: Callable[[], Ledger],
         used: UsedMachines,
+        cloud: Cloud,
         executor: Executor,
         failures: Failures,
         leading: Callable[[], bool],
@@ -59,6 +65,7 @@ class LedgerKeeper(Watcher):
         self._cluster = cluster
         self._open_ledger = open_ledger
         self._used = used
+        self._cloud = cloud
         self._executor = executor
         self._failures = failures
         self._leading = leading
@@ -69,6 +76,7 @@ class LedgerKeeper(Watcher):
         self._outcomes: deque[_Outcome] = deque()
         self._busy, self._noted = False, 0
         self._pauses = Backoff()
+        self._troubles: dict[str, str] = {}
         self._now_s = 0.0
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
@@ -83,8 +91,10 @@ class LedgerKeeper(Watcher):
             self._looked_at_s = now_s
             used, team_of = self._used.now(fleet, snapshot), partial(self._used.terms.payer, fleet)
             self._meter.look(snapshot, used, team_of)
-        hour_s = self._meter.due(now_s)
-        if hour_s is not None:
+        hour_s, silence = self._meter.due(now_s), self._meter.silence()
+        if silence is not None and not self._paused(_PRICES):
+            self._ask(partial(self._read_prices, silence), _PRICES)
+        elif hour_s is not None:
             self._ask(partial(self._append, self._meter.state(), hour_s))
         elif not 0 <= now_s - self._kept_at_s < (KEPT_EVERY_S if self._meter.noted == self._noted else NOTED_EVERY_S):
             self._ask(partial(self._keep, self._meter.state(), now_s, self._meter.noted))
@@ -97,7 +107,8 @@ class LedgerKeeper(Watcher):
     def close(self) -> None:
         """Keep what is open, and let go of the ledger."""
         if self._ready and self._meter.until_s:
-            self._ask(partial(self._keep, self._meter.state(), self._now_s, self._meter.noted), even_now=True)
+            task = partial(self._keep, self._meter.state(), self._now_s, self._meter.noted)
+            self._executor.submit(self._run, task, _LEDGER)
         self._executor.submit(self._let_go)
         self._executor.shutdown(wait=True)
 
@@ -105,26 +116,29 @@ class LedgerKeeper(Watcher):
         if self._ledger is not None:
             self._ledger.close()
 
-    def _ask(self, task: Callable[[], _Outcome], *, even_now: bool = False) -> None:
-        """Have a task carried out, unless one is under way or the last has just failed."""
-        if even_now or not (self._busy or _KEY in self._pauses.pausing(self._now_s)):
+    def _ask(self, task: Callable[[], _Outcome], key: str = _LEDGER) -> None:
+        """Have a task carried out, unless one is under way or the last of its key has just failed."""
+        if not (self._busy or self._paused(key)):
             self._busy = True
-            self._executor.submit(self._run, task)
+            self._executor.submit(self._run, task, key)
 
-    def _run(self, task: Callable[[], _Outcome]) -> None:
+    def _paused(self, key: str) -> bool:
+        return key in self._pauses.pausing(self._now_s)
+
+    def _run(self, task: Callable[[], _Outcome], key: str) -> None:
         if not self._leading():
             self._outcomes.append(self._rest)  # the hours are the next leader's
             return
         try:
             told = task()
-        except LedgerError as error:
+        except (LedgerError, CloudError) as error:
             log.warning("ledger_failed", why=str(error), transient=error.transient)
-            self._outcomes.append(partial(self._failed, str(error)))
+            self._outcomes.append(partial(self._failed, key, str(error)))
         except Exception as error:
             log.exception("ledger_failed")
-            self._outcomes.append(partial(self._failed, f"{type(error).__name__}: {error}"))
+            self._outcomes.append(partial(self._failed, key, f"{type(error).__name__}: {error}"))
         else:
-            self._outcomes.append(partial(self._succeeded, told))
+            self._outcomes.append(partial(self._succeeded, key, told))
 
     # -- on the ledger's thread -------------------------------------------------------------------------------------
 
@@ -140,6 +154,16 @@ class LedgerKeeper(Watcher):
         if hour_s % (24 * HOUR_S) == 0:
             ledger.forget_before(months_before(hour_s, self._keep_months))
         return partial(self._meter.done, hour_s)
+
+    def _read_prices(self, silence: SpotSilence) -> _Outcome:
+        try:
+            history = self._cloud.spot_history(*silence)
+        except CloudError as error:
+            if error.transient and self._now_s < silence.end_s + PRICES_WITHIN_S:
+                raise
+            log.warning("spot_prices_not_read", why=str(error), begin=_instant(silence.begin_s))
+            history = {}
+        return partial(self._meter.priced, silence, history)
 
     def _keep(self, state: MeterState, at_s: float, noted: int) -> _Outcome:
         self._held().keep_open(self._cluster, OpenHours(state.until_s, msgspec.json.encode(state)))
@@ -170,16 +194,18 @@ class LedgerKeeper(Watcher):
     def _rest(self) -> None:
         self._busy = False
 
-    def _succeeded(self, then: _Outcome) -> None:
+    def _succeeded(self, key: str, then: _Outcome) -> None:
         self._busy = False
-        self._pauses.succeeded(_KEY)
-        self._failures.ledger = ""
+        self._pauses.succeeded(key)
+        self._troubles.pop(key, None)
+        self._failures.ledger = "; ".join(self._troubles.values())
         then()
 
-    def _failed(self, words: str) -> None:
+    def _failed(self, key: str, words: str) -> None:
         self._busy = False
-        self._pauses.failed(_KEY, self._now_s)
-        self._failures.ledger = words
+        self._pauses.failed(key, self._now_s)
+        self._troubles[key] = f"what spot machines cost while nobody looked: {words}" if key == _PRICES else words
+        self._failures.ledger = "; ".join(self._troubles.values())
 
 
 def terms_of(settings: LedgerSettings | None) -> CostTerms:
@@ -208,7 +234,7 @@ def terms_of(settings: LedgerSettings | None) -> CostTerms:
 
 
 def ledger_keepers(
-    settings: Settings, used: UsedMachines, failures: Failures, leading: Callable[[], bool]
+    settings: Settings, used: UsedMachines, cloud: Cloud, failures: Failures, leading: Callable[[], bool]
 ) -> tuple[LedgerKeeper, ...]:
     """The keeper of the ledger that the settings name; none where they name none."""
     from concurrent.futures import ThreadPoolExecutor
@@ -217,23 +243,8 @@ def ledger_keepers(
     if said is None:
         return ()
     executor = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-    return (
-        LedgerKeeper(
-            said, settings.cluster, partial(open_ledger, said, settings.region), used, executor, failures, leading
-        ),
-    )
-
-
-def open_ledger(settings: LedgerSettings, region: str = "", *, read_only: bool = False) -> Ledger:
-    """The ledger that the settings name, in S3 in this region where they say none; raises `LedgerError`."""
-    if settings.s3 is not None:
-        from providers.store.parquet import s3_ledger
-
-        place = settings.s3
-        return s3_ledger(place.bucket, place.prefix, place.region or region, place.endpoint_url)
-    from providers.store.sqlite import SqliteLedger
-
-    return SqliteLedger(settings.path or Path(), settings.most_mib, read_only=read_only)
+    opened = partial(open_ledger, said, settings.region)
+    return (LedgerKeeper(said, settings.cluster, opened, used, cloud, executor, failures, leading),)
 
 
 def months_before(at_s: float, months: int) -> float:

@@ -6,8 +6,8 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from agent.settings_section import SettingsSection
-from model.kinds import CapacityType
-from model.labels import USER
+from model.labels import USER, CapacityType
+from providers.store.port import Ledger
 
 
 class RateSettings(SettingsSection):
@@ -97,3 +97,15 @@ class LedgerSettings(SettingsSection):
         if self.s3 is not None and "most_mib" in self.model_fields_set:
             raise ValueError("mostMib bounds a file: take it out, nothing bounds a ledger in s3 but keepMonths")
         return self
+
+
+def open_ledger(settings: LedgerSettings, region: str = "", *, read_only: bool = False) -> Ledger:
+    """The ledger that the settings name, in S3 in this region where they say none; raises `LedgerError`."""
+    if settings.s3 is not None:
+        from providers.store.parquet import s3_ledger
+
+        place = settings.s3
+        return s3_ledger(place.bucket, place.prefix, place.region or region, place.endpoint_url)
+    from providers.store.sqlite import SqliteLedger
+
+    return SqliteLedger(settings.path or Path(), settings.most_mib, read_only=read_only)

@@ -252,7 +252,7 @@ class Agent:
         why = keeper_of(said, used.terms, self._transport, *heard)
         earlier = latest_lines(said.journal) if said.journal else ()
         self._seen.lead(lambda: sync.state, earlier, used.terms, why.explain, why.months)
-        keepers = ledger_keepers(said, used, failures, self._leading)
+        keepers = ledger_keepers(said, used, self._cloud, failures, self._leading)
         watchers = [*telling, *term.files, books, *keepers, publisher, questions, latest, self._seen, why]
         brain = self._brain = self._new_brain(term, mirror, sync, failures, watchers)
         in_force = restore(term.reports, publisher, sync, self._source.expected)

@@ -14,11 +14,11 @@ import structlog
 
 from agent.ledger import months_before
 from fleet.cost.allocation import MICRO
-from fleet.cost.meter import MeterState
+from fleet.cost.open_hours import MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord
 from fleet.cost.statement import DAY_S, DIMENSIONS, Month, StatementLine, fields_of
 from fleet.snapshot import Snapshot
-from providers.ports import Ledger, LedgerError
+from providers.store.port import Ledger, LedgerError
 
 log = structlog.get_logger(__name__)
 

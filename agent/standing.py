@@ -11,7 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from agent.sync import SyncState
 from fleet.cost.allocation import MICRO, allocate
-from fleet.cost.uses import IDLE, CostTerms, uses
+from fleet.cost.machine_use import IDLE
+from fleet.cost.uses import CostTerms, uses
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.quota_tree import QuotaRow, quota_rows
 from fleet.nodeclaims.garbage_collection import orphaned

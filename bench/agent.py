@@ -144,6 +144,9 @@ class _Standing:
     def reservations(self) -> Sequence[Any]:
         return ()
 
+    def spot_history(self, _pools: Any, _begin_s: float, _end_s: float) -> Any:
+        return {}
+
     def resolve(self, births: Sequence[Any]) -> Any:
         return {birth.pool_hash: cluster.resolved(birth.kinds) for birth in births}
 

@@ -49,7 +49,7 @@ SCENES = {
     "held_out": TraceWindow(("2869ce", "7f04ca"), 28, 10.0, 30.0),
 }
 """So that gangs wait, and few enough at once: a future takes as long as all that wait take to start."""
-EVERY_S = 7200.0
+EVERY_S = 4 * 3600.0
 """From one forecast to the next, at least."""
 WAITED_S = 120.0
 """Gangs that start sooner are told nothing."""

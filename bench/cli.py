@@ -11,15 +11,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
 from agent.sandbox.world import SandboxWorld
 from bench import validate
+from fleet.cost.records import HOUR_S, LedgerRecord
 from providers.kube.objects.crds import NAMES, text_of
+from providers.store.sqlite import SqliteLedger
 
 ROUNDS = 9
+_MONTH_S = datetime(2026, 9, 1, tzinfo=UTC).timestamp()
 _REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -36,7 +40,25 @@ def run() -> dict[str, float]:
             "validate_reference_ms": _fastest_ms([*muster, "validate", str(_REPOSITORY / "examples" / "reference")]),
             "validate_300_ms": _fastest_ms([*muster, "validate", folder]),
             **_of_a_cluster(muster, Path(folder)),
+            **_of_a_ledger(muster, Path(folder) / "ledger.db"),
         }
+
+
+def _of_a_ledger(muster: Sequence[str], path: Path) -> dict[str, float]:
+    """Milliseconds of CPU of a month of twenty machines that three gangs share, 43,200 records in SQLite."""
+    ledger = SqliteLedger(path)
+    for hour in range(30 * 24):
+        ledger.append([_record(hour, machine, gang) for machine in range(20) for gang in range(3)])
+    ledger.close()
+    ask = ["--month", "2026-09", "--ledger", str(path)]
+    return {f"{name}_cpu_ms": _least_cpu_ms([*muster, name, *ask]) for name in ("cost", "report")}
+
+
+def _record(hour: int, machine: int, gang: int) -> LedgerRecord:
+    whose = f"g{gang}-{machine}-{hour // 10}", f"t{gang}", False, f"g{gang}", f"ns{gang}", "q", "u"
+    what = "pool", "p5.48xlarge", "us-east-1a", "on-demand", "", "h100", "2 nvidia.com/gpu"
+    amounts = 3600.0, 7200.0, 20_000_000, 0.0, 0, 80.0
+    return LedgerRecord("c", f"i-{machine}", _MONTH_S + hour * HOUR_S, *whose, *what, *amounts, "list", _MONTH_S)
 
 
 def _of_a_cluster(muster: Sequence[str], folder: Path) -> dict[str, float]:

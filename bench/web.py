@@ -125,9 +125,14 @@ class _Patient:
 
 def _pages(fleet: Fleet, snapshot: Snapshot) -> dict[str, float]:
     watcher = PageWatcher()
+    pages = Pages(watcher, _Patient())
+    began_s = time.process_time()
     watcher.turned(fleet, snapshot)
-    results: dict[str, float] = {}
-    with _served(Pages(watcher, _Patient())) as port:
+    pages.executor.submit(int).result()  # behind what is prepared before anybody looks
+    results = {"prepared_cpu_ms": 1000 * (time.process_time() - began_s)}
+    snapshot = _changed(snapshot, TIMES)
+    watcher.turned(fleet, snapshot)
+    with _served(pages) as port:
         for name, address in ADDRESSES.items():
             began_s = time.process_time()
             first_ms, body, _ = _asked(port, address)

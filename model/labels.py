@@ -4,7 +4,7 @@ Sources: Kubernetes "Well-Known Labels, Annotations and Taints"; Karpenter core 
 (v1.14); NVIDIA GPU feature discovery and mig-manager (k8s-device-plugin v0.20, mig-parted v0.15).
 """
 
-from typing import Final
+from typing import Final, Literal
 
 # Kubernetes
 ARCH: Final = "kubernetes.io/arch"
@@ -20,6 +20,8 @@ ZONE_ID: Final = "topology.k8s.aws/zone-id"
 
 # Karpenter core
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+CapacityType = Literal["reserved", "spot", "on-demand"]
+"""What that label says of a node, and how a machine is bought."""
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 """Annotation on pods and nodes: `"true"` or a duration."""
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from model import labels
 from model.index import Index, derived
-from model.kinds.node_pool import CapacityType, GpuSelector, NodePool
+from model.kinds.node_pool import GpuSelector, NodePool
+from model.labels import CapacityType
 from model.requirements import Requirement, Requirements
 
 

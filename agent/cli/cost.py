@@ -13,10 +13,8 @@ from pydantic import ValidationError
 
 from agent.cli import exits
 from agent.config import InvalidConfiguration, Settings, load_settings
-from agent.ledger import open_ledger
-from agent.ledger_settings import LedgerSettings, S3Settings
-from fleet.cost.focus import FOCUS_COLUMNS, FOCUS_FIELDS, Seller, focus_rows
-from fleet.cost.meter import MeterState
+from agent.ledger_settings import LedgerSettings, S3Settings, open_ledger
+from fleet.cost.open_hours import MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.statement import DAY_S, DIMENSIONS, Month, Statement, UnknownMonth, fields_of, lately_from_s, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
@@ -24,7 +22,7 @@ from fleet.cost.sums import UsedHours, used_hours
 from model.hints import did_you_mean
 from model.plain_text import plain_block
 from providers.clock import Clock
-from providers.ports import Ledger, LedgerError
+from providers.store.port import Ledger, LedgerError
 
 T = TypeVar("T")
 _RENDERERS: Final[Mapping[str, Callable[[Statement], str]]] = {
@@ -104,6 +102,8 @@ def _focus_records(ledger: Ledger, month: Month, cluster: str, by: tuple[str, ..
     """Records of hours; by day each subject's on each machine and at each price as one."""
     if not by:
         return month_records(ledger, month, cluster)
+
+    from fleet.cost.focus import FOCUS_FIELDS
 
     def read(begin_s: float, end_s: float, name: str) -> Iterator[LedgerRecord]:
         return ledger.sums(begin_s, end_s, FOCUS_FIELDS, name)
@@ -190,6 +190,8 @@ def _open_hours(ledger: Ledger, cluster: str) -> Iterator[MeterState]:
 
 
 def _write_focus(records: Iterator[LedgerRecord], settings: Settings | None, period_s: float) -> None:
+    from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
+
     provider, service = _SELLERS[settings.cloud if settings is not None else "aws"]
     seller = Seller(provider, service, settings.region if settings is not None else "")
     told = io.StringIO()

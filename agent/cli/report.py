@@ -5,24 +5,24 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agent.cli import exits
 from agent.cli.cost import CostRequest, ledger_of, month_of, month_starts, month_sums, month_used
-from agent.cli.explain import NotAnswered, ask_agent
 from agent.config import InvalidConfiguration, load_settings
-from agent.gang_answer import GpusAnswer
-from agent.ledger import open_ledger
+from agent.ledger_settings import open_ledger
 from fleet.cost.indicators import Indicators, indicators
 from fleet.cost.report_text import report_html, report_json, report_table
-from fleet.cost.sizing import advice_words, use_words
 from fleet.cost.statement import Statement, UnknownMonth, fields_of, statement
 from model.page import html_table, safe
 from model.plain_text import plain_block
 from providers.clock import Clock
-from providers.ports import LedgerError
+from providers.store.port import LedgerError
+
+if TYPE_CHECKING:
+    from agent.gang_answer import GpusAnswer
 
 _RENDERERS: Final[Mapping[str, Callable[[Indicators, Statement, Statement], str]]] = {
     "table": report_table,
@@ -53,7 +53,7 @@ def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource =
             numbers = indicators(month_used(ledger, month, ask.cluster), month_starts(ledger, month, ask.cluster))
         finally:
             ledger.close()
-    except (InvalidConfiguration, UnknownMonth, LedgerError, NotAnswered) as error:
+    except (InvalidConfiguration, UnknownMonth, LedgerError, UseUnknown) as error:
         exits.complain(*str(error).splitlines())
         return exits.ERROR
     text = _RENDERERS[output](numbers, teams, days)
@@ -61,40 +61,51 @@ def show_report(ask: CostRequest, output: str, clock: Clock, source: UseSource =
     return exits.OK
 
 
-def _used(source: UseSource) -> GpusAnswer:
-    """What the agent has kept. Errors: `NotAnswered`."""
-    body = ask_agent(source.agent, "/api/gpus", source.kubeconfig, source.context)
+class UseUnknown(Exception):
+    """The agent that was named does not tell what GPUs are used for."""
+
+
+def _used(source: UseSource) -> "GpusAnswer":
+    """What the agent has kept. Errors: `UseUnknown`. A report that asks no agent imports none of this."""
+    from agent.cli.explain import NotAnswered, ask_agent
+    from agent.gang_answer import GpusAnswer
+
     try:
+        body = ask_agent(source.agent, "/api/gpus", source.kubeconfig, source.context)
         return msgspec.json.decode(body, type=GpusAnswer)
+    except NotAnswered as error:
+        raise UseUnknown(str(error)) from error
     except msgspec.MsgspecError as error:
-        raise NotAnswered(f"{source.agent} answers what this version does not read: {error}") from error
+        raise UseUnknown(f"{source.agent} answers what this version does not read: {error}") from error
 
 
 _USE: Final = "What is made of GPUs now, by readings of the agent:"
 
 
-def _use_rows(used: GpusAnswer) -> Iterator[tuple[str, str]]:
+def _use_rows(used: "GpusAnswer") -> Iterator[tuple[str, str]]:
     """Who would save most comes first, then who holds most."""
+    from fleet.cost.sizing import advice_words, use_words
+
     for it in sorted(used.gangs, key=lambda it: (-it.use.saves_usd, -it.use.devices, it.name)):
         told = (use_words(it.use, used.at_s), advice_words(it.use), it.idle)
         yield it.name, "; ".join(words for words in told if words)
 
 
-def _as_text(text: str, used: GpusAnswer) -> str:
+def _as_text(text: str, used: "GpusAnswer") -> str:
     rows = [f"  {name}: {words}" for name, words in _use_rows(used)]
     return text + "\n".join(("", _USE, *(rows or ["  nothing: there are no readings"]), ""))
 
 
-def _as_json(text: str, used: GpusAnswer) -> str:
+def _as_json(text: str, used: "GpusAnswer") -> str:
     return json.dumps({**json.loads(text), "gpuUse": msgspec.to_builtins(used.gangs)}, indent=2) + "\n"
 
 
-def _as_html(text: str, used: GpusAnswer) -> str:
+def _as_html(text: str, used: "GpusAnswer") -> str:
     section = f"<h2>{safe(_USE.rstrip(':'))}</h2>{html_table(('gang', 'use'), list(_use_rows(used)))}"
     return text.replace("</body>", f"{section}</body>", 1)
 
 
-_WITH_USE: Final[Mapping[str, Callable[[str, GpusAnswer], str]]] = {
+_WITH_USE: Final[Mapping[str, "Callable[[str, GpusAnswer], str]"]] = {
     "table": _as_text,
     "json": _as_json,
     "html": _as_html,

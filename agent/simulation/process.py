@@ -17,8 +17,8 @@ from agent.announce_sync import SyncAnnouncer
 from agent.brain import Brain
 from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
-from agent.ledger import LedgerKeeper, open_ledger, terms_of
-from agent.ledger_settings import LedgerSettings
+from agent.ledger import LedgerKeeper, terms_of
+from agent.ledger_settings import LedgerSettings, open_ledger
 from agent.mirror import Mirror
 from agent.planning import PlanJob
 from agent.publish import ConvergenceFollower, Publisher, ReportWriter, restore
@@ -264,7 +264,7 @@ class Process:
             watchers = [Announcer(say), ConvergenceFollower(sync), books, publisher, *watchers]
         if world.ledger is not None:
             opened, used = partial(open_ledger, world.ledger), books.accounts.used
-            args = world.ledger, world.cluster_name, opened, used, self.writer, failures, world.leading
+            args = world.ledger, world.cluster_name, opened, used, world.cloud, self.writer, failures, world.leading
             watchers.insert(0, LedgerKeeper(*args))
         self._acted: deque[Action] = deque(maxlen=20)
         workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report, world.leading)

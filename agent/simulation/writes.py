@@ -113,7 +113,7 @@ class RecordedCloud:
         self._agent = agent
         self._wrote = wrote
         self._heard = heard
-        self.catalog, self.refresh = cloud.catalog, cloud.refresh
+        self.catalog, self.refresh, self.spot_history = cloud.catalog, cloud.refresh, cloud.spot_history
         self.instances, self.reservations, self.resolve = cloud.instances, cloud.reservations, cloud.resolve
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:

@@ -84,6 +84,11 @@ class PageWatcher(Watcher):
         self._terms = CostTerms(payer_of)
         self._explain: Explain = explained_at_once
         self._months: Months = tuple
+        self._at_first: Callable[[], object] | None = None
+
+    def at_first(self, prepare: Callable[[], object]) -> None:
+        """Have something done at the first picture, unless there is one; on the brain's thread, so it takes no time."""
+        self._at_first = prepare if self._last is None else None
 
     def lead(
         self,
@@ -137,6 +142,9 @@ class PageWatcher(Watcher):
             self._frozen, self._frozen_events, self._stirred = tuple(self._lines), tuple(self._events), False
         self._last = LastPass(fleet, replace(snapshot, index=self._index))
         self._version += 1
+        if self._at_first is not None:
+            prepare, self._at_first = self._at_first, None
+            prepare()
 
 
 EVERYTHING: Final = None

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 from agent.spent import PastMonth
 from agent.sync import SyncState
 from agent.web.seen import Explain, JournalEntry, Scope, ToldEvent, explained_at_once
-from fleet.cost.uses import CostTerms, MachineUse, subject_usd_h, uses
+from fleet.cost.machine_use import MachineUse
+from fleet.cost.uses import CostTerms, subject_usd_h, uses
 from fleet.explain.gang import GangExplanation
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from agent.spent import GangMoney, PastMonth
 from agent.web.view import Looking, PageView, Part, paged
 from fleet.cost.allocation import MICRO, allocate
+from fleet.cost.machine_use import IDLE
 from fleet.cost.statement import Month
-from fleet.cost.uses import IDLE
 from fleet.explain.machine_tiles import MachineTile, machine_tiles
 from fleet.explain.node import MachineView, node_view
 from fleet.quota.queue_binding import payer_of

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.cost.uses import IDLE, MachineUse
+from fleet.cost.machine_use import IDLE, MachineUse
 from model.index import Index, derived
 
 MICRO = 1_000_000

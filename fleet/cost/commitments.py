@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fleet.cost.allocation import MICRO, split
+from fleet.cost.machine_use import RESERVED, Commitment
 from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.uses import RESERVED, Commitment
 
 
 class PaidTime(NamedTuple):

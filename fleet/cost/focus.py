@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S, LedgerRecord
 from fleet.cost.statement import NO_TEAM, Month
-from fleet.cost.uses import NOBODY
 
 _PRICING: Final[Mapping[str, str]] = {"on-demand": "Standard", "spot": "Dynamic", "reserved": "Standard"}
 """`Committed` is for commitment discounts, and a capacity reservation is none."""

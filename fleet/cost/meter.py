@@ -2,24 +2,23 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Final
 
-from fleet.cost.commitments import with_fees
 from fleet.cost.lost_work import lost_since_s
+from fleet.cost.machine_use import Commitment, Holding, MachineUse
+from fleet.cost.open_hours import MeterState, SpotSilence
 from fleet.cost.records import (
     ENDED,
     HOUR_S,
-    LedgerRecord,
     LostWork,
     MachineSpan,
     Segment,
     StartRecord,
-    cut_hour,
+    priced_segments,
+    silences,
     silent_segments,
 )
-from fleet.cost.uses import Commitment, Holding, MachineUse
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import CapacityPool, Gang, GangState, PastPrice, Snapshot
 from model.index import differing
 
 SETTLED_S: Final = 300.0
@@ -60,6 +59,8 @@ class Meter:
     _gangs: Mapping[str, Gang] = field(default_factory=dict)
     _leaving: Mapping[str, str] = field(default_factory=dict)
     """Instance id -> why it is given back, until it is seen ended: its claim may be gone before."""
+    _silent: bool = False
+    """Whether some spot price may still be to be read, so that who asks need not look through all machines."""
 
     def look(
         self,
@@ -76,6 +77,7 @@ class Meter:
             return
         self._leaving = {**self._leaving, **_leaving(snapshot)}
         silent = bool(self.until_s) and now_s - self.until_s > SILENCE_S
+        self._silent |= silent
         if not self.cut_until_s:
             self.cut_until_s = now_s // HOUR_S * HOUR_S
         for key in differing(self._seen, used) if self._seen and not silent else sorted({*self.spans, *used}):
@@ -99,6 +101,7 @@ class Meter:
         if span is None:
             begin_s = max(self.cut_until_s, min(use.launched_s, now_s))
             self.spans[key] = MachineSpan(_first(use, begin_s, now_s))
+            self._silent |= now_s - begin_s > SILENCE_S
             return
         segments = self._from_launch(span.segments, use)
         if silent:
@@ -158,9 +161,34 @@ class Meter:
             self.noted += 1
 
     def due(self, now_s: float) -> float | None:
-        """Returns the begin of the first hour that is over, settled and not cut; None where none is."""
-        over = self.until_s and self.cut_until_s + HOUR_S + SETTLED_S <= min(now_s, self.until_s)
-        return self.cut_until_s if over else None
+        """Returns the begin of the first hour that is over, settled and not cut; None where none is.
+
+        An hour whose spot prices are still to be read is not.
+        """
+        end_s = self.cut_until_s + HOUR_S
+        if not self.until_s or end_s + SETTLED_S > min(now_s, self.until_s):
+            return None
+        silence = self.silence()
+        return self.cut_until_s if silence is None or silence.begin_s >= end_s else None
+
+    def silence(self) -> SpotSilence | None:
+        """Returns the time in which nobody looked and whose spot prices are still to be read; None where none is."""
+        if not self._silent:
+            return None
+        found = {key: times for key, it in self.spans.items() if (times := silences(it, self.until_s))}
+        times = [time for each in found.values() for time in each]
+        self._silent = bool(times)
+        if not times:
+            return None
+        pools = frozenset(self.spans[key].segments[0].use.where for key in found)
+        return SpotSilence(pools, min(begin_s for begin_s, _ in times), max(end_s for _, end_s in times))
+
+    def priced(self, silence: SpotSilence, history: Mapping[CapacityPool, Sequence[PastPrice]]) -> None:
+        """Take in what spot machines cost in a silence; what it says nothing of stays at the price from before."""
+        for key, span in self.spans.items():
+            if silences(span, self.until_s):
+                known = history.get(span.segments[0].use.where, ())
+                self.spans[key] = replace(span, segments=priced_segments(span.segments, known, silence.end_s))
 
     def done(self, hour_s: float) -> None:
         """Forget what is only needed for an hour that was due, and is in the ledger now."""
@@ -178,7 +206,7 @@ class Meter:
             kept[key] = replace(span, segments=span.segments[first:], lost=lost)
         self.spans = kept
 
-    def state(self) -> "MeterState":
+    def state(self) -> MeterState:
         """Returns all that is needed to go on: who changes nothing may read it in another thread."""
         return MeterState(
             self.cluster,
@@ -190,45 +218,10 @@ class Meter:
             self.commitments,
         )
 
-    def restore(self, state: "MeterState") -> None:
+    def restore(self, state: MeterState) -> None:
         """Go on from there."""
         self.spans, self.until_s, self.cut_until_s = dict(state.spans), state.until_s, state.cut_until_s
-        self.running, self.starts = dict(state.running), state.starts
-
-
-@dataclass(frozen=True, slots=True)
-class MeterState:
-    """A `MeterState` is what a meter holds at one instant."""
-
-    cluster: str
-    spans: Mapping[str, MachineSpan]
-    until_s: float
-    cut_until_s: float
-    running: Mapping[str, float] = field(default_factory=dict)
-    starts: tuple[StartRecord, ...] = ()
-    commitments: tuple[Commitment, ...] = ()
-
-    def started(self, hour_s: float) -> Sequence[StartRecord]:
-        """Returns the starts of an hour that is over."""
-        return [it for it in self.starts if it.running_s < hour_s + HOUR_S]
-
-    def records(self, hour_s: float) -> Sequence[LedgerRecord]:
-        """Returns the records of an hour that is over."""
-        return self._cut(hour_s, inf)
-
-    def _cut(self, hour_s: float, seen_s: float) -> Sequence[LedgerRecord]:
-        spans = (span for _, span in sorted(self.spans.items()))
-        records = (it for span in spans for it in cut_hour(self.cluster, span, hour_s, seen_s))
-        return with_fees(self.cluster, records, self.commitments, hour_s, seen_s)
-
-    def so_far(self) -> Sequence[LedgerRecord]:
-        """Returns the records of what is not cut yet, up to the last look: for reports of the running month."""
-        found: list[LedgerRecord] = []
-        hour_s = self.cut_until_s
-        while hour_s < self.until_s:
-            found += self._cut(hour_s, self.until_s)
-            hour_s += HOUR_S
-        return found
+        self.running, self.starts, self._silent = dict(state.running), state.starts, True
 
 
 def _leaving(snapshot: Snapshot) -> Mapping[str, str]:
@@ -243,7 +236,7 @@ def _with_use(segments: tuple[Segment, ...], use: MachineUse, now_s: float) -> t
         return segments
     soon, count = now_s - last.begin_s < CROWDED_S, len(segments)
     crowded = count >= 4 * MOST_SEGMENTS or (count >= MOST_SEGMENTS and soon)
-    return (*segments[:-1], last._replace(use=use)) if crowded else (*segments, Segment(now_s, use))
+    return (*segments[:-1], Segment(last.begin_s, use)) if crowded else (*segments, Segment(now_s, use))
 
 
 def _first(use: MachineUse, begin_s: float, now_s: float) -> tuple[Segment, ...]:

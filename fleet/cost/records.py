@@ -10,9 +10,12 @@ from math import inf
 from typing import Final, NamedTuple
 
 from fleet.cost.allocation import MICRO, split
-from fleet.cost.uses import UNOBSERVED, Holding, MachineUse
+from fleet.cost.machine_use import UNOBSERVED, Holding, MachineUse
+from fleet.markets import PastPrice, PriceSource
 
 HOUR_S: Final = 3600.0
+AS_BEFORE: Final = "spot price before nobody looked"
+READ_AFTERWARDS: Final = "spot price history, read after nobody had looked"
 ENDED: Final = "Ended"
 """Why a machine ended that was not being given back."""
 
@@ -114,6 +117,8 @@ class Segment(NamedTuple):
 
     begin_s: float
     use: MachineUse
+    awaits_price: bool = False
+    """Whether nobody looked, so that its spot price is still to be read from the history; until then, that before."""
 
 
 class LostWork(NamedTuple):
@@ -170,7 +175,7 @@ class _Cut:
 
     def _add(self, holding: Holding, use: MachineUse, share: float, seconds: float) -> None:
         it = self.of(holding, use)
-        it.holding, it.use = holding, use
+        it.holding, it.use = holding, it.use if _silent(it.use) else use
         it.held_s += seconds
         it.gpu_s += share * use.gpus * seconds
         it.weight += share * use.usd_h * seconds
@@ -195,11 +200,11 @@ def cut_hour(cluster: str, span: MachineSpan, hour_s: float, seen_s: float = inf
     `seen_s` is up to when the machine was seen, where the hour is not over.
     """
     cut, until_s = _Cut(), min(hour_s + HOUR_S, seen_s, inf if span.ended_s is None else span.ended_s)
-    for (begin_s, use), end_s in _with_ends(span.segments):
-        first_s = max(hour_s, begin_s)
+    for segment, end_s in _with_ends(span.segments):
+        first_s = max(hour_s, segment.begin_s)
         last_s = min(until_s, end_s)
         if last_s > first_s:
-            cut.add(use, last_s - first_s)
+            cut.add(segment.use, last_s - first_s)
     for lost in span.lost:
         if hour_s <= lost.at_s < hour_s + HOUR_S:
             cut.lose(lost, span.segments[-1].use)
@@ -252,15 +257,59 @@ def silent_segments(before: MachineUse, after: MachineUse | None, from_s: float,
     """Returns the segments of a time in which nobody looked at a machine.
 
     Work that holds the machine afterwards, and was admitted before that time or within it, is taken to have held it
-    since. Of everything else nobody knows: it is `UNOBSERVED`. The price is that from before.
+    since. Of everything else nobody knows: it is `UNOBSERVED`. The price is that from before, unless it follows the
+    spot price: then it is to be read (`priced_segments`).
     """
     there = after.holdings if after is not None else ()
     times = sorted({max(from_s, it.since_s) for it in there if it.since_s < until_s} | {from_s})
+    spot = before.spot_part > 0
+    rate = "" if before.spot_part == 1 else f", {before.priced.source}"
+    priced = before.priced._replace(source=f"{AS_BEFORE}{rate}") if spot else before.priced
     segments = []
     for at_s in times:
         holding = tuple(it for it in there if it.since_s <= at_s)
-        segments.append(Segment(at_s, replace(before, holdings=holding, rest=UNOBSERVED)))
+        use = replace(before, holdings=holding, rest=UNOBSERVED, priced=priced)
+        segments.append(Segment(at_s, use, awaits_price=spot))
     return segments
+
+
+def _silent(use: MachineUse) -> bool:
+    """Returns whether nobody looked, and its spot price was not known at the time: reports tell the source of that."""
+    return use.rest == UNOBSERVED and use.spot_part > 0
+
+
+def silences(span: MachineSpan, until_s: float) -> Sequence[tuple[float, float]]:
+    """Returns the times (begin, end) in which a machine's spot price is still to be read."""
+    last_s = until_s if span.ended_s is None else span.ended_s
+    return [(it.begin_s, min(end_s, last_s)) for it, end_s in _with_ends(span.segments) if it.awaits_price]
+
+
+def priced_segments(
+    segments: Sequence[Segment], history: Sequence[PastPrice], until_s: float = inf
+) -> tuple[Segment, ...]:
+    """Returns the segments with prices from the history of their pool, which reaches until then.
+
+    Those of which it knows nothing stay at the price from before. None of them awaits its price any longer.
+    """
+    found: list[Segment] = []
+    for segment, end_s in _with_ends(segments):
+        mine = segment.awaits_price and segment.begin_s < until_s
+        found += _priced(segment, end_s, history) if mine else [segment]
+    return tuple(found)
+
+
+def _priced(segment: Segment, end_s: float, history: Sequence[PastPrice]) -> Iterator[Segment]:
+    """Yields a segment cut where its price changed; a price that comes again is no change."""
+    use, begin_s = segment.use, segment.begin_s
+    earlier = [it for it in history if it.since_s <= begin_s]
+    changes = [*earlier[-1:], *(it for it in history if begin_s < it.since_s < end_s)]
+    if not earlier:
+        yield segment._replace(awaits_price=False)
+    for n, (since_s, usd_h) in enumerate(changes):
+        if n == 0 or usd_h != changes[n - 1].usd_h:
+            source = use.priced.source.replace(AS_BEFORE, READ_AFTERWARDS)
+            priced = PriceSource(source, use.priced.region, since_s)
+            yield Segment(max(begin_s, since_s), replace(use, usd_h=usd_h * use.spot_part, priced=priced))
 
 
 def by_machine_hour(records: Iterable[LedgerRecord]) -> Mapping[tuple[str, str, float], list[LedgerRecord]]:

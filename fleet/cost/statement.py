@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final, NamedTuple
 
+from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.uses import NOBODY
 
 DAY_S: Final = 86_400.0
 NO_TEAM: Final = "(no team)"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any, Final
 
+from fleet.cost.machine_use import NOBODY, NOT_READY
 from fleet.cost.records import LedgerRecord
-from fleet.cost.uses import NOBODY, NOT_READY
 from fleet.reasons import Reason
 
 APART: Final = ("cluster", "borrowed", "price_source")

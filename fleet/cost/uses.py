@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
+from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Commitment, Holding, MachineUse
 from fleet.cost.weights import MachineWeights, machine_weights
 from fleet.mig.layouts import gpu_part
 from fleet.mig.mixed_cuts import mixed_layout_of
@@ -27,14 +28,6 @@ from model.index import Index, derived
 from model.kinds import CapacityType, MigLayout
 from model.mig.layouts import config_name
 
-IDLE: Final = "(idle)"
-NOT_READY: Final = "(not ready)"
-UNCLAIMED: Final = "(unclaimed)"
-UNOBSERVED: Final = "(unobserved)"
-RESERVED: Final = "(reserved)"
-"""What was paid for a reservation and no machine has taken."""
-NOBODY: Final = frozenset({IDLE, NOT_READY, UNCLAIMED, UNOBSERVED, RESERVED})
-"""Subjects that are nobody: what no work takes of a machine, by why. Kubernetes allows no name in brackets."""
 AS_BOUGHT: Final = "price at purchase"
 
 
@@ -51,31 +44,6 @@ class NegotiatedRate(NamedTuple):
     """In words, for reports."""
 
 
-class Commitment(NamedTuple):
-    """A `Commitment` is what was paid, or is paid by the hour, for machines of a reservation, used or not."""
-
-    reservation: str
-    """Its id, as EC2 has it: of a capacity block or another capacity reservation."""
-    instance_type: str
-    zone: str
-    machines: int
-    """That are paid for."""
-    begin_s: float
-    """Its term, `[begin_s, end_s)` in epoch seconds."""
-    end_s: float
-    upfront_usd: float
-    """For the whole term and all machines."""
-    usd_h: float
-    """By the hour, for each machine."""
-    source: str
-    """In words, for reports."""
-
-    @property
-    def machine_usd_h(self) -> float:
-        """Returns what each machine costs an hour."""
-        return self.upfront_usd / self.machines * 3600 / (self.end_s - self.begin_s) + self.usd_h
-
-
 @dataclass(frozen=True, slots=True)
 class CostTerms:
     """`CostTerms` say how costs are told apart: who pays, which label names a user, and rates of one's own."""
@@ -88,46 +56,6 @@ class CostTerms:
     """The first that fits counts."""
     commitments: tuple[Commitment, ...] = ()
     """Of a machine in their reservation they say what it costs, before any rate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """A `Holding` is what a gang, or the ordinary pods of one owner, take of a machine."""
-
-    subject: str
-    """uid of the gang's job; `namespace/kind/name` of the owner of ordinary pods."""
-    name: str
-    namespace: str
-    queue: str
-    team: str
-    user: str
-    borrowed: bool
-    """Whether the gang stands on quota that its team has borrowed."""
-    share: float
-    """Part of the machine, 0 to 1."""
-    devices: str
-    """GPUs and slices, as in `7 nvidia.com/mig-1g.10gb`."""
-    since_s: float
-    """Since when it holds them at the earliest (epoch seconds)."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineUse:
-    """A `MachineUse` is a machine that bills: what it is, what it costs an hour now, and who takes which part."""
-
-    machine: str
-    """Id of the instance; the claim's name where that is not known."""
-    node_pool: str
-    where: CapacityPool
-    gpu: str
-    """Model of its GPUs, as EC2 names it; empty = none."""
-    gpus: int
-    usd_h: float
-    priced: PriceSource
-    launched_s: float
-    holdings: tuple[Holding, ...] = ()
-    rest: str = IDLE
-    """Why nobody takes what nobody takes, one of `NOBODY`."""
 
 
 def uses(
@@ -237,7 +165,7 @@ class _Maker(NamedTuple):
         kind = self.context.catalog.types.get(claim.capacity_pool.instance_type)
         layout = mixed_layout_of(claim, kind) or self.layouts.get(claim.layout)
         weights = machine_weights(claim.resources, kind, layout)
-        usd_h, priced = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
+        usd_h, priced, spot_part = self._price(claim.capacity_pool, claim.charged_usd_h, claim.launched_at_s)
         launched_s = instance.launched_at_s if instance is not None and not claim.adopts else claim.launched_at_s
         holdings = _merged([self._holding(claim, gang, weights) for gang in gangs])
         ready = claim.ready_at_s and claim.node_ready
@@ -251,26 +179,32 @@ class _Maker(NamedTuple):
             launched_s,
             holdings,
             IDLE if ready else NOT_READY,
+            spot_part,
         )
 
     def of_stray(self, instance: Instance) -> MachineUse:
         where = CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)
         offer = self.offers.get(where)
         kind = self.context.catalog.types.get(instance.instance_type)
-        usd_h, priced = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
-        return MachineUse(instance.id, "", where, *_gpus(kind), usd_h, priced, instance.launched_at_s, rest=UNCLAIMED)
+        usd_h, priced, spot_part = self._price(where, offer.charged_usd_h if offer else 0.0, instance.launched_at_s)
+        launched_s = instance.launched_at_s
+        return MachineUse(
+            instance.id, "", where, *_gpus(kind), usd_h, priced, launched_s, rest=UNCLAIMED, spot_part=spot_part
+        )
 
-    def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
-        """Returns what a machine costs (USD an hour), and where that comes from."""
+    def _price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource, float]:
+        """Returns what a machine costs (USD an hour), where that comes from, and which part of the spot price it is."""
         usd_h, priced = self._list_price(where, charged_usd_h, bought_s)
+        spot = 1.0 if where.capacity_type == "spot" else 0.0
         for paid in self.context.terms.commitments:
             if paid.reservation == where.reservation:
-                return paid.machine_usd_h, PriceSource(paid.source, priced.region, paid.begin_s)
+                return paid.machine_usd_h, PriceSource(paid.source, priced.region, paid.begin_s), 0.0
         for rate in self.context.terms.rates:
             if rate.capacity_type == where.capacity_type and fnmatchcase(where.instance_type, rate.instance_type):
-                own = usd_h * (1 - rate.percent_off / 100) if rate.usd_h is None else rate.usd_h
-                return own, PriceSource(rate.source, priced.region, priced.at_s)
-        return usd_h, priced
+                part = 1 - rate.percent_off / 100 if rate.usd_h is None else 0.0
+                own = usd_h * part if rate.usd_h is None else rate.usd_h
+                return own, PriceSource(rate.source, priced.region, priced.at_s), part * spot
+        return usd_h, priced, spot
 
     def _list_price(self, where: CapacityPool, charged_usd_h: float, bought_s: float) -> tuple[float, PriceSource]:
         offer = self.offers.get(where)

@@ -21,9 +21,12 @@ WHOLE = ""
 """The layout name of a machine whose GPUs are not cut."""
 
 
+_SLICES: Final = (MIG_RESOURCE_PREFIX, GPU_RESOURCE + ".")
+
+
 def is_gpu_resource(resource: str) -> bool:
     """Returns whether the resource is a whole GPU or a slice of one."""
-    return resource == GPU_RESOURCE or resource.startswith((MIG_RESOURCE_PREFIX, GPU_RESOURCE + "."))
+    return resource == GPU_RESOURCE or resource.startswith(_SLICES)
 
 
 def is_cuttable(instance_type: InstanceType) -> bool:
@@ -78,7 +81,8 @@ def cut_anew(
 
 def gpu_part(resources: Resources) -> dict[str, int]:
     """Returns the GPU amounts that are not zero, by resource."""
-    return {name: amount for name, amount in sorted(resources.items()) if amount and is_gpu_resource(name)}
+    found = [name for name, amount in resources.items() if amount and is_gpu_resource(name)]
+    return {name: resources[name] for name in sorted(found)}
 
 
 MIG_SUCCESS = "success"

@@ -44,10 +44,21 @@ class Scores:
         self.judged += 1
         self.level = min(1.0, max(0.0, self.level + STEP * (self.aim - 1.0 if met else self.aim)))
 
-    def factor(self, passed: Iterable[float]) -> float:
-        """Returns the quantile of the scores, with those of forecasts that have passed and are not over yet."""
-        ordered = sorted((*self.latest, *passed))
-        return ordered[min(len(ordered) - 1, int(self.level * len(ordered)))] if len(ordered) >= ENOUGH else 0.0
+    def factor(self, least: Iterable[float]) -> float:
+        """Returns the quantile of the scores; `least` are what those of gangs that wait still will be at least.
+
+        They are censored, and the quantile is that of the product-limit estimate (Kaplan and Meier, 1958): without
+        them only gangs that started early would count. With too few scores it is 0: nothing is corrected.
+        """
+        marks = sorted([*((score, False) for score in self.latest), *((score, True) for score in least)])
+        if len(self.latest) < ENOUGH:
+            return 0.0
+        left = 1.0
+        for number, (score, censored) in enumerate(marks):
+            left *= 1.0 if censored else 1.0 - 1.0 / (len(marks) - number)
+            if not censored and 1.0 - left > self.level - 1e-9:
+                return score
+        return marks[-1][0]
 
 
 @dataclass(slots=True)
@@ -118,14 +129,9 @@ class ForecastCorrection:
     def _corrected(self, queue: str, aim: float, made_at_s: float, at_s: float) -> float:
         own = self._of(queue, aim)
         taught, whose = (own, queue) if len(own.latest) >= ENOUGH else (self._of(EVERYBODY, aim), EVERYBODY)
-        passed = (
-            score
-            for it in self._open.values()
-            if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s
-            for score in it.score(aim, made_at_s)
-            if score > 0
-        )
-        wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(taught.factor(passed)) - LEAST_S
+        waiting = (it for it in self._open.values() if whose in {it.queue, EVERYBODY} and it.raw.made_at_s < made_at_s)
+        least = (score for it in waiting for score in it.score(aim, made_at_s))
+        wait_s = (max(0.0, at_s - made_at_s) + LEAST_S) * exp(taught.factor(least)) - LEAST_S
         return made_at_s + max(0.0, wait_s)
 
 

@@ -16,7 +16,7 @@ from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed, told_apart
 from fleet.quota.without_queue import with_default_queues
 from fleet.replay.cluster_model import ClusterModel
-from fleet.replay.deadlines import next_deadline_s
+from fleet.replay.deadlines import anything_moves, next_deadline_s
 from fleet.replay.effects import carry_out
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -28,6 +28,9 @@ LONGEST_STEP_S: Final = 900.0
 """Steps of time while nothing happens: each is half as long again as the one before."""
 LONGEST_PART: Final = 1 / 8
 """What is further off is looked at in longer steps: at most this part of the time since the beginning."""
+MOVING_S: Final = 60.0
+"""What happens within this time is seen at once, and no more, while a machine or a gang comes or leaves: what takes two
+looks must not exceed the time that it is given because nobody looked."""
 RESTLESS_S: Final = 1800.0
 """A fleet whose machines expire sooner never comes to rest, as far as guard rails go."""
 MOST_TURNS: Final = 5_000
@@ -99,7 +102,10 @@ def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[Simula
         if model.now_s >= until_s:
             break
         since_s = model.now_s - snapshot.now_s
-        to_s = min(max(_next_turn_s(fleet, model, step_s), model.now_s + terms.least_part * since_s), until_s)
+        at_once_s = terms.least_part * since_s
+        if anything_moves(model.snapshot()):
+            at_once_s = min(at_once_s, MOVING_S)
+        to_s = min(max(_next_turn_s(fleet, model, step_s), model.now_s + at_once_s), until_s)
         step_s = min(step_s * 1.5, max(longest_s, LONGEST_PART * since_s)) if to_s < model.next_s else first_s
         model.advance(to_s)
     else:

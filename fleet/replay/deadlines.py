@@ -26,9 +26,8 @@ def due_again_s(fleet: Fleet, snapshot: Snapshot) -> float:
     At once while anything is on its way or half done: how long that may take is read off many clocks. Else when
     something falls due next.
     """
-    index, outlook = snapshot.index, snapshot.outlook
-    moving = _anything_moves(index, snapshot.claims, snapshot.gangs) or snapshot.waiting_pods or snapshot.busy
-    if moving or _half_done(outlook):
+    outlook = snapshot.outlook
+    if anything_moves(snapshot) or snapshot.waiting_pods or snapshot.busy or _half_done(outlook):
         return snapshot.now_s
     return min(next_deadline_s(fleet, snapshot), _rested_s(outlook, snapshot.now_s))
 
@@ -44,9 +43,13 @@ def _half_done(outlook: Outlook) -> bool:
     return bool(outlook.proposals) or (bool(outlook.seen) and outlook.sought and not outlook.done)
 
 
+def anything_moves(snapshot: Snapshot) -> bool:
+    """Returns whether a machine comes, leaves, is unwell or is cut anew, or a gang starts or leaves."""
+    return _anything_moves(snapshot.index, snapshot.claims, snapshot.gangs)
+
+
 @derived(1)
 def _anything_moves(_index: Index, claims: Mapping[str, Claim], gangs: Mapping[str, Gang]) -> bool:
-    """Returns whether a machine comes, leaves, is unwell or is cut anew, or a gang starts or leaves."""
     machines = (not _stays(claim) for claim in claims.values())
     starts = (
         it.state in _ON_ITS_WAY or (it.state is GangState.ADMITTED and not it.pods_ready) for it in gangs.values()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from fleet.markets import CapacityPool, PastPrice, PriceSource
 from fleet.snapshot.claims import FOR_PODS, Claim, ClaimState, CutOrder, FormerCut, Launch, MachineEvent, NodeDisruption
 from fleet.snapshot.devices import NO_DEVICES, ClusterDevices
 from fleet.snapshot.failures import LAYOUTS, DecisionFailure, PublishedLayouts, WriteRefusal
@@ -30,7 +31,6 @@ from fleet.snapshot.gpus import NO_USES, GpuHolders, MeasuredUse
 from fleet.snapshot.limit_ranges import LimitRange, LimitRangeItem
 from fleet.snapshot.machines import (
     NOT_READ,
-    CapacityPool,
     Catalog,
     ImageKind,
     Instance,
@@ -47,7 +47,6 @@ from fleet.snapshot.machines import (
     NodeProfiles,
     Notice,
     NoticeKind,
-    PriceSource,
     Reach,
     RegistrationOutcome,
     Reservation,
@@ -221,6 +220,7 @@ __all__ = [
     "Numbering",
     "OfferingKey",
     "Outlook",
+    "PastPrice",
     "Pin",
     "Pod",
     "PodBudget",

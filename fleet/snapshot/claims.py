@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from fleet.markets import CapacityPool
 from fleet.snapshot.failures import DecisionFailure, WriteRefusal
-from fleet.snapshot.machines import CapacityPool
 from model.kinds import NEVER, NodeTemplate, Taint
 from model.mig.layouts import GpuCuts
 from model.quantity import Resources

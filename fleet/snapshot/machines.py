@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import inf
 from typing import Literal, NamedTuple, Protocol
 
+from fleet.markets import NO_SOURCE, CapacityPool, PriceSource
 from model import labels
 from model.kinds import NEVER, CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
@@ -87,20 +88,6 @@ class Reservation:
         return self.terminates_s < inf
 
 
-class PriceSource(NamedTuple):
-    """Where prices come from; offers with prices of one source share it."""
-
-    source: str
-    """In words: `Pricing API`, `package prices of 2026-07-20`, `spot price history`, `0.40 x on-demand`."""
-    region: str
-    """The region they are of, which is another one where none are known of the offer's own."""
-    at_s: float
-    """When they held (epoch seconds)."""
-
-
-NO_SOURCE = PriceSource("", "", 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class InstanceOffer:
     """An `InstanceOffer` is one way to buy a machine: type, zone, capacity type, and price in USD an hour.
@@ -119,7 +106,7 @@ class InstanceOffer:
     """Where the price comes from."""
 
     @property
-    def pool_key(self) -> "CapacityPool":
+    def pool_key(self) -> CapacityPool:
         """Returns the capacity pool that this offer draws from."""
         reserved = self.reservation.id if self.reservation else ""
         return CapacityPool(self.capacity_type, self.instance_type.name, self.zone, reserved)
@@ -128,21 +115,6 @@ class InstanceOffer:
     def charged_usd_h(self) -> float:
         """Returns the price (USD an hour) that the machine's users are charged."""
         return self.price_usd_h if self.list_usd_h is None else self.list_usd_h
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class CapacityPool:
-    """A `CapacityPool` is capacity that runs short together: (capacity type, type, zone), or one reservation."""
-
-    capacity_type: CapacityType
-    instance_type: str
-    zone: str
-    reservation: str = ""
-    """Id of the capacity reservation."""
-
-    def __str__(self) -> str:
-        place = f"{self.instance_type}:{self.capacity_type}:{self.zone}"
-        return f"{place}:{self.reservation}" if self.reservation else place
 
 
 class InterruptionHistory(NamedTuple):

@@ -7,7 +7,6 @@ from model.kinds.node_overlay import NodeOverlay
 from model.kinds.node_pool import (
     REPAIRS,
     Budget,
-    CapacityType,
     DisruptionReason,
     MatchCriteria,
     NodePool,
@@ -18,6 +17,7 @@ from model.kinds.node_pool import (
 from model.kinds.node_template import NodeTemplate
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
+from model.labels import CapacityType
 
 KINDS: tuple[type[Kind], ...] = (
     NodePool,

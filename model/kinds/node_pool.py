@@ -6,9 +6,8 @@ from pydantic import Field, Strict, model_validator
 
 from model.kinds.base import Amounts, Bool, Deletion, Duration, Kind, Name, NodeCount, RequirementTerm, Spec, Tags, Usd
 from model.kinds.node_template import NodeTemplate
-from model.labels import GPU_RESOURCE, SHARED_GPU_RESOURCE
+from model.labels import GPU_RESOURCE, SHARED_GPU_RESOURCE, CapacityType
 
-CapacityType = Literal["reserved", "spot", "on-demand"]
 DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired", "Rebalanced"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 DEFAULT_THRESHOLD = 2

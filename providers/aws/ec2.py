@@ -1,14 +1,24 @@
 """`Ec2Cloud`: the `Cloud` port on EC2."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import structlog
 
-from fleet.snapshot import Catalog, Instance, LaunchConfiguration, LaunchOutcome, LaunchRequest, Reservation, Resolved
+from fleet.snapshot import (
+    CapacityPool,
+    Catalog,
+    Instance,
+    LaunchConfiguration,
+    LaunchOutcome,
+    LaunchRequest,
+    PastPrice,
+    Reservation,
+    Resolved,
+)
 from model import labels
 from model.kinds.aws import SubnetTerm
 from providers.aws.allocatable import USUAL, ClusterSettings
@@ -19,7 +29,7 @@ from providers.aws.images import Images
 from providers.aws.instances import Instances
 from providers.aws.launch import Launcher
 from providers.aws.launch_template import LaunchTemplates
-from providers.aws.market import described_types, offered_zones, spot_prices
+from providers.aws.market import described_types, offered_zones, spot_history, spot_prices
 from providers.aws.network import Network
 from providers.aws.prices import OnDemandPrices, SpotPrices, package_prices
 from providers.aws.pricing import on_demand_prices
@@ -107,6 +117,12 @@ class Ec2Cloud:
         self._or_else("launch templates", self._templates.sweep, None)
         self._known, self._build = known, self._built(known)
         return self._build.catalog
+
+    def spot_history(
+        self, pools: Collection[CapacityPool], begin_s: float, end_s: float
+    ) -> Mapping[CapacityPool, Sequence[PastPrice]]:
+        """What spot machines of these pools cost in a past time of the last 90 days."""
+        return spot_history(self._caller, self._clients.ec2, pools, begin_s, end_s)
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:
         """Buy `request.count` machines from one capacity pool, all or nothing; the same token never buys twice."""

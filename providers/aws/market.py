@@ -1,9 +1,11 @@
 """What EC2 itself says about the market: which zone offers which type, hardware newer than the package, spot prices."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.snapshot import CapacityPool, PastPrice
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.catalog import Zones
 from providers.aws.facts import TypeFacts, describe_facts
@@ -50,6 +52,14 @@ def described_types(caller: Caller, client: "EC2Client", names: Iterable[str]) -
     return found
 
 
+class _Change(NamedTuple):
+    """A price of a pool (type, zone) that came into force."""
+
+    pool: tuple[str, str]
+    at_s: float
+    usd_h: float
+
+
 def spot_prices(caller: Caller, client: "EC2Client", now_s: float, *, start: object) -> SpotPrices:
     """The market price of every pool now (`DescribeSpotPriceHistory` from `start`, the present, a datetime).
 
@@ -57,17 +67,44 @@ def spot_prices(caller: Caller, client: "EC2Client", now_s: float, *, start: obj
     `SPOT_MAX_AGE_S` is not believed; the latest of several prices of a pool counts.
     """
     latest: dict[tuple[str, str], tuple[float, float]] = {}
+    for pool, changed_s, price in _changes(caller, client, now_s, StartTime=start):
+        latest[pool] = max(latest.get(pool, (changed_s, price)), (changed_s, price))
+    return SpotPrices({key: price for key, (_, price) in sorted(latest.items())}, now_s)
+
+
+def spot_history(
+    caller: Caller, client: "EC2Client", pools: Collection[CapacityPool], begin_s: float, end_s: float
+) -> Mapping[CapacityPool, Sequence[PastPrice]]:
+    """The prices of spot pools in a past time, as `DescribeSpotPriceHistory` tells them: of the last 90 days.
+
+    It tells the last change before the begin as well. One longer ago than `SPOT_MAX_AGE_S` before is not believed.
+    """
+    wanted = {(pool.instance_type, pool.zone): pool for pool in pools if pool.capacity_type == "spot"}
+    types, found = sorted({name for name, _ in wanted}), dict[CapacityPool, dict[float, float]]()
+    for start in range(0, len(types), _TYPES_A_CALL):
+        asked = {"InstanceTypes": types[start : start + _TYPES_A_CALL], "StartTime": _date(begin_s)}
+        for pool, at_s, usd_h in _changes(caller, client, begin_s, EndTime=_date(end_s), **asked):
+            if pool in wanted and at_s < end_s:
+                prices = found.setdefault(wanted[pool], {})
+                prices[at_s] = max(prices.get(at_s, 0.0), usd_h)
+    return {pool: [PastPrice(*it) for it in sorted(prices.items())] for pool, prices in sorted(found.items())}
+
+
+def _changes(caller: Caller, client: "EC2Client", from_s: float, **asked: object) -> Iterator[_Change]:
+    """The rows of a price history that can be believed."""
     for page in pages(
         caller,
         RateLimitGroup.DESCRIBE,
         client.describe_spot_price_history,
-        StartTime=start,
         ProductDescriptions=_PRODUCTS,
         MaxResults=1000,
+        **asked,
     ):
         for row in page["SpotPriceHistory"]:
             changed_s, price = row["Timestamp"].timestamp(), float(row["SpotPrice"])
-            if 0 < price < inf and now_s - changed_s <= SPOT_MAX_AGE_S:
-                key = (row["InstanceType"], row["AvailabilityZone"])
-                latest[key] = max(latest.get(key, (changed_s, price)), (changed_s, price))
-    return SpotPrices({key: price for key, (_, price) in sorted(latest.items())}, now_s)
+            if 0 < price < inf and from_s - changed_s <= SPOT_MAX_AGE_S:
+                yield _Change((row["InstanceType"], row["AvailabilityZone"]), changed_s, price)
+
+
+def _date(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.sums import UsedHours, summed_record
-from providers.ports import LedgerError, OpenHours
+from providers.store.port import LedgerError, OpenHours
 from providers.store.queries import DAY_S, SUM_FIELDS, USED_FIELDS, evictions_sql, sums_sql, used_sql
 
 OBJECT_MOST: Final = 256 * 2**20

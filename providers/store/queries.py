@@ -6,8 +6,8 @@ They are asked of one cluster's day at a time: what is sorted or kept in memory 
 from collections.abc import Sequence
 from typing import Final
 
+from fleet.cost.machine_use import NOBODY, NOT_READY
 from fleet.cost.sums import ADDED, APART
-from fleet.cost.uses import NOBODY, NOT_READY
 from fleet.reasons import Reason
 
 DAY_S: Final = 86_400.0

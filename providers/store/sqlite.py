@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fleet.cost.records import LedgerRecord, StartRecord, by_machine_hour
 from fleet.cost.sums import UsedHours, summed_record
-from providers.ports import LedgerError, OpenHours
+from providers.store.port import LedgerError, OpenHours
 from providers.store.queries import DAY_S, evictions_sql, sums_sql, used_sql
 
 BUSY_S: Final = 10.0

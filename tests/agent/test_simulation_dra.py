@@ -8,8 +8,8 @@ import pytest
 
 from agent.demo.jobs import Manifest, job
 from agent.ledger_settings import LedgerSettings
+from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S
-from fleet.cost.uses import NOBODY
 from fleet.snapshot import Pin
 from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours

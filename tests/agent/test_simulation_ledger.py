@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from agent.ledger import months_before
 from agent.ledger_settings import LedgerSettings
 from agent.simulation import Tempo
-from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.uses import NOBODY, UNOBSERVED
+from fleet.cost.machine_use import NOBODY, UNOBSERVED
+from fleet.cost.records import AS_BEFORE, HOUR_S, READ_AFTERWARDS, LedgerRecord
+from providers.ports import CloudDenied, CloudThrottled
 from providers.store.sqlite import SqliteLedger
 from tests.agent.scenes import A, Scene, files, gpu_job, pool, queue, simple, team
 
@@ -229,3 +230,53 @@ def test_queues_tell_of_a_budget_at_each_level_once_also_over_a_crash() -> None:
         ("BudgetNearlySpent", "Warning", 1),
         ("BudgetSpent", "Warning", 1),
     ]
+
+
+def silent_spot(settings: LedgerSettings, silence_s: float) -> Scene:
+    """A spot machine with a gang, and an agent that has been down for so long."""
+    scene = Scene(files(pool(zones=[A], capacityTypes=["spot"]), team(), queue()), ledger=settings, tempo=SLOW)
+    scene.runs(gpu_job("g"))
+    scene.sim.crash()
+    scene.sim.advance(silence_s)
+    return scene
+
+
+def test_a_silence_costs_what_the_spot_price_was_in_each_of_its_hours(settings: LedgerSettings) -> None:
+    scene = silent_spot(settings, 9 * HOUR_S)
+    scene.sim.restart()
+    end_s = whole_hours(scene, settings)
+    found = records(settings)
+    assert usd(found) == pytest.approx(charged(scene, end_s), rel=0.001)
+    silent = [it for it in found if it.price_source == READ_AFTERWARDS]
+    assert len({it.hour_s for it in silent}) >= 9
+    assert len({it.usd_h for it in silent}) >= 8, "no hour costs what another did"
+
+
+def test_spot_prices_that_cannot_be_read_are_waited_for(settings: LedgerSettings) -> None:
+    scene = silent_spot(settings, 3 * HOUR_S)
+    read = scene.sim.cloud.spot_history
+    scene.sim.cloud.spot_history = throttled  # type: ignore[method-assign]
+    scene.sim.restart()
+    scene.sim.advance(2 * HOUR_S)
+    assert records(settings) == [], "no hour is cut before"
+    assert "while nobody looked" in condition(scene)["message"]
+    scene.sim.cloud.spot_history = read  # type: ignore[method-assign]
+    scene.until(lambda: not condition(scene), 300)
+    end_s = whole_hours(scene, settings)
+    assert usd(records(settings)) == pytest.approx(charged(scene, end_s), rel=0.001)
+
+
+def test_spot_prices_that_nobody_may_read_are_those_from_before(settings: LedgerSettings) -> None:
+    scene = silent_spot(settings, 3 * HOUR_S)
+    scene.sim.cloud.spot_history = denied  # type: ignore[method-assign]
+    scene.sim.restart()
+    whole_hours(scene, settings)
+    assert {it.price_source for it in records(settings)} >= {AS_BEFORE}
+
+
+def throttled(*_asked: object) -> NoReturn:
+    raise CloudThrottled("too many calls")
+
+
+def denied(*_asked: object) -> NoReturn:
+    raise CloudDenied("not allowed: ec2:DescribeSpotPriceHistory")

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from agent.spent import GANGS_KEPT, Spending
-from fleet.cost.meter import MeterState
+from fleet.cost.machine_use import IDLE
+from fleet.cost.open_hours import MeterState
 from fleet.cost.records import HOUR_S, LedgerRecord, MachineSpan, Segment
 from fleet.cost.statement import Month, statement
-from fleet.cost.uses import IDLE
 from fleet.snapshot import Snapshot
-from providers.ports import LedgerError, OpenHours
+from providers.store.port import LedgerError, OpenHours
 from providers.store.sqlite import SqliteLedger
 from tests.fleet.cost.test_records import use
 from tests.providers.store.contract import record

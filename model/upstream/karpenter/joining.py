@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from model import labels
 from model.kinds.base import API_VERSION, Spec
-from model.kinds.node_pool import CapacityType, NodePool
+from model.kinds.node_pool import NodePool
+from model.labels import CapacityType
 from model.requirement import InvalidRequirement
 from model.requirements import Requirements
 from model.upstream.base import own_metadata

@@ -3,12 +3,13 @@
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Final
 
 from fleet.snapshot import (
+    CapacityPool,
     Catalog,
     Instance,
     InstanceOffer,
@@ -18,6 +19,7 @@ from fleet.snapshot import (
     LaunchOutcome,
     LaunchRequest,
     Notice,
+    PastPrice,
     Reservation,
     Resolved,
 )
@@ -108,6 +110,16 @@ class MemoryCloud:
         self._admit("DescribeSpotPriceHistory")
         self._catalog = self._priced()
         return self._catalog
+
+    def spot_history(
+        self, pools: Collection[CapacityPool], begin_s: float, end_s: float
+    ) -> Mapping[CapacityPool, Sequence[PastPrice]]:
+        """What spot machines of these pools cost in a past time."""
+        self._admit("DescribeSpotPriceHistory")
+        changes = self.market.spot.changes_s(begin_s, min(end_s, self.account.now()))
+        sold = sorted({it for it in pools if it.capacity_type == "spot"} & self._offered)
+        told = ((pool, [(at_s, self.market.price_usd_h(pool, at_s)) for at_s in changes]) for pool in sold)
+        return {pool: [PastPrice(at_s, usd_h) for at_s, usd_h in prices if usd_h] for pool, prices in told}
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:
         """Buy machines, all or nothing, from one pool; the same token never buys twice."""

@@ -170,9 +170,7 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
         process, now_s = self._account.market.spot, self._account.now()
         start, end = self._get_param("StartTime"), self._get_param("EndTime")
         until_s = min(now_s, _epoch(end)) if end else now_s
-        since_s = process.period_start_s(min(_epoch(start), until_s) if start else until_s)
-        periods = int((process.period_start_s(until_s) - since_s) // process.period_s)
-        return [since_s + index * process.period_s for index in range(periods, -1, -1)]
+        return process.changes_s(_epoch(start) if start else until_s, until_s)[::-1]
 
     def _price(self, pool: CapacityPool, at_s: float) -> dict[str, Any]:
         return {

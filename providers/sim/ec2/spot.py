@@ -36,6 +36,12 @@ class SpotProcess:
         """When the price that holds at `now_s` came into force."""
         return math.floor(now_s / self.period_s) * self.period_s
 
+    def changes_s(self, begin_s: float, end_s: float) -> list[float]:
+        """When prices that held in a time came into force, in order; the first held at its begin."""
+        first_s = self.period_start_s(min(begin_s, end_s))
+        periods = int((self.period_start_s(end_s) - first_s) // self.period_s)
+        return [first_s + number * self.period_s for number in range(periods + 1)]
+
     def price_usd_h(self, pool: CapacityPool, on_demand_usd_h: float, now_s: float) -> float:
         """The spot price of `pool` at `now_s` in USD an hour, rounded to EC2's four decimals and never below 0.0001."""
         return _price_usd_h(self, pool, on_demand_usd_h, math.floor(now_s / self.period_s))

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ from typer.testing import CliRunner
 
 from agent.cli import exits
 from agent.cli.app import app
-from fleet.cost.meter import MeterState
+from fleet.cost.machine_use import IDLE
+from fleet.cost.open_hours import MeterState
 from fleet.cost.records import HOUR_S, MachineSpan, Segment
-from fleet.cost.uses import IDLE
-from providers.ports import OpenHours
+from providers.store.port import OpenHours
 from providers.store.sqlite import SqliteLedger
 from tests.fleet.cost.test_records import use
 from tests.providers.store.contract import H0, record
@@ -134,3 +136,14 @@ def test_a_report_of_the_month(ledger: Path, output: str) -> None:
     assert "15.0" in done.stdout
     wrong = CliRunner().invoke(app, [*arguments[:-4], "--month", "x"])
     assert (wrong.exit_code, "no month" in wrong.stderr) == (exits.ERROR, True)
+
+
+HEAVY = ("fleet.snapshot", "model.kinds", "model.upstream", "fleet.deciders", "providers.kube", "agent.brain", "jinja2")
+
+
+@pytest.mark.parametrize("command", ["cost", "report"])
+def test_costs_are_told_without_what_takes_long_to_import(command: str) -> None:
+    """`bench/cli.py` has the times; these are what they were made of."""
+    script = f"import agent.cli.{command}, sys; print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""

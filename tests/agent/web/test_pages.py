@@ -240,6 +240,17 @@ def test_the_pages_kept_are_bounded() -> None:
     assert pages._kept_bytes == sum(it.size for it in pages._kept.values())
 
 
+def test_the_first_page_is_made_before_anybody_asks() -> None:
+    made, watcher = stage.world(), PageWatcher()
+    pages = Pages(watcher, HandClock(50.0))
+    watcher.turned(made.fleet, made.snapshot())
+    pages.executor.submit(int).result()
+    pages._share.spend(5.0)
+    assert pages.find("/", {}, Scope(), whole=False) is not None
+    with pytest.raises(Busy):
+        pages.find("/gangs", {}, Scope(), whole=False)
+
+
 def test_whoever_asks_too_much_waits() -> None:
     clock = HandClock(50.0)
     pages = Pages(stage.watching(stage.world()), clock)

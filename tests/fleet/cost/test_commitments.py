@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cost.commitments import with_fees
+from fleet.cost.machine_use import RESERVED, Commitment, MachineUse
 from fleet.cost.meter import Meter
 from fleet.cost.records import HOUR_S, LedgerRecord
-from fleet.cost.uses import RESERVED, Commitment, CostTerms, MachineUse, uses
+from fleet.cost.uses import CostTerms, uses
 from fleet.snapshot import CapacityPool, Snapshot
 from tests.fleet.cost.test_records import H0, held, use
 from tests.support.fleets import A, small_fleet

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fleet.cost.allocation import Bill, allocate
 from fleet.cost.lost_work import devices, lost_since_s, lost_work_s, lost_work_usd
-from fleet.cost.uses import IDLE, CostTerms, uses
+from fleet.cost.machine_use import IDLE
+from fleet.cost.uses import CostTerms, uses
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import PodSet
 from model import labels

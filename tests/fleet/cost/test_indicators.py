@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from fleet.cost.indicators import Indicators, indicators, percentile
+from fleet.cost.machine_use import IDLE, NOT_READY, UNOBSERVED
 from fleet.cost.records import LedgerRecord
 from fleet.cost.report_text import report_html, report_json, report_table
 from fleet.cost.statement import Month, statement
 from fleet.cost.sums import used_hours
-from fleet.cost.uses import IDLE, NOT_READY, UNOBSERVED
 from fleet.reasons import Reason
 from tests.providers.store.contract import H0, start
 from tests.providers.store.contract import record as made

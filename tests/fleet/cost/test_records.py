@@ -9,10 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, SILENCE_S, Meter, MeterState
-from fleet.cost.records import HOUR_S, LedgerRecord, LostWork, MachineSpan, Segment, by_machine_hour, cut_hour
-from fleet.cost.uses import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
-from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Instance, NodeDisruption, PriceSource, Snapshot
+from fleet.cost.machine_use import IDLE, NOT_READY, UNOBSERVED, Holding, MachineUse
+from fleet.cost.meter import MOST_SEGMENTS, SETTLED_S, SILENCE_S, Meter
+from fleet.cost.open_hours import MeterState, SpotSilence
+from fleet.cost.records import (
+    AS_BEFORE,
+    HOUR_S,
+    READ_AFTERWARDS,
+    LedgerRecord,
+    LostWork,
+    MachineSpan,
+    Segment,
+    by_machine_hour,
+    cut_hour,
+)
+from fleet.snapshot import (
+    CapacityPool,
+    Claim,
+    Gang,
+    GangState,
+    Instance,
+    NodeDisruption,
+    PastPrice,
+    PriceSource,
+    Snapshot,
+)
 from tests.support.fleets import NOW, P5, A, catalog, gang, offering, ready_claim, small_fleet
 
 H0 = NOW // HOUR_S * HOUR_S
@@ -193,6 +214,51 @@ def test_days_of_silence_are_hours_like_others() -> None:
     assert len(it.records) == 50
     assert {each.hour_s for each in it.records} == {H0 + n * HOUR_S for n in range(50)}
     assert {each.subject for each in it.records} == {"g"}
+
+
+SPOT = CapacityPool("spot", "p5.48xlarge", A)
+
+
+def spot_use(*holdings: Holding, **more: Any) -> MachineUse:
+    return replace(use(*holdings, **({"spot_part": 1.0} | more)), where=SPOT)
+
+
+def after_a_silence(*uses: MachineUse) -> MeterWatch:
+    """Nobody looks from a minute on for almost three hours."""
+    it = MeterWatch(*uses)
+    it.look(60, *uses)
+    it.crash()
+    it.look(3 * HOUR_S - 60, *uses)
+    return it
+
+
+@pytest.mark.parametrize(
+    ("prices", "spot_part", "usd"),
+    [
+        pytest.param([(0, 10.0), (HOUR_S, 20.0), (2 * HOUR_S, 30.0)], 1.0, 59 / 6 + 20 + 29.5 + 1.2, id="each hour's"),
+        pytest.param([(-9, 10.0), (1800, 10.0), (HOUR_S, 20.0)], 0.5, 59 / 12 + 10 + 59 / 6 + 1.2, id="by a rate"),
+        pytest.param([(HOUR_S, 10.0)], 1.0, 35.4 + 10 + 59 / 6 + 1.2, id="until the first known the one from before"),
+        pytest.param([], 1.0, 3 * 36.0, id="none known"),
+    ],
+)
+def test_a_silence_costs_what_spot_did(prices: list[tuple[float, float]], spot_part: float, usd: float) -> None:
+    mine = spot_use(held("g"), spot_part=spot_part)
+    it = after_a_silence(mine)
+    silence = it.meter.silence()
+    assert silence == SpotSilence(frozenset({SPOT}), H0 + 60, H0 + 3 * HOUR_S - 60)
+    assert it.records == [], "hours wait for their prices"
+    it.meter.priced(silence, {SPOT: [PastPrice(H0 + at_s, usd_h) for at_s, usd_h in prices]})
+    assert it.meter.silence() is None
+    it.crash()
+    it.until(3 * HOUR_S + 400, mine, from_s=3 * HOUR_S - 60)
+    assert sum(each.cost_micro_usd for each in it.records) == round(usd * 1e6)
+    told = f"{READ_AFTERWARDS if prices else AS_BEFORE}{'' if spot_part == 1 else ', list'}"
+    assert {each.price_source for each in it.records if each.subject == "g" and each.hour_s > H0} == {told}
+
+
+def test_only_what_follows_the_spot_price_awaits_one() -> None:
+    assert after_a_silence(use(held("g"))).meter.silence() is None
+    assert after_a_silence(spot_use(spot_part=0.0)).meter.silence() is None
 
 
 def test_two_agents_and_a_crash_make_the_same_keys() -> None:

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cost.focus import FOCUS_COLUMNS, Seller, focus_rows
+from fleet.cost.machine_use import IDLE, UNOBSERVED
 from fleet.cost.records import HOUR_S, LedgerRecord
 from fleet.cost.statement import DAY_S, DIMENSIONS, NO_TEAM, Month, UnknownMonth, statement
 from fleet.cost.statement_text import statement_csv, statement_html, statement_json, statement_table
-from fleet.cost.uses import IDLE, UNOBSERVED
 from tests.providers.store.contract import record as made
 
 OCTOBER = Month.named("2026-10")

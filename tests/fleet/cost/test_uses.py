@@ -5,17 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.cost.uses import (
-    AS_BOUGHT,
-    IDLE,
-    NOT_READY,
-    UNCLAIMED,
-    CostTerms,
-    Holding,
-    MachineUse,
-    NegotiatedRate,
-    uses,
-)
+from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Holding, MachineUse
+from fleet.cost.uses import AS_BOUGHT, CostTerms, NegotiatedRate, uses
 from fleet.quota.build_tree import borrowing
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import InstanceOffer, Pod, PodSet, PriceSource

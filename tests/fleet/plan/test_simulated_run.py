@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.actions import EvictPod
+from fleet.actions import EvictPod, StopJob, TerminateMachines
 from fleet.disruption import multi_node
-from fleet.plan.simulated_run import SimulatedRun, simulate
+from fleet.plan.simulated_run import RunTerms, SimulatedRun, played, simulate
 from fleet.snapshot import GangState, Pod, Snapshot
 from model.fleet import Fleet
 from tests.fleet.scheduling.test_ordinary_pods import waiting
-from tests.support.fleets import NOW, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World
 
-HALF_AN_HOUR_S = 1_800.0
+HALF_AN_HOUR_S, DAY_S = 1_800.0, 86_400.0
 
 
 def serving() -> Fleet:
@@ -64,6 +64,19 @@ def test_a_fleet_at_rest_has_one_plan_for_many_sought_in_a_day(monkeypatch: pyte
     run = simulate(world.fleet, world.snapshot())
     assert run.actions == []
     assert len(sought) == 1
+
+
+def test_what_takes_two_looks_is_not_late_because_nobody_looked() -> None:
+    """Half of the time since the beginning was seen at once, so that a machine bought late never was in time."""
+    world = World(FleetBuilder().pool(limits={"nodes": 1}).team(quotas={"h100": {GPU: 8}}).queue().build())
+    world.machine("m0")
+    world.runs(gang("first"), ("m0", 1), admitted_at_s=NOW, expected_run_s=DAY_S, pods_ready=True)
+    world.jobs["uid-first"] = replace(world.jobs["uid-first"], expected_run_s=DAY_S)
+    world.waits(gang("second"))
+    terms = RunTerms(horizon_s=2 * DAY_S, steps_s=(600.0, DAY_S), least_part=0.5)
+    *_, run = played(world.fleet, world.snapshot(), terms)
+    assert run.end.gangs["uid-second"].state is GangState.ADMITTED
+    assert not [it for it in run.actions if isinstance(it.action, StopJob | TerminateMachines)]
 
 
 @pytest.mark.parametrize(

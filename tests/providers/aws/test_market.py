@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 import pytest
 from botocore.stub import ANY
 
+from fleet.snapshot import CapacityPool, PastPrice
 from providers.aws.clients import pricing_region
-from providers.aws.market import described_types, offered_zones, spot_prices
+from providers.aws.market import described_types, offered_zones, spot_history, spot_prices
 from providers.aws.pricing import on_demand_prices, parse_products
 from providers.aws.retry import Caller
 from providers.ports import CloudRejected
@@ -135,6 +136,33 @@ def test_spot_prices_are_the_latest_and_old_ones_are_not_believed(stubbed, calle
     found = spot_prices(caller, stubbed.clients.ec2, now_s, start=datetime.fromtimestamp(now_s, UTC))
     assert found.hourly_usd == {("g6.xlarge", "us-east-1a"): 0.35, ("g6.xlarge", "us-east-1e"): 0.6}
     assert found.at_s == now_s
+
+
+def test_past_prices_are_in_order_and_those_of_both_products_are_one(stubbed, caller, clock):
+    now_s, day = clock.now(), 86_400
+    begin_s, end_s = now_s - 3 * day, now_s - day
+    pool = CapacityPool("spot", "g6.xlarge", "us-east-1a")
+    rows = [
+        spot_row("0.35", now_s - 2 * day),
+        spot_row("0.34", now_s - 2 * day),
+        spot_row("0.30", begin_s - 60),
+        spot_row("0.99", end_s),
+        spot_row("0.98", begin_s - 8 * day),
+        spot_row("0.5", begin_s, zone="us-east-1b"),
+    ]
+    stubbed.ec2.add_response(
+        "describe_spot_price_history",
+        {"SpotPriceHistory": rows},
+        {
+            "InstanceTypes": ["g6.xlarge"],
+            "StartTime": datetime.fromtimestamp(begin_s, UTC),
+            "EndTime": datetime.fromtimestamp(end_s, UTC),
+            "ProductDescriptions": ANY,
+            "MaxResults": 1000,
+        },
+    )
+    found = spot_history(caller, stubbed.clients.ec2, [pool], begin_s, end_s)
+    assert found == {pool: [PastPrice(begin_s - 60, 0.3), PastPrice(now_s - 2 * day, 0.35)]}
 
 
 def test_zones_of_each_type(stubbed, caller):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fleet.cost.indicators import as_numbers, indicators
+from fleet.cost.machine_use import IDLE, NOT_READY
 from fleet.cost.records import HOUR_S, LedgerRecord, StartRecord
 from fleet.cost.statement import DIMENSIONS, Month, fields_of, statement
 from fleet.cost.sums import used_hours
-from fleet.cost.uses import IDLE, NOT_READY
 from fleet.reasons import Reason
-from providers.ports import Ledger, OpenHours
+from providers.store.port import Ledger, OpenHours
 
 H0 = 1_791_000_000 // 3600 * HOUR_S
 """An hour in October 2026."""

@@ -13,9 +13,9 @@ import boto3
 import pyarrow.parquet as pq
 from moto import mock_aws
 
-from fleet.cost.uses import IDLE
-from providers.ports import Ledger, LedgerError, OpenHours
+from fleet.cost.machine_use import IDLE
 from providers.store.parquet import S3Ledger
+from providers.store.port import Ledger, LedgerError, OpenHours
 from tests.providers.store.contract import H0, LedgerContract, record
 
 BUCKET = "costs"

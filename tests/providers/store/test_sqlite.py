@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.ports import Ledger, LedgerError, OpenHours
+from providers.store.port import Ledger, LedgerError, OpenHours
 from providers.store.sqlite import MIGRATIONS, SqliteLedger
 from tests.providers.store.contract import H0, LedgerContract, record
 

@@ -405,3 +405,27 @@ def test_spot_prices_are_those_of_the_market_when_refreshed(rig: CloudRig) -> No
     assert offered() == before
     assert rig.cloud.refresh().offers
     assert offered() == rig.market.price_usd_h(wanted, rig.clock.now()) != before
+
+
+def test_past_spot_prices_are_those_of_the_market_at_the_time(rig: CloudRig) -> None:
+    ours, other = pool("spot", "p5.48xlarge", "us-east-1b"), pool("spot", "p5.48xlarge", "us-east-1a")
+    begin_s = rig.clock.now() - 1000
+    rig.wait(30 * 3600)
+    end_s = rig.clock.now() - 7200
+    found = rig.cloud.spot_history({ours, other, pool("on-demand", "p5.48xlarge", "us-east-1b")}, begin_s, end_s)
+    assert found.keys() == {ours, other}
+    for sold, prices in found.items():
+        times = [it.since_s for it in prices]
+        assert times == sorted(set(times))
+        assert times[0] <= begin_s < times[1], "the first was in force at the begin"
+        assert times[-1] <= end_s
+        assert [it.usd_h for it in prices] == [rig.market.price_usd_h(sold, at_s) for at_s in times]
+        hours = {begin_s // 3600 + n for n in range(int(end_s // 3600 - begin_s // 3600) + 1)}
+        assert {at_s // 3600 for at_s in times} == hours
+    assert found[ours] != found[other]
+
+
+def test_of_a_pool_that_is_not_sold_no_past_price_is_told(rig: CloudRig) -> None:
+    now_s = rig.clock.now()
+    assert rig.cloud.spot_history([pool("spot", "p5.48xlarge", "eu-west-3c")], now_s - 86_400, now_s) == {}
+    assert rig.cloud.spot_history([], now_s - 86_400, now_s) == {}
