@@ -13,6 +13,7 @@ from typing import Final
 from fleet.mig.layouts import pool_layouts
 from fleet.snapshot import InstanceType
 from fleet.snapshot.devices import (
+    CHANNEL_DRIVER,
     GPU_DRIVER,
     PROFILE,
     TYPE,
@@ -38,6 +39,10 @@ _CUT_WITHOUT_RESET: Final = (9, 0)
 """From this compute capability on the driver cuts GPUs as they are claimed; others stay in the mode they were born in.
 """
 _MIB: Final = 1024**2
+_CHANNEL: Final = Device(
+    CHANNEL_DRIVER, "", "channel-0", {f"{CHANNEL_DRIVER}/type": "channel", f"{CHANNEL_DRIVER}/id": 0}
+)
+"""The one channel that pods can claim of a machine; the driver has others for what it runs itself."""
 _MANY: Final = 99
 """As many engines as the tables give models of which they never bind."""
 
@@ -64,12 +69,12 @@ def _machine_devices(_index: Index, machine: InstanceType, layout: MigLayout | N
     if way == "dynamic" and models and capability >= _CUT_WITHOUT_RESET:
         cards = [_partitionable(n, models[0], common, machine.gpu_memory_mib) for n in range(count)]
         return MachineDevices(
-            tuple(device for devices, _ in cards for device in devices),
+            (_CHANNEL, *(device for devices, _ in cards for device in devices)),
             {key: it for _, both in cards for key, it in both},
         )
     cuts = _profiles(layout, models, count)
     devices = (device for n in range(count) for device in _card(n, cuts.get(n), common, machine.gpu_memory_mib))
-    return MachineDevices(tuple(devices))
+    return MachineDevices((_CHANNEL, *devices))
 
 
 def _common(

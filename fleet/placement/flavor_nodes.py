@@ -8,6 +8,7 @@ from fleet.mig.layouts import is_gpu_resource
 from fleet.offerings.offerings import Offerings
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
+from fleet.placement.shared_domains import sold_by_the_block
 from fleet.quota.specs import QuotaFlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Gang, PodSet
@@ -200,7 +201,11 @@ class FleetFlavors:
     def specs(self) -> Mapping[str, QuotaFlavorSpec]:
         """The flavors as the quota engine knows them."""
         return {
-            name: QuotaFlavorSpec(name, _said(nodes), nodes.taints, nodes.tolerations, offers=self.offered(name))
+            name: QuotaFlavorSpec(
+                *(name, _said(nodes), nodes.taints, nodes.tolerations),
+                offers=self.offered(name),
+                unsold="" if self.offered(name) else sold_by_the_block(self.offerings, nodes.pools),
+            )
             for name, nodes in _flavors(self.fleet.index, self.fleet).items()
         }
 

@@ -118,8 +118,12 @@ def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[st
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
         torn = len(it.needs) > 1 and not shared.isdisjoint(groups[uid])
-        if torn or not it.needs or any(caps.stays(need.pod_set) for need in it.needs):
+        if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
             yield uid
+
+
+def _by_nvlink(need: Need) -> bool:
+    return labels.GPU_CLIQUE in {need.pod_set.required_topology, *(it.level for it in need.pod_set.slices)}
 
 
 def _purchase_lines(gangs: Mapping[str, PlacedGang], caps: MachineCaps) -> list[PurchaseLine]:

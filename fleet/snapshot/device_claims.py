@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.devices import (
+    CHANNEL_CLASS,
     GPU_CLASS,
     GPU_DRIVER,
     MIG_CLASS,
@@ -30,7 +31,7 @@ from fleet.snapshot.devices import (
 from fleet.snapshot.gangs import ClaimRef, PodSet
 from fleet.snapshot.nodes import Node, Pod
 from model.index import Index, derived, derived_each
-from model.labels import DRA_PLUGIN, GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.labels import DRA_PLUGIN, GPU_CLIQUE, GPU_RESOURCE, HOSTNAME, MIG_RESOURCE_PREFIX
 from model.mig.geometry import resource_name
 from model.quantity import Resources
 
@@ -205,13 +206,28 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
             claim, problems = _claim_of(ref, template, known)
             found.append(claim)
             refused += problems
+    if found and any(name.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)) for name in pods.requests):
+        words = "a machine gives GPUs to claims or by name, not both: let the pod claim them too"
+        refused.append(UnsupportedConstraint("spec.containers[*].resources", words))
     if refused:
         return replace(pods, unsupported=(*pods.unsupported, *refused))
     requests_of_pod = Counter(pods.requests)
     for claim in found:
         requests_of_pod.update(claim.amounts)
     constraints = replace(pods.constraints, devices=tuple(found))
-    return replace(pods, requests=dict(requests_of_pod), constraints=constraints)
+    claiming = replace(pods, requests=dict(requests_of_pod), constraints=constraints)
+    return _of_one_domain(claiming) if any(claim.joins for claim in found) else claiming
+
+
+def _of_one_domain(pods: PodSet) -> PodSet:
+    """Returns a pod set whose pods claim channels: all have to be of one NVLink domain.
+
+    Unless it says a host, or how else they are split over NVLink domains: slices of so many, or as few as can be.
+    """
+    said = {pods.preferred_topology, *(layer.level for layer in pods.slices)}
+    if pods.required_topology == HOSTNAME or GPU_CLIQUE in said:
+        return pods
+    return replace(pods, required_topology=GPU_CLIQUE)
 
 
 def _no_template(pods: PodSet, ref: ClaimRef, known: ClaimableDevices) -> UnsupportedConstraint:
@@ -279,6 +295,8 @@ class _CountedAs(NamedTuple):
 
 def _counted_as(found: DeviceClass, selectors: tuple[str, ...]) -> _CountedAs:
     """Returns what quotas count a device of a class as, by what its name and the selectors say."""
+    if found.name == CHANNEL_CLASS:
+        return _CountedAs()
     text = " ".join(selectors)
     profiles, kinds = set(_PROFILE.findall(text)), set(_TYPE.findall(text))
     if found.extended_resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)):

@@ -16,6 +16,9 @@ from model.quantity import Resources
 GPU_DRIVER: Final = "gpu.nvidia.com"
 GPU_CLASS: Final = "gpu.nvidia.com"
 MIG_CLASS: Final = "mig.nvidia.com"
+CHANNEL_DRIVER: Final = "compute-domain.nvidia.com"
+CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
+"""Of channels between nodes: who has one shares memory over NVLink with the others of its ComputeDomain."""
 TYPE: Final = f"{GPU_DRIVER}/type"
 PROFILE: Final = f"{GPU_DRIVER}/profile"
 
@@ -140,7 +143,13 @@ class DeviceClaim(NamedTuple):
             for ask in request.asks:
                 most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
             total.update(most)
+        total.pop("", None)
         return dict(sorted(total.items()))
+
+    @property
+    def joins(self) -> bool:
+        """Returns whether it claims a channel of a ComputeDomain, so that its pods have to be of one NVLink domain."""
+        return any(ask.device_class == CHANNEL_CLASS for request in self.requests for ask in request.asks)
 
 
 @dataclass(frozen=True, slots=True)

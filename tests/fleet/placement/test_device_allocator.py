@@ -17,6 +17,8 @@ from providers.aws.catalog import package_catalog
 
 G = "gpu.nvidia.com"
 A = f"device.attributes['{G}']"
+OF_DRIVER = f"device.driver == '{G}'"
+"""As classes say it first: a machine has a channel of another driver as well, of which selectors would fail."""
 TYPES = package_catalog("us-east-1").catalog.types
 H100 = mig_models()["h100-80gb"]
 PARENT = f"{G}/parentUUID"
@@ -35,12 +37,12 @@ WHOLE, CUT = machine(dynamic=False), machine(dynamic=True)
 
 
 def gpu(count: int = 1, cel: str = "", name: str = "g") -> RequestedDevices:
-    selectors = (f"{A}.type == 'gpu'", *([cel] if cel else ()))
+    selectors = (OF_DRIVER, f"{A}.type == 'gpu'", *([cel] if cel else ()))
     return RequestedDevices(name, (DeviceAsk(name, "gpu.nvidia.com", selectors, count),))
 
 
 def cut(profile: str, name: str = "m") -> RequestedDevices:
-    selectors = (f"{A}.type == 'mig'", f"{A}.profile == '{profile}'")
+    selectors = (OF_DRIVER, f"{A}.type == 'mig'", f"{A}.profile == '{profile}'")
     return RequestedDevices(name, (DeviceAsk(name, "mig.nvidia.com", selectors),))
 
 
@@ -74,7 +76,7 @@ def test_how_many_pods_a_machine_holds(devices: MachineDevices, claims: tuple[De
 
 
 def test_the_first_alternative_that_can_be_had_is_taken() -> None:
-    ways = tuple(DeviceAsk(f"g/{n}", "c", (f"{A}.type == 'gpu'", f"{A}.uuid == 'GPU-{n}'")) for n in (3, 1))
+    ways = tuple(DeviceAsk(f"g/{n}", "c", (OF_DRIVER, f"{A}.type == 'gpu'", f"{A}.uuid == 'GPU-{n}'")) for n in (3, 1))
     use, allocator = DevicesInUse(WHOLE), DeviceAllocator()
     either = claim(RequestedDevices("g", ways))
     assert allocator.allocate(use, either)
