@@ -108,9 +108,7 @@ def devices_in_sight(layout: str, offered: Mapping[str, int], used: Mapping[str,
     Such a machine has no `layout` and offers whole GPUs beside every slice that they could be cut into: a long list,
     and in sum more than there is.
     """
-    uncut = {name for name in offered if name.startswith(MIG_RESOURCE_PREFIX) and not used.get(name)}
     if layout or GPU_RESOURCE not in offered:
         return dict(offered)
-    return {
-        name: used[name] if MIG_RESOURCE_PREFIX in name else it for name, it in offered.items() if name not in uncut
-    }
+    cut = {name: used[name] for name in offered if name.startswith(MIG_RESOURCE_PREFIX) and used.get(name)}
+    return {name: it for name, it in offered.items() if not name.startswith(MIG_RESOURCE_PREFIX)} | cut

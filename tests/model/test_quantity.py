@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.quantity import InvalidQuantity, canonical_amount, canonical_resources, format_amount, parse_quantity
+from model.quantity import (
+    InvalidQuantity,
+    canonical_amount,
+    canonical_resources,
+    devices_in_sight,
+    format_amount,
+    parse_quantity,
+)
+
+GPU, THIN, THICK = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 
 # Values of apimachinery pkg/api/resource/quantity_test.go (TestQuantityParse and neighbours).
 PARSED = [
