@@ -79,8 +79,9 @@ def buy_together(
     if known is not None and known.uids.issuperset(uid for uid, placed in machines.placed.items() if placed.claims):
         _write_purposes(machines, [uid for uid, placed in machines.placed.items() if placed.needs], names)
         return known.tally
-    needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
-    caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
+    needs = [need for placed in machines.placed.values() for need in placed.needs]
+    picky = {it.pod_set.constraints.devices for it in needs if not machines.planner.capacity.claims_by_amounts(it)}
+    caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs), picky=picky)
     gangs = _exchangeable(machines.placed, caps)
     planned_claims = list(chain.from_iterable(placed.plan.purchases for placed in gangs.values()))
     if not planned_claims:

@@ -11,7 +11,7 @@ from agent.ledger_settings import LedgerSettings
 from fleet.cost.records import HOUR_S
 from fleet.cost.uses import NOBODY
 from fleet.snapshot import Pin
-from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
+from tests.agent.scenes import G6, P5, Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
 
 Obj = dict[str, Any]
@@ -258,3 +258,17 @@ def test_why_nobody_can_serve_a_claim_is_told_of_the_flavor_that_has_devices() -
     (gang,) = scene.sim.objects("Workload")
     assert gang["status"]["state"] == "Pending"
     assert "request gpu" in gang["status"]["message"], gang["status"]["message"]
+
+
+def test_gangs_that_claim_whole_gpus_are_bought_for_together() -> None:
+    """Four gangs of two GPUs, of one pass, share one machine of eight, though each by itself would buy a small one."""
+    scene = Scene(dra(instanceTypes=[P5, G6]), tempo=SLOW)
+    half = exactly("gpus", count=2, cel=f"{TYPE}.type == 'gpu'")
+    scene.sim.submit(template("two", half))
+    for name in "abcdefgh":
+        scene.sim.submit(claiming(name, "two"))
+    scene.until(lambda: all(scene.sim.running(name) for name in "abcdefgh"), 900, "all run")
+    assert scene.bought() == 4, "four machines of four L4s, cheaper than two of eight H100s"
+    (first, *_) = scene.sim.claims().values()
+    assert first.purpose.count(" x main of") == 2, first.purpose
+    scene.settle()
