@@ -204,14 +204,14 @@ class _Search:
             raise _Exhausted
 
     def _agrees(self, rule: MatchAttribute, claim: DeviceClaim, ask: DeviceAsk, device: Device) -> bool:
-        """Whether a device has the value of an attribute that those picked before it for the same claim have."""
+        """Whether a device goes with those picked before it for the same claim, by the value of an attribute."""
         if not _is_about(rule, ask.name):
             return True
         value = device.attributes.get(rule.attribute)
         if value is None:
             return False
         others = (it for of, name, it in self.picked if of is claim and _is_about(rule, name))
-        return all(other.attributes.get(rule.attribute) == value for other in others)
+        return all((other.attributes.get(rule.attribute) == value) is not rule.distinct for other in others)
 
 
 def _counted_as(machine: MachineDevices, resource: str) -> list[Device]:

@@ -118,12 +118,14 @@ class RequestedDevices(NamedTuple):
 
 
 class MatchAttribute(NamedTuple):
-    """A `MatchAttribute` wants all devices of some requests to have one value of an attribute."""
+    """A `MatchAttribute` wants all devices of some requests to have one value of an attribute, or each another."""
 
     attribute: str
     """Its full name."""
     requests: tuple[str, ...] = ()
     """Names of requests, or `request/subrequest`; empty = all of the claim."""
+    distinct: bool = False
+    """Whether no two may have the same value (`distinctAttribute`)."""
 
 
 class DeviceClaim(NamedTuple):

@@ -109,6 +109,20 @@ def test_three_slices_of_one_gpu() -> None:
     scene.settle()
 
 
+def test_two_slices_of_two_gpus() -> None:
+    cut = layout("cut", "h100-80gb", **{"3g_40gb": 2})
+    fleet = dra(cut, quota={"nvidia.com/mig-3g.40gb": 32}, sharing={"dra": {}, "mig": {"layouts": ["cut"]}})
+    scene = Scene(fleet)
+    apart = [{"distinctAttribute": "gpu.nvidia.com/parentUUID", "requests": ["a", "b"]}]
+    scene.sim.submit(template("two", *(slice_of(name, "3g.40gb") for name in "ab"), constraints=apart))
+    scene.runs(claiming("j", "two", pods=8), 1500)
+    given = list(devices(scene).values())
+    assert len(given) == 8
+    assert all(len({name.split("-mig")[0] for name in names}) == 2 for names in given)
+    assert scene.bought() == 1
+    scene.settle()
+
+
 def test_of_alternatives_the_first_that_can_be_had() -> None:
     scene = Scene(dra())
     ways = [

@@ -259,10 +259,10 @@ def decode_claim_template(raw: bytes | Raw) -> ClaimTemplate:
     constraints = []
     for n, each in enumerate(asked.constraints or ()):
         path = f"spec.spec.devices.constraints[{n}]"
-        if each.match_attribute:
-            constraints.append(MatchAttribute(each.match_attribute, tuple(each.requests or ())))
+        if named := each.match_attribute or each.distinct_attribute:
+            constraints.append(MatchAttribute(named, tuple(each.requests or ()), distinct=not each.match_attribute))
         else:
-            refused.append(UnsupportedConstraint(path, "only matchAttribute is supported"))
+            refused.append(UnsupportedConstraint(path, "only matchAttribute and distinctAttribute are supported"))
     if sum(max((ask.count for ask in it.asks), default=0) for it in requests) > _COUNT_MOST:
         refused.append(
             UnsupportedConstraint("spec.spec.devices.requests", f"a claim has {_COUNT_MOST} devices at most")
