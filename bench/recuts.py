@@ -2,7 +2,7 @@
 
 Five machines of eight A100s are cut `2 x 3g.40gb` or `7 x 1g.10gb`. Of the GPU time that is asked for, four fifths are
 thin slices for two hours, then thick ones for two, at a load of 0.8; gangs of one to seven pods, of 45 minutes on
-average. Readings come every minute. Nothing is bought: the machines stand.
+average. Readings come every half minute. Nothing is bought: the machines stand.
 """
 
 import gc
@@ -26,7 +26,7 @@ from providers.sim.controllers.kubelet import KubeletOptions
 
 KIND: Final = "p4de.24xlarge"
 MACHINES, GPUS = 5, 8
-PHASE_S, LOAD, READ_EVERY_S = 7200.0, 0.8, 60.0
+PHASE_S, LOAD, READ_EVERY_S = 7200.0, 0.8, 30.0
 SEED: Final = 1
 DAY_S: Final = 3 * PHASE_S
 LATEST_S: Final = 2 * 3600.0
@@ -100,7 +100,7 @@ def _simulation(*, beside: bool) -> Simulation:
     offers = tuple(offer for offer in whole.offers if offer.instance_type.name == KIND)
     catalog = replace(whole, types={KIND: whole.types[KIND]}, offers=offers)
     options = SimulationOptions(dcgm_delay_s=15.0, kubelet=KubeletOptions(start_delay_s=1.0))
-    sim = Simulation(catalog=catalog, tempo=Tempo(tick_s=10.0, listing_s=60.0, foresees=False), options=options)
+    sim = Simulation(catalog=catalog, tempo=Tempo(tick_s=5.0, listing_s=60.0, foresees=False), options=options)
     if sim.world.exporters is None:
         raise RuntimeError("the simulation has no exporters")
     sim.world.exporters.server = _MuteServer()  # type: ignore[assignment]
