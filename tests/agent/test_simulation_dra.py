@@ -178,6 +178,40 @@ def test_ordinary_pods_that_claim_are_bought_for() -> None:
     scene.settle()
 
 
+def test_ordinary_pods_that_share_a_claim_stand_on_one_machine_and_count_once() -> None:
+    """As in the driver's demo of two pods on one GPU; a third comes later, and the claim is that of a Deployment's."""
+    scene = Scene(dra(serves=["Gangs", "Pods"], instanceTypes=[G6, P5]))
+    claim = template("one", exactly("gpu"))
+    claim |= {"kind": "ResourceClaim", "spec": claim["spec"]["spec"]}
+    scene.sim.submit(claim)
+
+    def share(name: str, named: str = "one") -> None:
+        spec = claiming(name, "")["spec"]["template"]["spec"]
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": named}]
+        meta = {"name": name, "namespace": "t"}
+        scene.sim.submit({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    def nodes() -> dict[str, str]:
+        pods = scene.sim.objects("Pod")
+        return {it["metadata"]["name"]: it["spec"].get("nodeName", "") for it in pods}
+
+    share("a")
+    share("b")
+    scene.until(lambda: set(devices(scene)) == {"a", "b"}, 900, "both have their GPU")
+    share("c")
+    scene.until(lambda: set(devices(scene)) == {"a", "b", "c"}, 120, "so has the third")
+    assert set(map(tuple, devices(scene).values())) == {("gpu-0",)}
+    assert len(set(nodes().values())) == 1
+    scene.sim.submit(template("three", exactly("gpus", count=3)))
+    scene.runs(claiming("rest", "three"))
+    assert scene.bought() == 1, "the other three GPUs of the machine are free"
+    share("d", "nobodys")
+    scene.sim.advance(60)
+    assert scene.bought() == 1
+    assert nodes()["d"] == ""
+    scene.settle()
+
+
 def test_pods_that_name_gpus_and_pods_that_claim_them_have_machines_of_their_own() -> None:
     both = [pool("plain"), doc("Flavor", "h100", nodePools=["claims", "plain"])]
     shared = pool("claims", sharing={"dra": {}})
