@@ -14,8 +14,9 @@ from fleet.offerings.min_values import asked_values, most_on_one, shared_room
 from fleet.offerings.offerings import Offering, Offerings, Preference
 from fleet.placement.cluster_state import ClusterState, NodeSlot, room_in
 from fleet.placement.device_allocator import device_allocator
+from fleet.placement.flavor_nodes import sells, serves
 from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
-from fleet.placement.plan import Need, PlannedNodeClaims, Recut, sells, serves
+from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter
 from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal

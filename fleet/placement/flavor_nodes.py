@@ -121,6 +121,16 @@ def _pools_for_pods(_index: Index, pools: Mapping[str, NodePool]) -> tuple[NodeP
     return tuple(sorted(serving, key=lambda pool: (-pool.spec.weight, pool.name)))
 
 
+def sells(pool: NodePool, need: Need) -> bool:
+    """Returns whether machines of a pool are bought on demand, and for such pods."""
+    return pool.spec.replicas is None and serves(pool, need)
+
+
+def serves(pool: NodePool, need: Need) -> bool:
+    """Returns whether a pool serves such pods: those of gangs, or ordinary ones."""
+    return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
+
+
 def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ...]:
     """The tolerations that pods of a gang with these flavors are given."""
     known = [nodes for flavor in flavors if (nodes := nodes_of_flavor(fleet, flavor)) is not None]

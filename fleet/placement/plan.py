@@ -93,16 +93,6 @@ class Need:
         return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)
 
 
-def sells(pool: NodePool, need: Need) -> bool:
-    """Returns whether machines of a pool are bought on demand, and for such pods."""
-    return pool.spec.replicas is None and serves(pool, need)
-
-
-def serves(pool: NodePool, need: Need) -> bool:
-    """Returns whether a pool serves such pods: those of gangs, or ordinary ones."""
-    return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
-
-
 @dataclass(frozen=True, slots=True)
 class Recut:
     """A re-cut gives an idle machine another MIG layout of its pool; `slot` is the machine as it would be."""

@@ -20,9 +20,10 @@ from fleet.optimize.presolve import amounts
 from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity
 from fleet.placement.cluster_state import PODS, NodeSlot, planned_slot
 from fleet.placement.domains import EqualPods
+from fleet.placement.flavor_nodes import sells
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.neighbours import Neighbours
-from fleet.placement.plan import Need, sells
+from fleet.placement.plan import Need
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import prefers
 from fleet.snapshot import PodSet

@@ -66,6 +66,12 @@ class Device:
         return GPU_RESOURCE if self.attributes.get(TYPE) == "gpu" else ""
 
 
+CHANNEL: Final = Device(
+    CHANNEL_DRIVER, "", "channel-0", {f"{CHANNEL_DRIVER}/type": "channel", f"{CHANNEL_DRIVER}/id": 0}
+)
+"""The one channel of a machine that pods can claim; the driver has others for what it runs itself."""
+
+
 @dataclass(frozen=True)
 class MachineDevices:
     """`MachineDevices` are those of one machine, in the order in which kube-scheduler tries them."""
