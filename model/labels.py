@@ -97,6 +97,8 @@ GPU_PARTS: Final = 840
 MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
+GPU_CLIQUE: Final = "nvidia.com/gpu.clique"
+"""The NVLink domain of a machine, as feature discovery says it: its GPUs reach those of others in it over NVLink."""
 DRA_PLUGIN: Final = "nvidia.com/dra-kubelet-plugin"
 """Whether NVIDIA's DRA driver runs on a node (the node selector of its kubelet plugin)."""
 DEPLOY_DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
@@ -196,7 +198,7 @@ OF_TOPOLOGIES: Final[frozenset[str]] = frozenset(
         "topology.k8s.aws/network-node-layer-1",
         "topology.k8s.aws/network-node-layer-2",
         "topology.k8s.aws/network-node-layer-3",
-        "nvidia.com/gpu.clique",
+        GPU_CLIQUE,
     }
 )
 """Labels that say where nodes stand, beside zones and hosts."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
-from model.labels import GPU_EQUIVALENT, GPU_PARTS
+from model.labels import GPU_EQUIVALENT, GPU_PARTS, GPU_RESOURCE, MIG_RESOURCE_PREFIX
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -100,3 +100,15 @@ def format_amount(resource: str, amount: int) -> str:
 def plus(left: Resources, right: Resources) -> dict[str, int]:
     """Returns the sum by resource, in order of their names."""
     return {name: left.get(name, 0) + right.get(name, 0) for name in sorted({*left, *right})}
+
+
+def devices_in_sight(layout: str, offered: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    """The GPUs and slices of a machine as people count them: of one cut on demand, its GPUs and the slices in use.
+
+    Such a machine has no `layout` and offers whole GPUs beside every slice that they could be cut into: a long list,
+    and in sum more than there is.
+    """
+    if layout or GPU_RESOURCE not in offered:
+        return dict(offered)
+    cut = {name: used[name] for name in offered if name.startswith(MIG_RESOURCE_PREFIX) and used.get(name)}
+    return {name: it for name, it in offered.items() if not name.startswith(MIG_RESOURCE_PREFIX)} | cut

@@ -17,7 +17,7 @@ import msgspec
 from agent.cli import exits
 from agent.cli.tables import TextTable, render, terminal_width
 from model.plain_text import age
-from model.quantity import canonical_amount, format_amount
+from model.quantity import canonical_amount, devices_in_sight, format_amount
 from providers.kube.config import connect
 from providers.kube.errors import Forbidden, KubeError, NotFound
 from providers.kube.resources import FLEET_SYNCS, NODE_CLAIMS, NODE_POOLS, QUEUES, WORKLOADS, ResourcePath
@@ -215,8 +215,7 @@ def _charged(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float:
 
 def _nodes(look: ClusterLook) -> Iterator[Row]:
     """Machines that have joined, with the GPUs that gangs have of each."""
-    used: dict[str, Counter[str]] = {}
-    gangs: dict[str, list[str]] = {}
+    used, gangs = dict[str, Counter[str]](), dict[str, list[str]]()
     for it in look.objects(WORKLOADS):
         spec = it["spec"]
         asked = {pods["name"]: _gpu_part(pods.get("requests") or {}) for pods in spec["podSets"]}
@@ -227,7 +226,8 @@ def _nodes(look: ClusterLook) -> Iterator[Row]:
                 used.setdefault(node, Counter())[name] += amount * pin["count"]
     for claim in _claims(look):
         if node := claim["node"]:
-            total, taken = _gpu_part(claim["resources"]), used.get(node, Counter())
+            taken = used.get(node, Counter())
+            total = devices_in_sight(claim["layout"], _gpu_part(claim["resources"]), taken)
             yield {
                 "name": node,
                 "pool": claim["pool"],

@@ -13,6 +13,7 @@ from fleet.snapshot.lookups import claims_by_node, machines_held
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
+from model.quantity import Resources, devices_in_sight
 
 UNCLAIMED: Final = "Unclaimed"
 """State of a node that no claim answers for."""
@@ -99,7 +100,6 @@ def _strangers(
 
 
 def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang]) -> MachineTile:
-    leaving = claim.disruption
     offered = node.allocatable if node is not None and claim.ready_at_s else claim.resources
     pool = claim.capacity_pool
     return MachineTile(
@@ -107,13 +107,16 @@ def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang
         claim.node,
         claim.node_pool,
         _state(claim),
-        next((f"{why.reason}: {why.message}" for why in (leaving, claim.cut) if why is not None and why.reason), ""),
+        next(
+            (f"{why.reason}: {why.message}" for why in (claim.disruption, claim.cut) if why is not None and why.reason),
+            "",
+        ),
         pool.instance_type,
         pool.zone,
         pool.capacity_type,
         layout_name(claim.layout),
         claim.charged_usd_h,
-        tuple(_devices(offered, gangs, claim.name, claim.node)),
+        tuple(_devices(claim.layout, offered, gangs, claim.name, claim.node)),
         tuple(gangs),
         _payers(fleet, gangs),
     )
@@ -138,20 +141,21 @@ def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:
         said.get(labels.CAPACITY_TYPE, ""),
         "",
         0.0,
-        tuple(_devices(node.allocatable, gangs, "", node.name)),
+        tuple(_devices(said.get(labels.MIG_CONFIG, ""), node.allocatable, gangs, "", node.name)),
         tuple(gangs),
         _payers(fleet, gangs),
     )
 
 
-def _devices(offered: Mapping[str, int], gangs: Sequence[Gang], claim: str, node: str) -> Iterator[DeviceUse]:
+def _devices(layout: str, offered: Resources, gangs: Sequence[Gang], claim: str, node: str) -> Iterator[DeviceUse]:
     """Yields the GPUs and slices that a machine offers, with what the pods pinned there take of them."""
     used: Counter[str] = Counter()
     for gang, pin in [(holder, pin) for holder in gangs for pin in holder.pins]:
         if (pin.claim, claim or pin.node) == (claim, claim or node):
-            taken = gpu_part(gang.pod_set(pin.pod_set).requests)
-            used.update({resource: amount * pin.count for resource, amount in taken.items()})
-    return (DeviceUse(name, total, min(total, used[name])) for name, total in gpu_part(offered).items())
+            for resource, amount in gpu_part(gang.pod_set(pin.pod_set).requests).items():
+                used[resource] += amount * pin.count
+    seen = devices_in_sight(layout, gpu_part(offered), used).items()
+    return (DeviceUse(name, total, min(total, used[name])) for name, total in seen)
 
 
 def _payers(fleet: Fleet, gangs: Sequence[Gang]) -> tuple[str, ...]:

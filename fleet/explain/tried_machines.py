@@ -11,8 +11,8 @@ from fleet.explain.offers import sharing_of
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.candidate_offerings import pods_on_one, serves
-from fleet.placement.flavor_nodes import need_of_flavors
+from fleet.placement.candidate_offerings import pods_on_one
+from fleet.placement.flavor_nodes import need_of_flavors, serves
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import Need
 from fleet.scheduling.never_fits import against_labels, flavors_of_queue, lacking_resource

@@ -7,7 +7,7 @@ like everything else: what is missing follows from the pins and the machines as 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -264,7 +264,19 @@ def _tie(snapshot: Snapshot, gang: Gang, name: str, kept: Sequence[Pin]) -> Mapp
         return {}
     mates = {one.name for one in gang.pod_sets if pod_set.group and one.group == pod_set.group} | {name}
     values = [_label(snapshot, pin, pod_set.required_topology) for pin in kept if pin.pod_set in mates]
+    if pod_set.required_topology == labels.GPU_CLIQUE and (block := _shared_block(snapshot, kept, mates)):
+        return {labels.CAPACITY_RESERVATION_ID: block}
     return {pod_set.required_topology: max(values)} if values else {}
+
+
+def _shared_block(snapshot: Snapshot, kept: Sequence[Pin], mates: Container[str]) -> str:
+    """Returns the one capacity block that is an NVLink domain and has all machines of some pod sets; else nothing."""
+    claims = [snapshot.claims.get(pin.claim) for pin in kept if pin.pod_set in mates]
+    blocks = {claim.capacity_pool if claim is not None else None for claim in claims}
+    where = blocks.pop() if len(blocks) == 1 else None
+    known = snapshot.reservations.get(where.reservation) if where is not None else None
+    machine = snapshot.catalog.types.get(where.instance_type) if where is not None else None
+    return known.id if known and machine and known.joined_by_nvlink(machine) else ""
 
 
 def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:

@@ -157,16 +157,19 @@ def changed_gpus(claim: Claim, machine: InstanceType | None, allowed: Mapping[st
 
 
 def as_before(claim: Claim, now_s: float, why: str) -> Claim:
-    """Returns the claim as it was before an order beside work; where a label was written for it, to be put right."""
+    """Returns the claim as it was before an order beside work; where a label was written for it, to be put right.
+
+    That concerns the same GPUs, which nobody holds: the order says what was tried, so that no work has to leave for it.
+    """
     order = claim.cut
     if order is None or order.before is None:
         return claim
-    before = order.before
+    before, tried = order.before, FormerCut(claim.layout, gpu_part(claim.resources), claim.gpu_cuts)
     resources = with_gpus(claim.resources, before.gpus)
     claim = replace(claim, layout=before.layout, gpu_cuts=before.cuts, resources=resources)
     if not order.began_s:
         return replace(claim, recut_at_s=claim.ready_at_s, cut=None)
-    told = CutOrder(Reason.LAYOUT_DRIFT, f"idle GPUs could not be cut beside its work: {why}", now_s)
+    told = CutOrder(Reason.LAYOUT_DRIFT, f"idle GPUs could not be cut beside its work: {why}", now_s, before=tried)
     return replace(claim, recut_at_s=max(now_s, claim.ready_at_s + 0.001), cut=told).remembering(
         MachineEvent(now_s, FAILED, why)
     )

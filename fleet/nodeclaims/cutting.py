@@ -129,7 +129,9 @@ def _next_step(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> It
 
 
 def _is_beside_work(claim: Claim) -> bool:
-    return claim.cut is not None and claim.cut.before is not None
+    """Returns whether idle GPUs are to be cut beside work, and that has not failed."""
+    order = claim.cut
+    return order is not None and order.before is not None and order.reason != Reason.LAYOUT_DRIFT
 
 
 def _cut_on(snapshot: Snapshot, claim: Claim, node: Node, config: str, holders: list[Pod]) -> Iterator[Action]:
@@ -204,6 +206,8 @@ def _given_up(snapshot: Snapshot, claim: Claim, node: Node, *, drains: bool) -> 
     """Returns why a machine that could not be cut is replaced; None while there is hope."""
     now_s, order = snapshot.now_s, claim.cut
     if order is not None and order.reason == Reason.LAYOUT_DRIFT:
+        if order.before is not None and _holders(snapshot, node):
+            return None  # idle GPUs alone are cut otherwise: the work on the others goes on to its end
         late = not drains and now_s >= max(order.since_s, order.began_s) + DRIFT_MOST_S
         late = late or now_s >= order.since_s + CUT_MOST_S
         if not late or (claim.name in machines_held(snapshot) and _too_many(snapshot, claim.node_pool)):

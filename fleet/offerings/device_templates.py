@@ -2,8 +2,7 @@
 
 They have what follows from the type of the machine and how its GPUs are cut: names, types, profiles, products, compute
 capability and memory. What only the machine knows (UUIDs, buses, the version of its driver) selectors do not find;
-`uuid` and `parentUUID` tell GPUs apart. Source: kubernetes-sigs/dra-driver-nvidia-gpu `cmd/gpu-kubelet-plugin`
-(`deviceinfo.go`, `partitions.go`).
+`uuid` and `parentUUID` tell GPUs apart. Source: its `cmd/gpu-kubelet-plugin/{deviceinfo,partitions}.go`.
 """
 
 import re
@@ -13,6 +12,7 @@ from typing import Final
 from fleet.mig.layouts import pool_layouts
 from fleet.snapshot import InstanceType
 from fleet.snapshot.devices import (
+    CHANNEL,
     GPU_DRIVER,
     PROFILE,
     TYPE,
@@ -64,12 +64,12 @@ def _machine_devices(_index: Index, machine: InstanceType, layout: MigLayout | N
     if way == "dynamic" and models and capability >= _CUT_WITHOUT_RESET:
         cards = [_partitionable(n, models[0], common, machine.gpu_memory_mib) for n in range(count)]
         return MachineDevices(
-            tuple(device for devices, _ in cards for device in devices),
+            (CHANNEL, *(device for devices, _ in cards for device in devices)),
             {key: it for _, both in cards for key, it in both},
         )
     cuts = _profiles(layout, models, count)
     devices = (device for n in range(count) for device in _card(n, cuts.get(n), common, machine.gpu_memory_mib))
-    return MachineDevices(tuple(devices))
+    return MachineDevices((CHANNEL, *devices))
 
 
 def _common(

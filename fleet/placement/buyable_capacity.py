@@ -13,13 +13,14 @@ from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.candidate_offerings import MOST_KNOWN, CandidateOfferings, KnownCandidates, PoolColumns
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.device_allocator import device_allocator
+from fleet.placement.flavor_nodes import sells, serves
 from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter
 from fleet.placement.pod_score import pod_score
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
-from fleet.snapshot.devices import NO_DEVICES
+from fleet.snapshot.devices import NO_DEVICES, MachineDevices
 from model.kinds import NodePool
 from model.plain_text import counted, number_of
 from model.quantity import Resources
@@ -76,13 +77,21 @@ class BuyableCapacity:
     def unmet_claims(self, need: Need) -> Refusal | None:
         """Why no machine of the need's pools meets a request of the pods' claims; None = each is met by some."""
         claims = need.pod_set.constraints.devices
-        offered = [it.devices for pool in need.pools for it in self.offerings.of(pool) if it.devices is not None]
+        offered = self._offered_devices(need) if claims else []
         if claims and not offered:
             words = f"no pool that may buy for {need.pod_set.name} offers its GPUs to claims (sharing.dra)"
             return Refusal(Reason.NO_MATCHING_FLAVOR, words)
-        machines = {id(it): it for it in offered}.values()
-        unmet = device_allocator(self.offerings.index, NO_DEVICES).unmet(machines, claims) if claims else ""
+        unmet = device_allocator(self.offerings.index, NO_DEVICES).unmet(offered, claims) if claims else ""
         return Refusal(Reason.NO_OFFER, unmet) if unmet else None
+
+    def claims_by_amounts(self, need: Need) -> bool:
+        """Whether amounts say all that the pods' claims ask of any machine that the need's pools offer."""
+        claims, allocator = need.pod_set.constraints.devices, device_allocator(self.offerings.index, NO_DEVICES)
+        return bool(claims) and all(allocator.by_amounts(machine, claims) for machine in self._offered_devices(need))
+
+    def _offered_devices(self, need: Need) -> list[MachineDevices]:
+        offered = (it.devices for pool in need.pools for it in self.offerings.of(pool) if it.devices is not None)
+        return list({id(it): it for it in offered}.values())
 
     def bought_before(self, need: Need) -> PlannedNodeClaims | None:
         """The machine that was bought for a pod that asks the same, where it can be had again: nothing is better."""

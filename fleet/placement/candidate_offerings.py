@@ -15,6 +15,7 @@ from fleet.offerings.min_values import asked_values, most_on_one, shared_room
 from fleet.offerings.offerings import Offering, Offerings, Preference
 from fleet.placement.cluster_state import PODS, room_in
 from fleet.placement.device_allocator import device_allocator
+from fleet.placement.flavor_nodes import sells, serves
 from fleet.placement.plan import Need
 from fleet.snapshot import InstanceOffer, PodSet
 from fleet.snapshot.affinity import selects, tolerates
@@ -174,16 +175,6 @@ class CandidateOfferings:
 
 
 _PLACE = attrgetter("place")
-
-
-def sells(pool: NodePool, need: Need) -> bool:
-    """Whether machines of a pool are bought on demand, and for such pods."""
-    return pool.spec.replicas is None and serves(pool, need)
-
-
-def serves(pool: NodePool, need: Need) -> bool:
-    """Whether a pool serves such pods: those of gangs, or ordinary ones."""
-    return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
 
 
 @dataclass(slots=True)

@@ -91,6 +91,19 @@ class DeviceAllocator:
             self._fits[key] = machine, count
         return self._fits[key][1]
 
+    def by_amounts(self, machine: MachineDevices, claims: tuple[DeviceClaim, ...]) -> bool:
+        """Returns whether pods with these claims find theirs on a machine wherever its amounts suffice.
+
+        That is so where each request is met by all devices that count as its resource, which share nothing.
+        """
+        if machine.counters or any(claim.constraints for claim in claims):
+            return False
+        asks = [request.asks for claim in claims for request in claim.requests]
+        return all(
+            len(ways) == 1 and list(self.matching(machine, ways[0]) or ()) == _counted_as(machine, ways[0].resource)
+            for ways in asks
+        )
+
     def unmet(self, machines: Iterable[MachineDevices], claims: tuple[DeviceClaim, ...]) -> str:
         """Returns the first request that no machine meets, all of it free, in words; empty where one meets all."""
         there = list(machines)
@@ -191,14 +204,18 @@ class _Search:
             raise _Exhausted
 
     def _agrees(self, rule: MatchAttribute, claim: DeviceClaim, ask: DeviceAsk, device: Device) -> bool:
-        """Whether a device has the value of an attribute that those picked before it for the same claim have."""
+        """Whether a device goes with those picked before it for the same claim, by the value of an attribute."""
         if not _is_about(rule, ask.name):
             return True
         value = device.attributes.get(rule.attribute)
         if value is None:
             return False
         others = (it for of, name, it in self.picked if of is claim and _is_about(rule, name))
-        return all(other.attributes.get(rule.attribute) == value for other in others)
+        return all((other.attributes.get(rule.attribute) == value) is not rule.distinct for other in others)
+
+
+def _counted_as(machine: MachineDevices, resource: str) -> list[Device]:
+    return [device for device in machine.devices if device.resource == resource != ""]
 
 
 def _is_about(rule: MatchAttribute, request: str) -> bool:

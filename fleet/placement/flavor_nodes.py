@@ -8,6 +8,7 @@ from fleet.mig.layouts import is_gpu_resource
 from fleet.offerings.offerings import Offerings
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
+from fleet.placement.shared_domains import sold_by_the_block
 from fleet.quota.specs import QuotaFlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Gang, PodSet
@@ -120,6 +121,16 @@ def _pools_for_pods(_index: Index, pools: Mapping[str, NodePool]) -> tuple[NodeP
     return tuple(sorted(serving, key=lambda pool: (-pool.spec.weight, pool.name)))
 
 
+def sells(pool: NodePool, need: Need) -> bool:
+    """Returns whether machines of a pool are bought on demand, and for such pods."""
+    return pool.spec.replicas is None and serves(pool, need)
+
+
+def serves(pool: NodePool, need: Need) -> bool:
+    """Returns whether a pool serves such pods: those of gangs, or ordinary ones."""
+    return ("Pods" if need.ordinary else "Gangs") in pool.spec.serves
+
+
 def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ...]:
     """The tolerations that pods of a gang with these flavors are given."""
     known = [nodes for flavor in flavors if (nodes := nodes_of_flavor(fleet, flavor)) is not None]
@@ -200,7 +211,11 @@ class FleetFlavors:
     def specs(self) -> Mapping[str, QuotaFlavorSpec]:
         """The flavors as the quota engine knows them."""
         return {
-            name: QuotaFlavorSpec(name, _said(nodes), nodes.taints, nodes.tolerations, offers=self.offered(name))
+            name: QuotaFlavorSpec(
+                *(name, _said(nodes), nodes.taints, nodes.tolerations),
+                offers=self.offered(name),
+                unsold="" if self.offered(name) else sold_by_the_block(self.offerings, nodes.pools),
+            )
             for name, nodes in _flavors(self.fleet.index, self.fleet).items()
         }
 

@@ -7,11 +7,11 @@
 - Equal pods that have to share a machine are one large pod (`gathers`).
 
 The rest is in no such programme, and its pods stay where placement has put them (`stays`): affinity by host to other
-pods, pods that keep others away by host but not each other, and pods that claim devices.
+pods, pods that keep others away by host but not each other, and pods that claim devices which not all are alike.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -23,6 +23,7 @@ from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.spread_filter import counts_for
 from fleet.snapshot import PodSet
 from fleet.snapshot.constraints import PodAffinityTerm, PodHostPort, TopologySpreadConstraint
+from fleet.snapshot.devices import DeviceClaim
 from model.labels import HOSTNAME, ZONE, normalize
 from model.quantity import Resources
 
@@ -56,14 +57,25 @@ class MachineCaps:
     _taken: dict[EqualPods, Resources] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, neighbours: Neighbours, pod_sets: Iterable[PodSet], *, standing: bool = False) -> "MachineCaps":
-        """Returns those of pod sets that may go elsewhere; `standing`: onto machines on which others stand, too."""
+    def of(
+        cls,
+        neighbours: Neighbours,
+        pod_sets: Iterable[PodSet],
+        *,
+        standing: bool = False,
+        picky: Container[tuple[DeviceClaim, ...]] | None = None,
+    ) -> "MachineCaps":
+        """Returns those of pod sets that may go elsewhere; `standing`: onto machines on which others stand, too.
+
+        `picky`: claims of which amounts do not say all that they ask of a machine; None = any.
+        """
         sets = {neighbours.kind_of(pods): pods for pods in pod_sets}
         rules = {kind: found for kind, pods in sets.items() if (found := pod_filter(neighbours, pods)) is not None}
         if not rules:
             return cls(neighbours)
         gathering, torn = _gathering(neighbours, list(sets))
-        staying = torn | _one_sided(neighbours, list(sets)) | {kind for kind in sets if kind.constraints.devices}
+        claiming = {kind for kind in sets if (it := kind.constraints.devices) and (picky is None or it in picky)}
+        staying = torn | _one_sided(neighbours, list(sets)) | claiming
         moving = [kind for kind in sets if kind not in staying]
         caps = tuple(_caps(neighbours, moving, standing=standing))
         keys = _keys(neighbours, list(sets), rules)

@@ -20,6 +20,14 @@ from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut, hardest_first
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import PodScore, pod_score
+from fleet.placement.shared_domains import (
+    most_telling,
+    no_nvlink_domain,
+    nvlink_domains,
+    nvlink_parts,
+    promised_domains,
+    tied,
+)
 from fleet.placement.volume_filter import stands_by_its_volume
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
@@ -37,44 +45,48 @@ def place_gang(
     pool carry the labels of its template.
     """
     asked = list(needs)
+    if parts := nvlink_parts(asked):
+        return _place_by_nvlink(state, capacity, gang, asked, parts)
     found = _place_within_zones(state, capacity, gang, asked)
     if isinstance(found, PlacementPlan) or found.reason is not Reason.TOPOLOGY or not capacity.may_buy:
         return found
-    cheapest = _cheapest_promised_domain(state, capacity, gang, asked)
+    cheapest, _ = _cheapest(state, capacity, gang, promised_domains(asked))
     return found if cheapest is None else _place_within_zones(state, capacity, gang, cheapest)
 
 
-def _cheapest_promised_domain(
-    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need]
-) -> list[Need] | None:
-    """The needs tied to the domain that pools promise and in which a plan costs least; None when there is no plan."""
-    best: tuple[float, str, list[Need]] | None = None
-    for value, tied in _promised_domains(needs):
+def _place_by_nvlink(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need], parts: Sequence[Sequence[Need]]
+) -> PlacementPlan | Refusal:
+    """Each part goes into the NVLink domain in which a plan for it, and those before it, costs least."""
+    settled = [need for need in needs if not any(need is it for part in parts for it in part)]
+    for part in parts:
+        ties = nvlink_domains(state, capacity.offerings, part)
+        tried = ((f"{n:04}", [*settled, *(tied(need, tie) for need in part)]) for n, tie in enumerate(ties))
+        cheapest, refusals = _cheapest(state, capacity, gang, tried)
+        if cheapest is None:
+            return no_nvlink_domain(capacity.offerings, part, refusals)
+        settled = cheapest
+    return _place_within_zones(state, capacity, gang, settled)
+
+
+def _cheapest(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, ways: Iterable[tuple[str, list[Need]]]
+) -> tuple[list[Need] | None, list[Refusal]]:
+    """The needs of the way, of several, in which a plan costs least; None and the refusals where there is no plan."""
+    best: tuple[bool, float, str, list[Need]] | None = None
+    refusals = []
+    for name, needs in ways:
         mark = state.mark()
-        plan = _place_within_zones(state, capacity, gang, tied)
-        if isinstance(plan, PlacementPlan):
-            state.undo(mark)
-            capacity.give_back(plan.purchases)
-            if best is None or (round(plan.cost_usd_h, DIGITS), value) < best[:2]:
-                best = round(plan.cost_usd_h, DIGITS), value, tied
-    return None if best is None else best[2]
-
-
-def _promised_domains(needs: Sequence[Need]) -> Iterator[tuple[str, list[Need]]]:
-    """Values that pools promise for the one label pods have to share, with the needs tied to it."""
-    wanted = {need.pod_set.required_topology for need in needs} - {"", labels.ZONE, labels.HOSTNAME}
-    if len(wanted) != 1:
-        return
-    label = wanted.pop()
-    bound = [need for need in needs if need.pod_set.required_topology == label]
-    carried = {pool.spec.template.labels.get(label, "") for need in bound for pool in need.pools}
-    for value in sorted(carried - {""}):
-        yield value, [_tied(need, label, value) if need in bound else need for need in needs]
-
-
-def _tied(need: Need, label: str, value: str) -> Need:
-    selector = {**need.pod_set.node_selector, label: value}
-    return replace(need, pod_set=replace(need.pod_set, node_selector=selector, required_topology=""))
+        plan = _place_within_zones(state, capacity, gang, needs)
+        if isinstance(plan, Refusal):
+            refusals.append(plan)
+            continue
+        state.undo(mark)
+        capacity.give_back(plan.purchases)
+        rank = bool(plan.purchases), round(plan.cost_usd_h, DIGITS), name
+        if best is None or rank < best[:3]:
+            best = *rank, needs
+    return None if best is None else best[3], refusals
 
 
 def _place_within_zones(
@@ -113,7 +125,7 @@ def _place_within_zones(
         elif best is None or (tried.rank(), zone, tried.may_split) < best:
             best = (tried.rank(), zone, tried.may_split)
     if best is None:
-        return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
+        return most_telling(refusals if zone_bound else refusals[1:] or refusals)
     outcome = attempt(best[1], may_split=best[2]).run(ordered)
     if not obstructed and isinstance(outcome, PlacementPlan):
         capacity.best_purchases[alike] = best[1], outcome.purchases
@@ -141,14 +153,6 @@ def _zones_to_try(
     return (
         ["", *sorted({zone for pool in pools for zone in capacity.offerings.zones(pool)})] if capacity.may_buy else [""]
     )
-
-
-def _most_telling(refusals: list[Refusal]) -> Refusal:
-    """The refusal that says most: a shortage passes, a limit can be raised, the rest needs another gang or pool."""
-    passing = [Reason.NO_CAPACITY, Reason.POOL_LIMIT, Reason.LAYOUT_FAILED]
-    order = [*passing, Reason.TOPOLOGY, Reason.NO_OFFER, Reason.NO_MATCHING_FLAVOR]
-    ranked = sorted(refusals, key=lambda refusal: (order.index(refusal.reason), refusal.retry_at_s, refusal.message))
-    return ranked[0] if ranked else Refusal(Reason.NO_OFFER, "no machine of its flavors exists or may be bought")
 
 
 def standing(free: FreeCapacity, gang: str) -> Iterator[FreeCapacity]:

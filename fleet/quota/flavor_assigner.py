@@ -196,7 +196,7 @@ class FlavorAssigner:
         """Yields why pods of a set could not stand on nodes of a flavor."""
         pod_set = pods.pod_set
         if flavor.offers is not None and (missing := pods.asks() - flavor.offers - _OF_QUOTAS):
-            yield f"no machine offers {', '.join(sorted(missing))}"
+            yield "; ".join(filter(None, (f"no machine offers {', '.join(sorted(missing))}", flavor.unsold)))
         misplaced = flavor.levels is not None and _misplaced(pod_set, flavor.levels)
         if misplaced and (flavor.levels or not self._placed_by_another(resource)):
             yield misplaced

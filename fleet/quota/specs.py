@@ -168,6 +168,8 @@ class QuotaFlavorSpec:
     """Levels of its topology, on which pods that ask for it are placed; empty = it has none, None = not looked at."""
     offers: frozenset[str] | None = None
     """Every resource that some machine of it has or could have; None = not known."""
+    unsold: str = ""
+    """Why no machine of it can be bought at all, where that is known, in words."""
 
 
 class PreemptionStrategy(StrEnum):

@@ -14,6 +14,7 @@ from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
 from fleet.placement.pod_filter import company, pod_filter
 from fleet.placement.pod_score import pod_score
+from fleet.placement.shared_domains import ways_over_nvlink
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available
 from fleet.quota.workload import PodSetAssignment, Workload
@@ -84,12 +85,37 @@ class GangPlanner:
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
         if not wishing:
             return self._placed(state, workload, given, needs)
+        ways = ways_over_nvlink(needs)
         if (tied := next((n for n in needs if pod_filter(state.neighbours, n.pod_set) is not None), None)) is not None:
             name = tied.pod_set.name
             message = (
                 f"pods of {name} have a topology request and constraints on other pods, ports or volumes: drop one"
             )
-            return Refusal(Reason.TOPOLOGY, message)
+            return self._first_way(state, workload, ways) or Refusal(Reason.TOPOLOGY, message)
+        found = self._on_topology(state, workload, given, needs)
+        if isinstance(found, PlacementPlan):
+            return found
+        if ways:
+            return self._first_way(state, workload, ways) or found
+        if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
+            return found  # the domain of a machine that is not there yet is unknown
+        return place_gang(state, self.capacity, workload.uid, needs)
+
+    def _first_way(
+        self, state: ClusterState, workload: Workload, ways: Sequence[Sequence[Need]]
+    ) -> PlacementPlan | Refusal | None:
+        """Returns the plan of the first of several ways that has one, else the refusal of the last; None = no way."""
+        found = None
+        for way in ways:
+            found = place_gang(state, self.capacity, workload.uid, way)
+            if isinstance(found, PlacementPlan):
+                return found
+        return found
+
+    def _on_topology(
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], needs: Sequence[Need]
+    ) -> PlacementPlan | Refusal:
+        """Plans all pods on the topology domains of what stands, and takes the capacity."""
         flavors = (self.flavors_of(workload, one) for one in given)
         found = self.topology(state).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
         if not isinstance(found, Refusal) and any(s.slot.closes_s <= n.until_s for s in found for n in needs):
@@ -99,9 +125,7 @@ class GangPlanner:
             for assigned in found:
                 state.place(assigned.slot, pod_sets[assigned.pod_set], assigned.count)
             return PlacementPlan(tuple(found))
-        if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
-            return found  # the domain of a machine that is not there yet is unknown
-        return place_gang(state, self.capacity, workload.uid, needs)
+        return found
 
     def foreseen(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], *, full: bool

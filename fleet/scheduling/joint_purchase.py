@@ -84,8 +84,9 @@ def buy_together(
     if known is not None and known.uids.issuperset(uid for uid, placed in machines.placed.items() if placed.bought):
         _write_purposes(machines, [uid for uid, placed in machines.placed.items() if placed.needs], names)
         return known.tally
-    needs = chain.from_iterable(placed.needs for placed in machines.placed.values())
-    caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs))
+    needs = [need for placed in machines.placed.values() for need in placed.needs]
+    picky = {it.pod_set.constraints.devices for it in needs if not machines.planner.capacity.claims_by_amounts(it)}
+    caps = MachineCaps.of(machines.state.neighbours, (need.pod_set for need in needs), picky=picky)
     gangs = _exchangeable(machines.placed, caps)
     planned_claims = list(chain.from_iterable(placed.plan.purchases for placed in gangs.values()))
     if not planned_claims:
@@ -123,8 +124,12 @@ def _staying(placed: Mapping[str, PlacedGang], caps: MachineCaps) -> Iterator[st
     shared = {group for group, gangs in sharing.items() if gangs > 1}
     for uid, it in placed.items():
         torn = len(it.needs) > 1 and not shared.isdisjoint(groups[uid])
-        if torn or not it.needs or any(caps.stays(need.pod_set) for need in it.needs):
+        if torn or not it.needs or any(caps.stays(need.pod_set) or _by_nvlink(need) for need in it.needs):
             yield uid
+
+
+def _by_nvlink(need: Need) -> bool:
+    return labels.GPU_CLIQUE in {need.pod_set.required_topology, *(it.level for it in need.pod_set.slices)}
 
 
 def _purchase_lines(gangs: Mapping[str, PlacedGang], caps: MachineCaps) -> list[PurchaseLine]:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.devices import (
+    CHANNEL_CLASS,
     GPU_CLASS,
     GPU_DRIVER,
     MIG_CLASS,
@@ -30,7 +31,7 @@ from fleet.snapshot.devices import (
 from fleet.snapshot.gangs import ClaimRef, PodSet
 from fleet.snapshot.nodes import Node, Pod
 from model.index import Index, derived, derived_each
-from model.labels import DRA_PLUGIN, GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.labels import DRA_PLUGIN, GPU_CLIQUE, GPU_RESOURCE, HOSTNAME, MIG_RESOURCE_PREFIX
 from model.mig.geometry import resource_name
 from model.quantity import Resources
 
@@ -64,7 +65,7 @@ class DeviceClass(NamedTuple):
 
 
 class ClaimTemplate(NamedTuple):
-    """A `ClaimTemplate` is a ResourceClaimTemplate: what each claim made of it asks."""
+    """A `ClaimTemplate` is a ResourceClaimTemplate: what each claim made of it asks; or a claim that pods share."""
 
     namespace: str
     name: str
@@ -73,6 +74,8 @@ class ClaimTemplate(NamedTuple):
     constraints: tuple[MatchAttribute, ...] = ()
     unsupported: tuple[UnsupportedConstraint, ...] = ()
     """What is not honoured, with paths within the template."""
+    root: str = "spec.spec"
+    """Where in it the claim's own `spec` is."""
 
     @property
     def key(self) -> str:
@@ -88,6 +91,8 @@ class AllocatedClaim(NamedTuple):
     pod: str = ""
     """Name of the pod it is reserved for, or was made for."""
     devices: tuple[DeviceId, ...] = ()
+    asks: ClaimTemplate | None = None
+    """What it asks, where it was made for no pod alone."""
 
     @property
     def key(self) -> str:
@@ -197,7 +202,7 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
     """Returns a pod set with its claims filled in and counted; what cannot be honoured is told with its path."""
     found: list[DeviceClaim] = []
     refused: list[UnsupportedConstraint] = []
-    for ref in pods.resource_claims:
+    for ref in (it for it in pods.resource_claims if it.template):
         template = known.templates.get(f"{pods.namespace}/{ref.template}")
         if template is None:
             refused.append(_no_template(pods, ref, known))
@@ -205,13 +210,28 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
             claim, problems = _claim_of(ref, template, known)
             found.append(claim)
             refused += problems
+    if found and any(name.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)) for name in pods.requests):
+        words = "a machine gives GPUs to claims or by name, not both: let the pod claim them too"
+        refused.append(UnsupportedConstraint("spec.containers[*].resources", words))
     if refused:
         return replace(pods, unsupported=(*pods.unsupported, *refused))
     requests_of_pod = Counter(pods.requests)
     for claim in found:
         requests_of_pod.update(claim.amounts)
     constraints = replace(pods.constraints, devices=tuple(found))
-    return replace(pods, requests=dict(requests_of_pod), constraints=constraints)
+    claiming = replace(pods, requests=dict(requests_of_pod), constraints=constraints)
+    return _of_one_domain(claiming) if any(claim.joins for claim in found) else claiming
+
+
+def _of_one_domain(pods: PodSet) -> PodSet:
+    """Returns a pod set whose pods claim channels: all have to be of one NVLink domain.
+
+    Unless it says a host, or how else they are split over NVLink domains: slices of so many, or as few as can be.
+    """
+    said = {pods.preferred_topology, *(layer.level for layer in pods.slices)}
+    if pods.required_topology == HOSTNAME or GPU_CLIQUE in said:
+        return pods
+    return replace(pods, required_topology=GPU_CLIQUE)
 
 
 def _no_template(pods: PodSet, ref: ClaimRef, known: ClaimableDevices) -> UnsupportedConstraint:
@@ -226,11 +246,13 @@ def _claim_of(
 ) -> tuple[DeviceClaim, list[UnsupportedConstraint]]:
     """Returns a claim as a template has it, and what is not honoured: of the template, or else of its classes."""
     filled = [
-        _filled_in(request, f"spec.spec.devices.requests[{n}]", known) for n, request in enumerate(template.requests)
+        _filled_in(request, f"{template.root}.devices.requests[{n}]", known)
+        for n, request in enumerate(template.requests)
     ]
     requests = tuple(request._replace(asks=asks) for request, (asks, _) in zip(template.requests, filled, strict=True))
     problems = template.unsupported or [it for _, found in filled for it in found]
-    where = f"{ref.path}: ResourceClaimTemplate {template.name} "
+    kind = "ResourceClaim" if ref.claim else "ResourceClaimTemplate"
+    where = f"{ref.path}: {kind} {template.name} "
     refused = [UnsupportedConstraint(where + it.path, it.words) for it in problems]
     return DeviceClaim(ref.name, requests, template.constraints), refused
 
@@ -279,6 +301,8 @@ class _CountedAs(NamedTuple):
 
 def _counted_as(found: DeviceClass, selectors: tuple[str, ...]) -> _CountedAs:
     """Returns what quotas count a device of a class as, by what its name and the selectors say."""
+    if found.name == CHANNEL_CLASS:
+        return _CountedAs()
     text = " ".join(selectors)
     profiles, kinds = set(_PROFILE.findall(text)), set(_TYPE.findall(text))
     if found.extended_resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)):
@@ -299,10 +323,26 @@ def _slice_counted_as(profiles: set[str]) -> _CountedAs:
     return _CountedAs(words=words)
 
 
-def waiting_with_claims(index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices) -> Mapping[str, Pod]:
-    """Returns the pods of no gang that wait, those with claims asking for what they claim."""
+def waiting_with_claims(
+    index: Index,
+    waiting: Mapping[str, Pod],
+    known: ClaimableDevices,
+    claims: Mapping[str, AllocatedClaim],
+    devices: ClusterDevices,
+) -> Mapping[str, Pod]:
+    """Returns the pods of no gang that wait, those with claims asking for what they claim.
+
+    Of pods that share a claim the first asks for its devices, and for the amounts of the others, who go where it goes:
+    they are not among those returned until the claim is allocated, and then they are held to that machine.
+    """
     claiming = {key: pod for key, pod in waiting.items() if pod.shape is not None and pod.shape.resource_claims}
-    return {**waiting, **_claiming_pods(index, claiming, known)} if claiming else waiting
+    if not claiming:
+        return waiting
+    joined = _claiming_pods(index, claiming, known)
+    if not any(_shared(pod) for pod in claiming.values()):
+        return {**waiting, **joined}
+    sharing = _sharing_pods(index, joined, known, claims, devices)
+    return {**{key: pod for key, pod in waiting.items() if key not in claiming}, **sharing}
 
 
 @derived(1, steady=True)
@@ -313,3 +353,70 @@ def _claiming_pods(_index: Index, waiting: Mapping[str, Pod], known: ClaimableDe
         requests = shape.requests if shape is not None else pod.requests
         found[key] = replace(pod, shape=shape, requests=requests)
     return found
+
+
+def _shared(pod: Pod) -> ClaimRef | None:
+    """Returns the one claim that a pod shares with others; None for any other pod."""
+    refs = [ref for ref in pod.shape.resource_claims if ref.claim] if pod.shape is not None else []
+    return refs[0] if len(refs) == 1 else None
+
+
+@derived(1, steady=True)
+def _sharing_pods(
+    _index: Index,
+    pods: Mapping[str, Pod],
+    known: ClaimableDevices,
+    claims: Mapping[str, AllocatedClaim],
+    devices: ClusterDevices,
+) -> Mapping[str, Pod]:
+    node_of = {it.claim: node for node, allocations in devices.allocated.items() for it in allocations}
+    sharers: dict[str, list[str]] = {}
+    for key, pod in sorted(pods.items()):
+        if (ref := _shared(pod)) is not None:
+            sharers.setdefault(f"{pod.namespace}/{ref.claim}", []).append(key)
+    found = dict(pods)
+    for name, (first, *others) in sharers.items():
+        claim = claims.get(name)
+        if (node := node_of.get(name)) is not None:
+            found |= {key: _beside_claim(pods[key], {HOSTNAME: node}) for key in (first, *others)}
+        elif claim is not None and claim.asks is not None:
+            found[first] = _first_of_claim(pods[first], claim.asks, known, [pods[key] for key in others])
+            for key in others:
+                del found[key]
+        elif claim is None:
+            found |= {key: _without_claim(pods[key]) for key in (first, *others)}
+    return found
+
+
+def _without_claim(pod: Pod) -> Pod:
+    plain, ref = _beside_claim(pod, {}), _shared(pod)
+    if plain.shape is None or ref is None:
+        return pod
+    words = f"there is no ResourceClaim {ref.claim} in namespace {pod.namespace}"
+    missing = UnsupportedConstraint(f"{ref.path}.resourceClaimName", words)
+    return replace(plain, shape=replace(plain.shape, unsupported=(*plain.shape.unsupported, missing)))
+
+
+def _beside_claim(pod: Pod, selector: Mapping[str, str]) -> Pod:
+    """Returns a pod whose shared claim is allocated, or is asked for by another: it asks for none of its devices."""
+    shape, ref = pod.shape, _shared(pod)
+    if shape is None or ref is None:
+        return pod
+    refused = tuple(it for it in shape.unsupported if it.path != f"{ref.path}.resourceClaimName")
+    return replace(pod, shape=replace(shape, unsupported=refused, node_selector={**shape.node_selector, **selector}))
+
+
+def _first_of_claim(pod: Pod, asks: ClaimTemplate, known: ClaimableDevices, others: Sequence[Pod]) -> Pod:
+    """Returns a pod that asks for what its shared claim asks, and for the amounts of those who share it."""
+    plain, ref = _beside_claim(pod, {}), _shared(pod)
+    if plain.shape is None or ref is None:
+        return pod
+    claim, problems = _claim_of(ref, asks, known)
+    if problems:
+        return replace(plain, shape=replace(plain.shape, unsupported=(*plain.shape.unsupported, *problems)))
+    requests = Counter(plain.shape.requests)
+    for amounts in (claim.amounts, *(it.shape.requests for it in others if it.shape is not None)):
+        requests.update(amounts)
+    constraints = replace(plain.shape.constraints, devices=(*plain.shape.constraints.devices, claim))
+    shape = replace(plain.shape, requests=dict(requests), constraints=constraints)
+    return replace(plain, shape=shape, requests=shape.requests)

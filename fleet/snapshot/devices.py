@@ -16,6 +16,9 @@ from model.quantity import Resources
 GPU_DRIVER: Final = "gpu.nvidia.com"
 GPU_CLASS: Final = "gpu.nvidia.com"
 MIG_CLASS: Final = "mig.nvidia.com"
+CHANNEL_DRIVER: Final = "compute-domain.nvidia.com"
+CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
+"""Of channels between nodes: who has one shares memory over NVLink with the others of its ComputeDomain."""
 TYPE: Final = f"{GPU_DRIVER}/type"
 PROFILE: Final = f"{GPU_DRIVER}/profile"
 
@@ -61,6 +64,12 @@ class Device:
         if self.attributes.get(TYPE) == "mig":
             return resource_name(str(self.attributes.get(PROFILE, "")))
         return GPU_RESOURCE if self.attributes.get(TYPE) == "gpu" else ""
+
+
+CHANNEL: Final = Device(
+    CHANNEL_DRIVER, "", "channel-0", {f"{CHANNEL_DRIVER}/type": "channel", f"{CHANNEL_DRIVER}/id": 0}
+)
+"""The one channel of a machine that pods can claim; the driver has others for what it runs itself."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +124,14 @@ class RequestedDevices(NamedTuple):
 
 
 class MatchAttribute(NamedTuple):
-    """A `MatchAttribute` wants all devices of some requests to have one value of an attribute."""
+    """A `MatchAttribute` wants all devices of some requests to have one value of an attribute, or each another."""
 
     attribute: str
     """Its full name."""
     requests: tuple[str, ...] = ()
     """Names of requests, or `request/subrequest`; empty = all of the claim."""
+    distinct: bool = False
+    """Whether no two may have the same value (`distinctAttribute`)."""
 
 
 class DeviceClaim(NamedTuple):
@@ -140,7 +151,13 @@ class DeviceClaim(NamedTuple):
             for ask in request.asks:
                 most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
             total.update(most)
+        total.pop("", None)
         return dict(sorted(total.items()))
+
+    @property
+    def joins(self) -> bool:
+        """Returns whether it claims a channel of a ComputeDomain, so that its pods have to be of one NVLink domain."""
+        return any(ask.device_class == CHANNEL_CLASS for request in self.requests for ask in request.asks)
 
 
 @dataclass(frozen=True, slots=True)

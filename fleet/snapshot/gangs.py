@@ -35,7 +35,9 @@ class ClaimRef(NamedTuple):
     path: str
     name: str
     template: str
-    """Name of the ResourceClaimTemplate."""
+    """Name of the ResourceClaimTemplate; empty where it names a claim."""
+    claim: str = ""
+    """Name of a ResourceClaim, which other pods may name as well."""
 
 
 @dataclass(frozen=True, slots=True)

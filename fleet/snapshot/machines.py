@@ -44,6 +44,8 @@ class InstanceType:
     """Number of interfaces for networking past the kernel (EFA on EC2); attached where a pool asks for them."""
     fabric_resource: str = ""
     """Name of the resource by which nodes offer these interfaces."""
+    nvlink_machines: int = 0
+    """How many machines of it NVLink joins at most (18 make an NVL72), which are sold together; 0 = each by itself."""
 
     @property
     def image_kind(self) -> ImageKind:
@@ -81,6 +83,10 @@ class Reservation:
     def active(self) -> bool:
         """Returns whether machines can be launched into it."""
         return self.state == "active"
+
+    def joined_by_nvlink(self, machine: InstanceType) -> bool:
+        """Returns whether its machines are one NVLink domain: it is a capacity block of one rack of such a type."""
+        return self.kind == "capacity-block" and 0 < self.total <= machine.nvlink_machines
 
     @property
     def ends_machines(self) -> bool:

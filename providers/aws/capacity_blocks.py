@@ -3,7 +3,9 @@
 Source: EC2 User Guide, "Capacity Blocks for ML"; EC2 API Reference, `InstanceMarketOptionsRequest`. Pure.
 """
 
+from collections.abc import Mapping
 from math import inf
+from typing import Final
 
 from fleet.snapshot import LaunchRequest
 from model.kinds import ReservationKind
@@ -11,6 +13,11 @@ from model.kinds import ReservationKind
 TERMINATION_S = 30 * 60.0
 """EC2 begins to terminate the machines of a capacity block this long before the block's end (EC2 User Guide, "Capacity
 Blocks for ML")."""
+ULTRASERVERS: Final[Mapping[str, int]] = {"p6e-gb200.36xlarge": 18}
+"""Instance type -> machines of the largest UltraServer, which NVLink joins: u-p6e-gb200x72 (u-p6e-gb200x36 is a half).
+
+They are sold by the UltraServer, as a capacity block of its own (EC2 User Guide, "Amazon EC2 UltraServers"; EC2 API
+Reference, `InstanceTopology`: the id of the block names the domain)."""
 
 
 def terminates_s(kind: ReservationKind, ends_s: float) -> float:

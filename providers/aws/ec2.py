@@ -24,7 +24,7 @@ from model.kinds.aws import SubnetTerm
 from providers.aws.allocatable import USUAL, ClusterSettings
 from providers.aws.catalog import CatalogBuild, Zones, build_catalog, package_zones
 from providers.aws.clients import Clients
-from providers.aws.facts import TypeFacts, package_types
+from providers.aws.facts import DOCUMENTED, TypeFacts, package_types
 from providers.aws.images import Images
 from providers.aws.instances import Instances
 from providers.aws.launch import Launcher
@@ -173,8 +173,8 @@ class Ec2Cloud:
         return offered_zones(self._caller, self._clients.ec2)
 
     def _facts(self, known: _Known) -> dict[str, TypeFacts]:
-        """Known facts, and those of types on offer that nobody knew."""
-        unknown = set(known.zones) - set(known.facts)
+        """Known facts, and those of types on offer that nobody knew, or only from documentation."""
+        unknown = {name for name in known.zones if known.facts.get(name) is DOCUMENTED.get(name)}
         return {**known.facts, **described_types(self._caller, self._clients.ec2, unknown)} if unknown else known.facts
 
     def _on_demand(self) -> OnDemandPrices:

@@ -87,13 +87,37 @@ def package() -> Mapping[str, Any]:
     return cast("dict[str, Any]", json.loads(gzip.decompress(packed)))
 
 
+DOCUMENTED: Mapping[str, TypeFacts] = {
+    "p6e-gb200.36xlarge": TypeFacts(
+        "p6e-gb200.36xlarge",
+        vcpu=144,
+        memory_mib=960 * 1024,
+        arch="arm64",
+        enis=2,
+        ipv4_per_eni=50,
+        network_cards=17,
+        nvme_gb=22_500,
+        network_mbps=3_200_000,
+        hypervisor="nitro",
+        usage_classes=("capacity-block",),
+        gpus=(GpuFacts("gb200", "nvidia", 4, 185 * 1024),),
+    ),
+}
+"""Types that nobody has recorded, after EC2's documentation ("Amazon EC2 P6e UltraServers"; EC2 User Guide, "Elastic
+network interfaces"; karpenter-provider-aws `zz_generated.bandwidth.go`).
+
+Interfaces are the fewest of any machine of the family: they bound pods, not GPUs. What EC2 itself says goes before it.
+"""
+
+
 @cache
 def package_types() -> Mapping[str, TypeFacts]:
     """Type name -> facts of every type the package knows, sorted by name."""
     document = package()
     if tuple(document["columns"]) != COLUMNS:
         raise RuntimeError("providers/aws/data/ec2.json.gz has other columns than this version; build it again")
-    return {row[0]: _from_row(row) for row in document["types"]}
+    recorded = {row[0]: _from_row(row) for row in document["types"]}
+    return dict(sorted({**DOCUMENTED, **recorded}.items()))
 
 
 def _from_row(row: list[Any]) -> TypeFacts:

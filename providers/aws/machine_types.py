@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fleet.snapshot import InstanceType
 from model import labels
 from providers.aws.allocatable import USUAL, ClusterSettings, allocatable, capacity
+from providers.aws.capacity_blocks import ULTRASERVERS
 from providers.aws.facts import TypeFacts
 
 _SCHEME = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
@@ -28,6 +29,7 @@ def machine_type(facts: TypeFacts, cluster: ClusterSettings = USUAL, region: str
         gpu_memory_mib=gpu.memory_mib if gpu else 0,
         fabric_interfaces=facts.efa,
         fabric_resource=labels.FABRIC_RESOURCE,
+        nvlink_machines=ULTRASERVERS.get(facts.name, 0),
     )
 
 

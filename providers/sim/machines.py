@@ -24,6 +24,8 @@ class SimulatedMachine:
     tags: Mapping[str, str] = field(default_factory=dict)
     efa: int = 0
     """EFA interfaces that it was launched with."""
+    reservation: str = ""
+    """Id of the capacity reservation that it runs in."""
 
     @property
     def provider_id(self) -> str:

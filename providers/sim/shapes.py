@@ -1,6 +1,6 @@
 """What a simulated machine of each instance type offers as a node, from the same catalogue the agent buys by."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
@@ -56,33 +56,6 @@ listing was seen; feature discovery's labels of them lack these.
 """
 
 
-_ULTRASERVERS: Final = {"p6e-gb200.36xlarge": 18}
-"""Machines of an NVL72: 18 with four GPUs each (EC2's u-p6e-gb200x72)."""
-
-
-def _gb200() -> NodeShape:
-    model = mig_models()["gb200-186gb"]
-    amounts = {"cpu": "144", "memory": "960Gi", "pods": "110", "ephemeral-storage": "20Gi"}
-    return NodeShape(
-        capacity=amounts,
-        allocatable=amounts,
-        architecture="arm64",
-        gpu_model=model.id,
-        gpu_count=4,
-        gpu_product=model.products[0],
-        gpu_memory_mib=model.memory_gib * 1024,
-        gpu_device_ids=tuple(f"{device}{_VENDOR}" for device in model.device_ids),
-        mig_capable=True,
-        mig_attributes=_attributes(model),
-        compute_capability=COMPUTE_CAPABILITIES["gb200"],
-        ultraserver=_ULTRASERVERS["p6e-gb200.36xlarge"],
-    )
-
-
-_UNSOLD: Final[Mapping[str, Callable[[], NodeShape]]] = {"p6e-gb200.36xlarge": _gb200}
-"""Types that a node made by hand may have though the catalogue of the region does not sell them."""
-
-
 def shapes_of(catalog: Catalog) -> ShapeOf:
     """Instance type -> shape, worked out once."""
 
@@ -90,7 +63,7 @@ def shapes_of(catalog: Catalog) -> ShapeOf:
     def shape_of(name: str) -> NodeShape | None:
         machine = catalog.types.get(name)
         if machine is None:
-            return _UNSOLD[name]() if name in _UNSOLD else None
+            return None
         models = models_for_instance_gpu(machine.gpu_name, machine.gpu_memory_mib) if machine.gpu_name else ()
         model: MigModel | None = models[0] if models else None
         return NodeShape(
@@ -105,7 +78,7 @@ def shapes_of(catalog: Catalog) -> ShapeOf:
             mig_capable=model is not None,
             mig_attributes=_attributes(model) if model else {},
             compute_capability=COMPUTE_CAPABILITIES.get(machine.gpu_name),
-            ultraserver=_ULTRASERVERS.get(name, 0),
+            ultraserver=machine.nvlink_machines,
             labels=dict(machine.labels),
         )
 

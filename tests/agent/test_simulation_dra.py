@@ -11,7 +11,7 @@ from agent.ledger_settings import LedgerSettings
 from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S
 from fleet.snapshot import Pin
-from tests.agent.scenes import Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
+from tests.agent.scenes import G6, P5, Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
 
 Obj = dict[str, Any]
@@ -109,6 +109,20 @@ def test_three_slices_of_one_gpu() -> None:
     scene.settle()
 
 
+def test_two_slices_of_two_gpus() -> None:
+    cut = layout("cut", "h100-80gb", **{"3g_40gb": 2})
+    fleet = dra(cut, quota={"nvidia.com/mig-3g.40gb": 32}, sharing={"dra": {}, "mig": {"layouts": ["cut"]}})
+    scene = Scene(fleet)
+    apart = [{"distinctAttribute": "gpu.nvidia.com/parentUUID", "requests": ["a", "b"]}]
+    scene.sim.submit(template("two", *(slice_of(name, "3g.40gb") for name in "ab"), constraints=apart))
+    scene.runs(claiming("j", "two", pods=8), 1500)
+    given = list(devices(scene).values())
+    assert len(given) == 8
+    assert all(len({name.split("-mig")[0] for name in names}) == 2 for names in given)
+    assert scene.bought() == 1
+    scene.settle()
+
+
 def test_of_alternatives_the_first_that_can_be_had() -> None:
     scene = Scene(dra())
     ways = [
@@ -161,6 +175,40 @@ def test_ordinary_pods_that_claim_are_bought_for() -> None:
     assert scene.bought() == 1
     scene.runs(claiming("c", "one"))
     assert scene.bought() == 2
+    scene.settle()
+
+
+def test_ordinary_pods_that_share_a_claim_stand_on_one_machine_and_count_once() -> None:
+    """As in the driver's demo of two pods on one GPU; a third comes later, and the claim is that of a Deployment's."""
+    scene = Scene(dra(serves=["Gangs", "Pods"], instanceTypes=[G6, P5]))
+    claim = template("one", exactly("gpu"))
+    claim |= {"kind": "ResourceClaim", "spec": claim["spec"]["spec"]}
+    scene.sim.submit(claim)
+
+    def share(name: str, named: str = "one") -> None:
+        spec = claiming(name, "")["spec"]["template"]["spec"]
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": named}]
+        meta = {"name": name, "namespace": "t"}
+        scene.sim.submit({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    def nodes() -> dict[str, str]:
+        pods = scene.sim.objects("Pod")
+        return {it["metadata"]["name"]: it["spec"].get("nodeName", "") for it in pods}
+
+    share("a")
+    share("b")
+    scene.until(lambda: set(devices(scene)) == {"a", "b"}, 900, "both have their GPU")
+    share("c")
+    scene.until(lambda: set(devices(scene)) == {"a", "b", "c"}, 120, "so has the third")
+    assert set(map(tuple, devices(scene).values())) == {("gpu-0",)}
+    assert len(set(nodes().values())) == 1
+    scene.sim.submit(template("three", exactly("gpus", count=3)))
+    scene.runs(claiming("rest", "three"))
+    assert scene.bought() == 1, "the other three GPUs of the machine are free"
+    share("d", "nobodys")
+    scene.sim.advance(60)
+    assert scene.bought() == 1
+    assert nodes()["d"] == ""
     scene.settle()
 
 
@@ -258,3 +306,17 @@ def test_why_nobody_can_serve_a_claim_is_told_of_the_flavor_that_has_devices() -
     (gang,) = scene.sim.objects("Workload")
     assert gang["status"]["state"] == "Pending"
     assert "request gpu" in gang["status"]["message"], gang["status"]["message"]
+
+
+def test_gangs_that_claim_whole_gpus_are_bought_for_together() -> None:
+    """Four gangs of two GPUs, of one pass, share one machine of eight, though each by itself would buy a small one."""
+    scene = Scene(dra(instanceTypes=[P5, G6]), tempo=SLOW)
+    half = exactly("gpus", count=2, cel=f"{TYPE}.type == 'gpu'")
+    scene.sim.submit(template("two", half))
+    for name in "abcdefgh":
+        scene.sim.submit(claiming(name, "two"))
+    scene.until(lambda: all(scene.sim.running(name) for name in "abcdefgh"), 900, "all run")
+    assert scene.bought() == 4, "four machines of four L4s, cheaper than two of eight H100s"
+    (first, *_) = scene.sim.claims().values()
+    assert first.purpose.count(" x main of") == 2, first.purpose
+    scene.settle()

@@ -6,6 +6,7 @@ from agent.inbox import GpusRead
 from fleet.snapshot.gpus import GpuRecord
 from providers.dcgm import read_scrape
 from providers.sim.controllers.assembly import SimulationOptions
+from providers.sim.controllers.gpus import PhysicalGpu
 from providers.sim.controllers.mig_manager import read_mig_fault
 from tests.agent.scenes import P4DE, B, Manifest, Scene, files, job, layout, pool, queue, team
 
@@ -119,6 +120,35 @@ def test_where_that_fails_the_machine_is_as_it_was_and_its_work_never_stops() ->
     scene.read(3600)
     assert scene.state("thin") == "Admitted", "it is tried again after an hour"
     assert pods_of(scene, "thick") == before
+
+
+def test_where_half_of_it_fails_the_work_on_the_other_gpus_goes_on() -> None:
+    """One of two idle GPUs is cut anew and the other is not, and cannot be cut back: nobody leaves for that."""
+    scene = ReadScene(fleet())
+    scene.sim.submit(slices("thick", "3g.40gb", 12, run_s=3000))
+    scene.read(600)
+    before = pods_of(scene, "thick")
+    (name,) = (it["metadata"]["name"] for it in scene.sim.objects("Node"))
+    manager = scene.sim.mig_manager
+    manager.cause(read_mig_fault({"node": name, "fail": 1000}))
+    scene.sim.submit(slices("thin", "1g.10gb", 9))
+    scene.read(120)
+    (node,) = scene.sim.objects("Node")
+    gpus = list(manager._hardware.of(node))
+    idle = next(n for n, holders in enumerate(holders_of(scene, name)) if not holders)
+    gpus[idle] = PhysicalGpu({"1g.10gb": 7})
+    manager._hardware.cut(node, tuple(gpus))
+    scene.read(1500)
+    assert pods_of(scene, "thick") == before
+    assert scene.state("thick") == "Admitted"
+    assert [it["what"] for it in scene.sim.objects("NodeClaim")[0]["status"]["history"]] == ["RecutFailed"]
+    scene.read(3600)
+    assert scene.state("thick") == "Finished"
+    assert scene.state("thin") == "Admitted", "the machine was given up when nobody was left on it"
+
+
+def holders_of(scene: ReadScene, node: str) -> tuple[frozenset[str], ...]:
+    return scene.record.holders[node].pods
 
 
 def test_when_all_have_left_the_machine_is_cut_as_a_whole_again() -> None:

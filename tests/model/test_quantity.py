@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.quantity import InvalidQuantity, canonical_amount, canonical_resources, format_amount, parse_quantity
+from model.quantity import (
+    InvalidQuantity,
+    canonical_amount,
+    canonical_resources,
+    devices_in_sight,
+    format_amount,
+    parse_quantity,
+)
+
+GPU, THIN, THICK = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 
 # Values of apimachinery pkg/api/resource/quantity_test.go (TestQuantityParse and neighbours).
 PARSED = [
@@ -140,3 +149,19 @@ def test_exact(number: object, suffix: str) -> None:
 def test_a_float_is_the_decimal_it_was_written_as(digits: int, places: int) -> None:
     exact = Fraction(digits, 10**places)
     assert parse_quantity(float(exact)) == exact
+
+
+@pytest.mark.parametrize(
+    ("layout", "offered", "used", "seen"),
+    [
+        ("", {GPU: 8}, {}, {GPU: 8}),
+        ("", {GPU: 8, THIN: 56, THICK: 16}, {THIN: 3}, {GPU: 8, THIN: 3}),
+        ("", {GPU: 8, THIN: 56}, {GPU: 2}, {GPU: 8}),
+        ("mixed-1", {GPU: 4, THIN: 28}, {}, {GPU: 4, THIN: 28}),
+        ("", {THIN: 28}, {}, {THIN: 28}),
+    ],
+)
+def test_of_a_machine_cut_on_demand_only_what_is_cut_is_counted(
+    layout: str, offered: dict[str, int], used: dict[str, int], seen: dict[str, int]
+) -> None:
+    assert devices_in_sight(layout, offered, used) == seen

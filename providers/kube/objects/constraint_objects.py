@@ -52,6 +52,7 @@ class _DeviceRequest(Wire, frozen=True):
 class _MatchAttribute(Wire, frozen=True):
     match_attribute: str
     requests: list[str] | None = None
+    distinct: bool = False
 
 
 class _DeviceClaim(Wire, frozen=True):
@@ -118,7 +119,8 @@ def constraints_from(found: StoredConstraints, namespace: str) -> PodConstraints
 def _claim_object(claim: DeviceClaim) -> JsonObject:
     requests = [{"name": it.name, "ways": [_ask_object(ask) for ask in it.asks]} for it in claim.requests]
     constraints = [
-        {"matchAttribute": it.attribute} | set_fields(requests=list(it.requests)) for it in claim.constraints
+        {"matchAttribute": it.attribute} | set_fields(requests=list(it.requests), distinct=it.distinct)
+        for it in claim.constraints
     ]
     return {"name": claim.name, "requests": requests} | set_fields(constraints=constraints)
 
@@ -130,7 +132,9 @@ def _ask_object(ask: DeviceAsk) -> JsonObject:
 
 
 def _claim_from(found: _DeviceClaim) -> DeviceClaim:
-    constraints = (MatchAttribute(it.match_attribute, tuple(it.requests or ())) for it in found.constraints or ())
+    constraints = (
+        MatchAttribute(it.match_attribute, tuple(it.requests or ()), it.distinct) for it in found.constraints or ()
+    )
     requests = (RequestedDevices(it.name, tuple(map(_ask_from, it.ways or ()))) for it in found.requests or ())
     return DeviceClaim(found.name, tuple(requests), tuple(constraints))
 

@@ -173,6 +173,7 @@ class _DeviceClaimStatus(Wire, frozen=True):
 
 class _ResourceClaim(Wire, frozen=True):
     metadata: _DeviceObjectMeta
+    spec: _DeviceClaimSpec = _DeviceClaimSpec()
     status: _DeviceClaimStatus | None = None
 
 
@@ -245,30 +246,32 @@ def decode_allocated_claim(raw: bytes | Raw) -> AllocatedClaim:
     owners = [it.name for it in meta.owner_references or () if it.kind == "Pod" and it.controller]
     results = (status.allocation.devices.results or ()) if status.allocation else ()
     devices: tuple[DeviceId, ...] = tuple((it.driver, it.pool, it.device) for it in results)
-    return AllocatedClaim(meta.namespace, meta.name, next(iter((*consumers, *owners)), ""), devices)
+    shared = None if owners else _asks_of(meta, found.spec, "spec")
+    return AllocatedClaim(meta.namespace, meta.name, next(iter((*consumers, *owners)), ""), devices, shared)
 
 
 def decode_claim_template(raw: bytes | Raw) -> ClaimTemplate:
     """What claims of a template ask, and what of it is not honoured."""
     found = _templates.decode(raw)
-    asked = found.spec.spec.devices
+    return _asks_of(found.metadata, found.spec.spec, "spec.spec")
+
+
+def _asks_of(meta: _DeviceObjectMeta, spec: _DeviceClaimSpec, root: str) -> ClaimTemplate:
+    asked = spec.devices
     refused: list[UnsupportedConstraint] = []
     requests = tuple(
-        _request(request, f"spec.spec.devices.requests[{n}]", refused) for n, request in enumerate(asked.requests or ())
+        _request(request, f"{root}.devices.requests[{n}]", refused) for n, request in enumerate(asked.requests or ())
     )
     constraints = []
     for n, each in enumerate(asked.constraints or ()):
-        path = f"spec.spec.devices.constraints[{n}]"
-        if each.match_attribute:
-            constraints.append(MatchAttribute(each.match_attribute, tuple(each.requests or ())))
+        path = f"{root}.devices.constraints[{n}]"
+        if named := each.match_attribute or each.distinct_attribute:
+            constraints.append(MatchAttribute(named, tuple(each.requests or ()), distinct=not each.match_attribute))
         else:
-            refused.append(UnsupportedConstraint(path, "only matchAttribute is supported"))
+            refused.append(UnsupportedConstraint(path, "only matchAttribute and distinctAttribute are supported"))
     if sum(max((ask.count for ask in it.asks), default=0) for it in requests) > _COUNT_MOST:
-        refused.append(
-            UnsupportedConstraint("spec.spec.devices.requests", f"a claim has {_COUNT_MOST} devices at most")
-        )
-    meta = found.metadata
-    return ClaimTemplate(meta.namespace, meta.name, requests, tuple(constraints), tuple(refused))
+        refused.append(UnsupportedConstraint(f"{root}.devices.requests", f"a claim has {_COUNT_MOST} devices at most"))
+    return ClaimTemplate(meta.namespace, meta.name, requests, tuple(constraints), tuple(refused), root)
 
 
 def _request(found: _ClaimRequest, path: str, refused: list[UnsupportedConstraint]) -> RequestedDevices:
@@ -332,5 +335,6 @@ def refused_claims(claims: Sequence[WireResourceClaim] | None) -> Iterator[Unsup
     """Each claim that pods share: which of them it goes with is not known before they are placed."""
     for n, claim in enumerate(claims or ()):
         if not claim.resource_claim_template_name:
-            words = "a claim that several pods may share is not supported; name a resourceClaimTemplateName"
+            words = "a claim that several pods may share is honoured for pods of no gang alone, one such claim a pod; "
+            words += "name a resourceClaimTemplateName"
             yield UnsupportedConstraint(f"spec.resourceClaims[{n}].resourceClaimName", words)

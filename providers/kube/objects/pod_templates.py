@@ -133,9 +133,9 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
 
 
 def _claim_refs(claims: Sequence[WireResourceClaim] | None) -> tuple[ClaimRef, ...]:
-    """The claims of devices that are made for each pod."""
-    named = ((n, it.name, it.resource_claim_template_name) for n, it in enumerate(claims or ()))
-    return tuple(ClaimRef(f"spec.resourceClaims[{n}]", name, template) for n, name, template in named if template)
+    """The claims of devices that are made for each pod, and those that it shares."""
+    named = ((it.name, it.resource_claim_template_name or "", it.resource_claim_name or "") for it in claims or ())
+    return tuple(ClaimRef(f"spec.resourceClaims[{n}]", *names) for n, names in enumerate(named))
 
 
 _pods = msgspec.json.Decoder(PodTemplate)

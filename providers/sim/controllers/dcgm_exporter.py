@@ -188,13 +188,18 @@ class DcgmExporters(NodeReconciler):
             self._pods.delete(left, grace_period_s=0)
         return self.server.opened()
 
-    def held(self, node: Obj) -> frozenset[int] | None:
-        """The GPUs of a node that pods hold, or slices of them; None where there is no exporter (yet)."""
+    def gpus_of_pods(self, node: Obj) -> dict[str, tuple[int, ...]]:
+        """Returns uid of each pod on a node -> the GPUs of what it holds, one for each GPU and slice."""
         exporter = self._exporters.get(node["metadata"]["name"])
         if exporter is None:
-            return None
+            return {}
         self._handed_out(node, exporter)
-        return frozenset(device.gpu for devices in exporter.held.values() for device in devices)
+        return {uid: tuple(device.gpu for device in devices) for uid, devices in exporter.held.items()}
+
+    def held(self, node: Obj) -> frozenset[int] | None:
+        """The GPUs of a node that pods hold, or slices of them; None where there is no exporter (yet)."""
+        known = node["metadata"]["name"] in self._exporters
+        return frozenset(gpu for gpus in self.gpus_of_pods(node).values() for gpu in gpus) if known else None
 
     def _handed_out(self, node: Obj, exporter: _Exporter) -> tuple[list[Obj], list[_Device]]:
         """Brings up to date who holds what; the pods that run and the devices."""

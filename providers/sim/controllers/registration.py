@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from model.quantity import canonical_amount, format_amount
+from providers.sim.controllers.gpus import ULTRASERVER
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Obj, being_deleted, is_true, stamp, status_of, with_condition
@@ -189,6 +190,7 @@ def new_node(
         **arguments.labels,
         **shape.labels,
         **extra_labels,
+        **({ULTRASERVER: machine.reservation} if shape.ultraserver and machine.reservation else {}),
         "kubernetes.io/arch": shape.architecture,
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",

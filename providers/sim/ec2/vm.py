@@ -56,6 +56,7 @@ class Vm:
                 private_dns=self.private_dns,
                 tags=dict(self.tags),
                 efa=self.spec.efa,
+                reservation=self.pool.reservation,
             )
         return self._machine
 

@@ -1,5 +1,6 @@
 """Devices are allocated as kube-scheduler does it: the first that match, with the way back, and counters shared."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -15,8 +16,10 @@ from model.kinds import NodePool
 from model.mig import Impossible, feasible, mig_models
 from providers.aws.catalog import package_catalog
 
-G = "gpu.nvidia.com"
+G, GPU = "gpu.nvidia.com", "nvidia.com/gpu"
 A = f"device.attributes['{G}']"
+OF_DRIVER = f"device.driver == '{G}'"
+"""As classes say it first: a machine has a channel of another driver as well, of which selectors would fail."""
 TYPES = package_catalog("us-east-1").catalog.types
 H100 = mig_models()["h100-80gb"]
 PARENT = f"{G}/parentUUID"
@@ -35,17 +38,18 @@ WHOLE, CUT = machine(dynamic=False), machine(dynamic=True)
 
 
 def gpu(count: int = 1, cel: str = "", name: str = "g") -> RequestedDevices:
-    selectors = (f"{A}.type == 'gpu'", *([cel] if cel else ()))
+    selectors = (OF_DRIVER, f"{A}.type == 'gpu'", *([cel] if cel else ()))
     return RequestedDevices(name, (DeviceAsk(name, "gpu.nvidia.com", selectors, count),))
 
 
 def cut(profile: str, name: str = "m") -> RequestedDevices:
-    selectors = (f"{A}.type == 'mig'", f"{A}.profile == '{profile}'")
+    selectors = (OF_DRIVER, f"{A}.type == 'mig'", f"{A}.profile == '{profile}'")
     return RequestedDevices(name, (DeviceAsk(name, "mig.nvidia.com", selectors),))
 
 
-def claim(*requests: RequestedDevices, match: str = "") -> tuple[DeviceClaim, ...]:
-    return (DeviceClaim("c", requests, (MatchAttribute(match),) if match else ()),)
+def claim(*requests: RequestedDevices, match: str = "", apart: str = "") -> tuple[DeviceClaim, ...]:
+    rules = (MatchAttribute(match or apart, distinct=bool(apart)),) if match or apart else ()
+    return (DeviceClaim("c", requests, rules),)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,8 @@ def claim(*requests: RequestedDevices, match: str = "") -> tuple[DeviceClaim, ..
         (CUT, claim(cut("4g.40gb"), cut("3g.40gb", "n"), match=PARENT), 8),
         (CUT, claim(cut("4g.40gb"), cut("4g.40gb", "n"), match=PARENT), 0),
         (CUT, claim(cut("4g.40gb"), cut("4g.40gb", "n")), 4),
+        (CUT, claim(cut("3g.40gb"), cut("3g.40gb", "n"), apart=PARENT), 8),
+        (CUT, claim(*(cut("1g.10gb", f"r{n}") for n in range(9)), apart=PARENT), 0),
         (CUT, claim(gpu(), cut("7g.80gb")), 4),
         (CUT, claim(cut("1g.10gb+me")), 8),
     ],
@@ -74,7 +80,7 @@ def test_how_many_pods_a_machine_holds(devices: MachineDevices, claims: tuple[De
 
 
 def test_the_first_alternative_that_can_be_had_is_taken() -> None:
-    ways = tuple(DeviceAsk(f"g/{n}", "c", (f"{A}.type == 'gpu'", f"{A}.uuid == 'GPU-{n}'")) for n in (3, 1))
+    ways = tuple(DeviceAsk(f"g/{n}", "c", (OF_DRIVER, f"{A}.type == 'gpu'", f"{A}.uuid == 'GPU-{n}'")) for n in (3, 1))
     use, allocator = DevicesInUse(WHOLE), DeviceAllocator()
     either = claim(RequestedDevices("g", ways))
     assert allocator.allocate(use, either)
@@ -118,3 +124,23 @@ def test_what_fits_on_one_gpu_is_allocated_as_one_claim(counts: dict[str, int]) 
         assert DeviceAllocator().allocate(DevicesInUse(one), claim(*wanted))
     elif len(wanted) < 8:
         assert not DeviceAllocator().allocate(DevicesInUse(one), claim(*wanted))
+
+
+@pytest.mark.parametrize(
+    ("devices", "claims", "plain"),
+    [
+        (WHOLE, claim(gpu(2)), True),
+        (WHOLE, claim(gpu(2), gpu(name="h")), True),
+        (WHOLE, claim(gpu(cel=f"{A}.uuid == 'GPU-5'")), False),
+        (WHOLE, claim(gpu(2), match=f"{G}/productName"), False),
+        (CUT, claim(gpu(2)), False),
+    ],
+)
+def test_when_amounts_say_all_that_claims_ask(
+    devices: MachineDevices, claims: tuple[DeviceClaim, ...], plain: bool
+) -> None:
+    def counted(request: RequestedDevices) -> RequestedDevices:
+        return request._replace(asks=tuple(replace(ask, resource=GPU) for ask in request.asks))
+
+    asked = tuple(it._replace(requests=tuple(map(counted, it.requests))) for it in claims)
+    assert DeviceAllocator().by_amounts(devices, asked) is plain

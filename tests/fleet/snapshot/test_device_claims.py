@@ -1,5 +1,7 @@
 """Claims are joined with their templates and classes, and counted; slices and allocations with nodes and pods."""
 
+from typing import Any
+
 import pytest
 
 from fleet.snapshot import Node, PodSet
@@ -16,16 +18,18 @@ from fleet.snapshot.device_claims import (
     pods_with_claims,
 )
 from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
-from fleet.snapshot.gangs import ClaimRef
+from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
 
 G = "gpu.nvidia.com"
+CLIQUE = "nvidia.com/gpu.clique"
 CLASSES = {
     G: DeviceClass(G, ("class-gpu",)),
     "mig.nvidia.com": DeviceClass("mig.nvidia.com", ("class-mig",)),
     "ours": DeviceClass("ours", (f"device.attributes['{G}'].type == 'mig' && x.profile == '2g.20gb'",)),
     "named": DeviceClass("named", (), "nvidia.com/mig-3g.40gb"),
     "vfio": DeviceClass("vfio", ("device.attributes['g'].type == 'vfio'",)),
+    "compute-domain-default-channel.nvidia.com": DeviceClass("compute-domain-default-channel.nvidia.com"),
     "broken": DeviceClass("broken", (), "", "cannot be read"),
 }
 
@@ -88,6 +92,36 @@ def test_a_template_that_is_not_there_or_not_honoured_refuses_the_pods() -> None
     assert told.path == "spec.resourceClaims[0].resourceClaimTemplateName"
     [told] = joined(ask(), it=UnsupportedConstraint("spec.x", "no")).unsupported
     assert told.path.endswith("ResourceClaimTemplate t spec.x")
+
+
+def channel(name: str = "r") -> DeviceAsk:
+    return ask("compute-domain-default-channel.nvidia.com", name=name)
+
+
+@pytest.mark.parametrize(
+    ("said", "required"),
+    [
+        ({}, CLIQUE),
+        ({"required_topology": "topology.kubernetes.io/zone"}, CLIQUE),
+        ({"required_topology": "kubernetes.io/hostname"}, "kubernetes.io/hostname"),
+        ({"slices": (Slice(CLIQUE, 4),)}, ""),
+        ({"preferred_topology": CLIQUE}, ""),
+    ],
+)
+def test_pods_with_channels_have_to_be_of_one_nvlink_domain(said: dict[str, Any], required: str) -> None:
+    template = ClaimTemplate("n", "t", (RequestedDevices("r", (channel(),)),))
+    refs = (ClaimRef("spec.resourceClaims[0]", "c", "t"),)
+    pods = PodSet("main", 8, {"cpu": 1000}, namespace="n", resource_claims=refs, **said)
+    found = pods_with_claims(pods, ClaimableDevices({template.key: template}, CLASSES))
+    assert (found.required_topology, found.requests, found.unsupported) == (required, {"cpu": 1000}, ())
+
+
+def test_pods_that_claim_and_name_gpus_are_refused() -> None:
+    template = ClaimTemplate("n", "t", (RequestedDevices("r", (channel(),)),))
+    refs = (ClaimRef("spec.resourceClaims[0]", "c", "t"),)
+    pods = PodSet("main", 8, {"nvidia.com/gpu": 4}, namespace="n", resource_claims=refs)
+    [told] = pods_with_claims(pods, ClaimableDevices({template.key: template}, CLASSES)).unsupported
+    assert told.path == "spec.containers[*].resources"
 
 
 def slice_of(name: str, *devices: str, node: str = "n1", generation: int = 1, slices: int = 1) -> PublishedDevices:

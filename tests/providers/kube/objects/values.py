@@ -145,7 +145,10 @@ device_claims = st.builds(
         max_size=2,
     ).map(tuple),
     constraints=st.lists(
-        st.builds(MatchAttribute, attribute=names, requests=st.lists(names, max_size=2).map(tuple)), max_size=1
+        st.builds(
+            MatchAttribute, attribute=names, requests=st.lists(names, max_size=2).map(tuple), distinct=st.booleans()
+        ),
+        max_size=1,
     ).map(tuple),
 )
 constraints = st.builds(
