@@ -107,7 +107,7 @@ def in_no_queue_lines(job: JobInNoQueue) -> Iterator[str]:
     if job.nodes:
         where = ", ".join(f"{node} ({count})" for node, count in sorted(job.nodes.items()))
         pays = f"team {job.team}" if job.team else "nobody"
-        yield f"  holds:    {_amounts(job.holds)}, on {where}, which {pays} pays for"
+        yield f"  holds:    {_amounts(job.holds) or 'nothing'}, on {where}, which {pays} pays for"
     yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
 
 
@@ -180,7 +180,8 @@ def _by_status(question: Question) -> int:
     if not found:
         names = ", ".join(sorted(gang.name for gang, _ in known)[:10]) or "none"
         words = f"no workload {question.name!r}; there are: {names}. A job without the label muster.dev/queue has none"
-        exits.complain(f"{words}; of pods in no queue: muster explain pod {question.name}")
+        otherwise = f"the agent knows it (--agent URL, or {AGENT_VARIABLE}); of pods in no queue: muster explain pod"
+        exits.complain(f"{words}: {otherwise} {question.name}")
         return exits.ERROR
     now_s = SystemClock().now()
     for gang, short in found:

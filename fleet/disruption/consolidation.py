@@ -86,7 +86,7 @@ class Consolidation:
 
     def _conditions(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Iterator[Blocked | None]:
         gangs = context.gangs_on(claim)
-        yield _unasked(pool)
+        yield _unasked(pool, gangs)
         yield _empty(gangs)
         yield spared(context, claim)
         yield _begun(context, claim)
@@ -163,7 +163,7 @@ def _stays(
 ) -> _Stay | None:
     """Returns what stays on a machine; None where nothing does, or its pool does not ask for consolidation."""
     pool = pools.get(claim.node_pool)
-    if not gangs or pool is None or _unasked(pool) is not None:
+    if not gangs or pool is None or _unasked(pool, gangs) is not None:
         return None
     with concerning(claim_subject(claim.name)):
         return _Stay(_settles_s(pool, claim, gangs), claim, gangs, working or ())
@@ -226,11 +226,16 @@ def _names(_index: Index, stays: Sequence[_Stay]) -> tuple[Sequence[str], Sequen
     return [it.claim.name for it in stays], sorted({it.claim.node_pool for it in stays})
 
 
-def _unasked(pool: NodePool) -> Blocked | None:
-    """Blocks the machines of fixed pools, and of pools that give back empty machines only."""
+def _unasked(pool: NodePool, gangs: Sequence[Gang]) -> Blocked | None:
+    """Blocks the machines of fixed pools, and of pools that give back empty machines only.
+
+    A machine of a pool for gangs on which only ordinary pods stand is empty of what its pool is for: kube-scheduler has
+    put them there, and a small pod would keep the dearest machine for good.
+    """
     if pool.spec.replicas is not None:
         return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {counted(pool.spec.replicas, 'machine')}")
-    if pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
+    strays = "Pods" not in pool.spec.serves and gangs and all(gang.ordinary for gang in gangs)
+    if pool.spec.disruption.consolidation_policy not in CONSOLIDATES and not strays:
         return no_reason(Obstacle.POLICY, f"{pool.name} gives back empty machines only (WhenEmpty)")
     return None
 

@@ -12,6 +12,7 @@ from fleet.gangs.idle_gpus import idle_words
 from fleet.hard_fence import HARD_FENCE
 from fleet.mig.layouts import gpu_part
 from fleet.nodeclaims.gpu_faults import FaultAction, action_for, fault_words
+from fleet.quota.queue_binding import why_non_preemptible, within_guarantee
 from fleet.reasons import Reason
 from fleet.snapshot import STATEFUL_SET, Gang, Snapshot
 from fleet.snapshot.elastic_parts import cores, pods_in
@@ -55,6 +56,9 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
     now = snapshot.now_s
     if fleet is not None:
         yield from (f"changed: {words}" for words in changed_since(fleet, gang, snapshot.jobs.get(gang.uid)))
+        if kept := why_non_preemptible(fleet, gang):
+            bound = "; takes no more than its team is guaranteed" if within_guarantee(fleet, gang) else ""
+            yield f"stays: {kept}: never evicted for others, moved or consolidated{bound}"
         yield from _shares(snapshot, gang, fleet)
     if gang.eviction:
         yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"

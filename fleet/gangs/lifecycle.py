@@ -255,7 +255,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
         leaving = list(departures(snapshot, gang))
         yield from releases(case.fleet, snapshot, gang)
         yield from moved_out(snapshot, gang)
-        yield from kept(case.fleet, snapshot, gang)
+        yield from kept(snapshot, gang)
         yield from reclaimed(snapshot, gang)
         yield from leaving or _readiness(case)
 

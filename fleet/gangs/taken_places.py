@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from fleet.actions import EvictPod, PatchNode, node_subject, pod_subject
+from fleet.mig.layouts import kept_off
 from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.lookups import claims_by_node, machines_held
 from fleet.snapshot.seats import active_pods, place_of, seats_of, starting_gang
-from model.fleet import Fleet
 
 TAKEN_AFTER_S: Final = 10.0
 """A place counts as taken by others when kube-scheduler has refused it for this long; it tries again within seconds."""
@@ -45,7 +45,7 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
     return (words, since_s) if short else None
 
 
-def kept(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:
+def kept(snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:
     """Yields the taints of machines where a gang has empty places, while pods of no gang would be put there.
 
     The taint goes again once the gang's pods are there (`fleet.nodeclaims.lifecycle`).
@@ -54,14 +54,13 @@ def kept(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:
         for name in sorted({pin.claim for pin in gang.pins} & snapshot.claims.keys()):
             claim = snapshot.claims[name]
             node = snapshot.nodes.get(claim.node)
-            if node is not None and not _is_kept(node) and _may_be_taken(fleet, snapshot, gang, claim, node):
+            if node is not None and not _is_kept(node) and _may_be_taken(snapshot, gang, claim, node):
                 yield PatchNode(node.name, add_taints=(FOR_GANGS,))
 
 
-def _may_be_taken(fleet: Fleet, snapshot: Snapshot, gang: Gang, claim: Claim, node: Node) -> bool:
-    """Returns whether a gang lacks pods on a machine that serves others, too, and some wait or have come already."""
-    pool = fleet.node_pools.get(claim.node_pool)
-    if pool is None or "Pods" not in pool.spec.serves or node_subject(node.name) in snapshot.busy:
+def _may_be_taken(snapshot: Snapshot, gang: Gang, claim: Claim, node: Node) -> bool:
+    """Returns whether a gang lacks pods on a machine, and pods of no gang wait or have come already."""
+    if node_subject(node.name) in snapshot.busy or kept_off(snapshot, claim, node):
         return False
     wanted = bool(snapshot.waiting_pods) or any(True for _ in intruders(snapshot, gang, node))
     return wanted and starting_gang(snapshot, claim)

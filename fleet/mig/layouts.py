@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from fleet.snapshot import Claim, CutOrder, InstanceType, Node
+from fleet.snapshot import Claim, CutOrder, InstanceType, Node, Snapshot
+from fleet.snapshot.affinity import FOR_GANGS, tolerates
 from model import labels
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
@@ -97,6 +98,19 @@ def owed(claim: Claim, node: Node) -> str:
     if claim.layout:
         return _cut_owed(claim, node) or _devices_owed(claim, node)
     return _devices_owed(claim, node) or _gpus_owed(claim, node)
+
+
+def kept_off(snapshot: Snapshot, claim: Claim, node: Node) -> bool:
+    """Returns whether the taint `FOR_GANGS` might keep from the node who brings what it still owes.
+
+    Device plugins are pods of DaemonSets, and come only where they tolerate all taints. What selects them is often a
+    label that the node gets later, so that one which it lacks says nothing.
+    """
+    return bool(owed(claim, node)) and any(
+        all(node.labels.get(key, value) == value for key, value in daemon.node_selector.items())
+        and not tolerates((FOR_GANGS,), daemon.tolerations)
+        for daemon in snapshot.daemon_overheads
+    )
 
 
 def due_config(pool: NodePool | None, claim: Claim, types: Mapping[str, InstanceType]) -> str:

@@ -6,7 +6,7 @@ Karpenter `pkg/controllers/nodeclaim/lifecycle/{registration,initialization,live
 from collections.abc import Iterator
 
 from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, instance_subject, node_subject
-from fleet.mig.layouts import owed
+from fleet.mig.layouts import kept_off, owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.nodeclaims.cutting import cut_failed, told_once_more
@@ -78,6 +78,8 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
     elif is_unregistered(node):
         yield registration(fleet, snapshot, claim, node)
     elif not (missing := _not_initialised(fleet, claim, node)):
+        if starting_gang(snapshot, claim) and FOR_GANGS.key not in {it.key for it in node.taints}:
+            yield PatchNode(node.name, add_taints=(FOR_GANGS,))
         emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
         yield SaveClaim(changed(claim, ready_at_s=now, emptied_at_s=emptied_at_s, cut=None))
     elif claim.layout and (failed := cut_failed(claim, node, now)):
@@ -115,7 +117,7 @@ def registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> 
     held = {(taint.key, taint.effect) for taint in node.taints}
     owed_taints = (*template.taints, *claim.startup_taints_by(template)) if template.custom_image else ()
     owed_taints = template.taints if claim.adopts else owed_taints
-    if pool is not None and "Pods" in pool.spec.serves and starting_gang(snapshot, claim):
+    if starting_gang(snapshot, claim) and not kept_off(snapshot, claim, node):
         owed_taints = (*owed_taints, FOR_GANGS)
     return PatchNode(
         node.name,

@@ -13,7 +13,6 @@ from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.candidate_offerings import MOST_KNOWN, CandidateOfferings, KnownCandidates, PoolColumns
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.device_allocator import device_allocator
-from fleet.placement.flavor_nodes import sells, serves
 from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter

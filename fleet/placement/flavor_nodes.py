@@ -134,9 +134,8 @@ def serves(pool: NodePool, need: Need) -> bool:
 def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ...]:
     """The tolerations that pods of a gang with these flavors are given."""
     known = [nodes for flavor in flavors if (nodes := nodes_of_flavor(fleet, flavor)) is not None]
-    shared = any("Pods" in pool.spec.serves for nodes in known for pool in nodes.pools)
     found = (toleration for nodes in known for toleration in nodes.tolerations)
-    return tuple(dict.fromkeys((*found, *(_KEPT if shared else ()))))
+    return tuple(dict.fromkeys((*found, *(_KEPT if known else ()))))
 
 
 _KEPT: Final = (Toleration(key=FOR_GANGS.key, operator="Exists", effect="NoSchedule"),)

@@ -72,8 +72,8 @@ RECUTTING = Taint(key="muster.dev/recutting", effect="NoSchedule")
 
 
 FOR_GANGS = Taint(key="muster.dev/gang", effect="NoSchedule")
-"""Set on a machine that comes for a gang, in a pool that serves ordinary pods as well, until the gang's pods are there:
-kube-scheduler would give their places to pods that are not pinned."""
+"""Set on a machine that comes for a gang until the gang's pods are there: kube-scheduler would give their places to
+pods that are not pinned, whomever the pool serves."""
 
 
 OWN_KEYS = frozenset({UNREGISTERED.key, DISRUPTED.key, RECUTTING.key, FOR_GANGS.key})

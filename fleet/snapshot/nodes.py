@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from fleet.snapshot.constraints import UNCONSTRAINED, PodConstraints, PodLabels, UnsupportedConstraint
 from fleet.snapshot.gangs import PodSet
 from fleet.snapshot.gpus import GpuFault
-from model.kinds import Taint
+from model.kinds import Taint, Toleration
 from model.quantity import Resources
 from model.upstream.selectors import LabelSelectorRequirement
 
@@ -213,3 +213,4 @@ class DaemonOverhead:
     requests: Resources = field(default_factory=dict)
     name: str = ""
     """`namespace/name` of the DaemonSet."""
+    tolerations: tuple[Toleration, ...] = ()

@@ -217,7 +217,8 @@ class DisruptionSpec(Spec):
 
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = "WhenEmptyOrUnderutilized"
     """Whether only empty nodes are given back, or also nodes whose work fits elsewhere for less: always, or where the
-    saving is in proportion to the disruption."""
+    saving is in proportion to the disruption. Empty is in a pool for gangs alone also a node whose ordinary pods fit
+    elsewhere for less."""
     consolidation_threshold: Annotated[int, Strict(), Field(ge=1, le=100)] | None = None
     """With `Balanced`: a move that saves a share of what the pool costs may disturb at most this many times that share
     of what runs there; unset = 2."""
@@ -312,7 +313,8 @@ class NodePoolSpec(Spec):
     """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""
     serves: Annotated[tuple[Served, ...], Field(min_length=1, max_length=2)] = ("Gangs",)
     """For whom machines are bought: `Gangs`, which hold quota, `Pods` that belong to no gang (Deployments, notebooks),
-    or both. Where kube-scheduler puts pods does not depend on it: taints say that."""
+    or both. Where kube-scheduler puts pods does not depend on it: taints say that, and a machine that comes for a gang
+    has one until the gang's pods are there."""
     replicas: NodeCount | None = None
     """A fixed pool: this many machines, always, whatever the queues hold."""
     deletion: Deletion = "Delete"

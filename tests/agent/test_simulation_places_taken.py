@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, team
-from tests.agent.test_simulation_ordinary_pods import deployment, plain
+from tests.agent.scenes import G6, P5, Scene, files, gpu_job, pool, queue, team
+from tests.agent.test_simulation_ordinary_pods import UNDERUSED, Pod, deployment, plain, pods, running
 from tests.agent.test_simulation_replacement import hardy, where
 
 IDLE = {"consolidateAfter": "1h"}
@@ -98,3 +99,44 @@ def test_a_place_that_is_taken_while_its_pod_is_made_anew_is_replaced_alone() ->
     assert scene.laws.evictions == {}
     assert before.items() - {(lost, node)} <= where(scene, "g").items()
     assert scene.bought(P5) == 3
+
+
+def small(name: str, replicas: int) -> Pod:
+    """A Deployment of pods that ask for processors alone."""
+    return deployment(name, replicas, gpus=0)
+
+
+def mixed(**gangs_alone: Any) -> Scene:
+    """Dear machines for gangs alone, cheap ones for pods."""
+    return Scene(
+        files(
+            pool(disruption={"consolidationPolicy": "WhenEmpty", "consolidateAfter": "60s"}, **gangs_alone),
+            pool("small", types=(G6,), serves=["Pods"], disruption=UNDERUSED),
+            *(team(), queue()),
+        )
+    )
+
+
+def test_pods_that_wait_with_a_gang_do_not_take_its_machines_of_a_pool_for_gangs_alone() -> None:
+    scene = mixed()
+    scene.sim.submit(plain("notebook"))
+    scene.sim.submit(small("web", 3))
+    scene.sim.submit(gpu_job("g", pods=2, gpus=8))
+    scene.until_running("g")
+    scene.until(lambda: running(scene) == 6)
+    assert scene.laws.evictions == {}
+    assert scene.bought(P5) == 2
+    scene.settle()
+    assert not any(node["spec"].get("taints") for node in scene.sim.objects("Node")), "kept until the gang has come"
+
+
+def test_a_few_small_pods_do_not_keep_a_machine_that_was_bought_for_a_gang() -> None:
+    """The pool gives back empty machines only, and is for gangs: of them the machine is empty."""
+    scene = mixed()
+    scene.sim.submit(small("web", 3))
+    scene.runs(gpu_job("g", run_s=300))
+    (node,) = scene.nodes_of("g")
+    assert any(pod["spec"].get("nodeName") == node for pod in pods(scene).values() if pod["metadata"]["name"] != "g")
+    scene.until(lambda: scene.state("g") == "Finished")
+    scene.until(lambda: {it.instance_type for it in scene.sim.machines()} == {G6} and running(scene) == 3, 900)
+    scene.settle()

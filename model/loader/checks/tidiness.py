@@ -31,8 +31,10 @@ def unused_declarations(declarations: Declarations) -> Iterator[Problem]:
     # A Volcano queue names no flavors: its work may go anywhere.
     has_queues = (declarations.queues or declarations.cluster_queues) and not declarations.volcano_queues
     for name, pool in pools.items():
-        if name not in reached and pool.value.spec.replicas is None and has_queues:
-            message = "no queue has a flavor that includes this pool: nothing will ever be bought from it"
+        served = set(pool.value.spec.serves)
+        if name not in reached and pool.value.spec.replicas is None and has_queues and served != {"Pods"}:
+            bought = "for gangs nothing will ever be bought" if "Pods" in served else "nothing will ever be bought"
+            message = f"no queue has a flavor that includes this pool: {bought} from it"
             yield pool.problem(("metadata", "name"), message, Code.UNUSED, severity="warning")
 
 

@@ -46,3 +46,22 @@ def test_with_whom_a_gang_shares_its_gpus(sharing: dict[str, Any], requests: dic
     (found,) = made.snapshot().gangs.values()
     told = [note for note in gang_notes(made.snapshot(), found, made.fleet) if note.startswith("shares: ")]
     assert told == [f"shares: {note}" for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("preemptible", "notes"),
+    [
+        (True, []),
+        (
+            False,
+            [
+                "stays: non-preemptible (priority class p): never evicted for others, moved or consolidated; "
+                "takes no more than its team is guaranteed"
+            ],
+        ),
+    ],
+)
+def test_work_that_nobody_may_stop_says_so(preemptible: bool, notes: list[str]) -> None:
+    made = World(FleetBuilder().pool().team().queue().priority("p", 7, preemptible=preemptible).build())
+    work = gang("g", priority_class="p")
+    assert [it for it in gang_notes(made.snapshot(), work, made.fleet) if it.startswith("stays")] == notes

@@ -23,7 +23,7 @@ from fleet.snapshot import (
     Snapshot,
 )
 from fleet.snapshot.works import group_uid
-from model.kinds import PodsReady, Taint
+from model.kinds import PodsReady, Taint, Toleration
 from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set, small_fleet
 from tests.support.world import World
 
@@ -151,8 +151,9 @@ def test_a_pod_is_taken_in_with_what_its_template_could_not_carry() -> None:
     fleet = FleetBuilder().pool().flavor("h100", nodePools=["h100"], tolerations=[TAINT]).team().queue().build()
     actions = lifecycle.decide(fleet, seen(ADMITTED, [pod("a"), pod("b", **RUNS)]))
     (release,) = [action for action in actions if isinstance(action, ReleasePod)]
-    assert release.marks == Marks(GANG.workload, "main", fleet.flavors["h100"].spec.tolerations)
-    assert (release.node, len(release.marks.tolerations)) == (CLAIM.node, 1)
+    kept = Toleration(key="muster.dev/gang", operator="Exists", effect="NoSchedule")
+    assert release.marks == Marks(GANG.workload, "main", (*fleet.flavors["h100"].spec.tolerations, kept))
+    assert (release.node, len(release.marks.tolerations)) == (CLAIM.node, 2)
 
 
 def test_a_pod_ends_with_the_grace_it_asks_for() -> None:

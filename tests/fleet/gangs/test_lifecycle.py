@@ -397,7 +397,7 @@ def test_starting_carries_the_tolerations_of_the_flavors() -> None:
     [start] = steps(world)
     assert isinstance(start, StartJob)
     assert (start.resource_version, start.workload) == ("1", "job-g")
-    assert [it.key for it in start.tolerations["main"]] == ["gpu"]
+    assert [it.key for it in start.tolerations["main"]] == ["gpu", "muster.dev/gang"]
 
 
 def test_pins_get_their_nodes_when_the_machines_have_joined() -> None:

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from fleet.actions import PatchNode
+from fleet.nodeclaims import lifecycle
 from fleet.nodeclaims.repair import Registrations, registers, registrations
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, NodeDisruption, RegistrationOutcome
+from fleet.snapshot import Claim, DaemonOverhead, GangState, NodeDisruption, Pin, RegistrationOutcome
 from model.fleet import Fleet
-from tests.support.fleets import FleetBuilder
+from model.kinds import Toleration
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World
 
 FLEET = FleetBuilder().pool("h100").build()
@@ -99,3 +102,39 @@ def test_a_changed_pool_begins_anew_and_a_removed_one_is_forgotten(fleet: Fleet)
     world = World(FLEET)
     failed = launched(world, "a", 1.0, Reason.REGISTRATION_TIMEOUT)
     assert told(world, failed, before=told(world, failed), fleet=fleet) == {}
+
+
+def starting(*daemons: DaemonOverhead, gpus: int, ready: bool = False) -> list[str]:
+    """Taints that a machine gets which joins, or has all that it owes, and for which a gang waits."""
+    world = World(FLEET)
+    claim = world.machine("m", at_s=NOW - 10, registered_at_s=NOW - 5 if ready else 0.0, ready_at_s=0.0)
+    if not ready:
+        world.claims["m"] = replace(claim, node="")
+    node = world.nodes[claim.node]
+    world.nodes[claim.node] = replace(node, allocatable={**node.allocatable, GPU: gpus})
+    world.gangs["g"] = gang("g", state=GangState.RESERVED, pins=(Pin("main", claim.node, "m", 1),))
+    world.daemon_overheads = daemons
+    patches = (it for it in lifecycle.decide(FLEET, world.snapshot()) if isinstance(it, PatchNode))
+    return [taint.key for patch in patches for taint in patch.add_taints]
+
+
+ANY = (Toleration(operator="Exists"),)
+LABELLED = {"nvidia.com/gpu.deploy.device-plugin": "true"}
+
+
+@pytest.mark.parametrize(
+    ("daemon", "gpus", "kept"),
+    [
+        pytest.param(None, 0, True, id="nobody else has to come"),
+        pytest.param(DaemonOverhead(LABELLED), 0, False, id="one that may bring what it owes"),
+        pytest.param(DaemonOverhead(LABELLED), 8, True, id="it owes nothing"),
+        pytest.param(DaemonOverhead({}, tolerations=ANY), 0, True, id="one that tolerates everything"),
+        pytest.param(DaemonOverhead({"kubernetes.io/arch": "none"}), 0, True, id="one for other nodes"),
+    ],
+)
+def test_a_machine_is_kept_for_its_gang_once_that_keeps_off_nobody_whom_it_needs(
+    daemon: DaemonOverhead | None, gpus: int, kept: bool
+) -> None:
+    daemons = [daemon] if daemon is not None else []
+    assert starting(*daemons, gpus=gpus) == (["muster.dev/gang"] if kept else [])
+    assert starting(*daemons, gpus=8, ready=True) == ["muster.dev/gang"], "once it owes nothing"

@@ -461,7 +461,16 @@ def test_unused_declarations_are_warnings(problems: Load) -> None:
     found = problems(*FLEET, LAYOUT, declare("NodePool", "lost"), declare("NodePool", "fixed", "{replicas: 1}"))
     assert [(problem.severity, problem.code) for problem in found] == [("warning", Code.UNUSED)] * 2
     assert "no NodePool uses this layout" in found[0].message
-    assert "nothing will ever be bought from it" in found[1].message
+    assert "pool: nothing will ever be bought from it" in found[1].message
+
+
+@pytest.mark.parametrize(
+    ("serves", "words"),
+    [("[Pods]", []), ("[Gangs, Pods]", ["pool: for gangs nothing will ever be bought from it"])],
+)
+def test_a_pool_for_ordinary_pods_needs_no_queue(problems: Load, serves: str, words: list[str]) -> None:
+    found = problems(*FLEET, declare("NodePool", "web", f"{{serves: {serves}}}"))
+    assert [problem.message.partition("includes this ")[2] for problem in found] == words
 
 
 @pytest.mark.parametrize(
