@@ -19,7 +19,7 @@ from fleet.snapshot.gangs import POD
 from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
 from model.kinds.node_pool import Sharing
-from model.plain_text import age, number_of
+from model.plain_text import age, counted, number_of
 from model.quantity import format_amount
 
 REMEDIES: dict[str, str] = {
@@ -57,7 +57,8 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
         yield from (f"changed: {words}" for words in changed_since(fleet, gang, snapshot.jobs.get(gang.uid)))
         yield from _shares(snapshot, gang, fleet)
     if gang.eviction:
-        yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
+        times = counted(gang.evictions, "time")
+        yield f"evicted: {times}; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
     if gang.holds_capacity:
         yield from _held(snapshot, gang)
     yield from _run_time(gang, now)
