@@ -59,7 +59,7 @@ def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
     """Returns who pays for work of this queue, a team or a ClusterQueue.
 
-    For work in none, or in one that is not declared, it is the team of its namespace: a Workload into which another queue
+    For work in none, or in one not declared, it is the team of its namespace: a Workload into which another queue
     was written costs its team what it cost before. None where neither is declared.
     """
     binding = binding_of(fleet, namespace, queue) if queue else None
