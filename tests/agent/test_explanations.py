@@ -26,7 +26,7 @@ from fleet.replay.run_times import EndedRun
 from fleet.snapshot import Gang, GangState
 from providers.kube.objects import workload_object, workload_status
 from providers.kube.objects.explanations import explanation_status
-from providers.kube.objects.instants import format_instant
+from providers.kube.objects.instants import whole_instant
 from tests.agent.web import stage
 from tests.agent.web.stage import HandClock
 from tests.agent.web.test_server import PageSite
@@ -197,7 +197,7 @@ def test_amounts_and_money_of_the_short_form_have_units_and_types() -> None:
     holder = QuotaHolder("ns/h", "t", "q", "f", "cpu", 16_000, NOW + 60, "declared")
     cost = GangCost(110.0849, None, 0.0, 2.5, 0.001, 0.0)
     short = explanation_status(it, replace(told, holders=(holder,), cost=cost))["status"]["explanation"]
-    assert short["heldBy"] == [f"ns/h: 16 cpu of f, until {format_instant(NOW + 60)} (declared)"]
+    assert short["heldBy"] == [f"ns/h: 16 cpu of f, until {whole_instant(NOW + 60)} (declared)"]
     assert short["cost"] == {"usdPerHour": 110.08, "atRunTime": 2.5}
     unknown = explanation_status(it, replace(told, holders=(replace(holder, ends_s=None),)))["status"]["explanation"]
     assert unknown["heldBy"] == ["ns/h: 16 cpu of f, nobody knows until when"]

@@ -7,7 +7,7 @@ from fleet.explain.quota_holders import QuotaHolder
 from fleet.snapshot import Gang
 from model.plain_text import plain
 from model.quantity import format_amount
-from providers.kube.objects.instants import format_instant
+from providers.kube.objects.instants import format_instant, whole_instant
 from providers.kube.objects.names import API_VERSION
 from providers.kube.objects.shapes import JsonObject, set_fields
 from providers.kube.objects.workloads import KIND
@@ -53,7 +53,7 @@ def _short(told: GangExplanation) -> JsonObject:
 
 
 def _instant(at_s: float | None) -> str:
-    return format_instant(at_s) if at_s is not None else ""
+    return whole_instant(at_s) if at_s is not None else ""
 
 
 def _usd(amount: float | None) -> float | None:
@@ -61,7 +61,7 @@ def _usd(amount: float | None) -> float | None:
 
 
 def _holder(it: QuotaHolder) -> str:
-    until = "nobody knows until when" if it.ends_s is None else f"until {format_instant(it.ends_s)} ({it.ends_by})"
+    until = "nobody knows until when" if it.ends_s is None else f"until {whole_instant(it.ends_s)} ({it.ends_by})"
     return f"{it.gang}: {format_amount(it.resource, it.amount)} {it.resource} of {it.flavor}, {until}"
 
 
