@@ -37,7 +37,7 @@ REMEDIES: dict[str, str] = {
     Reason.PODS_FORBIDDEN: "correct requests and limits in the job, or change the LimitRange that is named",
     Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
     Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
-    Reason.WAITING_FOR_QUOTA: "it runs when others finish; a higher priority or more guaranteed quota gets it sooner",
+    Reason.WAITING_FOR_QUOTA: "it runs when those who hold what it lacks end, or its team is guaranteed more in git",
     Reason.WAITING_FOR_PREEMPTED: "nothing to do: it runs as soon as the named gangs have left",
     Reason.NO_OFFER: "change the pods' selectors or sizes, or a pool's requirements in git",
     Reason.POOL_LIMIT: "raise the pool's limits in git, or wait until machines are free",

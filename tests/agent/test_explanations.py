@@ -22,6 +22,7 @@ from fleet.explain.gang import CheckStep, GangExplanation
 from fleet.explain.gang_facts import GangCost
 from fleet.explain.quota_holders import QuotaHolder
 from fleet.quota.queue_binding import payer_of
+from fleet.reasons import Reason
 from fleet.replay.run_times import EndedRun
 from fleet.snapshot import Gang, GangState
 from providers.kube.objects import workload_object, workload_status
@@ -201,6 +202,14 @@ def test_amounts_and_money_of_the_short_form_have_units_and_types() -> None:
     assert short["cost"] == {"usdPerHour": 110.08, "atRunTime": 2.5}
     unknown = explanation_status(it, replace(told, holders=(replace(holder, ends_s=None),)))["status"]["explanation"]
     assert unknown["heldBy"] == ["ns/h: 16 cpu of f, nobody knows until when"]
+
+
+def test_what_is_for_others_to_do_is_said_where_nothing_can_be_tried() -> None:
+    world = stage.world()
+    it = replace(world.gang("blue-1"), reason=str(Reason.BUDGET_EXHAUSTED))
+    told = explained_at_once(world.fleet, world.snapshot(), it)
+    short = explanation_status(it, told)["status"]["explanation"]
+    assert short["wouldHelp"] == ["raise the team's budget in git, or wait for the next month"]
 
 
 def written_again(change: Callable[[KeptWorld], None], after_s: float, known: Iterable[EndedRun] = ()) -> bool:

@@ -41,7 +41,7 @@ def _short(told: GangExplanation) -> JsonObject:
             basis=_words(start.basis),
             unknownBecause=_words(start.why_unknown),
         ),
-        wouldHelp=[_words(it.words) for it in (told.advice or ())[:ADVICE_SHOWN]],
+        wouldHelp=[_words(words) for words in _would_help(told)],
         cost=set_fields(
             usdPerHour=_usd(told.cost.usd_h or told.cost.would_usd_h),
             soFar=_usd(told.cost.so_far_usd),
@@ -50,6 +50,13 @@ def _short(told: GangExplanation) -> JsonObject:
         ),
         notes=[_words(note) for note in told.notes[:NOTES_SHOWN]],
     )
+
+
+def _would_help(told: GangExplanation) -> list[str]:
+    """Returns what was found to have it start; where nothing was, what is others' to do about its reason."""
+    if told.waits_for is None:
+        return []
+    return [it.words for it in (told.advice or ())[:ADVICE_SHOWN]] or [told.remedy] * bool(told.remedy)
 
 
 def _instant(at_s: float | None) -> str:
