@@ -334,9 +334,11 @@ class ExplanationKeeper(Watcher):
 
     def _is_news(self, snapshot: Snapshot, gang: Gang) -> bool:
         """Returns whether what a Workload says is another thing by now, or too old."""
-        if not gang.workload_uid or gang.state is GangState.FINISHED:
+        if not gang.workload_uid:
             return False
         before, at_s = self._written.get(gang.uid, (None, float("-inf")))
+        if gang.state is GangState.FINISHED:
+            return before not in {None, self._rough(snapshot, gang)}  # once: what it ran and cost in all
         rests_s = min(WRITTEN_AGAIN_S, max(WRITTEN_FIRST_S, at_s - gang.since_s))
         return before != self._rough(snapshot, gang) or snapshot.now_s > at_s + rests_s
 

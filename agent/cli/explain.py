@@ -233,15 +233,16 @@ def _explained(short: Json, queue: str, state: str) -> Iterator[str]:
     for number, words in enumerate(short.get("wouldHelp") or ()):
         yield f"  {'would help:' if not number else '        or:'} {words}"
     if (cost := short.get("cost")) is not None:
-        yield f"  costs:    {', '.join(_costs(cost, holds=state in _HOLDING)) or 'nothing'}"
+        yield f"  costs:    {', '.join(_costs(cost, state)) or 'nothing'}"
 
 
 _HOLDING: Final = ("QuotaReserved", "Admitted", "Evicting")
 
 
-def _costs(cost: Json, *, holds: bool) -> Sequence[str]:
+def _costs(cost: Json, state: str) -> Sequence[str]:
+    would = "{:.2f} USD an hour" if state in _HOLDING else "nothing now, {:.2f} USD an hour on machines it could have"
     names = {
-        "usdPerHour": "{:.2f} USD an hour" if holds else "nothing now, {:.2f} USD an hour on machines it could have",
+        "usdPerHour": would if state != "Finished" else "nothing any more",
         "soFar": "{:.2f} USD so far",
         "atRunTime": "{:.2f} USD for its declared run time",
         "lostIfEvicted": "its eviction would lose {:.2f} USD",

@@ -227,6 +227,11 @@ def written_again(change: Callable[[KeptWorld], None], after_s: float, known: It
     return "red-0" in written
 
 
+def finishes(kept: KeptWorld) -> None:
+    it = kept.world.gang("red-0")
+    kept.world.gangs[it.uid] = replace(it, state=GangState.FINISHED, pins=())
+
+
 def forgets_a_label(kept: KeptWorld) -> None:
     it = kept.world.gang("red-0")
     kept.world.jobs[it.uid] = replace(job_of(it), queue="another")
@@ -238,6 +243,7 @@ def forgets_a_label(kept: KeptWorld) -> None:
         pytest.param(lambda _kept: None, 1.0, False, id="nothing has changed"),
         pytest.param(lambda _kept: None, 1_000.0, True, id="its numbers are old"),
         pytest.param(forgets_a_label, 1.0, True, id="its job was relabelled"),
+        pytest.param(finishes, 1.0, True, id="it has ended: what it cost in all"),
     ],
 )
 def test_what_has_the_short_form_written_again(
