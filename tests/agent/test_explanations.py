@@ -15,6 +15,7 @@ from agent.explanations import SHARE, ExplanationKeeper
 from agent.gang_answer import GangAnswer
 from agent.inbox import Done
 from agent.metrics import Metrics
+from agent.web.access import KubeGate
 from agent.web.seen import explained_at_once
 from fleet.actions import SaveGang
 from fleet.cost.uses import CostTerms
@@ -30,6 +31,7 @@ from providers.kube.objects.explanations import explanation_status
 from providers.kube.objects.instants import whole_instant
 from tests.agent.web import stage
 from tests.agent.web.stage import HandClock
+from tests.agent.web.test_access import api
 from tests.agent.web.test_server import PageSite
 from tests.support.fleets import NOW, gang, job_of
 from tests.support.world import World
@@ -311,6 +313,28 @@ def test_a_what_if_is_asked_of_the_agent(site: PageSite) -> None:
 def test_what_there_is_not_is_an_error_in_json(site: PageSite, path: str, status: int) -> None:
     found, _, _ = site.ask(path)
     assert found == status
+
+
+def test_whichever_namespace_has_it_is_one_that_whoever_asks_may_see() -> None:
+    made = PageSite(KubeGate(api(ann=["red"]), lambda: 0.0))
+    made.world.waits(replace(gang("blue-0", queue="q-red", namespace="red"), uid="uid-other"))
+    made.turn()
+    try:
+        found = {
+            name: made.ask(f"/api/gangs/-/{name}", Authorization="Bearer token-of-ann", Accept="text/plain")
+            for name in ("red-0", "blue-1", "blue-0")
+        }
+    finally:
+        made.listener.stop()
+    assert [found[name][0] for name in found] == [200, 404, 200]
+    assert found["blue-0"][2].startswith(b"red/blue-0  ("), "blue's own of that name is not hers to see"
+
+
+def test_of_several_of_one_name_the_namespace_has_to_be_said(site: PageSite) -> None:
+    site.world.waits(replace(gang("blue-0", queue="q-red", namespace="red"), uid="uid-other"))
+    site.turn()
+    status, _, body = site.ask("/api/gangs/-/blue-0")
+    assert (status, json.loads(body)) == (400, {"error": "there are several of this name: blue/blue-0, red/blue-0"})
 
 
 def test_somebody_of_one_team_reads_no_names_of_others() -> None:
