@@ -132,7 +132,8 @@ def _offers(it: GangExplanation) -> Iterator[str]:
     for offer in it.machines.offers[:OFFERS_SHOWN]:
         against = "could be bought now" if offer.outcome is TriedOutcome.OPEN else f"{offer.outcome}: {offer.detail}"
         again = f", tried again in {age(offer.retry_at_s - it.at_s)}" if offer.retry_at_s > it.at_s else ""
-        yield f"    {offer.pool} {offer.instance_type} {offer.capacity_type} {offer.zone}: {against}{again}"
+        cut = f" {offer.sharing}" if offer.sharing != "whole" else ""
+        yield f"    {offer.pool} {offer.instance_type} {offer.capacity_type} {offer.zone}{cut}: {against}{again}"
     if (more := sum(it.machines.counts.values()) - OFFERS_SHOWN) > 0:
         yield f"    and {counted(more, 'offer')} more"
 
@@ -165,7 +166,9 @@ def cost_words(it: GangExplanation) -> str:
     if cost.would_usd_h is not None and not cost.usd_h:
         parts = [f"nothing now, {cost.would_usd_h:.2f} USD/h on machines bought for it"]
     parts.append(
-        "so far unknown: no ledger is kept" if cost.so_far_usd is None else f"{cost.so_far_usd:.2f} USD so far"
+        f"{cost.so_far_usd:.2f} USD so far"
+        if cost.so_far_usd is not None
+        else "so far unknown: no ledger is kept, or it has not been read yet"
     )
     if cost.at_run_time_usd is not None:
         parts.append(f"{cost.at_run_time_usd:.2f} USD for its declared run time")

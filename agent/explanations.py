@@ -36,6 +36,7 @@ from fleet.plan.start_forecast import StartForecaster
 from fleet.replay.run_times import EndedRun, RunTimes, ended_run
 from fleet.scheduling.queue_order import places_in_queues
 from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot.elastic_parts import pods_in
 from model.fleet import Fleet
 from model.index import Index
 from providers.kube.errors import KubeError
@@ -64,8 +65,11 @@ WRITES_S, WRITES_AT_ONCE = 5.0, 20.0
 """Statuses that are written a second in the long run, and at once."""
 LOOKED_AT_MOST: Final = 200
 """Gangs that one unit of work looks at for a status to write."""
-WRITTEN_AGAIN_S: Final = 600.0
-"""A status that differs in what changes all the time only (costs, estimates) is written again after this."""
+WRITTEN_AGAIN_S, WRITTEN_FIRST_S = 600.0, 60.0
+"""A status that differs in what changes all the time only (costs, run times) is written again after this at most.
+
+Before that it is written when it has become twice as old as it was: of a young gang such numbers change most.
+"""
 
 WriteShort = Callable[[Gang, GangExplanation | None], None]
 """Writes the short form into the status of a gang's Workload; None takes it away."""
@@ -317,27 +321,29 @@ class ExplanationKeeper(Watcher):
         """Writes the short form of the next gang that it has changed of."""
         if self._write is None or self._pace.wait_s() > 0:
             return False
-        now_s, gangs = seen.snapshot.now_s, seen.snapshot.gangs
+        gangs = seen.snapshot.gangs
         if not self._round:
             self._round = list(gangs)
             self._places = places_in_queues(*seen)
             self._written = {uid: it for uid, it in self._written.items() if uid in gangs}
-        for uid in [self._round.pop() for _ in range(min(LOOKED_AT_MOST, len(self._round)))]:
-            gang = gangs.get(uid)
-            if gang is not None and self._is_news(gang, now_s):
-                self._round.append(uid)
+        for _ in range(min(LOOKED_AT_MOST, len(self._round))):
+            gang = gangs.get(self._round.pop())
+            if gang is not None and self._is_news(seen.snapshot, gang):
                 return self._tell_of(seen, gang)
         return False
 
-    def _is_news(self, gang: Gang, now_s: float) -> bool:
+    def _is_news(self, snapshot: Snapshot, gang: Gang) -> bool:
         """Returns whether what a Workload says is another thing by now, or too old."""
-        if not gang.workload_uid or gang.state is GangState.FINISHED:
+        if not gang.workload_uid:
             return False
         before, at_s = self._written.get(gang.uid, (None, float("-inf")))
-        return before != self._rough(gang) or now_s > at_s + WRITTEN_AGAIN_S
+        if gang.state is GangState.FINISHED:
+            return before not in {None, self._rough(snapshot, gang)}  # once: what it ran and cost in all
+        rests_s = min(WRITTEN_AGAIN_S, max(WRITTEN_FIRST_S, at_s - gang.since_s))
+        return before != self._rough(snapshot, gang) or snapshot.now_s > at_s + rests_s
 
     def _tell_of(self, seen: LastPass, gang: Gang) -> bool:
-        self._written[gang.uid] = self._rough(gang), seen.snapshot.now_s
+        self._written[gang.uid] = self._rough(seen.snapshot, gang), seen.snapshot.now_s
         self._pace.spend(1.0)
         if self._write is not None:
             try:
@@ -347,14 +353,16 @@ class ExplanationKeeper(Watcher):
                 self._count_failure("write")
         return True
 
-    def _rough(self, gang: Gang) -> object:
+    def _rough(self, snapshot: Snapshot, gang: Gang) -> object:
         """Returns what makes the short form other news: instants to the quarter of an hour, far places to a tenth."""
         kept, start = self._kept.get(gang.uid), self._forecast.estimates.get(gang.uid)
-        when = None if start is None or start.p50_s is None else round(start.p50_s / 900)
+        when = start and (start.p50_s is not None and round(start.p50_s / 900))
         best = kept.advice[0].words if kept is not None and kept.advice else kept is not None
         place = self._places.get(gang.uid, 0)
         near = place if place < 20 else round(log2(place) * 10)
-        return str(gang.state), _why(gang), best, when if gang.state in _WAITING else None, near
+        job = snapshot.jobs.get(gang.uid)
+        asks = job and (job.queue, job.priority_class, pods_in(job.pod_sets))
+        return str(gang.state), _why(gang), best, when if gang.state in _WAITING else None, near, gang.queue, asks
 
     def explain_quietly(self, seen: LastPass, gang: Gang) -> GangExplanation:
         """Returns the explanation without having anything found anew for it."""

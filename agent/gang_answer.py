@@ -1,10 +1,11 @@
 """What is answered of a gang, or of a job that is in no queue: typed values, which the API gives as JSON."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agent.explanation import Otherwise, explanation_lines, imagined_lines
 from agent.web.view import Looking
 from fleet.cost.sizing import GangUse, gang_use
 from fleet.explain.gang import GangExplanation
@@ -15,8 +16,11 @@ from fleet.quota.without_queue import left_without_queue
 from fleet.snapshot import Gang, Job, Snapshot
 from fleet.snapshot.gpus import MeasuredUse
 from fleet.snapshot.ordinary_pods import makers
+from model.quantity import format_amount
 
 GPUS_MOST: Final = 1_000
+ANY_NAMESPACE: Final = "-"
+"""In place of a namespace: whichever has it, of those that the viewer sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +94,66 @@ def answer_of(look: Looking) -> GangAnswer | None:
     what is no such question.
     """
     namespace, name = look.names
-    gang = next((it for it in look.gangs if it.namespace == namespace and name in {it.workload, it.job.name}), None)
-    if gang is not None:
-        return GangAnswer(look.explanation(gang), _otherwise(look, gang))
-    if not look.scope.whole and namespace not in (look.scope.namespaces or ()):
+    gangs = [
+        it for it in look.gangs if name in {it.workload, it.job.name} and namespace in {ANY_NAMESPACE, it.namespace}
+    ]
+    homes = look.scope.namespaces
+    left = [
+        it
+        for it in left_without_queue(look.snapshot, name)
+        if namespace in {ANY_NAMESPACE, it.ref.namespace} and (homes is None or it.ref.namespace in homes)
+    ]
+    spaces = sorted({it.namespace for it in gangs} | {it.ref.namespace for it in left})
+    if len(spaces) > 1:
+        raise ValueError(f"there are several of this name: {', '.join(f'{it}/{name}' for it in spaces[:10])}")
+    if gangs:
+        return GangAnswer(look.explanation(gangs[0]), _otherwise(look, gangs[0]))
+    if not left:
         return None
-    left = left_without_queue(look.snapshot, f"{namespace}/{name}")
-    payer = payer_of(look.fleet, namespace, "") or ""
-    return GangAnswer(in_no_queue=in_no_queue(left[0], look.snapshot, payer)) if left else None
+    payer = payer_of(look.fleet, spaces[0], "") or ""
+    return GangAnswer(in_no_queue=in_no_queue(left[0], look.snapshot, payer))
+
+
+def _question(look: Looking) -> Otherwise:
+    priority, queue, gpus = (look.asked(name) for name in ("priority", "queue", "gpus"))
+    if gpus and not (gpus.isascii() and gpus.isdigit() and int(gpus[:6]) <= GPUS_MOST):
+        raise ValueError(f"gpus is a number of GPUs a pod, {GPUS_MOST} at most")
+    return Otherwise(priority, queue, int(gpus) if gpus else None)
 
 
 def _otherwise(look: Looking, gang: Gang) -> WhatIfDecision | None:
-    priority, queue, gpus = (look.asked(name) for name in ("priority", "queue", "gpus"))
-    if not (priority or queue or gpus):
+    it = _question(look)
+    if not it:
         return None
-    if gpus and not (gpus.isascii() and gpus.isdigit() and int(gpus[:6]) <= GPUS_MOST):
-        raise ValueError(f"gpus is a number of GPUs a pod, {GPUS_MOST} at most")
-    count = int(gpus) if gpus else None
-    return otherwise(look.fleet, look.snapshot, gang, priority_class=priority, queue=queue, gpus=count)
+    return otherwise(look.fleet, look.snapshot, gang, priority_class=it.priority, queue=it.queue, gpus=it.gpus)
+
+
+def answer_lines(look: Looking) -> Iterator[str]:
+    """Yields the same as lines of text, as the command line prints it; none for what there is not."""
+    found = answer_of(look)
+    if found is None:
+        return
+    if found.gang is not None:
+        yield from explanation_lines(found.gang)
+    if found.otherwise is not None:
+        yield from imagined_lines(_question(look), found.otherwise)
+    if found.in_no_queue is not None:
+        yield from in_no_queue_lines(found.in_no_queue)
+
+
+def in_no_queue_lines(job: JobInNoQueue) -> Iterator[str]:
+    """Yields what is to be said of a job that is left to itself."""
+    yield f"{job.name}  ({job.kind}, no queue)"
+    yield f"  it asks for {_amounts(job.asks) or 'nothing'} and counts in no quota: it is left to kube-scheduler"
+    if job.nodes:
+        where = ", ".join(f"{node} ({count})" for node, count in sorted(job.nodes.items()))
+        pays = f"team {job.team}" if job.team else "nobody"
+        yield f"  holds:    {_amounts(job.holds) or 'nothing'}, on {where}, which {pays} pays for"
+    yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
+
+
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(amounts.items()))
 
 
 def in_no_queue(job: Job, snapshot: Snapshot, team: str) -> JobInNoQueue:

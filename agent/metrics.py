@@ -11,14 +11,14 @@ from prometheus_client.registry import Collector
 from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
-from agent.standing import standing, sync_standing
+from agent.standing import queue_label, standing, sync_standing
 from agent.sync import SyncState
 from agent.watch import OnceDone, Watcher
 from fleet.actions import Action, LaunchMachines, SaveClaim, SaveGang, TerminateMachines
 from fleet.cost.lost_work import lost_device_s
 from fleet.cost.uses import CostTerms
 from fleet.quota.queue_binding import payer_of
-from fleet.snapshot import GangState, Snapshot
+from fleet.snapshot import Gang, GangState, Snapshot
 from model.fleet import Fleet
 from model.index import Index
 
@@ -162,19 +162,20 @@ class Metrics(Watcher):
         if not isinstance(action, SaveGang):
             return
         gang = action.gang
+        queue = self._standing.queue_of(gang)
         before = mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}")
         state = before.state if before else None
         if gang.state is GangState.ADMITTED and state is not GangState.ADMITTED:
             waited_s = max(0.0, now_s - gang.created_at_s)
-            self._once_done.keep(action, lambda: self.wait_s.labels(gang.queue).observe(waited_s))
+            self._once_done.keep(action, lambda: self.wait_s.labels(queue).observe(waited_s))
         starts = gang.state is GangState.EVICTING and state is not GangState.EVICTING
         if starts or gang.evictions > (before.evictions if before else 0):  # who waits for machines leaves at once
             reason = gang.eviction.reason if gang.eviction else gang.reason
             lost_s = lost_device_s(before, now_s) if before is not None else 0.0
 
             def count() -> None:
-                self.evictions.labels(gang.queue, reason).inc()
-                self.lost_s.labels(gang.queue, reason).inc(lost_s)
+                self.evictions.labels(queue, reason).inc()
+                self.lost_s.labels(queue, reason).inc(lost_s)
 
             self._once_done.keep(action, count)
 
@@ -234,6 +235,10 @@ class LatestPicture(Collector):
     def show(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Take another picture in place of the last one; its views are kept apart from those of the brain."""
         self._shown = fleet, replace(snapshot, index=self._index)
+
+    def queue_of(self, gang: Gang) -> str:
+        """Returns the queue of a gang as a label, by the fleet that was shown last."""
+        return queue_label(self._shown[0], gang) if self._shown is not None else gang.queue
 
     def collect(self) -> Iterable[Metric]:
         """The picture, for whoever scrapes."""

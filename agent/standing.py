@@ -6,6 +6,7 @@ grow with jobs, pods or machines.
 
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -19,10 +20,13 @@ from fleet.nodeclaims.garbage_collection import orphaned
 from fleet.placement.pod_quota import ordinary_usage
 from fleet.quota.admission_fair_sharing import usage_order_values
 from fleet.quota.build_tree import charged_tree
+from fleet.quota.queue_binding import binding_of
 from fleet.snapshot import ClaimState, Gang, GangState, InstanceType, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 
+NOT_DECLARED: Final = "(not declared)"
+"""In place of queues that jobs name and nobody declares."""
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
@@ -55,24 +59,30 @@ def sync_standing(state: SyncState) -> Iterator[Metric]:
 
 def _work(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
     gangs = snapshot.gangs.values()
-    states = Counts((gang.queue, str(gang.state)) for gang in gangs)
+    states = Counts((queue_label(fleet, gang), str(gang.state)) for gang in gangs)
     yield _gauge("muster_gangs", "Gangs by queue and state", ("queue", "state"), states.items())
     waiting = [gang for gang in gangs if gang.state is GangState.PENDING]
-    reasons = Counts((gang.queue, str(gang.reason)) for gang in waiting)
+    reasons = Counts((queue_label(fleet, gang), str(gang.reason)) for gang in waiting)
     words = "Gangs that wait, by why"
     yield _gauge("muster_pending_gangs", words, ("queue", "reason"), reasons.items())
     words = "Seconds that the gang of a queue that waits longest has waited since its submission"
-    yield _gauge("muster_oldest_wait_seconds", words, ("queue",), _oldest(waiting, snapshot.now_s).items())
+    yield _gauge("muster_oldest_wait_seconds", words, ("queue",), _oldest(fleet, waiting, snapshot.now_s).items())
     use = ((queue.split("/", 1), value) for queue, value in usage_order_values(fleet, snapshot).items())
     words = "Recent use of a local queue, decayed and weighted: the least goes first"
     yield _gauge("muster_local_queue_usage", words, ("namespace", "queue"), use)
 
 
-def _oldest(waiting: Iterable[Gang], now_s: float) -> Mapping[tuple[str], float]:
+def _oldest(fleet: Fleet, waiting: Iterable[Gang], now_s: float) -> Mapping[tuple[str], float]:
     found: dict[tuple[str], float] = {}
     for gang in waiting:
-        found[gang.queue,] = max(found.get((gang.queue,), 0.0), now_s - gang.created_at_s)
+        queue = queue_label(fleet, gang)
+        found[queue,] = max(found.get((queue,), 0.0), now_s - gang.created_at_s)
     return found
+
+
+def queue_label(fleet: Fleet, gang: Gang) -> str:
+    """Returns the queue of a gang as a label: all that jobs name and nobody declares are one."""
+    return gang.queue if binding_of(fleet, gang.namespace, gang.queue) is not None else NOT_DECLARED
 
 
 # -- quota ------------------------------------------------------------------------------------------------------------

@@ -305,7 +305,6 @@ def explain_workload(
 ) -> None:
     """Why a gang waits or runs, when it starts, what would change that, and what it costs."""
     from agent.cli.explain import Question, agent_address, explain_gang
-    from agent.explanation import Otherwise
 
     if namespace and "/" in name:
         raise typer.BadParameter("the name has a namespace already", param_hint="--namespace")
@@ -313,7 +312,7 @@ def explain_workload(
     question = Question(
         job,
         namespace or own,
-        Otherwise(priority, queue, gpus),
+        {"priority": priority, "queue": queue, "gpus": "" if gpus is None else str(gpus)},
         agent_address(agent),
         kubeconfig,
         context,

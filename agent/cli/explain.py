@@ -1,15 +1,16 @@
 """`muster explain workload`: why a gang waits or runs, when it starts and what it costs.
 
 The agent is asked where its address is known; else the Workload says it in short, which takes no more than to read
-Workloads in one namespace.
+Workloads in one namespace. Nothing but JSON and text is looked at, so that a call takes a moment.
 """
 
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -19,23 +20,22 @@ import msgspec
 import urllib3
 
 from agent.cli import exits
-from agent.explanation import Otherwise, explanation_lines, imagined_lines, note_lines
-from agent.gang_answer import GangAnswer, JobInNoQueue
-from fleet.snapshot import Gang, GangState
 from model.plain_text import age, plain_lines
-from model.quantity import format_amount
 from providers.clock import SystemClock
 from providers.kube.config import connect
 from providers.kube.errors import BadConnection, Forbidden, KubeError
-from providers.kube.objects import decode_workload
-from providers.kube.objects.explanations import ShortExplanation, decode_explanation
-from providers.kube.objects.paths import WORKLOADS
+from providers.kube.resources import WORKLOADS
 from providers.kube.transport import KubeTransport
 
 AGENT_VARIABLE: Final = "MUSTER_AGENT"
 """Address of the agent's page, where --agent does not give it."""
+JSON, TEXT = "application/json", "text/plain"
+_ANY: Final = "-"
+"""What the agent takes for a namespace where none is named."""
 _TIMEOUT_S: Final = 10.0
 _ANSWER_MOST: Final = 16 * 2**20
+_OLD_S: Final = 60.0
+"""A status that is older than this is told with its age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class Question:
     name: str
     namespace: str
     """Empty = whichever has it, or that of the context for who may not read all."""
-    otherwise: Otherwise
+    otherwise: Mapping[str, str]
+    """What if it were so: `priority`, `queue`, `gpus`; empty = as it is."""
     agent: str
     """Address of the agent's page; empty = it is not asked."""
     kubeconfig: Path | None
@@ -70,16 +71,15 @@ def explain_gang(question: Question) -> int:
 
 
 def _by_agent(question: Question) -> int:
-    namespace = question.namespace or _of_context(question)
-    body = _asked(question, namespace)
+    query = urlencode({name: value for name, value in question.otherwise.items() if value})
+    path = f"/api/gangs/{quote(question.namespace or _ANY, safe='')}/{quote(question.name, safe='')}"
+    kind = JSON if question.json else TEXT
+    asked = path + ("?" + query if query else "")
+    body = ask_agent(question.agent, asked, question.kubeconfig, question.context, kind)
     if question.json:
         sys.stdout.write(json.dumps(_json(question, body)) + "\n")
-        return exits.OK
-    try:
-        answer = msgspec.json.decode(body, type=GangAnswer)
-    except msgspec.MsgspecError as error:
-        raise NotAnswered(f"{question.agent} answers what this version does not read: {error}") from error
-    sys.stdout.write(plain_lines(list(answer_lines(answer, question.otherwise))) + "\n")
+    else:
+        sys.stdout.write(plain_lines(body.decode("utf-8", "replace").splitlines()) + "\n")
     return exits.OK
 
 
@@ -90,43 +90,11 @@ def _json(question: Question, body: bytes) -> Any:
         raise NotAnswered(f"{question.agent} answers no JSON: {error}") from error
 
 
-def answer_lines(answer: GangAnswer, asked: Otherwise) -> Iterator[str]:
-    """Yields an answer of the agent, line by line."""
-    if answer.gang is not None:
-        yield from explanation_lines(answer.gang)
-    if answer.otherwise is not None:
-        yield from imagined_lines(asked, answer.otherwise)
-    if answer.in_no_queue is not None:
-        yield from in_no_queue_lines(answer.in_no_queue)
-
-
-def in_no_queue_lines(job: JobInNoQueue) -> Iterator[str]:
-    """Yields what is to be said of a job that is left to itself."""
-    yield f"{job.name}  ({job.kind}, no queue)"
-    yield f"  it asks for {_amounts(job.asks) or 'nothing'} and counts in no quota: it is left to kube-scheduler"
-    if job.nodes:
-        where = ", ".join(f"{node} ({count})" for node, count in sorted(job.nodes.items()))
-        pays = f"team {job.team}" if job.team else "nobody"
-        yield f"  holds:    {_amounts(job.holds) or 'nothing'}, on {where}, which {pays} pays for"
-    yield "  remedy: create it with the label muster.dev/queue; defaultQueue of its team sees to all such jobs"
-
-
-def _amounts(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(amounts.items()))
-
-
-def _asked(question: Question, namespace: str) -> bytes:
-    """Returns the agent's answer. Errors: `NotAnswered`."""
-    asked = question.otherwise
-    words = {"priority": asked.priority, "queue": asked.queue, "gpus": "" if asked.gpus is None else str(asked.gpus)}
-    query = urlencode({name: value for name, value in words.items() if value})
-    path = f"/api/gangs/{quote(namespace, safe='')}/{quote(question.name, safe='')}"
-    return ask_agent(question.agent, path + ("?" + query if query else ""), question.kubeconfig, question.context)
-
-
-def ask_agent(agent: str, path: str, kubeconfig: Path | None = None, context: str | None = None) -> bytes:
+def ask_agent(
+    agent: str, path: str, kubeconfig: Path | None = None, context: str | None = None, kind: str = JSON
+) -> bytes:
     """Returns what the agent's page at that address answers to who the kubeconfig says. Errors: `NotAnswered`."""
-    headers = _token(agent, kubeconfig, context)
+    headers = {**_token(agent, kubeconfig, context), "Accept": kind}
     pool = urllib3.PoolManager(retries=False, timeout=_TIMEOUT_S)
     try:
         url = agent.rstrip("/") + path
@@ -136,6 +104,8 @@ def ask_agent(agent: str, path: str, kubeconfig: Path | None = None, context: st
         raise NotAnswered(f"{agent} does not answer: {error}") from error
     if response.status != 200:
         raise NotAnswered(f"{agent}: {_why(body) or f'status {response.status}'}")
+    if not response.headers.get("Content-Type", "").startswith(kind):
+        raise NotAnswered(f"{agent} answers what this version does not read: is it the agent's page?")
     return body
 
 
@@ -170,30 +140,38 @@ def _here(host: str) -> bool:
 
 # -- the Workload's status --------------------------------------------------------------------------------------------
 
+Json = Mapping[str, Any]
+
 
 def _by_status(question: Question) -> int:
     transport = KubeTransport(connect("", question.kubeconfig, question.context))
-    if question.otherwise:
+    if any(question.otherwise.values()):
         raise NotAnswered(f"a what-if is the agent's to answer: give --agent URL, or set {AGENT_VARIABLE}")
-    known = _workloads(transport, question)
-    found = [(gang, short) for gang, short in known if question.name in {gang.job.name, gang.workload}]
+    known = sorted(_workloads(transport, question), key=_full_name)
+    found = [it for it in known if question.name in {it["spec"]["job"]["name"], it["metadata"]["name"]}]
     if not found:
-        names = ", ".join(sorted(gang.name for gang, _ in known)[:10]) or "none"
+        names = ", ".join([_full_name(it) for it in known][:10]) or "none"
         words = f"no workload {question.name!r}; there are: {names}. A job without the label muster.dev/queue has none"
         otherwise = f"the agent knows it (--agent URL, or {AGENT_VARIABLE}); of pods in no queue: muster explain pod"
         exits.complain(f"{words}: {otherwise} {question.name}")
         return exits.ERROR
     now_s = SystemClock().now()
-    for gang, short in found:
+    for it in found:
         if question.json:
-            told = {"name": gang.name, "state": gang.state, "reason": gang.reason, "message": gang.message}
-            sys.stdout.write(json.dumps({**told, "explanation": msgspec.to_builtins(short)}) + "\n")
+            status = it.get("status") or {}
+            told = {name: status.get(name, "") for name in ("state", "reason", "message")}
+            told = {"name": _full_name(it), **told, "explanation": status.get("explanation")}
+            sys.stdout.write(json.dumps(told) + "\n")
         else:
-            sys.stdout.write(plain_lines(list(short_lines(gang, short, now_s))) + "\n")
+            sys.stdout.write(plain_lines(list(short_lines(it, now_s))) + "\n")
     return exits.OK
 
 
-def _workloads(transport: KubeTransport, question: Question) -> list[tuple[Gang, ShortExplanation | None]]:
+def _full_name(workload: Json) -> str:
+    return f"{workload['metadata']['namespace']}/{workload['spec']['job']['name']}"
+
+
+def _workloads(transport: KubeTransport, question: Question) -> list[Json]:
     """Returns the Workloads of the namespace; of all of them where none is given and all may be read."""
     namespace = question.namespace
     try:
@@ -202,7 +180,7 @@ def _workloads(transport: KubeTransport, question: Question) -> list[tuple[Gang,
         if namespace:
             raise
         raws = _listed(transport, _of_context(question))
-    return [(decode_workload(raw), decode_explanation(raw)) for raw in raws]
+    return [msgspec.json.decode(raw) for raw in raws]
 
 
 def _listed(transport: KubeTransport, namespace: str) -> list[Any]:
@@ -221,48 +199,71 @@ def _of_context(question: Question) -> str:
     return str((chosen or {}).get("context", {}).get("namespace") or "default")
 
 
-def short_lines(gang: Gang, short: ShortExplanation | None, now_s: float) -> Iterator[str]:
+def short_lines(workload: Json, now_s: float) -> Iterator[str]:
     """Yields what a Workload says of itself."""
-    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.priority})"
-    yield f"  state:    {gang.state} for {age(now_s - gang.since_s)}, {age(now_s - gang.created_at_s)} since submission"
-    yield f"  reason:   {gang.reason}: {gang.message}"
-    if gang.pins:
-        yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
+    spec, status = workload["spec"], workload.get("status") or {}
+    state = status.get("state", "Pending")
+    since, came = status.get("since"), spec.get("createdAt") or workload["metadata"].get("creationTimestamp")
+    queue = spec.get("queue", "")
+    yield f"{_full_name(workload)}  ({spec['job']['kind']}, queue {queue or '-'}, priority {spec.get('priority', 0)})"
+    yield f"  state:    {state} for {_ago(since or came, now_s)}, {_ago(came, now_s)} since submission"
+    yield f"  reason:   {status.get('reason', '')}: {status.get('message', '')}"
+    if machines := sorted({pin.get("node") or pin.get("claim", "") for pin in status.get("pins") or ()}):
+        yield f"  machines: {', '.join(machines)}"
+    short = status.get("explanation")
     if short is None:
-        if gang.state is GangState.PENDING:
+        if state == "Pending":
             yield "  the agent has not told more yet; it does so in idle time"
         return
-    yield from note_lines(short.notes)
-    if short.position is not None:
-        yield f"  position: {short.position.place} of {short.position.of} in queue {gang.queue}"
-    if short.waits_for:
-        yield f"  waits for: {short.waits_for}: {short.why}"
-    yield from (f"    held by {holder}" for holder in short.held_by)
-    if short.start is not None:
-        yield f"  starts:   {_start(short)}"
-    for number, words in enumerate(short.would_help):
+    yield from _explained(short, queue, state)
+    if (old_s := now_s - _epoch_s(short.get("at"), now_s)) >= _OLD_S:
+        yield f"  told:     {age(old_s)} ago, in idle time; the agent's page has it as of now"
+
+
+def _explained(short: Json, queue: str, state: str) -> Iterator[str]:
+    for note in short.get("notes") or ():
+        subject, _, words = note.partition(": ")
+        yield f"  {subject + ':':9} {words}"
+    if position := short.get("position"):
+        yield f"  position: {position['place']} of {position['of']} in queue {queue}"
+    if waits_for := short.get("waitsFor"):
+        yield f"  waits for: {waits_for}: {short.get('why', '')}"
+    yield from (f"    held by {holder}" for holder in short.get("heldBy") or ())
+    if start := short.get("start"):
+        yield f"  starts:   {_start(start)}"
+    for number, words in enumerate(short.get("wouldHelp") or ()):
         yield f"  {'would help:' if not number else '        or:'} {words}"
-    if short.cost is not None:
-        told = msgspec.to_builtins(short.cost)
-        yield "  costs:    " + (
-            ", ".join(f"{_COSTS[name]} {told[name]} USD" for name in _COSTS if told[name]) or "nothing"
-        )
+    if (cost := short.get("cost")) is not None:
+        yield f"  costs:    {', '.join(_costs(cost, state)) or 'nothing'}"
 
 
-_COSTS: Final = {
-    "usdPerHour": "an hour",
-    "soFar": "so far",
-    "atRunTime": "for its declared run time",
-    "lostIfEvicted": "its eviction would lose",
-}
+_HOLDING: Final = ("QuotaReserved", "Admitted", "Evicting")
 
 
-def _start(short: ShortExplanation) -> str:
-    start = short.start
-    if start is None or not start.p50:
-        return f"unknown because {start.unknown_because if start is not None else 'nothing is forecast'}"
-    late = f", by {start.p90} in nine of ten" if start.p90 else ""
-    return f"about {start.p50}{late} ({start.basis})"
+def _costs(cost: Json, state: str) -> Sequence[str]:
+    would = "{:.2f} USD an hour" if state in _HOLDING else "nothing now, {:.2f} USD an hour on machines it could have"
+    names = {
+        "usdPerHour": would if state != "Finished" else "nothing any more",
+        "soFar": "{:.2f} USD so far",
+        "atRunTime": "{:.2f} USD for its declared run time",
+        "lostIfEvicted": "its eviction would lose {:.2f} USD",
+    }
+    return [words.format(float(cost[name])) for name, words in names.items() if cost.get(name)]
+
+
+def _start(start: Json) -> str:
+    if not start.get("p50"):
+        return f"unknown because {start.get('unknownBecause', 'nothing is forecast')}"
+    late = f", by {start['p90']} in nine of ten" if start.get("p90") else ""
+    return f"about {start['p50']}{late} ({start.get('basis', '')})"
+
+
+def _epoch_s(instant: str | None, default: float) -> float:
+    return datetime.fromisoformat(instant).timestamp() if instant else default
+
+
+def _ago(instant: str | None, now_s: float) -> str:
+    return age(max(0.0, now_s - _epoch_s(instant, now_s)))
 
 
 def agent_address(given: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
-from agent.cli.tables import TextTable, render
+from agent.cli.tables import TextTable, render, screen_width
 from agent.cli.validate import read_folder, region_for
 from fleet.explain.offers import GpuRequest, OfferObstacle, PurchaseOption, PurchaseOptions, UnknownGpu, offers_for
 from model.loader import InvalidFleet, load
@@ -18,6 +18,8 @@ from model.report import text as problem_text
 from providers.kube.errors import KubeError
 
 COLUMNS = ("pool", "type", "zone", "capacity", "sharing", "each", "machines", "usd/h", "usd/unit-h", "total", "now")
+_DROPPED = ("usd/unit-h", "each", "capacity", "usd/h", "sharing")
+"""Columns that are left out of a terminal in which all have no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,10 @@ def lines(request: OffersRequest, answer: PurchaseOptions, look: Look) -> Iterat
     """The answer for people."""
     now, most = look.snapshot.now_s, request.most or len(answer.options)
     if answer.options:
-        yield from render(TextTable(COLUMNS, [_row(option, now) for option in answer.options[:most]])).split("\n")
+        table = TextTable(
+            COLUMNS, [_row(option, now) for option in answer.options[:most]], ("sharing", "now"), _DROPPED
+        )
+        yield from render(table, screen_width()).split("\n")
     if len(answer.options) > most:
         yield f"and {len(answer.options) - most} dearer; --most 0 shows all"
     for refusal in answer.refusals:

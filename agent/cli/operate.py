@@ -13,7 +13,7 @@ import msgspec
 
 from agent.asked import Operated, ask_of, decode_operated, request
 from agent.cli import exits
-from agent.cli.tables import TextTable, render
+from agent.cli.tables import TextTable, render, screen_width
 from model.plain_text import plain
 from providers.kube.config import connect
 from providers.kube.errors import KubeError, NotFound
@@ -274,10 +274,12 @@ def _table(rows: list[dict[str, Any]]) -> str:
         }
         for row in rows
     ]
-    return render(TextTable(_COLUMNS, shown))
+    return render(TextTable(_COLUMNS, shown, _CUT, _DROPPED), screen_width())
 
 
 _COLUMNS = ("", "revision", "at", "outcome", "plan", "author", "signed by", "approved by", "merged by", "message")
+_CUT = ("author", "signed by", "approved by", "merged by", "message")
+_DROPPED = ("merged by", "approved by", "signed by", "plan", "author")
 _SHORT = 12
 _MESSAGE = 80
 

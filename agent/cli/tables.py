@@ -1,6 +1,7 @@
 """Tables for people: columns padded as kubectl does it, in the width that the terminal has."""
 
 import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,11 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
+def screen_width() -> int:
+    """Returns the same for tables without a wide form: 0, all of it, where nobody's terminal is written to."""
+    return terminal_width() if sys.stdout.isatty() else 0
+
+
 def render(table: TextTable, width: int = 0) -> str:
     """The table as lines; 0 = in full, whatever width that takes."""
     if not table.rows:
@@ -46,8 +52,9 @@ def _column(table: TextTable, name: str) -> list[str]:
 def _fitted(table: TextTable, columns: Sequence[list[str]], width: int) -> list[list[str]]:
     """The columns with texts cut, then columns left out, until they fit or there is nothing left to give up."""
     shown = dict(zip(table.columns, columns, strict=True))
-    for name in ("", *table.dropped):
-        shown.pop(name, None)
+    for name in (None, *table.dropped):
+        if name is not None:
+            shown.pop(name, None)
         sizes = {each: max(map(len, cells)) for each, cells in shown.items()}
         over = sum(sizes.values()) + len(_GAP) * (len(sizes) - 1) - width
         least = {each: max(len(each), min(_LEAST, sizes[each])) for each in table.cut if each in shown}

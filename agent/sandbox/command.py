@@ -20,7 +20,7 @@ from agent.sandbox.world import SandboxWorld
 HELP = """
 A world on this machine. It ends with Ctrl-C; nothing of it is real but git, kubectl and the agent.
 
-  export KUBECONFIG={kubeconfig}
+  export KUBECONFIG={kubeconfig} MUSTER_AGENT={agent}
   kubectl get nodes,nodeclaims,workloads,queues.muster.dev,nodepools.muster.dev -A
   kubectl describe fleetsync {cluster}
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from agent.web.view import PageView, Part
 from agent.web.views_machines import draw
 from agent.web.views_work import gpus_asked, short_resource
-from model.plain_text import age, plain
+from model.plain_text import age, counted, plain
 from model.quantity import format_amount
 
 _HERE: Final = Path(__file__).parent
@@ -98,6 +98,7 @@ def _templates() -> Environment:
         "p": lambda text: plain(str(text)),
         "usd": lambda amount: f"{amount:,.2f}",
         "age": age,
+        "counted": counted,
         "short": short_resource,
         "stamp": stamp,
     }

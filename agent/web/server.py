@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from aiohttp import web
 
 from agent.config import WebSettings
+from agent.gang_answer import ANY_NAMESPACE
 from agent.web.access import DenialReason, Gate, NotAllowed, PageCaller, Viewer, gate_of
 from agent.web.pages import Busy, NothingSeen, PageAnswer, Pages, root_of
 from agent.web.rendering import ASSETS
@@ -42,7 +43,8 @@ _HAVE: Final = "X-Have"
 COOKIE: Final = "muster"
 COOKIE_S: Final = 12 * 3600
 """A token that ends earlier is not known any more then."""
-_GANG: Final = re.compile(r"/api/gangs/([a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9][A-Za-z0-9._:-]{0,252})")
+_GANG: Final = re.compile(r"/api/gangs/(-|[a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9][A-Za-z0-9._:-]{0,252})")
+TEXT: Final = "text/plain"
 _FORM_MOST: Final = 8 * 1024
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,3800}")
 _STATUS: Final[Mapping[DenialReason, int]] = {
@@ -138,16 +140,23 @@ class WebPages:
         return web.Response(body=found.packed if packed else found.html, headers=headers)
 
     async def _api(self, request: web.BaseRequest, viewer: Viewer) -> web.Response:
-        """Answers in JSON, as typed values: `/api/gangs/NAMESPACE/NAME` as its page, `/api/gpus` what is used."""
+        """Answers in JSON, as typed values: `/api/gangs/NAMESPACE/NAME` as its page, `/api/gpus` what is used.
+
+        Of a gang text as well, where that is what is accepted.
+        """
         if request.path == "/api/gpus":
             return await self._told(partial(self._pages.gpus, viewer.scope), "")
         if (asked := _GANG.fullmatch(request.path)) is None:
             return _json(404, {"error": "there is /api/gangs/NAMESPACE/NAME, and /api/gpus"})
         namespace, name = asked.groups()
-        find = partial(self._pages.answer, namespace, name, dict(request.query), viewer.scope)
-        return await self._told(find, f"no gang or job {namespace}/{name} that you may see")
+        text = request.headers.get("Accept", "") == TEXT
+        find = partial(self._pages.answer, namespace, name, dict(request.query), viewer.scope, text=text)
+        unknown = f"no gang or job {name if namespace == ANY_NAMESPACE else f'{namespace}/{name}'} that you may see"
+        return await self._told(find, unknown, TEXT if text else "application/json")
 
-    async def _told(self, find: Callable[[], bytes | None], unknown: str) -> web.Response:
+    async def _told(
+        self, find: Callable[[], bytes | None], unknown: str, kind: str = "application/json"
+    ) -> web.Response:
         try:
             body = await asyncio.get_running_loop().run_in_executor(self._pages.executor, find)
         except Busy as busy:
@@ -158,7 +167,7 @@ class WebPages:
             return _json(400, {"error": str(error)})
         if body is None:
             return _json(404, {"error": unknown})
-        return web.Response(body=body, headers={**HEADERS, "Content-Type": "application/json"})
+        return web.Response(body=body, headers={**HEADERS, "Content-Type": kind})
 
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
         """Tells a viewer that there is another picture, at most once a second."""

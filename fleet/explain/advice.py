@@ -163,7 +163,7 @@ def changes_for(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Change
     short = [it for it in standings(fleet, snapshot, gang) if it.asked > it.free]
     yield from _other_flavors(fleet, asks)
     yield from _other_queues(fleet, asks)
-    yield from _higher_classes(fleet, asks)
+    yield from _other_classes(fleet, asks)
     yield from _borrowing(fleet, asks, short)
     yield from _ends(fleet, snapshot, asks, short)
 
@@ -193,15 +193,17 @@ def _other_queues(fleet: Fleet, gang: Gang) -> Iterator[Change]:
         yield Change(ChangeKind.OTHER_QUEUE, f"submit it to queue {name}", replace(gang, queue=name), fleet)
 
 
-def _higher_classes(fleet: Fleet, gang: Gang) -> Iterator[Change]:
+def _other_classes(fleet: Fleet, gang: Gang) -> Iterator[Change]:
+    """Yields higher classes that the team may use; any, the nearest first, for a gang of one that it may not."""
     binding = binding_of(fleet, gang.namespace, gang.queue)
     allowed = binding.team.spec.priority_classes if binding is not None and binding.team is not None else ()
-    higher = sorted(
-        (it.spec.value, name)
+    refused = bool(allowed and gang.priority_class and gang.priority_class not in allowed)
+    others = sorted(
+        (abs(it.spec.value - gang.priority), name)
         for name, it in fleet.priority_classes.items()
-        if it.spec.value > gang.priority and (not allowed or name in allowed)
+        if (it.spec.value > gang.priority or refused) and (not allowed or name in allowed)
     )
-    for _, name in higher[:CLASSES_MOST]:
+    for _, name in others[:CLASSES_MOST]:
         yield Change(ChangeKind.HIGHER_CLASS, f"give it priority class {name}", of_class(fleet, gang, name), fleet)
 
 

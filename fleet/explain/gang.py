@@ -27,6 +27,8 @@ from model.quantity import format_amount
 HOLDERS_MOST: Final = 20
 """Gangs that are named as holding what is missing."""
 
+NOT_FORECAST: Final = "nothing has been forecast since it came"
+
 
 class CheckStep(StrEnum):
     """What is asked of a gang, in this order."""
@@ -89,7 +91,7 @@ class GangExplanation:
     position: QueuePosition | None
     cost: GangCost
     start: StartEstimate | None
-    """None where it does not wait, or nothing has been forecast yet."""
+    """None where it does not wait."""
     advice: tuple[Advice, ...] | None
     """What would have it start, cheapest first; None = not tried yet, or it does not wait."""
     advised_at_s: float
@@ -154,12 +156,18 @@ def explain_gang(fleet: Fleet, snapshot: Snapshot, gang: Gang, lately: ToldLatel
         stands=tuple(sorted({pin.node or pin.claim for pin in gang.pins})),
         position=position,
         cost=gang_cost(snapshot, gang, tried, lately),
-        start=lately.start if gang.state in {GangState.PENDING, GangState.RESERVED} else None,
+        start=_start(snapshot, gang, lately),
         advice=lately.advice if waits else None,
         advised_at_s=lately.advised_at_s if waits else 0.0,
         remedy=REMEDIES.get(gang.reason, ""),
         notes=tuple(gang_notes(snapshot, gang, fleet)),
     )
+
+
+def _start(snapshot: Snapshot, gang: Gang, lately: ToldLately) -> StartEstimate | None:
+    if gang.state not in {GangState.PENDING, GangState.RESERVED}:
+        return None
+    return lately.start or StartEstimate(snapshot.now_s, why_unknown=NOT_FORECAST)
 
 
 # -- the checks, in order ---------------------------------------------------------------------------------------------

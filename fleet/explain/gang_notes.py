@@ -20,7 +20,7 @@ from fleet.snapshot.gangs import POD
 from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
 from model.kinds.node_pool import Sharing
-from model.plain_text import age, number_of
+from model.plain_text import age, counted, number_of
 from model.quantity import format_amount
 
 REMEDIES: dict[str, str] = {
@@ -38,7 +38,7 @@ REMEDIES: dict[str, str] = {
     Reason.PODS_FORBIDDEN: "correct requests and limits in the job, or change the LimitRange that is named",
     Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
     Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
-    Reason.WAITING_FOR_QUOTA: "it runs when others finish; a higher priority or more guaranteed quota gets it sooner",
+    Reason.WAITING_FOR_QUOTA: "it runs when those who hold what it lacks end, or its team is guaranteed more in git",
     Reason.WAITING_FOR_PREEMPTED: "nothing to do: it runs as soon as the named gangs have left",
     Reason.NO_OFFER: "change the pods' selectors or sizes, or a pool's requirements in git",
     Reason.POOL_LIMIT: "raise the pool's limits in git, or wait until machines are free",
@@ -61,7 +61,8 @@ def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> It
             yield f"stays: {kept}: never evicted for others, moved or consolidated{bound}"
         yield from _shares(snapshot, gang, fleet)
     if gang.eviction:
-        yield f"evicted: {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
+        times = counted(gang.evictions, "time")
+        yield f"evicted: {times}; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
     if gang.holds_capacity:
         yield from _held(snapshot, gang)
     yield from _run_time(gang, now)

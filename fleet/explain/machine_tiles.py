@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Final
+from typing import Final, NamedTuple
 
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.quota.queue_binding import payer_of
-from fleet.snapshot import Claim, ClaimState, Gang, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, Node, Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node, machines_held
 from model import labels
 from model.fleet import Fleet
@@ -26,7 +26,7 @@ class DeviceUse:
     resource: str
     total: int
     used: int
-    """Of gangs; what ordinary pods take is not among it."""
+    """Of gangs, and of pods of no gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,29 @@ class MachineTile:
     devices: tuple[DeviceUse, ...]
     holders: tuple[Gang, ...]
     teams: tuple[str, ...]
-    """Who pays for its holders, by name."""
+    """Who pays for its holders, and for pods of no gang that have GPUs, by name."""
 
 
 def machine_tiles(fleet: Fleet, snapshot: Snapshot) -> Sequence[MachineTile]:
     """Returns all machines in order of pool and name, those that nobody claims last."""
     held = machines_held(snapshot)
-    return _tiles(snapshot.index, fleet, snapshot.claims, snapshot.nodes, held, claims_by_node(snapshot))
+    seen = snapshot.claims, snapshot.nodes, held, snapshot.ordinary_pods
+    return _tiles(snapshot.index, fleet, *seen, claims_by_node(snapshot))
 
 
-_Facts = tuple[Claim, Node | None, Sequence[Gang]]
+class _Tenants(NamedTuple):
+    """Who is on a machine: gangs, and pods of no gang."""
+
+    gangs: Sequence[Gang]
+    pods: Sequence[Pod]
+
+
+_Facts = tuple[Claim, Node | None, Sequence[Gang], Sequence[Pod]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Tiles by claim, each with the claim, node and gangs that it was made of."""
+    """Tiles by claim, each with the claim, node, gangs and pods that it was made of."""
 
     fleet: Fleet
     made: Mapping[str, tuple[_Facts, MachineTile]]
@@ -77,6 +85,7 @@ def _tiles(
     claims: Mapping[str, Claim],
     nodes: Mapping[str, Node],
     held: Mapping[str, Sequence[Gang]],
+    pods: Mapping[str, Sequence[Pod]],
     by_node: Mapping[str, Claim],
 ) -> Sequence[MachineTile]:
     """Makes the tiles; of machines of which nothing has changed the tile is the one it was."""
@@ -84,22 +93,18 @@ def _tiles(
     known = before.made if isinstance(before, _Made) and before.fleet is fleet else {}
     made: dict[str, tuple[_Facts, MachineTile]] = {}
     for name, claim in claims.items():
-        facts = claim, nodes.get(claim.node), held.get(name, ())
+        facts = claim, nodes.get(claim.node), held.get(name, ()), pods.get(claim.node, ())
         old = known.get(name)
         made[name] = old if old is not None and all(map(is_, old[0], facts)) else (facts, _claimed(fleet, *facts))
     index.hand_on(_tiles, _Made(fleet, made))
     ours = sorted((tile for _, tile in made.values()), key=lambda it: (it.pool, it.name))
-    return (*ours, *_strangers(fleet, nodes, held, by_node))
+    strangers = sorted(nodes.keys() - by_node.keys())
+    others = (_unclaimed(fleet, nodes[name], _Tenants(held.get(name, ()), pods.get(name, ()))) for name in strangers)
+    return (*ours, *others)
 
 
-def _strangers(
-    fleet: Fleet, nodes: Mapping[str, Node], held: Mapping[str, Sequence[Gang]], by_node: Mapping[str, Claim]
-) -> Iterator[MachineTile]:
-    for name in sorted(nodes.keys() - by_node.keys()):
-        yield _unclaimed(fleet, nodes[name], held.get(name, ()))
-
-
-def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang]) -> MachineTile:
+def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang], pods: Sequence[Pod]) -> MachineTile:
+    leaving = claim.disruption
     offered = node.allocatable if node is not None and claim.ready_at_s else claim.resources
     pool = claim.capacity_pool
     return MachineTile(
@@ -107,18 +112,15 @@ def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang
         claim.node,
         claim.node_pool,
         _state(claim),
-        next(
-            (f"{why.reason}: {why.message}" for why in (claim.disruption, claim.cut) if why is not None and why.reason),
-            "",
-        ),
+        next((f"{why.reason}: {why.message}" for why in (leaving, claim.cut) if why is not None and why.reason), ""),
         pool.instance_type,
         pool.zone,
         pool.capacity_type,
         layout_name(claim.layout),
         claim.charged_usd_h,
-        tuple(_devices(claim.layout, offered, gangs, claim.name, claim.node)),
+        tuple(_devices(claim.layout, offered, _Tenants(gangs, pods), claim.name, claim.node)),
         tuple(gangs),
-        _payers(fleet, gangs),
+        _payers(fleet, _Tenants(gangs, pods)),
     )
 
 
@@ -128,7 +130,7 @@ def _state(claim: Claim) -> str:
     return "Recutting" if claim.cut is not None and claim.state is ClaimState.READY else str(claim.state)
 
 
-def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:
+def _unclaimed(fleet: Fleet, node: Node, tenants: _Tenants) -> MachineTile:
     said = node.labels
     return MachineTile(
         node.name,
@@ -141,23 +143,26 @@ def _unclaimed(fleet: Fleet, node: Node, gangs: Sequence[Gang]) -> MachineTile:
         said.get(labels.CAPACITY_TYPE, ""),
         "",
         0.0,
-        tuple(_devices(said.get(labels.MIG_CONFIG, ""), node.allocatable, gangs, "", node.name)),
-        tuple(gangs),
-        _payers(fleet, gangs),
+        tuple(_devices(said.get(labels.MIG_CONFIG, ""), node.allocatable, tenants, "", node.name)),
+        tuple(tenants.gangs),
+        _payers(fleet, tenants),
     )
 
 
-def _devices(layout: str, offered: Resources, gangs: Sequence[Gang], claim: str, node: str) -> Iterator[DeviceUse]:
-    """Yields the GPUs and slices that a machine offers, with what the pods pinned there take of them."""
+def _devices(layout: str, offered: Resources, tenants: _Tenants, claim: str, node: str) -> Iterator[DeviceUse]:
+    """Yields the GPUs and slices that a machine offers, with what the pods pinned there, and others, take of them."""
     used: Counter[str] = Counter()
-    for gang, pin in [(holder, pin) for holder in gangs for pin in holder.pins]:
+    for pod in tenants.pods:
+        used.update(gpu_part(pod.requests))
+    for gang, pin in [(holder, pin) for holder in tenants.gangs for pin in holder.pins]:
         if (pin.claim, claim or pin.node) == (claim, claim or node):
-            for resource, amount in gpu_part(gang.pod_set(pin.pod_set).requests).items():
-                used[resource] += amount * pin.count
+            taken = gpu_part(gang.pod_set(pin.pod_set).requests)
+            used.update({resource: amount * pin.count for resource, amount in taken.items()})
     seen = devices_in_sight(layout, gpu_part(offered), used).items()
     return (DeviceUse(name, total, min(total, used[name])) for name, total in seen)
 
 
-def _payers(fleet: Fleet, gangs: Sequence[Gang]) -> tuple[str, ...]:
-    found = {payer_of(fleet, gang.namespace, gang.queue) for gang in gangs}
+def _payers(fleet: Fleet, tenants: _Tenants) -> tuple[str, ...]:
+    found = {payer_of(fleet, gang.namespace, gang.queue) for gang in tenants.gangs}
+    found |= {payer_of(fleet, pod.namespace, "") for pod in tenants.pods if gpu_part(pod.requests)}
     return tuple(sorted(payer for payer in found if payer is not None))

@@ -57,14 +57,13 @@ def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
 
 
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
-    """Returns who pays for work of this queue, a team or a ClusterQueue; for work in none, the team of its namespace.
+    """Returns who pays for work of this queue, a team or a ClusterQueue.
 
-    None where neither is declared.
+    For work in none, or in one not declared, it is the team of its namespace: a Workload into which another queue
+    was written costs its team what it cost before. None where neither is declared.
     """
-    if not queue:
-        return _homes(fleet.index, fleet).get(namespace)
-    binding = binding_of(fleet, namespace, queue)
-    return binding.payer if binding is not None else None
+    binding = binding_of(fleet, namespace, queue) if queue else None
+    return binding.payer if binding is not None else _homes(fleet.index, fleet).get(namespace)
 
 
 @derived()

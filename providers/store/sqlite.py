@@ -65,6 +65,10 @@ class SqliteLedger:
         with _translated():
             if not read_only:
                 path.parent.mkdir(parents=True, exist_ok=True)
+            elif not path.exists():
+                raise LedgerError(
+                    f"there is no ledger at {path}: the agent makes one where `ledger.path` of its settings says"
+                )
             address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
             self._file = sqlite3.connect(
                 address, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True

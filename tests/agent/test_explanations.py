@@ -1,7 +1,7 @@
 """The keeper of explanations: what it finds in idle time, what that may cost, and where the same value is shown."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,23 +9,31 @@ import msgspec
 import pytest
 
 from agent import explanations
-from agent.cli.explain import answer_lines, short_lines
-from agent.explanation import Otherwise, explanation_lines
+from agent.cli.explain import short_lines
+from agent.explanation import explanation_lines
 from agent.explanations import SHARE, ExplanationKeeper
 from agent.gang_answer import GangAnswer
 from agent.inbox import Done
 from agent.metrics import Metrics
+from agent.web.access import KubeGate
+from agent.web.seen import explained_at_once
 from fleet.actions import SaveGang
 from fleet.cost.uses import CostTerms
 from fleet.explain.gang import CheckStep, GangExplanation
+from fleet.explain.gang_facts import GangCost
+from fleet.explain.quota_holders import QuotaHolder
 from fleet.quota.queue_binding import payer_of
+from fleet.reasons import Reason
 from fleet.replay.run_times import EndedRun
 from fleet.snapshot import Gang, GangState
-from providers.kube.objects.explanations import decode_explanation, explanation_status
+from providers.kube.objects import workload_object, workload_status
+from providers.kube.objects.explanations import explanation_status
+from providers.kube.objects.instants import whole_instant
 from tests.agent.web import stage
 from tests.agent.web.stage import HandClock
+from tests.agent.web.test_access import api
 from tests.agent.web.test_server import PageSite
-from tests.support.fleets import NOW, gang
+from tests.support.fleets import NOW, gang, job_of
 from tests.support.world import World
 
 
@@ -60,7 +68,9 @@ def ended(count: int, queue: str, run_s: float) -> Iterator[EndedRun]:
 def test_what_is_not_found_yet_is_said_to_be_so_and_found_next() -> None:
     kept = KeptWorld(known=ended(20, "q-red", 7200.0))
     before = kept.told("blue-1")
-    assert (before.start, before.advice) == (None, None)
+    assert before.advice is None
+    assert before.start is not None
+    assert (before.start.p50_s, before.start.why_unknown) == (None, "nothing has been forecast since it came")
     kept.rest()
     after = kept.told("blue-1")
     assert after.start is not None
@@ -161,19 +171,98 @@ def test_the_short_form_goes_into_the_status_and_says_the_same() -> None:
     kept.turn()
     kept.rest()
     last = next(body for it, body in reversed(written) if it.job.name == "blue-1")
-    short = decode_explanation(json.dumps(last).encode())
+    short = json.loads(json.dumps(last))["status"]["explanation"]
     told = kept.told("blue-1")
-    assert short is not None
-    assert short.position is not None
     assert told.position is not None
-    assert (short.position.place, short.position.of) == (told.position.place, told.position.of)
+    assert short["position"] == {"place": told.position.place, "of": told.position.of}
     assert told.waits_for is not None
-    assert short.waits_for == told.waits_for.step
-    lines = list(short_lines(kept.world.gang("blue-1"), short, NOW))
-    assert any(line.startswith("  position: 1 of 1") for line in lines)
+    assert short["waitsFor"] == told.waits_for.step
+    assert [it.split(",")[0] for it in short["heldBy"]] == [f"red/red-{n}: 8 nvidia.com/gpu of h100" for n in range(3)]
+    lines = list(short_lines(shown(kept.world.gang("blue-1"), short), NOW + 30))
+    assert "  position: 1 of 1 in queue q-blue" in lines
+    assert any(line.startswith("  starts:   about ") for line in lines)
+    assert not any("told:" in line for line in lines)
+    assert list(short_lines(shown(kept.world.gang("blue-1"), short), NOW + 120))[-1].startswith("  told:     2m ago")
     count = len(written)
     kept.rest()
     assert len(written) <= count + 10, "what says the same is written again only when it is old"
+
+
+def shown(it: Gang, short: Mapping[str, Any]) -> dict[str, Any]:
+    """A Workload as the cluster has it, with what the keeper has written."""
+    status = {**workload_status(it, NOW)["status"], "explanation": short}
+    return {**workload_object(it), "status": status}
+
+
+def test_amounts_and_money_of_the_short_form_have_units_and_types() -> None:
+    it = gang("g")
+    told = explained_at_once(stage.world().fleet, stage.world().snapshot(), it)
+    holder = QuotaHolder("ns/h", "t", "q", "f", "cpu", 16_000, NOW + 60, "declared")
+    cost = GangCost(110.0849, None, 0.0, 2.5, 0.001, 0.0)
+    short = explanation_status(it, replace(told, holders=(holder,), cost=cost))["status"]["explanation"]
+    assert short["heldBy"] == [f"ns/h: 16 cpu of f, until {whole_instant(NOW + 60)} (declared)"]
+    assert short["cost"] == {"usdPerHour": 110.08, "atRunTime": 2.5}
+    unknown = explanation_status(it, replace(told, holders=(replace(holder, ends_s=None),)))["status"]["explanation"]
+    assert unknown["heldBy"] == ["ns/h: 16 cpu of f, nobody knows until when"]
+
+
+def test_what_is_for_others_to_do_is_said_where_nothing_can_be_tried() -> None:
+    world = stage.world()
+    it = replace(world.gang("blue-1"), reason=str(Reason.BUDGET_EXHAUSTED))
+    told = explained_at_once(world.fleet, world.snapshot(), it)
+    short = explanation_status(it, told)["status"]["explanation"]
+    assert short["wouldHelp"] == ["raise the team's budget in git, or wait for the next month"]
+
+
+def written_again(change: Callable[[KeptWorld], None], after_s: float, known: Iterable[EndedRun] = ()) -> bool:
+    """Whether the status of a gang that is written already is written again after a change, so many seconds later."""
+    written: list[str] = []
+    kept = KeptWorld(known=known, write=lambda it, told: written.append(it.job.name))
+    kept.world.gangs = {uid: replace(it, workload_uid="w") for uid, it in kept.world.gangs.items()}
+    kept.turn()
+    kept.rest()
+    written.clear()
+    change(kept)
+    kept.world.now_s += after_s
+    kept.turn()
+    kept.rest()
+    return "red-0" in written
+
+
+def finishes(kept: KeptWorld) -> None:
+    it = kept.world.gang("red-0")
+    kept.world.gangs[it.uid] = replace(it, state=GangState.FINISHED, pins=())
+
+
+def forgets_a_label(kept: KeptWorld) -> None:
+    it = kept.world.gang("red-0")
+    kept.world.jobs[it.uid] = replace(job_of(it), queue="another")
+
+
+@pytest.mark.parametrize(
+    ("change", "after_s", "expected"),
+    [
+        pytest.param(lambda _kept: None, 1.0, False, id="nothing has changed"),
+        pytest.param(lambda _kept: None, 1_000.0, True, id="its numbers are old"),
+        pytest.param(forgets_a_label, 1.0, True, id="its job was relabelled"),
+        pytest.param(finishes, 1.0, True, id="it has ended: what it cost in all"),
+    ],
+)
+def test_what_has_the_short_form_written_again(
+    change: Callable[[KeptWorld], None], after_s: float, expected: bool
+) -> None:
+    assert written_again(change, after_s) is expected
+
+
+def test_that_a_start_is_unknown_gets_into_a_status_that_stands() -> None:
+    """It was taken for the same as not looked at yet, and came with the next rewriting ten minutes later."""
+    written: list[dict[str, Any]] = []
+    kept = KeptWorld(write=lambda it, told: written.append(explanation_status(it, told)))
+    kept.world.gangs = {uid: replace(it, workload_uid="w") for uid, it in kept.world.gangs.items()}
+    kept.turn()
+    kept.rest()
+    said = [it["status"]["explanation"].get("start", {}).get("unknownBecause", "") for it in written]
+    assert any("nothing tells how long" in words for words in said)
 
 
 # -- over HTTP --------------------------------------------------------------------------------------------------------
@@ -193,8 +282,11 @@ def test_the_api_gives_typed_values_and_the_command_line_prints_them(site: PageS
     assert answer.gang is not None
     assert answer.gang.name == "blue/blue-1"
     assert isinstance(json.loads(body)["gang"]["position"]["place"], int)
-    lines = list(answer_lines(answer, Otherwise()))
+    _, headers, text = site.ask("/api/gangs/blue/blue-1", Accept="text/plain")
+    assert headers["Content-Type"] == "text/plain"
+    lines = text.decode().splitlines()
     page = site.ask("/gangs/blue/blue-1")[2].decode()
+    assert lines == list(explanation_lines(answer.gang))
     assert lines[0].startswith("blue/blue-1  (Job, queue q-blue")
     assert lines[0].split("  (")[0] in page
 
@@ -203,7 +295,7 @@ def test_a_what_if_is_asked_of_the_agent(site: PageSite) -> None:
     _, _, body = site.ask("/api/gangs/blue/blue-1?priority=high&gpus=2")
     answer = msgspec.json.decode(body, type=GangAnswer)
     assert answer.otherwise is not None
-    lines = list(answer_lines(answer, Otherwise("high", "", 2)))
+    lines = site.ask("/api/gangs/blue/blue-1?priority=high&gpus=2", Accept="text/plain")[2].decode().splitlines()
     assert any(line.startswith("  with priority class high, 2 GPUs a pod: ") for line in lines)
 
 
@@ -211,6 +303,8 @@ def test_a_what_if_is_asked_of_the_agent(site: PageSite) -> None:
     ("path", "status"),
     [
         ("/api/gangs/blue/nobody", 404),
+        ("/api/gangs/-/nobody", 404),
+        ("/api/gangs/-/blue-1", 200),
         ("/api/gangs/blue", 404),
         ("/api/gangs/blue/blue-1?gpus=-1", 400),
         ("/api/gangs/blue/blue-1?gpus=99999999999999", 400),
@@ -219,6 +313,28 @@ def test_a_what_if_is_asked_of_the_agent(site: PageSite) -> None:
 def test_what_there_is_not_is_an_error_in_json(site: PageSite, path: str, status: int) -> None:
     found, _, _ = site.ask(path)
     assert found == status
+
+
+def test_whichever_namespace_has_it_is_one_that_whoever_asks_may_see() -> None:
+    made = PageSite(KubeGate(api(ann=["red"]), lambda: 0.0))
+    made.world.waits(replace(gang("blue-0", queue="q-red", namespace="red"), uid="uid-other"))
+    made.turn()
+    try:
+        found = {
+            name: made.ask(f"/api/gangs/-/{name}", Authorization="Bearer token-of-ann", Accept="text/plain")
+            for name in ("red-0", "blue-1", "blue-0")
+        }
+    finally:
+        made.listener.stop()
+    assert [found[name][0] for name in found] == [200, 404, 200]
+    assert found["blue-0"][2].startswith(b"red/blue-0  ("), "blue's own of that name is not hers to see"
+
+
+def test_of_several_of_one_name_the_namespace_has_to_be_said(site: PageSite) -> None:
+    site.world.waits(replace(gang("blue-0", queue="q-red", namespace="red"), uid="uid-other"))
+    site.turn()
+    status, _, body = site.ask("/api/gangs/-/blue-0")
+    assert (status, json.loads(body)) == (400, {"error": "there are several of this name: blue/blue-0, red/blue-0"})
 
 
 def test_somebody_of_one_team_reads_no_names_of_others() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -23,7 +24,7 @@ from fleet.actions import Announce
 from fleet.plan import declared_plan, make_plan
 from fleet.plan.render import to_markdown, to_text
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import CapacityPool, Claim, DecisionFailure, JobRef, Launch, NodeDisruption, Snapshot
+from fleet.snapshot import CapacityPool, Claim, DecisionFailure, Gang, JobRef, Launch, NodeDisruption, Snapshot
 from model import report
 from model.fleet import Fleet
 from model.loader import load
@@ -38,6 +39,7 @@ from providers.kube.objects import (
     event_object,
     node_pool_status,
     sync_status,
+    workload_object,
     workload_status,
 )
 from providers.kube.objects.reports import DriftReport, PlanSummary
@@ -109,12 +111,16 @@ def plan_markdown(words: str) -> str:
     return to_markdown(replace(plan, refusals=(words,), warnings=(words,))).replace("\u200b", "")
 
 
+def as_workload(it: Gang) -> dict[str, Any]:
+    return {**workload_object(it), "status": workload_status(it, NOW)["status"]}
+
+
 def explained(words: str) -> str:
     world = World(FleetBuilder().pool().team().queue().build())
     it = replace(gang("g"), message=words)
     world.waits(it)
     told = explanation_lines(explained_at_once(world.fleet, world.snapshot(), it))
-    return plain_lines([*told, *short_lines(it, None, NOW)])
+    return plain_lines([*told, *short_lines(as_workload(it), NOW)])
 
 
 def complained(words: str) -> str:

@@ -12,13 +12,14 @@ import pytest
 from agent.inbox import Done
 from agent.metrics import Metrics
 from agent.mirror import Mirror
+from agent.standing import NOT_DECLARED
 from agent.sync import SyncState
 from fleet.actions import SaveClaim, SaveGang
 from fleet.cost.uses import CostTerms
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import GangState
 from tests.agent.web import stage
-from tests.support.fleets import NOW
+from tests.support.fleets import NOW, gang
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "metrics.md"
 
@@ -156,3 +157,18 @@ def test_prometheus_finds_nothing_wrong_with_the_names() -> None:
     command = [promtool(), "check", "metrics"]
     done = subprocess.run(command, input=scraped(), capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_names_that_jobs_make_up_are_one_label() -> None:
+    made = stage.world()
+    for number in range(50):
+        made.waits(gang(f"made-up-{number}", queue=f"nobodys-{number}", namespace="red"))
+    metrics = Metrics()
+    metrics.turned(made.fleet, made.snapshot())
+    found = [it for it in metrics.exposition().decode().splitlines() if NOT_DECLARED in it or "nobodys" in it]
+    assert [it.rpartition(" ")[0] for it in found] == [
+        'muster_gangs{queue="(not declared)",state="Pending"}',
+        'muster_pending_gangs{queue="(not declared)",reason="Queued"}',
+        'muster_oldest_wait_seconds{queue="(not declared)"}',
+    ]
+    assert found[0].endswith(" 50.0")

@@ -2,15 +2,14 @@
 
 from typing import Final
 
-import msgspec
-from msgspec import Raw
-
 from fleet.explain.gang import GangExplanation
+from fleet.explain.quota_holders import QuotaHolder
 from fleet.snapshot import Gang
 from model.plain_text import plain
-from providers.kube.objects.instants import format_instant
+from model.quantity import format_amount
+from providers.kube.objects.instants import format_instant, whole_instant
 from providers.kube.objects.names import API_VERSION
-from providers.kube.objects.shapes import JsonObject, Wire, set_fields
+from providers.kube.objects.shapes import JsonObject, set_fields
 from providers.kube.objects.workloads import KIND
 
 EXPLAINED_BY: Final = "muster-explain"
@@ -18,46 +17,6 @@ EXPLAINED_BY: Final = "muster-explain"
 ADVICE_SHOWN: Final = 3
 NOTES_SHOWN: Final = 8
 WORDS_MOST: Final = 600
-
-
-class ShortPosition(Wire, frozen=True):
-    """Place in the queue."""
-
-    place: int = 0
-    of: int = 0
-
-
-class ShortStart(Wire, frozen=True):
-    """When it starts."""
-
-    p50: str = ""
-    p90: str = ""
-    basis: str = ""
-    unknown_because: str = ""
-
-
-class ShortCost(Wire, frozen=True):
-    """What it costs, USD."""
-
-    usd_per_hour: str = ""
-    so_far: str = ""
-    at_run_time: str = ""
-    lost_if_evicted: str = ""
-
-
-class ShortExplanation(Wire, frozen=True):
-    """What a Workload's status says beside what was decided."""
-
-    at: str = ""
-    waits_for: str = ""
-    why: str = ""
-    position: ShortPosition | None = None
-    held_by: list[str] = []  # noqa: RUF012  msgspec copies it
-    start: ShortStart | None = None
-    would_help: list[str] = []  # noqa: RUF012
-    cost: ShortCost | None = None
-    notes: list[str] = []  # noqa: RUF012
-    """What else is to be said, a `subject: words` each."""
 
 
 def explanation_status(gang: Gang, told: GangExplanation | None) -> JsonObject:
@@ -69,12 +28,11 @@ def explanation_status(gang: Gang, told: GangExplanation | None) -> JsonObject:
 
 def _short(told: GangExplanation) -> JsonObject:
     failing, position, start = told.waits_for, told.position, told.start
-    holders = [_words(f"{it.gang}: {it.amount} {it.resource} of {it.flavor}") for it in told.holders[:ADVICE_SHOWN]]
     return {"at": format_instant(told.at_s)} | set_fields(
         waitsFor=str(failing.step) if failing is not None else "",
         why=_words(failing.message) if failing is not None else "",
         position={"place": position.place, "of": position.of} if position is not None else None,
-        heldBy=holders,
+        heldBy=[_words(_holder(it)) for it in told.holders[:ADVICE_SHOWN]],
         start=None
         if start is None
         else set_fields(
@@ -83,7 +41,7 @@ def _short(told: GangExplanation) -> JsonObject:
             basis=_words(start.basis),
             unknownBecause=_words(start.why_unknown),
         ),
-        wouldHelp=[_words(it.words) for it in (told.advice or ())[:ADVICE_SHOWN]],
+        wouldHelp=[_words(words) for words in _would_help(told)],
         cost=set_fields(
             usdPerHour=_usd(told.cost.usd_h or told.cost.would_usd_h),
             soFar=_usd(told.cost.so_far_usd),
@@ -94,30 +52,25 @@ def _short(told: GangExplanation) -> JsonObject:
     )
 
 
+def _would_help(told: GangExplanation) -> list[str]:
+    """Returns what was found to have it start; where nothing was, what is others' to do about its reason."""
+    if told.waits_for is None:
+        return []
+    return [it.words for it in (told.advice or ())[:ADVICE_SHOWN]] or [told.remedy] * bool(told.remedy)
+
+
 def _instant(at_s: float | None) -> str:
-    return format_instant(at_s) if at_s is not None else ""
+    return whole_instant(at_s) if at_s is not None else ""
 
 
-def _usd(amount: float | None) -> str:
-    return f"{amount:.2f}" if amount else ""
+def _usd(amount: float | None) -> float | None:
+    return round(amount, 2) or None if amount else None
+
+
+def _holder(it: QuotaHolder) -> str:
+    until = "nobody knows until when" if it.ends_s is None else f"until {whole_instant(it.ends_s)} ({it.ends_by})"
+    return f"{it.gang}: {format_amount(it.resource, it.amount)} {it.resource} of {it.flavor}, {until}"
 
 
 def _words(text: str) -> str:
     return plain(text)[:WORDS_MOST]
-
-
-class _Explained(Wire, frozen=True):
-    explanation: ShortExplanation | None = None
-
-
-class _ExplainedWorkload(Wire, frozen=True):
-    status: _Explained | None = None
-
-
-_decoder = msgspec.json.Decoder(_ExplainedWorkload)
-
-
-def decode_explanation(raw: bytes | Raw) -> ShortExplanation | None:
-    """What a Workload says of itself in short; None before it was told."""
-    found = _decoder.decode(raw).status
-    return found.explanation if found is not None else None

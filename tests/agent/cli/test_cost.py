@@ -124,7 +124,7 @@ def test_what_is_asked_wrongly(ledger: Path, arguments: list[str], why: str) -> 
 
 def test_a_ledger_that_is_not_there(tmp_path: Path) -> None:
     code, _, why = muster("--ledger", tmp_path / "none.db", "--month", "2026-10")
-    assert (code, "unable to open" in why) == (exits.ERROR, True)
+    assert (code, "there is no ledger at" in why) == (exits.ERROR, True)
     assert not (tmp_path / "none.db").exists()
 
 

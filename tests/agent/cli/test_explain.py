@@ -1,13 +1,14 @@
 """What `muster explain workload` says of a gang that runs, and of a job in no queue."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.cli.explain import in_no_queue_lines
 from agent.explanation import explanation_lines
-from agent.gang_answer import in_no_queue
+from agent.gang_answer import in_no_queue, in_no_queue_lines
 from agent.web.seen import explained_at_once
 from fleet.explain.gang_notes import fence_words
 from fleet.snapshot import Gang, GangState, HardFence, Pin, Snapshot
@@ -82,3 +83,11 @@ def test_what_the_pods_of_a_job_that_is_left_hold() -> None:
 def test_the_fence_of_its_namespace(fence: HardFence | None, told: list[str]) -> None:
     known = {"ns": fence} if fence else {}
     assert list(fence_words(Snapshot(NOW, hard_fences=known), "ns")) == told
+
+
+def test_it_takes_a_moment() -> None:
+    """It reads JSON and text: with the engine and the codecs of all objects a call took 1.5 s of CPU."""
+    heavy = {"fleet", "pydantic", "kubernetes", "providers.kube.objects"}
+    script = f"import agent.cli.explain, sys; print(*{heavy} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

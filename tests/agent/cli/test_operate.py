@@ -185,6 +185,21 @@ def test_without_an_agent_it_says_so_and_what_was_written_stays(bare: tuple[Kube
     assert muster("history", "--cluster", "b", "--kubeconfig", kubeconfig).stdout == "nothing to show\n"
 
 
+def test_the_history_fits_the_terminal(bare: tuple[KubeTransport, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe all of it is written, as before."""
+    transport, kubeconfig = bare
+    transport.apply(FLEET_SYNCS, "a", sync_object("a", "https://git.example.com/x.git", "main", ""), force=True)
+    attempt = SyncAttempt("main@sha1:" + "a" * 40, "Applied", 2, 2, plan="p2", author="Ada <ada@example.com>")
+    status = sync_status(SyncReport("a", applied=attempt.revision, history=(attempt,)), 3.0)
+    transport.apply(FLEET_SYNCS, "a", status, "", "status", force=True)
+    wide = muster("history", "--kubeconfig", kubeconfig).stdout
+    monkeypatch.setattr("agent.cli.operate.screen_width", lambda: 80)
+    narrow = muster("history", "--kubeconfig", kubeconfig).stdout
+    assert max(map(len, wide.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
+    assert narrow.splitlines()[1].startswith("*")
+    assert "Applied" in narrow
+
+
 def test_the_history_shows_who_approved_and_who_merged(bare: tuple[KubeTransport, Path]) -> None:
     transport, kubeconfig = bare
     transport.apply(FLEET_SYNCS, "a", sync_object("a", "https://git.example.com/x.git", "main", ""), force=True)

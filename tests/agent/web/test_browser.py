@@ -174,6 +174,22 @@ def test_by_keyboard_alone(tab: Tab) -> None:
     page.get_by_role("heading", name="stranger").wait_for()
 
 
+def test_words_without_an_end_make_no_page_wider_than_a_telephone(browser: Any, shots: Path) -> None:
+    """A selector's value that no machine has stands in the reason, the explanation, the timeline and the advice."""
+    site = PageSite()
+    it = site.world.gang("blue-1")
+    site.world.gangs[it.uid] = replace(it, message=f"selector {'long-' * 20}={'x' * 63}: it has no such label")
+    site.turn()
+    tab = Tab(browser, site, viewport={"width": 390, "height": 900})
+    for address in ("/", "/gangs", "/gangs/blue/blue-1", "/queues/q-blue"):
+        assert tab.open(address).evaluate("document.documentElement.scrollWidth") <= 390, address
+    tab.open("/gangs/blue/blue-1").screenshot(path=shots / "endless-390.png", full_page=True)
+    explained = tab.page.locator(".why-lines")
+    assert explained.evaluate("it => it.scrollWidth <= it.clientWidth"), "its lines are broken, not hidden"
+    tab.close()
+    site.listener.stop()
+
+
 def test_hostile_names_do_nothing(browser: Any, shots: Path) -> None:
     site = PageSite()
     stage.hostile(site.world)

@@ -97,11 +97,13 @@ def test_a_machine_that_is_over_full_costs_what_it_costs() -> None:
     assert bill(made) == {"a": 49.0, "b": 49.0}
 
 
-def test_a_queue_that_is_no_more_pays_nothing() -> None:
+@pytest.mark.parametrize(("namespace", "pays"), [("a", "a"), ("nobodys", IDLE)])
+def test_work_in_a_queue_that_is_not_declared_is_paid_by_the_team_of_its_namespace(namespace: str, pays: str) -> None:
+    """A queue that was removed, or that somebody has written into the Workload by hand."""
     made = world()
     made.runs(of("a", 8), ("m0", 1))
-    made.gangs["uid-a8"] = replace(made.gang("a8"), queue="gone")
-    assert bill(made) == {IDLE: 98.0}
+    made.gangs["uid-a8"] = replace(made.gang("a8"), queue="gone", namespace=namespace)
+    assert bill(made) == {pays: 98.0}
 
 
 @pytest.mark.parametrize(

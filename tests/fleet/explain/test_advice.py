@@ -71,6 +71,14 @@ def test_a_higher_class_evicts_and_says_whom() -> None:
     assert higher.effect.startswith("b/second would leave")
 
 
+def test_a_class_that_the_team_may_not_use_is_changed_for_the_nearest_that_it_may() -> None:
+    builder = FleetBuilder().pool().team("a", {"h100": {GPU: 16}}, priorityClasses=["low", "mid"]).queue("qa", "a")
+    world = World(builder.priority("low", 1).priority("mid", 50).priority("top", 100).build())
+    world.waits(gang("g", queue="qa", priority=100, priority_class="top"))
+    found = advice_for(world.fleet, world.snapshot(), world.gang("g"))
+    assert [it.change for it in found] == ["give it priority class mid"]
+
+
 def test_a_borrowing_limit_is_raised_to_what_is_enough_and_no_further() -> None:
     world = contended(borrowing=0)
     world.waits(gang("g", count=2, queue="qa"))

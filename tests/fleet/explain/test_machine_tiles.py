@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fleet.explain.machine_tiles import UNCLAIMED, DeviceUse, MachineTile, machine_tiles
 from fleet.snapshot import CutOrder, NodeDisruption
-from tests.support.fleets import GPU, NOW, P5, FleetBuilder, gang, plain_node
+from tests.support.fleets import GPU, NOW, P5, FleetBuilder, foreign_pod, gang, plain_node
 from tests.support.world import World
 
 
@@ -62,3 +62,12 @@ def test_one_whose_gpus_are_cut_says_why() -> None:
     found = tiles(made)
     assert (found["m0"].state, found["m0"].why) == ("Recutting", "LayoutDrift: declared halves; real: label thirds")
     assert (found["m1"].state, found["m1"].why) == ("Leaving", "Empty: nobody needs it")
+
+
+def test_pods_of_no_gang_use_gpus_as_well_and_their_team_pays() -> None:
+    """A machine full of them was shown as idle, and counted as free for whoever waits."""
+    made = world()
+    made.runs(gang("g", gpu=2, queue="qa", namespace="a"), ("m0", 1))
+    made.stands(replace(foreign_pod("p", made.claims["m0"].node, {GPU: 4}), namespace="a"))
+    found = tiles(made)["m0"]
+    assert (found.devices, found.teams) == ((DeviceUse(GPU, 8, 6),), ("a",))

@@ -140,5 +140,5 @@ def test_a_full_ledger_is_told_of_and_stays_readable(path: Path) -> None:
 
 
 def test_a_reader_needs_a_file(path: Path) -> None:
-    with pytest.raises(LedgerError, match="unable to open"):
+    with pytest.raises(LedgerError, match="there is no ledger at"):
         SqliteLedger(path, read_only=True)
