@@ -239,6 +239,8 @@ def money(look: Looking) -> PageView:
     elif chosen:
         costs = sorted(_gang_costs(look, chosen), key=lambda each: (-each[1], each[0].name, each[0].uid))
         parts.append(Part("gangs", "money_gangs.html", {**values, "rows": paged(costs, look)}))
+        if others := _other_costs(look, chosen):
+            parts.append(Part("others", "money_others.html", {**values, "rows": paged(others, look)}))
     return PageView("Money", parts)
 
 
@@ -278,6 +280,28 @@ def _money(look: Looking) -> list[TeamMoney]:
         budget = declared.spec.budget.usd_per_month if declared is not None and declared.spec.budget else None
         found.append(TeamMoney(team, spent, usd_h, spent + usd_h * left_h, budget))
     return found
+
+
+class OtherCost(NamedTuple):
+    """What the pods of no gang that one owner has made hold, and cost an hour (USD)."""
+
+    name: str
+    devices: str
+    usd_h: float
+
+
+def _other_costs(look: Looking, team: str) -> list[OtherCost]:
+    """Returns what pods of no gang cost a team, the dearest first: with its gangs it is what the team pays."""
+    found: dict[str, OtherCost] = {}
+    seen, gangs = look.scope.namespaces, look.snapshot.gangs
+    for use in look.used.values():
+        for it in use.holdings:
+            if it.team == team and it.subject not in gangs and (seen is None or it.namespace in seen):
+                before = found.get(it.subject, OtherCost("", "", 0.0))
+                devices = ", ".join(dict.fromkeys(words for words in (before.devices, it.devices) if words))
+                name = f"{it.namespace}/{it.name}"
+                found[it.subject] = OtherCost(name, devices, before.usd_h + use.usd_h * it.share)
+    return sorted(found.values(), key=lambda it: (-it.usd_h, it.name))
 
 
 def _gang_costs(look: Looking, team: str) -> Iterator[tuple[Gang, float]]:

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import count
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -15,7 +16,7 @@ from agent.web.seen import PageWatcher, Scope
 from agent.web.time_share import AT_ONCE_S, SHARE
 from tests.agent.web import stage
 from tests.agent.web.stage import EagerClock, HandClock
-from tests.support.fleets import gang
+from tests.support.fleets import foreign_pod, gang, pod_set
 
 HOST = "http://muster"
 ADDRESSES = (
@@ -89,6 +90,21 @@ def test_a_page_tells(watcher: PageWatcher, address: str, words: tuple[str, ...]
     assert html is not None
     told = PageReader(html).words
     assert [word for word in words if word not in told] == []
+
+
+def test_what_a_team_pays_for_pods_in_no_queue_stands_beside_its_gangs() -> None:
+    """The hour of its gangs was less than the hour of the team, and nothing said why."""
+    made = stage.world()
+    made.machine("m9")
+    shape = replace(pod_set(gpu=4), namespace="red")
+    some = foreign_pod("p", made.claims["m9"].node, shape.requests, shape=shape, owner="Deployment/notebooks")
+    made.stands(replace(some, namespace="red"))
+    watcher = stage.watching(made)
+    told = PageReader(shown(watcher, "/money?team=red") or "").words
+    assert "Pods of red in no queue" in told
+    assert "red/Deployment/notebooks" in told
+    assert "notebooks" not in (shown(watcher, "/money?team=red", Scope(frozenset({"blue"}))) or "")
+    assert "in no queue" not in (shown(watcher, "/money?team=blue") or "")
 
 
 @pytest.mark.parametrize(
