@@ -55,8 +55,10 @@ def test_with_whom_a_gang_shares_its_gpus(sharing: dict[str, Any], requests: dic
         (
             False,
             [
-                "stays: non-preemptible (priority class p): never evicted for others, moved or consolidated; "
-                "takes no more than its team is guaranteed"
+                (
+                    "stays: non-preemptible (priority class p): never evicted for others, moved or consolidated; "
+                    "takes no more than its team is guaranteed"
+                )
             ],
         ),
     ],

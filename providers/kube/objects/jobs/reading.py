@@ -1,7 +1,7 @@
 """An object of any kind of work -> `Job`. What everybody may write on a job is read alike for all of them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -11,6 +11,7 @@ from msgspec import Raw
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.snapshot import Hold, Job, JobRef, PodSet
+from fleet.snapshot.constraints import UnsupportedConstraint
 from model.kinds.base import NEVER, Duration
 from model.labels import DO_NOT_DISRUPT, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PRIORITY_CLASS, QUEUE
 from model.upstream.do_not_disrupt import longest
@@ -49,6 +50,8 @@ _templates = msgspec.json.Decoder(PodTemplate)
 _BOOST: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _ON_NODE_FAILURE: Final = frozenset({"Replace", "Evict"})
 _duration: Final = TypeAdapter[float](Duration)
+_LONGEST: Final = 80
+"""Signs of a value that are told."""
 
 
 def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) -> Job:
@@ -59,7 +62,8 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
     named["generation"] = meta.generation
     raw: JsonObject = {"metadata": named, "spec": found.spec, "status": found.status}
     owner, outcome, counts = managing(meta.owner_references, parents), kind.outcome(raw), kind.counts(raw)
-    origin = PodOrigin(meta.namespace, late=kind.late, refused=tuple(kind.refused(raw)))
+    misread = unread(meta.labels, annotations) if kind.suspended(raw) else ()
+    origin = PodOrigin(meta.namespace, late=kind.late, refused=(*kind.refused(raw), *misread))
     origins = ((role, origin._replace(labels=kind.stamped(raw, role))) for role in kind.roles(raw))
     read = [_pod_set(role, recorded(annotations), where) for role, where in origins]
     ours = owner is None and kind.manageable(raw)
@@ -123,7 +127,7 @@ def interval_of(annotations: Mapping[str, str]) -> float | None:
 
 
 class Said(NamedTuple):
-    """What a job says of its run, in the words of `Job`; what cannot be read counts as not said."""
+    """What a job says of its run, in the words of `Job`; what cannot be read counts as not said (see `unread`)."""
 
     expected_run_s: float | None = None
     max_run_s: float | None = None
@@ -142,6 +146,22 @@ def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) ->
         _boost(first_of(annotations, *PRIORITY_BOOST)),
         said if (said := annotations.get(ON_NODE_FAILURE, "")) in _ON_NODE_FAILURE else "",
     )
+
+
+def unread(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) -> Iterator[UnsupportedConstraint]:
+    """Yields what a job says of its run and cannot be read: a limit of "2 hours" would be none, and nobody told.
+
+    Asked of what waits only. What runs keeps running, whatever its annotations are changed to.
+    """
+    for where, metadata, names, read, wanted in (
+        ("annotations", annotations, (MAX_RUN, EXPECTED_RUN, *SLA_WAITING), _seconds, "a duration such as 90m or 6h"),
+        ("annotations", annotations, PRIORITY_BOOST, _BOOST.fullmatch, "a whole number"),
+        ("annotations", annotations, (ON_NODE_FAILURE,), _ON_NODE_FAILURE.__contains__, "Replace or Evict"),
+        ("labels", labels or {}, (KUEUE_MAX_RUN,), whole, "a whole number of seconds"),
+    ):
+        for name, text in ((name, metadata.get(name, "")) for name in names):
+            if text and not read(text):
+                yield UnsupportedConstraint(f"metadata.{where}[{name}]", f"{text[:_LONGEST]!r} is not {wanted}")
 
 
 def _boost(text: str) -> int:
@@ -165,9 +185,15 @@ def _pod_set(role: Role, additions: Additions, origin: PodOrigin) -> tuple[PodSe
 
 
 @lru_cache(maxsize=1024)
-def _interval_s(text: str) -> float | None:
+def _seconds(text: str) -> float | None:
+    """Returns a time above zero, `NEVER` for none; None for what is neither."""
     try:
         seconds = _duration.validate_python(text) if text else NEVER
     except ValidationError:
         return None
-    return seconds if 0 < seconds < NEVER else None
+    return seconds if seconds > 0 else None
+
+
+def _interval_s(text: str) -> float | None:
+    seconds = _seconds(text)
+    return seconds if seconds != NEVER else None

@@ -144,6 +144,46 @@ def test_what_a_job_says_of_its_run(
     assert (found.expected_run_s, found.max_run_s, found.sla_waiting_s, found.priority_boost) == expected
 
 
+UNREAD = [
+    (
+        {f"{OWN}max-run-time": "2 hours"},
+        {},
+        ["metadata.annotations[muster.dev/max-run-time]: '2 hours' is not a duration"],
+    ),
+    ({f"{OWN}expected-run-time": "0s"}, {}, ["metadata.annotations[muster.dev/expected-run-time]: '0s'"]),
+    ({"sla-waiting-time": "-1h"}, {}, ["metadata.annotations[sla-waiting-time]: '-1h'"]),
+    (
+        {f"{KUEUE}priority-boost": "1.5"},
+        {},
+        ["metadata.annotations[kueue.x-k8s.io/priority-boost]: '1.5' is not a whole"],
+    ),
+    (
+        {f"{OWN}on-node-failure": "replace"},
+        {},
+        ["metadata.annotations[muster.dev/on-node-failure]: 'replace' is not Repl"],
+    ),
+    (
+        {},
+        {f"{KUEUE}max-exec-time-seconds": "1h"},
+        ["metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]: '1h' is not a"],
+    ),
+    ({f"{OWN}max-run-time": "Never", f"{OWN}priority-boost": "-3", f"{OWN}on-node-failure": "Evict"}, {}, []),
+    ({f"{OWN}max-run-time": "", f"{OWN}last-checkpoint-time": "yesterday"}, {}, []),
+]
+
+
+@pytest.mark.parametrize(("annotations", "labels", "expected"), UNREAD)
+def test_what_waits_and_says_what_cannot_be_read_is_refused(
+    annotations: dict[str, str], labels: dict[str, str], expected: list[str]
+) -> None:
+    (pods,) = job({"suspend": True}, annotations=annotations, labels=labels).pod_sets
+    assert [
+        f"{it.path}: {it.words}"[: len(words)] for it, words in zip(pods.unsupported, expected, strict=True)
+    ] == expected
+    (running,) = job({"suspend": False}, annotations=annotations, labels=labels).pod_sets
+    assert running.unsupported == ()
+
+
 LOWERED = {"muster.dev/asked": '{"/spec/parallelism":8}'}
 ELASTIC = {"muster.dev/asked": '{"/spec/completions":8,"/spec/parallelism":8}'}
 
