@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.cli import exits
 from agent.clouds import DEFAULT
 from agent.demo.narrator import ExpectationFailed, Narrator
-from agent.demo.stage import DemoStage, Hook
+from agent.demo.stage import DemoStage, NewsHook
 from agent.demo.steps import STEPS
 from agent.demo.summary import costs, gangs, machines, read_journal
 from agent.logs import configure_logs
@@ -40,7 +40,7 @@ def run_demo(folder: Path | None, *, keep: bool) -> int:
         except FileExistsError as error:
             exits.complain(error)
             return exits.ERROR
-        hook = stack.enter_context(Hook())
+        hook = stack.enter_context(NewsHook())
         os.environ |= {hook.address_env: hook.address, hook.key_env: hook.key}
         agent.start()
         agent.wait_healthy()

@@ -64,7 +64,7 @@ class Recorder:
         return next((at for at, each, asked in self.cuts if each == node and asked.startswith(f"{layout}-")), 0.0)
 
 
-class Hook:
+class NewsHook:
     """A receiver of notifications on this machine: it keeps those that are signed with its key, as somebody's would."""
 
     address_env, key_env = "MUSTER_DEMO_HOOK", "MUSTER_DEMO_HOOK_KEY"
@@ -75,7 +75,7 @@ class Hook:
         self.unsigned = 0
         hook = self
 
-        class NewsHandler(http.server.BaseHTTPRequestHandler):
+        class HookHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 hook.hears(self.headers.get(SIGNATURE, ""), self.rfile.read(int(self.headers["Content-Length"])))
                 self.send_response(204)
@@ -84,7 +84,7 @@ class Hook:
             def log_message(self, *_: object) -> None:
                 """Nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NewsHandler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HookHandler)
         self.address = f"http://127.0.0.1:{self._server.server_port}/news"
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class DemoStage:
     """Submits, looks and causes faults."""
 
     def __init__(
-        self, world: SandboxWorld, repository: Repository, forge: SandboxForge, agent: AgentProcess, hook: Hook
+        self, world: SandboxWorld, repository: Repository, forge: SandboxForge, agent: AgentProcess, hook: NewsHook
     ) -> None:
         from kubernetes import client, config
 

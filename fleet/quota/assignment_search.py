@@ -4,7 +4,7 @@ Kueue's getAssignments (`pkg/scheduler/scheduler.go`; reference 2.3-2.5). The fl
 quota, the placement backend whether the pods have a place, and preemption whom to evict where either is missing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -265,7 +265,7 @@ class AssignmentSearch:
         policy = self.queue.preemption.within_queue
         if policy is CandidatePolicy.NEVER:
             return False
-        below = self.ledger.staying(self.node.name)
+        below: Iterable[AdmittedWorkload] = self.ledger.staying(self.node.name)
         if policy is not CandidatePolicy.ANY:  # the lowest priority comes first
             below = takewhile(lambda it: it.workload.priority <= workload.priority, below)
         return any(satisfies_policy(policy, workload, it.workload) and not it.uses_any(usage) for it in below)

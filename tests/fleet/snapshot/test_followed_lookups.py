@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.gangs.lost_machines import at_risk, boot_s
+from fleet.nodeclaims.cutting import drifted_layout, drifted_layouts
 from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.garbage_collection import collect
+from fleet.nodeclaims.launch import launch_groups
 from fleet.nodeclaims.repair import registrations
 from fleet.placement.opportunity_cost import request_mix
 from fleet.quota.build_tree import usages
-from fleet.snapshot import Claim, Gang, GangState, Node, Pod, PodSet, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, Launch, Node, Pod, PodSet, Snapshot
 from fleet.snapshot.lookups import (
     claim_names,
     claims_by_node,
@@ -36,6 +38,8 @@ claims = st.fixed_dictionaries(
         "node_pool": st.sampled_from(("h100", "h100", "gone")),
         "pool_hash": st.sampled_from(("v1-one", "v1-other")),
         "ready_at_s": st.sampled_from((0.0, NOW - 100, NOW - 50)),
+        "launch": st.sampled_from(("a", "b")).map(lambda group: Launch(group, 0, 2)),
+        "layout": st.sampled_from(("", "all-1g.10gb")),
     }
 )
 nodes = st.fixed_dictionaries(
@@ -74,7 +78,8 @@ def test_they_say_what_they_would_if_they_were_asked_first(data: st.DataObject) 
             _change(tables["claims"], name, world.claims[name], data.draw(st.none() | claims))
         for uid in data.draw(st.sets(st.sampled_from(sorted(world.gangs)))):
             state = data.draw(states)
-            _change(tables["gangs"], uid, world.gangs[uid], None if state is None else {"state": state})
+            pins = world.gangs[data.draw(st.sampled_from(sorted(world.gangs)))].pins
+            _change(tables["gangs"], uid, world.gangs[uid], None if state is None else {"state": state, "pins": pins})
         for name in data.draw(st.sets(st.sampled_from(sorted(world.nodes)))):
             _change(tables["nodes"], name, world.nodes[name], data.draw(st.none() | nodes))
             tables["ordinary_pods"][name] = data.draw(ordinary).get(name, ())
@@ -107,4 +112,20 @@ def _looked_up(seen: Snapshot) -> list[object]:
         usages(FLEET, seen),
         request_mix(seen.index, FLEET, seen.gangs),
         drifts(FLEET, seen),
+        launch_groups(seen),
+        drifted_layouts(FLEET, seen),
     ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.fixed_dictionaries({name: st.none() | claims for name in ("m0", "m1", "m2")}))
+def test_the_layout_of_one_machine_is_judged_as_among_all(changes: dict[str, dict[str, Any] | None]) -> None:
+    world = World(FLEET)
+    for name in changes:
+        world.machine(name)
+    found = dict(world.claims)
+    for name, change in changes.items():
+        _change(found, name, world.claims[name], change)
+    seen = replace(world.snapshot(), claims=found)
+    alone = {name: drifted_layout(FLEET, seen, claim) for name, claim in found.items()}
+    assert {name: words for name, words in alone.items() if words} == drifted_layouts(FLEET, seen)
