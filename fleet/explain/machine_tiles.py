@@ -100,6 +100,7 @@ def _strangers(
 
 
 def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang]) -> MachineTile:
+    leaving = claim.disruption
     offered = node.allocatable if node is not None and claim.ready_at_s else claim.resources
     pool = claim.capacity_pool
     return MachineTile(
@@ -107,10 +108,7 @@ def _claimed(fleet: Fleet, claim: Claim, node: Node | None, gangs: Sequence[Gang
         claim.node,
         claim.node_pool,
         _state(claim),
-        next(
-            (f"{why.reason}: {why.message}" for why in (claim.disruption, claim.cut) if why is not None and why.reason),
-            "",
-        ),
+        next((f"{why.reason}: {why.message}" for why in (leaving, claim.cut) if why is not None and why.reason), ""),
         pool.instance_type,
         pool.zone,
         pool.capacity_type,
