@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.offerings.offerings import Offerings, offerings_now
-from fleet.placement.buyable_capacity import sells
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot, planned_slot
-from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.flavor_nodes import FleetFlavors, sells
 from fleet.placement.inventory import build_cluster_state
 from fleet.placement.plan import Need
 from fleet.snapshot import Claim, Gang, Node, PodSet, Snapshot
