@@ -96,6 +96,7 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "openb": {"decision_us": (AT_MOST, 1_000)},
     "board": {"fill_4000_s": (AT_MOST, 0.3), "gang_512_ms": (AT_MOST, 20), "provide_512_ms": (AT_MOST, 20)},
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
+    "recuts": {"mean_wait_ratio": (AT_MOST, 0.2)},
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
     "review": {"opened_to_comment_and_status_ms": (AT_MOST, 2_000)},
     "replay": {"cpu_14_days_s": (AT_MOST, 60)},

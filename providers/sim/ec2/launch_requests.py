@@ -156,9 +156,10 @@ class RequestReader:
 
     def _refusal(self, pool: CapacityPool, spec: Params) -> tuple[str, str] | None:
         """Why this can never be launched, if so."""
-        if not self._site.knows(pool.instance_type):
+        held = pool.reservation in self._market.reservations  # what is reserved exists, recorded or not
+        if not held and not self._site.knows(pool.instance_type):
             return "InvalidParameterValue", f"Invalid value '{pool.instance_type}' for InstanceType."
-        if not self._site.offers(pool.instance_type, pool.zone):
+        if not held and not self._site.offers(pool.instance_type, pool.zone):
             message = f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
             return "Unsupported", message + f"Availability Zone ({pool.zone})."
         image_id = spec.get("ImageId")
