@@ -92,7 +92,7 @@ def test_a_template_is_its_requests() -> None:
         ({"selectors": selecting("device.driver ==")}, {}, "requests[0].exactly.selectors[0].cel.expression"),
         ({"selectors": selecting("nobody(device)")}, {}, "requests[0].exactly.selectors[0].cel.expression"),
         ({"count": 33}, {}, "requests"),
-        ({}, {"constraints": [{"distinctAttribute": "a/b"}]}, "constraints[0]"),
+        ({}, {"constraints": [{"requests": ["gpu"]}]}, "constraints[0]"),
     ],
 )
 def test_what_is_not_honoured_is_told_with_its_path(asked: Obj, more: Obj, path: str) -> None:
