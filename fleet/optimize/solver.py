@@ -28,10 +28,6 @@ _OPTIONS = {
 }
 
 
-_NEIGHBOURHOODS = ("mip_heuristic_run_rens", "mip_heuristic_run_rins")
-"""Searches of HiGHS around a solution, by integer programmes with most columns fixed."""
-
-
 class SolverFailed(Exception):
     """HiGHS is not installed, or did not solve a programme; the message says which."""
 
@@ -142,7 +138,7 @@ class Programme:
 
         `around`: whether solutions are also looked for around those that are known, which can take most of the time.
         """
-        for name in _NEIGHBOURHOODS:
+        for name in ("mip_heuristic_run_rens", "mip_heuristic_run_rins"):
             self._highs.setOptionValue(name, around)
         count = self.columns
         every = np.arange(count, dtype=np.int32)

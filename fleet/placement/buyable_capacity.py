@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.placement.candidate_offerings import MOST_KNOWN, CandidateOfferings, KnownCandidates, PoolColumns
+from fleet.placement.candidate_offerings import MOST_KNOWN, CandidateOfferings, KnownCandidates
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.device_allocator import device_allocator
 from fleet.placement.free_capacity import SlotCost, free_capacity, no_cost
+from fleet.placement.offering_columns import PoolColumns
 from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.placement.pod_filter import pod_filter
 from fleet.placement.pod_score import pod_score

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import TypeVar
 
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.candidate_offerings import DIGITS
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, room_in
 from fleet.placement.neighbours import Neighbours
+from fleet.placement.offering_columns import DIGITS
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan, hardest_first
 from fleet.placement.pod_filter import PodFilter, pod_filter

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fleet.placement.buyable_capacity import BuyableCapacity, PurchaseObstacles, bought_alike, may_not_buy
-from fleet.placement.candidate_offerings import DIGITS, CandidateOffering, CandidateOfferings
+from fleet.placement.candidate_offerings import CandidateOffering, CandidateOfferings
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.constrained import ConstrainedPods
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
+from fleet.placement.offering_columns import DIGITS
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut, hardest_first
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import PodScore, pod_score

@@ -18,12 +18,12 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.packing import Floats
 from fleet.optimize.presolve import amounts
 from fleet.placement.buyable_capacity import BuyableCapacity
-from fleet.placement.candidate_offerings import DIGITS
 from fleet.placement.cluster_state import PODS, NodeSlot, planned_slot
 from fleet.placement.domains import EqualPods
 from fleet.placement.flavor_nodes import sells
 from fleet.placement.machine_caps import DomainLabel, MachineCaps, domains_on
 from fleet.placement.neighbours import Neighbours
+from fleet.placement.offering_columns import DIGITS
 from fleet.placement.plan import Need
 from fleet.placement.pod_filter import PodFilter, pod_filter
 from fleet.placement.pod_score import prefers

@@ -30,3 +30,14 @@ def test_each_machine_has_a_name_by_the_lot_it_was_planned_in() -> None:
     assert sorted(written.names) == [(0, 0), (1, 0), (1, 1)]
     assert sorted(written.names.values()) == sorted(claim.name for claim in written.claims)
     assert len(set(written.names.values())) == 3
+
+
+def test_claims_are_written_once_and_not_before_they_are_asked_for() -> None:
+    written = write_claims(PlacementPlan(purchases=(PlannedNodeClaims(LARGE, 2),)), "uid-g", NOW)
+    assert "claims" not in vars(written)
+    assert written.claims is written.claims
+    assert [claim.name for claim in written.claims] == [*written.names.values()]
+
+
+def test_nothing_is_written_where_nothing_is_bought() -> None:
+    assert write_claims(PlacementPlan(), "uid-g", NOW).claims == ()
