@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
-from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
+from fleet.cost.lost_work import PAYBACK_S, work_losses_usd
 from fleet.disruption.budgets import allowed
 from fleet.disruption.context import Candidate, DisruptionContext
 from fleet.disruption.eligibility import (
@@ -139,11 +139,11 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
 
 def _lost_usd(context: DisruptionContext) -> Callable[[Gang], float]:
     """Returns the function that says what work a gang loses (USD), asked once for each gang."""
-    known: dict[str, float] = {}
+    known, losses_usd = dict[str, float](), work_losses_usd(context.snapshot)
 
     def lost_usd(gang: Gang) -> float:
         if (found := known.get(gang.uid)) is None:
-            found = known[gang.uid] = lost_work_usd(gang, context.snapshot)
+            found = known[gang.uid] = losses_usd(gang)
         return found
 
     return lost_usd
