@@ -10,7 +10,7 @@ import csv
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -132,6 +132,12 @@ def varied(seed: int, pods: int, classes: int) -> PurchaseProblem:
         allowed = by_model[draw.choice(_ANY_MODEL[2 if gpus > 4 else 0 :])] if gpus else anywhere
         found.append(PodDemand(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), allowed, count))
     return PurchaseProblem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
+
+
+def competing(seed: int, pods: int, classes: int) -> PurchaseProblem:
+    """The same classes where each may stand on every machine that holds it: all of them compete for all kinds."""
+    drawn, every = varied(seed, pods, classes), frozenset(it.kind.name for it in machines())
+    return replace(drawn, classes=tuple(replace(it, kinds=every) for it in drawn.classes))
 
 
 def _split(count: int, weights: Sequence[float]) -> list[int]:

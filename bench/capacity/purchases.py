@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from bench.capacity.mixes import inference, mix, openb, varied
+from bench.capacity.mixes import competing, inference, mix, openb, varied
 from bench.capacity.recorded import SHARED
 from fleet.optimize.purchase import GREEDY, PurchaseEffort, PurchaseProblem, PurchaseSolution, solve
 
@@ -118,12 +118,17 @@ def run() -> dict[str, float]:
         measured([SETS[name](seed) for seed in SEEDS]) for name in ("mixes-1000", "inference-1000", "mixes-10000")
     )
     many = measured([varied(0, 100_000, 2_000)])
+    by_model, anywhere = (measured([drawn(0, 8_000, 800)]) for drawn in (varied, competing))
     found = {
         "mixes_1000_above_bound_pct": float(mixes["gap_pct"]),
         "mixes_1000_s": float(mixes["cpu_seconds"]),
         "inference_1000_above_bound_pct": float(answers["gap_pct"]),
         "quick_10000_ms": float(large["quick_cpu_ms"]),
         "quick_2000_classes_ms": float(many["quick_cpu_ms"]),
+        "800_classes_s": float(by_model["cpu_seconds"]),
+        "800_classes_above_bound_pct": float(by_model["gap_pct"]),
+        "800_competing_classes_s": float(anywhere["cpu_seconds"]),
+        "800_competing_classes_above_bound_pct": float(anywhere["gap_pct"]),
     }
     if (pods := SHARED / "traces/openb/openb_pod_list_default.csv").is_file():
         trace = measured([openb(pods)])

@@ -1,6 +1,6 @@
 """Lost work: what interrupting a running gang wastes, in device time and machine cost since its last checkpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from fleet.mig.layouts import gpu_part
@@ -73,21 +73,35 @@ def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
 
     A price, to be weighed against a saving: see `lost_work_s` for how that differs from an order.
     """
-    if not gang.admitted_at_s or gang.ordinary:
-        return 0.0
-    return max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600 * _machines_usd_h(gang, snapshot)
+    return work_losses_usd(snapshot)(gang)
+
+
+def work_losses_usd(snapshot: Snapshot) -> Callable[[Gang], float]:
+    """Returns `lost_work_usd` of the gangs of a snapshot, for who asks of hundreds."""
+    now_s, machines_usd_h = snapshot.now_s, _machines_usd_h(snapshot)
+
+    def lost_usd(gang: Gang) -> float:
+        if not gang.admitted_at_s or gang.ordinary:
+            return 0.0
+        return max(0.0, now_s - lost_since_s(gang, now_s)) / 3600 * machines_usd_h(gang)
+
+    return lost_usd
 
 
 def move_usd(gang: Gang, snapshot: Snapshot) -> float:
     """Returns what it costs (USD) to stop a running gang and start it elsewhere: the work it loses, and `RESTART_S`."""
-    return lost_work_usd(gang, snapshot) + RESTART_S / 3600 * _machines_usd_h(gang, snapshot)
+    return lost_work_usd(gang, snapshot) + RESTART_S / 3600 * _machines_usd_h(snapshot)(gang)
 
 
-def _machines_usd_h(gang: Gang, snapshot: Snapshot) -> float:
-    charged = _charged(snapshot.index, snapshot.claims)
-    if snapshot.gangs.get(gang.uid) is gang:
-        return _together_usd_h(snapshot.index, charged, snapshot.gangs, gang.uid)
-    return _sum_usd_h(charged, gang)
+def _machines_usd_h(snapshot: Snapshot) -> Callable[[Gang], float]:
+    """Returns the function that says what a gang's machines cost (USD an hour)."""
+    index, gangs, charged = snapshot.index, snapshot.gangs, _charged(snapshot.index, snapshot.claims)
+
+    def usd_h(gang: Gang) -> float:
+        known = gangs.get(gang.uid) is gang
+        return _together_usd_h(index, charged, gangs, gang.uid) if known else _sum_usd_h(charged, gang)
+
+    return usd_h
 
 
 @followed_each()

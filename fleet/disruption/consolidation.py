@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
-from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
+from fleet.cost.lost_work import PAYBACK_S, work_losses_usd
 from fleet.disruption.budgets import allowed
 from fleet.disruption.context import Candidate, DisruptionContext
 from fleet.disruption.eligibility import (
@@ -131,7 +131,7 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
     for work in _works(index, known).values():
         if now_s < work.settles_s or not _pays(work.cheapest, lost_usd):
             out |= {name for name, it in work.stays.items() if now_s < it.settles_s or not _pays(it, lost_usd)}
-    if objecting and not objecting.keys().isdisjoint(_nodes(index, stays)):
+    if objecting:
         on = [it.claim for it in stays if it.claim.node in objecting and it.claim.name not in out]
         out |= {claim.name for claim in on if spared(context, claim)}
     return [it for it in stays if it.claim.name not in out] if out else stays
@@ -139,11 +139,11 @@ def _settled(context: DisruptionContext) -> Sequence[_Stay]:
 
 def _lost_usd(context: DisruptionContext) -> Callable[[Gang], float]:
     """Returns the function that says what work a gang loses (USD), asked once for each gang."""
-    known: dict[str, float] = {}
+    known, losses_usd = dict[str, float](), work_losses_usd(context.snapshot)
 
     def lost_usd(gang: Gang) -> float:
         if (found := known.get(gang.uid)) is None:
-            found = known[gang.uid] = lost_work_usd(gang, context.snapshot)
+            found = known[gang.uid] = losses_usd(gang)
         return found
 
     return lost_usd
@@ -179,7 +179,7 @@ class _Work(NamedTuple):
 
 
 @followed(dict[tuple[str, ...], _Work])
-def _works(before: Mapping[tuple[str, ...], _Work], changes: TableChanges[_Stay]) -> Mapping[tuple[str, ...], _Work]:
+def _works(before: dict[tuple[str, ...], _Work], changes: TableChanges[_Stay]) -> dict[tuple[str, ...], _Work]:
     """Returns uids of gangs -> the machines on which these lose work."""
     found, changed = dict(before), dict[tuple[str, ...], dict[str, _Stay]]()
 
@@ -213,11 +213,6 @@ def _settles_s(pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> float:
 @derived(2)
 def _in_order(_index: Index, stays: Mapping[str, _Stay], candidates: Sequence[Candidate]) -> Sequence[_Stay]:
     return [stay for _, claim in candidates if (stay := stays.get(claim.name)) is not None]
-
-
-@derived(2)
-def _nodes(_index: Index, stays: Sequence[_Stay]) -> frozenset[str]:
-    return frozenset([it.claim.node for it in stays])
 
 
 @derived(2)

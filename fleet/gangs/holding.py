@@ -9,7 +9,7 @@ from fleet.gangs.lost_machines import closed_to
 from fleet.placement.flavor_nodes import tolerations_of
 from fleet.placement.inventory import usable
 from fleet.snapshot import Gang, Hold, Job, Pin, Pod, Snapshot
-from fleet.snapshot.seats import active_pods, hostname_of, nodes_by_host, seats_of
+from fleet.snapshot.seats import active_pods, gated_pods, hostname_of, nodes_by_host, seats_of
 from fleet.snapshot.works import PLAIN, asks_anew, excess, has_started, outgrown, revision_of
 from model.fleet import Fleet
 from model.kinds import Toleration
@@ -71,6 +71,8 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
 
     Pods that are held one by one are taken into the gang by their release; among alike ones their own priority counts.
     """
+    if not (gated_pods(snapshot, gang) or snapshot.job_pods.get(gang.uid)):
+        return  # as of most gangs, most of the time
     pods = [*active_pods(snapshot, gang), *_held(snapshot, gang)]
     waiting = sorted((pod for pod in pods if pod.gated), key=_turn)
     if not waiting:

@@ -14,7 +14,7 @@ from fleet.mig.layouts import kept_off
 from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS
 from fleet.snapshot.lookups import claims_by_node, machines_held
-from fleet.snapshot.seats import active_pods, place_of, seats_of, starting_gang
+from fleet.snapshot.seats import active_pods, place_of, seats_of, starting_gang, unplaced_pods
 
 TAKEN_AFTER_S: Final = 10.0
 """A place counts as taken by others when kube-scheduler has refused it for this long; it tries again within seconds."""
@@ -84,9 +84,8 @@ def reclaimed(snapshot: Snapshot, gang: Gang) -> Iterator[EvictPod]:
 
 def _refused(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
     """Yields the nodes that kube-scheduler has refused to pods of the gang for a while."""
-    for pod in active_pods(snapshot, gang):
-        since_s = max(pod.waits_since_s, gang.not_ready_since_s)
-        if pod.waits_since_s and not pod.node and snapshot.now_s - since_s >= TAKEN_AFTER_S:
+    for pod in unplaced_pods(snapshot, gang):
+        if snapshot.now_s - max(pod.waits_since_s, gang.not_ready_since_s) >= TAKEN_AFTER_S:
             yield place_of(snapshot, gang, pod)
 
 

@@ -26,6 +26,28 @@ def _active(_context: None, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     return tuple(pod for pod in pods if pod.active)
 
 
+def unplaced_pods(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
+    """Returns those of a gang's active pods that kube-scheduler has found no place for."""
+    key, known = f"{gang.namespace}/{gang.workload}", snapshot.gang_pods
+    return _unplaced(snapshot.index, None, known, key) if key in known else ()
+
+
+@derived_each
+def _unplaced(_context: None, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if pod.active and pod.waits_since_s and not pod.node)
+
+
+def gated_pods(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
+    """Returns those of a gang's active pods that wait for their release."""
+    key, known = f"{gang.namespace}/{gang.workload}", snapshot.gang_pods
+    return _gated(snapshot.index, None, known, key) if key in known else ()
+
+
+@derived_each
+def _gated(_context: None, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if pod.active and pod.gated)
+
+
 def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
     """Returns the gang's pins without the pods that have succeeded and will not be replaced.
 

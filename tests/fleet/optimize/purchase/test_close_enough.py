@@ -8,6 +8,7 @@ from fleet.optimize.purchase import (
     PurchaseProblem,
     close_enough,
     in_karpenters_order,
+    solve,
     split,
 )
 
@@ -45,3 +46,14 @@ def test_what_has_no_place_is_searched_for() -> None:
     problem = of(1_100)
     beyond = PurchaseProblem(("cpu",), (*problem.classes, PodDemand("large", {"cpu": 9_000}, EVERY, 1)), KINDS)
     assert not close_enough(split(beyond), 0.0, PurchaseEffort())
+
+
+def test_a_large_part_is_not_searched_for_what_counts_as_little() -> None:
+    """Machines by the prices of the bound alone, and within that of the bound; a search finds no more there."""
+    problem = of(900)
+    effort = PurchaseEffort(exact_pairs=500, eager_pairs=500, search_pairs=1)
+    quick = solve(problem, effort)
+    searched = solve(problem, PurchaseEffort(exact_pairs=500, eager_pairs=5_000))
+    assert quick.steps.patterns == 0
+    assert quick.cost_usd_h <= quick.bound_usd_h * (1 + effort.little(3_600))
+    assert quick.cost_usd_h <= searched.cost_usd_h * 1.003
