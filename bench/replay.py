@@ -42,10 +42,10 @@ spec: {{team: t, flavors: [h100]}}
 """
 
 
-def work(days: float) -> list[SubmittedGang]:
+def work(days: float, load: float = 1.0) -> list[SubmittedGang]:
     """The gangs that come within so many days: 1 to 16 machines for three hours in the mean, nine tenths of a fleet."""
     rng = random.Random(1)
-    count = round(GANGS * days / DAYS)
+    count = round(GANGS * load * days / DAYS)
     return sorted((_gang(rng, number, days) for number in range(count)), key=lambda it: it.submitted_s)
 
 
