@@ -56,8 +56,9 @@ def trimmed(snapshot: Snapshot, uid: str) -> Iterator[Action]:
 
 
 def flavor_tolerations(fleet: Fleet, gang: Gang) -> Mapping[str, tuple[Toleration, ...]]:
-    """Returns pod set -> the tolerations that its pods get from the flavors they were admitted with."""
-    return {name: tolerations_of(fleet, given) for name, given in sorted(gang.flavors.items())}
+    """Returns pod set -> the tolerations that its pods get: of the flavors they were admitted with, and ours."""
+    names = sorted({*gang.flavors, *(pods.name for pods in gang.pod_sets)})
+    return {name: tolerations_of(fleet, gang.flavors.get(name, ())) for name in names}
 
 
 def ended(snapshot: Snapshot, pod: Pod) -> Iterator[Action]:

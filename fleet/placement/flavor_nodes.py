@@ -135,7 +135,7 @@ def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ..
     """The tolerations that pods of a gang with these flavors are given."""
     known = [nodes for flavor in flavors if (nodes := nodes_of_flavor(fleet, flavor)) is not None]
     found = (toleration for nodes in known for toleration in nodes.tolerations)
-    return tuple(dict.fromkeys((*found, *(_KEPT if known else ()))))
+    return tuple(dict.fromkeys((*found, *_KEPT)))
 
 
 _KEPT: Final = (Toleration(key=FOR_GANGS.key, operator="Exists", effect="NoSchedule"),)

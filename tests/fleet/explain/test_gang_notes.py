@@ -48,21 +48,13 @@ def test_with_whom_a_gang_shares_its_gpus(sharing: dict[str, Any], requests: dic
     assert told == [f"shares: {note}" for note in notes]
 
 
-@pytest.mark.parametrize(
-    ("preemptible", "notes"),
-    [
-        (True, []),
-        (
-            False,
-            [
-                (
-                    "stays: non-preemptible (priority class p): never evicted for others, moved or consolidated; "
-                    "takes no more than its team is guaranteed"
-                )
-            ],
-        ),
-    ],
+STAYS = (
+    "stays: non-preemptible (priority class p): never evicted for others, moved or consolidated; "
+    "takes no more than its team is guaranteed"
 )
+
+
+@pytest.mark.parametrize(("preemptible", "notes"), [(True, []), (False, [STAYS])])
 def test_work_that_nobody_may_stop_says_so(preemptible: bool, notes: list[str]) -> None:
     made = World(FleetBuilder().pool().team().queue().priority("p", 7, preemptible=preemptible).build())
     work = gang("g", priority_class="p")

@@ -398,6 +398,12 @@ def test_starting_carries_the_tolerations_of_the_flavors() -> None:
     assert isinstance(start, StartJob)
     assert (start.resource_version, start.workload) == ("1", "job-g")
     assert [it.key for it in start.tolerations["main"]] == ["gpu", "muster.dev/gang"]
+    world.gangs[G] = replace(world.gang("g"), flavors={})
+    [start] = steps(world)
+    assert isinstance(start, StartJob)
+    assert [it.key for it in start.tolerations["main"]] == ["muster.dev/gang"], (
+        "its machine is kept for it all the same"
+    )
 
 
 def test_pins_get_their_nodes_when_the_machines_have_joined() -> None:
