@@ -222,15 +222,11 @@ def _names(_index: Index, stays: Sequence[_Stay]) -> tuple[Sequence[str], Sequen
 
 
 def _unasked(pool: NodePool, gangs: Sequence[Gang]) -> Blocked | None:
-    """Blocks the machines of fixed pools, and of pools that give back empty machines only.
-
-    A machine of a pool for gangs on which only ordinary pods stand is empty of what its pool is for: kube-scheduler has
-    put them there, and a small pod would keep the dearest machine for good.
-    """
+    """Blocks machines of fixed pools, and of pools that give back empty ones only, where what they are for is there."""
     if pool.spec.replicas is not None:
         return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {counted(pool.spec.replicas, 'machine')}")
-    strays = "Pods" not in pool.spec.serves and gangs and all(gang.ordinary for gang in gangs)
-    if pool.spec.disruption.consolidation_policy not in CONSOLIDATES and not strays:
+    strays_only = "Pods" not in pool.spec.serves and gangs and all(gang.ordinary for gang in gangs)
+    if not strays_only and pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
         return no_reason(Obstacle.POLICY, f"{pool.name} gives back empty machines only (WhenEmpty)")
     return None
 
