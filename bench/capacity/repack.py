@@ -111,7 +111,7 @@ def _outcome(problem: ConsolidationProblem) -> _RepackOutcome:
     if solve(applied(problem, answer.steps)).steps:
         raise RuntimeError("a plan was followed by another one")
     began_s = time.process_time()
-    greedy = [(it, greedy_order(it, _FIXED_POINT, per_move=False)) for it in consolidation_instances(problem)]
+    greedy = [(it, greedy_order(it, _FIXED_POINT, counts_moves=False)) for it in consolidation_instances(problem)]
     greedy_seconds = time.process_time() - began_s
     moved = sum(
         int(it.independent[plan.removed].sum())

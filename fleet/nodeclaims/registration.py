@@ -103,8 +103,7 @@ def registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> 
     has from its start, and is replaced as drifted (Karpenter takes them from the NodeClaim, which keeps the old ones).
     But an image of one's own is told nothing at its start, and new taints are better than none.
 
-    An adopted one has started up already: nobody would take start-up taints away again. It may still carry the taint
-    of an earlier leave.
+    An adopted one may carry the taint of an earlier leave, and nobody would take start-up taints away again.
     """
     pool = fleet.node_pools.get(claim.node_pool)
     carried = {
@@ -115,8 +114,8 @@ def registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> 
     }
     template = pool.spec.template if pool and not _changed(fleet, claim) else NodeTemplate()
     held = {(taint.key, taint.effect) for taint in node.taints}
-    owed_taints = (*template.taints, *claim.startup_taints_by(template)) if template.custom_image else ()
-    owed_taints = template.taints if claim.adopts else owed_taints
+    at_start = (*template.taints, *claim.startup_taints_by(template)) if template.custom_image else ()
+    owed_taints = template.taints if claim.adopts else at_start
     if starting_gang(snapshot, claim) and not kept_off(snapshot, claim, node):
         owed_taints = (*owed_taints, FOR_GANGS)
     return PatchNode(
@@ -156,7 +155,6 @@ def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
         return "the node is not ready"
     pool = fleet.node_pools.get(claim.node_pool)
     startup = {taint.key for taint in claim.startup_taints_by(pool.spec.template if pool else NodeTemplate())}
-    for taint in node.taints:
-        if taint.key in startup or is_ephemeral(taint):
-            return f"taint {taint.key} is still there"
+    if stays := next((taint.key for taint in node.taints if taint.key in startup or is_ephemeral(taint)), ""):
+        return f"taint {stays} is still there"
     return owed(claim, node)

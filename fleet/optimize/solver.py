@@ -1,8 +1,7 @@
 """Wraps HiGHS: linear and integer programmes on one thread, with limits in steps, never in seconds.
 
-`highspy` is imported when the first programme is solved, so that nobody else pays for it. If `threads` were set to
-another value anywhere in the process, HiGHS would solve nothing and report nothing; here it is always 1, and a status
-that is not a solution is an error.
+`highspy` is imported when the first programme is solved, so that nobody else pays for it. Were `threads` another value
+anywhere in the process, HiGHS would solve and report nothing; here it is always 1, and no solution is an error.
 """
 
 from collections.abc import Sequence
