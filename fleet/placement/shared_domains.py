@@ -94,15 +94,19 @@ def nvlink_parts(needs: Sequence[Need]) -> list[list[Need]]:
 
 
 def nvlink_domains(state: ClusterState, offerings: Offerings, part: Sequence[Need]) -> list[Tie]:
-    """Returns the NVLink domains that might hold a part of a gang: of what stands the fullest first, then blocks."""
+    """Returns the NVLink domains that might hold a part of a gang, then blocks.
+
+    Of those that stand the fullest with room for all of it comes first, and those with less room in the end.
+    """
     room: Counter[str] = Counter()
     for slot in state.slots.values():
         clique = slot.labels.get(labels.GPU_CLIQUE)
         if clique and slot.node and any(need.accepts(slot) for need in part):
             room[clique] += max(need.pod_set.count and slot.room_for(need.pod_set.requests) for need in part)
-    able = sorted((count, name) for name, count in room.items() if count)[:_MOST_CLIQUES]
+    pods = sum(need.pod_set.count for need in part)
+    able = sorted((count < pods, count, name) for name, count in room.items() if count)[:_MOST_CLIQUES]
     blocks = _blocks(offerings, part)
-    return [*({labels.GPU_CLIQUE: it} for _, it in able), *({labels.CAPACITY_RESERVATION_ID: it} for it in blocks)]
+    return [*({labels.GPU_CLIQUE: it} for *_, it in able), *({labels.CAPACITY_RESERVATION_ID: it} for it in blocks)]
 
 
 def _blocks(offerings: Offerings, part: Sequence[Need]) -> list[str]:

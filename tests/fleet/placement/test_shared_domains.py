@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from fleet.offerings.offerings import Offerings
+from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
-from fleet.placement.shared_domains import nvlink_parts, ways_over_nvlink
-from fleet.snapshot import PodSet, Reservation
+from fleet.placement.shared_domains import nvlink_domains, nvlink_parts, ways_over_nvlink
+from fleet.snapshot import Catalog, PodSet, Reservation
 from fleet.snapshot.gangs import Slice
+from model.fleet import Fleet
 from model.labels import GPU_CLIQUE, HOSTNAME
 from providers.aws.catalog import package_catalog
 
@@ -59,3 +62,19 @@ def test_a_block_of_one_ultraserver_is_one_domain(kind: str, machines: int, join
     held = Reservation("cr", GB200.name, "us-east-1a", machines, machines, kind=kind)  # type: ignore[arg-type]
     assert held.joined_by_nvlink(GB200) is joined
     assert not held.joined_by_nvlink(PLAIN)
+
+
+def test_however_many_domains_are_nearly_full_one_with_room_is_tried_first() -> None:
+    cliques = [*(f"small-{number}" for number in range(40)), *["large"] * 4, *["middle"] * 3]
+    state = ClusterState(
+        {
+            f"n{number}": NodeSlot(
+                f"n{number}", f"n{number}", "", {GPU_CLIQUE: clique}, (), {"nvidia.com/gpu": 4, "pods": 9}
+            )
+            for number, clique in enumerate(cliques)
+        }
+    )
+    asked = replace(need(count=3), any_node=True)
+    first, second, *rest = nvlink_domains(state, Offerings(Fleet(), Catalog()), [asked])
+    assert [first, second] == [{GPU_CLIQUE: "middle"}, {GPU_CLIQUE: "large"}]
+    assert len(rest) == 30
