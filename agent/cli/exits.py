@@ -23,5 +23,12 @@ def coloured(stream: TextIO) -> bool:
 
 
 def complain(*why: object) -> None:
-    """Writes to standard error why a command cannot do what it was asked, a line for each argument."""
+    """Writes to standard error why a command cannot do what it was asked, a line for each argument.
+
+    A pipe that nobody reads any more is nothing to complain of: with `head` behind it, a command has told enough. It is
+    raised again, and ends the command without a word.
+    """
+    for each in why:
+        if isinstance(each, BrokenPipeError):
+            raise each
     sys.stderr.write("".join(f"muster: {plain(str(each))}\n" for each in why))

@@ -44,6 +44,12 @@ def typo() -> dict[str, str]:
     return {"fleet.yaml": simple()["fleet.yaml"].replace("instanceTypes", "instanceTyps")}
 
 
+def test_of_a_pipe_that_nobody_reads_any_more_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BrokenPipeError):  # which click ends without a word
+        exits.complain(BrokenPipeError())
+    assert capsys.readouterr().err == ""
+
+
 # -- validate ---------------------------------------------------------------------------------------------------------
 
 
