@@ -209,7 +209,9 @@ class QuotaLedger:
         return holder
 
     def evict(self, holder: AdmittedWorkload) -> None:
-        """Notes that the holder is told to leave."""
+        """Notes that the holder is told to leave; once more it changes nothing: searches take those who leave first."""
+        if holder.leaving:
+            return
         holder.leaving = True
         self.leaving[holder.workload.uid], self._who_leaves = holder, None
         self._stays_no_more(holder)

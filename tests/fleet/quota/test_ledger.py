@@ -37,6 +37,15 @@ def test_the_order_is_kept_while_holders_come_and_go() -> None:
     assert names(list(made.ledger.leaving_of("a"))) == ["new"]
 
 
+@pytest.mark.parametrize("name", ["low", "new", "old"])
+def test_who_is_told_to_leave_twice_leaves_once_and_nobody_with_it(name: str) -> None:
+    made = world()
+    others = [it for it in staying(made) if it != name]
+    for _ in range(2):
+        made.ledger.evict(made.ledger.holders[name])
+    assert staying(made) == others
+
+
 def test_who_leaves_counts_as_gone_and_is_there_again() -> None:
     made = world()
     made.ledger.evict(made.ledger.holders["new"])
