@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.quota.entries import EntryOutcome
+from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.specs import AdmissionRules, CandidatePolicy, QueuePreemption
 from fleet.quota.workload import PreemptionMode
 from fleet.reasons import Reason
@@ -203,3 +204,15 @@ def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(pla
         return {uid: [one.flavors for one in holder.given] for uid, holder in world.ledger.holders.items()}
 
     assert held(swept_at_once) == held(one_by_one)
+
+
+@settings(max_examples=300)
+@given(plans(strategies=((),), amounts=(1, 1, 2)), delays)
+def test_heads_of_one_shape_are_admitted_as_whole_cycles_would(plan: QuotaPlan, delay: int) -> None:
+    at_once, by_cycles = Passes.of(plan, delay), Passes.of(plan, delay)
+    for _ in range(6):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(AdmissionScheduler, "_admit_alike", lambda *_given: None)
+            expected = by_cycles.turn()
+        assert at_once.turn() == expected
+        assert at_once.held == by_cycles.held

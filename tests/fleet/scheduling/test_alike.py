@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from fleet.actions import OpenClaims, SaveGang
 from fleet.fence import Decided
 from fleet.placement import place
+from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import QuotaLedger
+from fleet.quota.nomination import Nominator
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.workload import Workload
 from fleet.scheduling import cycle
 from fleet.scheduling.placement_backend import ClusterBackend
 from fleet.snapshot import GangState
@@ -26,6 +30,13 @@ def _by_itself(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(place, "bought_alike", lambda *_given, **_named: None)
 
 
+def _twins_wait(world: World, data: st.DataObject, most: int) -> None:
+    shapes = [data.draw(gangs(100 + number, 1)) for number in range(data.draw(st.integers(1, 2)))]
+    for number in range(data.draw(st.integers(2, most))):
+        twin, name = data.draw(st.sampled_from(shapes)), f"twin-{number}"
+        world.waits(replace(twin, uid=f"uid-{name}", workload=name, job=replace(twin.job, name=name)))
+
+
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(worlds(), st.data())
@@ -35,14 +46,53 @@ def test_alike_gangs_are_told_what_each_would_be(world: World, data: st.DataObje
     for uid in data.draw(st.sets(st.sampled_from(running))) if running else ():
         going = world.gangs[uid].moved(GangState.EVICTING, "Reclaimed", "makes room", NOW - 5)
         world.gangs[uid] = going
-    shapes = [data.draw(gangs(100 + number, 1)) for number in range(data.draw(st.integers(1, 2)))]
-    for number in range(data.draw(st.integers(2, 6))):
-        twin, name = data.draw(st.sampled_from(shapes)), f"twin-{number}"
-        world.waits(replace(twin, uid=f"uid-{name}", workload=name, job=replace(twin.job, name=name)))
+    _twins_wait(world, data, most=6)
     together = cycle.decide(world.fleet, world.snapshot())
     with pytest.MonkeyPatch.context() as patched:
         _by_itself(patched)
         assert cycle.decide(world.fleet, world.snapshot()) == together
+
+
+def _by_whole_cycles(patched: pytest.MonkeyPatch) -> None:
+    """Let every head be nominated and decided by itself."""
+    patched.setattr(AdmissionScheduler, "_admit_alike", lambda *_given: None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(("None",)), st.data())
+def test_heads_are_admitted_as_whole_cycles_would(world: World, data: st.DataObject) -> None:
+    """With the same flavors, places and purchases, to the letter."""
+    _twins_wait(world, data, most=10)
+    at_once = cycle.decide(world.fleet, world.snapshot())
+    with pytest.MonkeyPatch.context() as patched:
+        _by_whole_cycles(patched)
+        assert cycle.decide(world.fleet, world.snapshot()) == at_once
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 50])
+@pytest.mark.parametrize("guaranteed", [16, 24, 800])
+def test_of_heads_alike_one_is_nominated(monkeypatch: pytest.MonkeyPatch, limit: int, guaranteed: int) -> None:
+    """Until quota, machines or limits say something else of the next: that one goes the whole way, and no other."""
+    nominated: list[str] = []
+    nominate = Nominator.nominate
+
+    def counted(self: Nominator, workload: Workload) -> CycleEntry:
+        nominated.append(workload.uid)
+        return nominate(self, workload)
+
+    fleet = FleetBuilder().pool("h100", limits={"nodes": limit})
+    fleet.team(quotas={"h100": {GPU: guaranteed, "cpu": "9k", "memory": "9Ti"}}).queue()
+    world = World(fleet.build())
+    world.machine("m0")
+    world.waits(*[gang(f"g{number:02}", count=1, gpu=4) for number in range(12)])
+    monkeypatch.setattr(Nominator, "nominate", counted)
+    at_once = cycle.decide(world.fleet, world.snapshot())
+    saved = {it.gang.uid: it.gang.state for it in at_once if isinstance(it, SaveGang)}
+    waiting = [uid for uid, state in saved.items() if state is GangState.PENDING]
+    assert nominated == ["uid-g00", *sorted(waiting)[:1]]
+    assert len(saved) - len(waiting) == min(12, guaranteed // 4, 2 * max(1, limit))
+    _by_whole_cycles(monkeypatch)
+    assert cycle.decide(world.fleet, world.snapshot()) == at_once
 
 
 def _one_pool(limit: int) -> World:

@@ -1,6 +1,7 @@
 """Whatever waits and runs: the input's order does not matter, quota holds, decisions are stable, nobody thrashes."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,7 @@ def quotas(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn, fairness: Sequence[str] = ("None", "DominantShare")) -> World:
     """Three teams, two pools (one cut by MIG), a few machines, running gangs that fit, more that wait.
 
     Each team has two namespaces; some queues let the one go first that used less lately.
@@ -60,7 +61,7 @@ def worlds(draw: st.DrawFn) -> World:
             team,
             ["h100", "mig"],
             order=draw(st.sampled_from(("BestEffortFIFO", "StrictFIFO"))),
-            fairness=draw(st.sampled_from(("None", "DominantShare"))),
+            fairness=draw(st.sampled_from(fairness)),
             preemption=draw(policies),
             **draw(st.sampled_from(({}, {"admissionFairSharing": {}}))),
         )
