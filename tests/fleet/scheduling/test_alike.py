@@ -1,6 +1,6 @@
 """What is asked once for all gangs that are alike is what each would be told, however many they are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,10 @@ from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.workload import Workload
 from fleet.scheduling import cycle
 from fleet.scheduling.placement_backend import ClusterBackend
-from fleet.snapshot import GangState
-from tests.fleet.scheduling.test_cycle_properties import gangs, worlds
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from fleet.snapshot import Gang, GangState, PodSet
+from model.labels import ZONE
+from tests.fleet.scheduling.test_cycle_properties import SMALL, gangs, policies, start_who_can, worlds
+from tests.support.fleets import GPU, NOW, P5, P5S, A, B, FleetBuilder, amounts, gang
 from tests.support.world import World
 
 
@@ -28,13 +29,6 @@ def _by_itself(patched: pytest.MonkeyPatch) -> None:
     """Let every gang be asked about by itself."""
     patched.setattr(ClusterBackend, "alike", lambda *_given: None)
     patched.setattr(place, "bought_alike", lambda *_given, **_named: None)
-
-
-def _twins_wait(world: World, data: st.DataObject, most: int) -> None:
-    shapes = [data.draw(gangs(100 + number, 1)) for number in range(data.draw(st.integers(1, 2)))]
-    for number in range(data.draw(st.integers(2, most))):
-        twin, name = data.draw(st.sampled_from(shapes)), f"twin-{number}"
-        world.waits(replace(twin, uid=f"uid-{name}", workload=name, job=replace(twin.job, name=name)))
 
 
 @pytest.mark.slow
@@ -46,7 +40,10 @@ def test_alike_gangs_are_told_what_each_would_be(world: World, data: st.DataObje
     for uid in data.draw(st.sets(st.sampled_from(running))) if running else ():
         going = world.gangs[uid].moved(GangState.EVICTING, "Reclaimed", "makes room", NOW - 5)
         world.gangs[uid] = going
-    _twins_wait(world, data, most=6)
+    shapes = [data.draw(gangs(100 + number, 1)) for number in range(data.draw(st.integers(1, 2)))]
+    for number in range(data.draw(st.integers(2, 6))):
+        twin, name = data.draw(st.sampled_from(shapes)), f"twin-{number}"
+        world.waits(replace(twin, uid=f"uid-{name}", workload=name, job=replace(twin.job, name=name)))
     together = cycle.decide(world.fleet, world.snapshot())
     with pytest.MonkeyPatch.context() as patched:
         _by_itself(patched)
@@ -58,11 +55,46 @@ def _by_whole_cycles(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(AdmissionScheduler, "_admit_alike", lambda *_given: None)
 
 
+@st.composite
+def crowds(draw: st.DrawFn) -> World:
+    """One or two queues in a tree, and many gangs of few kinds, for which there are room, quota and limits for some."""
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+    builder.pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(st.integers(0, 9))})
+    builder.pool("mig", limits={"nodes": draw(st.integers(0, 2))}, sharing={"mig": {"layouts": ["small"]}})
+    builder.team("org", quotas={"h100": {"guaranteed": {GPU: draw(st.sampled_from((0, 8, 40)))}}}, namespaces=[])
+    teams = draw(st.sampled_from((("a",), ("a",), ("a", "b"))))
+    for team in teams:
+        own = {"guaranteed": {GPU: draw(st.sampled_from((4, 16, 40)))}}
+        order, pools = draw(st.sampled_from(("BestEffortFIFO", "StrictFIFO"))), draw(st.permutations(["h100", "mig"]))
+        builder.team(team, {"h100": own, "mig": {"cpu": "999"}}, parent="org", namespaces=[team])
+        builder.queue(f"q{team}", team, pools, order=order, preemption=draw(policies))
+    world = World(builder.build())
+    for number in range(draw(st.integers(0, 3))):
+        world.machine(f"m{number}", draw(st.sampled_from(("h100", "h100", "mig"))), zone=draw(st.sampled_from((A, B))))
+    kinds = [_kind(draw, teams) for _ in range(draw(st.integers(1, 3)))]
+    world.waits(*[_one_of(kinds, draw, number) for number in range(draw(st.integers(0, 4)))])
+    start_who_can(world)
+    world.waits(*[_one_of(kinds, draw, 10 + number) for number in range(draw(st.integers(4, 16)))])
+    return world
+
+
+def _kind(draw: st.DrawFn, teams: Sequence[str]) -> Gang:
+    team, resource = draw(st.sampled_from(teams)), draw(st.sampled_from((GPU,) * 5 + (SMALL,)))
+    asked = {**amounts(), resource: draw(st.sampled_from((1, 1, 2, 4))) if resource == GPU else 1}
+    zone = draw(st.sampled_from(("",) * 5 + (ZONE,)))
+    pods = PodSet("s", draw(st.sampled_from((1, 1, 1, 2))), asked, required_topology=zone)
+    return gang("kind", pods, queue=f"q{team}", namespace=team, priority=draw(st.integers(0, 1)))
+
+
+def _one_of(kinds: Sequence[Gang], draw: st.DrawFn, number: int) -> Gang:
+    kind, name = draw(st.sampled_from(kinds)), f"g{number:02}"
+    return replace(kind, uid=f"uid-{name}", workload=name, job=replace(kind.job, name=name))
+
+
 @settings(max_examples=150, deadline=None)
-@given(worlds(("None",)), st.data())
-def test_heads_are_admitted_as_whole_cycles_would(world: World, data: st.DataObject) -> None:
+@given(crowds())
+def test_heads_are_admitted_as_whole_cycles_would(world: World) -> None:
     """With the same flavors, places and purchases, to the letter."""
-    _twins_wait(world, data, most=10)
     at_once = cycle.decide(world.fleet, world.snapshot())
     with pytest.MonkeyPatch.context() as patched:
         _by_whole_cycles(patched)
