@@ -46,10 +46,9 @@ class PlainAssignment:
         workload, found = entry.workload, entry.assignment
         if workload.choice is not None or workload.replaces or workload.non_preemptible or entry.second_pass:
             return None
-        if any(pods.refusals or pods.count != pods.pod_set.count for pods in found.pod_sets):
-            return None
+        whole = all(pods.count == pods.pod_set.count for pods in found.pod_sets)
         first = all(_has_first(entry.queue, one.flavors) for one in found.given)
-        return cls(found.given, found.usage) if first else None
+        return cls(found.given, found.usage) if whole and first else None
 
     def is_free(self, queue: QuotaNode) -> bool:
         """Returns whether the queue has all of it free now, and within its own quota."""

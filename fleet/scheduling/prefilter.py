@@ -42,9 +42,7 @@ class _Candidate(NamedTuple):
         return self.binding.team
 
 
-def prefilter(
-    fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding | None = None
-) -> Refusal | None:
+def prefilter(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding | None = None) -> Refusal | None:
     """Returns the refusal of the first rule that keeps a gang from being considered now; None when it may be.
 
     `binding`: where its queue leads, of whoever has looked that up already.

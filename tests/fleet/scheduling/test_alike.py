@@ -66,14 +66,19 @@ def crowds(draw: st.DrawFn) -> World:
     for team in teams:
         own = {"guaranteed": {GPU: draw(st.sampled_from((4, 16, 40)))}}
         order, pools = draw(st.sampled_from(("BestEffortFIFO", "StrictFIFO"))), draw(st.permutations(["h100", "mig"]))
-        builder.team(team, {"h100": own, "mig": {"cpu": "999"}}, parent="org", namespaces=[team])
-        builder.queue(f"q{team}", team, pools, order=order, preemption=draw(policies))
-    world = World(builder.build())
+        builder.team(team, {"h100": own, "mig": {"cpu": "999"}}, parent="org", namespaces=[f"{team}1", f"{team}2"])
+        used = draw(st.sampled_from(({}, {"admissionFairSharing": {}})))
+        builder.queue(f"q{team}", team, pools, order=order, preemption=draw(policies), **used)
+    world = World(builder.policy(admissionFairSharing={"usageHalfLifeTime": "1h"}).build())
+    world.local_usage = {f"{team}{n}/q{team}": {GPU: draw(st.sampled_from((0.0, 9.0)))} for team in teams for n in "12"}
     for number in range(draw(st.integers(0, 3))):
         world.machine(f"m{number}", draw(st.sampled_from(("h100", "h100", "mig"))), zone=draw(st.sampled_from((A, B))))
     kinds = [_kind(draw, teams) for _ in range(draw(st.integers(1, 3)))]
     world.waits(*[_one_of(kinds, draw, number) for number in range(draw(st.integers(0, 4)))])
     start_who_can(world)
+    running = sorted(uid for uid, it in world.gangs.items() if it.state is GangState.ADMITTED)
+    for uid in running[: draw(st.sampled_from((0, 0, 1, 2)))]:
+        world.gangs[uid] = world.gangs[uid].moved(GangState.EVICTING, "Reclaimed", "makes room", NOW - 5)
     world.waits(*[_one_of(kinds, draw, 10 + number) for number in range(draw(st.integers(4, 16)))])
     return world
 
@@ -83,7 +88,8 @@ def _kind(draw: st.DrawFn, teams: Sequence[str]) -> Gang:
     asked = {**amounts(), resource: draw(st.sampled_from((1, 1, 2, 4))) if resource == GPU else 1}
     zone = draw(st.sampled_from(("",) * 5 + (ZONE,)))
     pods = PodSet("s", draw(st.sampled_from((1, 1, 1, 2))), asked, required_topology=zone)
-    return gang("kind", pods, queue=f"q{team}", namespace=team, priority=draw(st.integers(0, 1)))
+    namespace = f"{team}{draw(st.integers(1, 2))}"
+    return gang("kind", pods, queue=f"q{team}", namespace=namespace, priority=draw(st.integers(0, 1)))
 
 
 def _one_of(kinds: Sequence[Gang], draw: st.DrawFn, number: int) -> Gang:
