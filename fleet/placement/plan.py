@@ -49,11 +49,8 @@ class Need:
     """Equal for needs that accept the same slots."""
     asks: Hashable = field(init=False, repr=False, compare=False)
     """Equal for those that ask the same of them, too."""
-    _of_pools: frozenset[str] = field(init=False, repr=False, compare=False)
-    """Names of the pools: every machine there is is asked for its own."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_of_pools", frozenset(pool.name for pool in self.pools))
         object.__setattr__(self, "kind", HashedOnce(self._kind()))
         amounts = tuple(sorted(self.pod_set.requests.items()))
         object.__setattr__(self, "asks", HashedOnce((self.kind, amounts, self.pod_set.constraints.devices)))
@@ -91,7 +88,7 @@ class Need:
             for key, value in self.node_labels.items():  # a loop, for it is asked of every machine there is
                 if slot.labels.get(key) != value:
                     return False
-        elif slot.pool not in self._of_pools:
+        elif slot.pool not in [pool.name for pool in self.pools]:
             return False
         return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)
 
