@@ -31,7 +31,7 @@ SETS_ASIDE = frozenset({EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES})
 
 @dataclass(frozen=True, slots=True)
 class PlainAssignment:
-    """A `PlainAssignment` is what a shape gets while its queue has it free: the first flavor of each resource group.
+    """A `PlainAssignment` is what one pod gets while its queue has it free: the first flavor of each resource group.
 
     That these suit its pods does not change in a sweep, and nothing is better; so all of the shape have this
     assignment for as long as it is within the queue's own quota, whatever else has happened.
@@ -46,9 +46,9 @@ class PlainAssignment:
         workload, found = entry.workload, entry.assignment
         if workload.choice is not None or workload.replaces or workload.non_preemptible or entry.second_pass:
             return None
-        whole = all(pods.count == pods.pod_set.count for pods in found.pod_sets)
-        first = all(_has_first(entry.queue, one.flavors) for one in found.given)
-        return cls(found.given, found.usage) if whole and first else None
+        one = [pods.count for pods in workload.pod_sets] == [1]
+        first = all(_has_first(entry.queue, given.flavors) for given in found.given)
+        return cls(found.given, found.usage) if one and first else None
 
     def is_free(self, queue: QuotaNode) -> bool:
         """Returns whether the queue has all of it free now, and within its own quota."""
@@ -166,7 +166,7 @@ class AdmissionScheduler(Nominator):
             return None
         with about(workload):
             place = self.ledger.placement.find(workload, plain.given)
-            if isinstance(place, PlacementRefusal) or self._moves_others(workload, plain):
+            if isinstance(place, PlacementRefusal) or self._may_move_others(workload, plain):
                 return None
             self._cycle += 1
             holder = AdmittedWorkload(workload, node, plain.given, plain.usage, self.now_s, place=place)
@@ -177,11 +177,14 @@ class AdmissionScheduler(Nominator):
         self.changed(node)
         return holder
 
-    def _moves_others(self, workload: Workload, plain: PlainAssignment) -> bool:
-        """Returns whether others are to be moved, because that costs less than what would be bought."""
+    def _may_move_others(self, workload: Workload, plain: PlainAssignment) -> bool:
+        """Returns whether others may have to be moved for it, because that costs less than what would be bought.
+
+        Where they may, nobody is looked for here: what a pass looks for is bounded, and the cycle will.
+        """
         if self.mover is None or not self.queues[workload.queue].preemption.moves:
             return False
-        return bool(self.mover.instead_of_buying(workload, plain.given))
+        return self.mover.compares(workload, plain.given) or bool(self.mover.instead_of_buying(workload, plain.given))
 
     def _next(self, overdue: list[Workload], closed: frozenset[str]) -> list[Workload]:
         """Returns whom to decide next: who is moved, whom others were evicted for, the `overdue`, and then all heads.
