@@ -88,7 +88,7 @@ class Need:
             for key, value in self.node_labels.items():  # a loop, for it is asked of every machine there is
                 if slot.labels.get(key) != value:
                     return False
-        elif not any(pool.name == slot.pool for pool in self.pools):
+        elif slot.pool not in [pool.name for pool in self.pools]:
             return False
         return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)
 

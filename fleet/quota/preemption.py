@@ -76,6 +76,9 @@ class Mover(Protocol):
     def room(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         """Returns whom to move for a workload that has quota and no place; empty where nobody helps."""
 
+    def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether `instead_of_buying` may look for somebody to move; False is certain."""
+
     def instead_of_buying(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         """Returns whom to move for one that has a place already, if that would be bought and moving costs less."""
 

@@ -5,7 +5,7 @@ the same ledger, then decided one by one. `sweep` goes on until nothing moves, w
 and keeps what preemptors wait for out of reach meanwhile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,14 +18,47 @@ from fleet.quota.entries import (
     requeues_immediately,
     stays_at_head,
 )
-from fleet.quota.ledger import AdmittedWorkload, SecondPassWorkload
+from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, SecondPassWorkload
 from fleet.quota.nomination import Nominator, about
 from fleet.quota.pending_queue import PendingQueue, RequeueCounter, order_key
-from fleet.quota.tree import QuotaNode
-from fleet.quota.workload import PreemptionMode, Workload
+from fleet.quota.specs import QuotaQueueSpec
+from fleet.quota.tree import Cell, QuotaNode, borrow_height, fits
+from fleet.quota.workload import PodSetAssignment, PreemptionMode, Workload
 
 SETS_ASIDE = frozenset({EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES})
 """What becomes of a head whose whole shape is not looked at again until something changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAssignment:
+    """A `PlainAssignment` is what one pod gets while its queue has it free: the first flavor of each resource group.
+
+    That these suit its pods does not change in a sweep, and nothing is better; so all of the shape have this
+    assignment for as long as it is within the queue's own quota, whatever else has happened.
+    """
+
+    given: tuple[PodSetAssignment, ...]
+    usage: Mapping[Cell, int]
+
+    @classmethod
+    def of(cls, entry: CycleEntry) -> "PlainAssignment | None":
+        """Returns that of an admitted entry's shape; None where something else than its shape had a say."""
+        workload, found = entry.workload, entry.assignment
+        if workload.choice is not None or workload.replaces or workload.non_preemptible or entry.second_pass:
+            return None
+        one = [pods.count for pods in workload.pod_sets] == [1]
+        first = all(_has_first(entry.queue, given.flavors) for given in found.given)
+        return cls(found.given, found.usage) if one and first else None
+
+    def is_free(self, queue: QuotaNode) -> bool:
+        """Returns whether the queue has all of it free now, and within its own quota."""
+        return fits(queue, self.usage) and not any(borrow_height(queue, *asked)[0] for asked in self.usage.items())
+
+
+def _has_first(queue: QuotaQueueSpec, flavor_of: Mapping[str, str]) -> bool:
+    """Returns whether each resource has the first flavor of its group."""
+    groups = ((queue.group_of(resource), flavor) for resource, flavor in flavor_of.items())
+    return all(group is not None and group.flavors[0] == flavor for group, flavor in groups)
 
 
 @dataclass(slots=True)
@@ -36,6 +69,8 @@ class AdmissionScheduler(Nominator):
     """Queue -> the workloads that wait in it, for queues that ever had any."""
     _requeues: dict[str, RequeueCounter] = field(default_factory=dict)
     """Root -> counter of requests to look again at everything set aside below it."""
+    _plain: dict[tuple[str, Hashable], PlainAssignment] = field(default_factory=dict)
+    """Queue and shape -> what the last of them was admitted with, where the next may get the same."""
 
     def submit(self, workload: Workload) -> None:
         """Adds a workload to its queue; KeyError when there is no such queue."""
@@ -101,6 +136,9 @@ class AdmissionScheduler(Nominator):
         closed: frozenset[str] = frozenset()
         overdue = self._overdue()
         while heads := self._next(overdue, closed):
+            if (alike := self._admit_alike(heads)) is not None:
+                total.admitted.append(alike)
+                continue
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
@@ -115,6 +153,38 @@ class AdmissionScheduler(Nominator):
                     self.withdraw(entry.workload)
         self.ledger.count_leaving(gone=False)
         return total
+
+    def _admit_alike(self, heads: list[Workload]) -> AdmittedWorkload | None:
+        """Admits an only head with what the one of its shape before it got; None where a whole cycle has to decide.
+
+        The cycle would find the same: between its nomination and its turn nobody else is decided.
+        """
+        [workload, *others] = heads
+        plain = self._plain.get((workload.queue, workload.shape))
+        node = self.ledger.tree.queues[workload.queue]
+        if others or plain is None or self.ledger.leaving or workload.uid in self._last or not plain.is_free(node):
+            return None
+        with about(workload):
+            place = self.ledger.placement.find(workload, plain.given)
+            if isinstance(place, PlacementRefusal) or self._may_move_others(workload, plain):
+                return None
+            self._cycle += 1
+            holder = AdmittedWorkload(workload, node, plain.given, plain.usage, self.now_s, place=place)
+            self.ledger.add(holder)
+            self.count(holder)
+        holder.unsettled = True
+        self._pending(workload.queue).forget(workload.uid)
+        self.changed(node)
+        return holder
+
+    def _may_move_others(self, workload: Workload, plain: PlainAssignment) -> bool:
+        """Returns whether others may have to be moved for it, because that costs less than what would be bought.
+
+        Where they may, nobody is looked for here: what a pass looks for is bounded, and the cycle will.
+        """
+        if self.mover is None or not self.queues[workload.queue].preemption.moves:
+            return False
+        return self.mover.compares(workload, plain.given) or bool(self.mover.instead_of_buying(workload, plain.given))
 
     def _next(self, overdue: list[Workload], closed: frozenset[str]) -> list[Workload]:
         """Returns whom to decide next: who is moved, whom others were evicted for, the `overdue`, and then all heads.
@@ -211,6 +281,8 @@ class AdmissionScheduler(Nominator):
             self.forget_progress(entry.workload)
             pending.forget(uid)
             self.changed(entry.node)
+            if not self._by_shares(entry.node) and (plain := PlainAssignment.of(entry)) is not None:
+                self._plain[entry.workload.queue, entry.workload.shape] = plain
             return
         result.waiting.append(entry)
         strict = entry.queue.strict

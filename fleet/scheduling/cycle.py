@@ -320,11 +320,11 @@ class AdmissionPass:
 
     def _submit_one(self, gang: Gang) -> None:
         """Puts a waiting gang into its queue, or saves the refusal of the first rule that keeps it out."""
-        busy = gang_subject(gang.uid) in self.snapshot.busy
-        refusal = prefilter(self.fleet, self.snapshot, gang) if not busy else None
+        busy, binding = gang_subject(gang.uid) in self.snapshot.busy, self.workloads.binding(gang)
+        refusal = prefilter(self.fleet, self.snapshot, gang, binding) if not busy else None
         if refusal is not None:
             self._wait(gang, refusal)
-        elif (binding := self.workloads.binding(gang)) is not None:
+        elif binding is not None:
             waits = busy or (makes_room(gang) and bool(self.still_leaving))
             workload = self.workloads.of(gang, binding)
             self.scheduler.submit(replace(workload, busy=True) if waits else workload)

@@ -252,8 +252,9 @@ def _commit(
         for planned in plan.purchases:
             machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
         written[uid] = plan.purchases, claims, by_claim
+    nothing: tuple[tuple[PlannedNodeClaims, ...], WrittenClaims, dict[str, Offering]] = (), WrittenClaims(), {}
     for uid, placed in gangs.items():
-        purchases, claims, by_claim = written.get(uid, ((), WrittenClaims(), {}))
+        purchases, claims, by_claim = written.get(uid, nothing)
         plan = PlacementPlan(tuple(assignments[uid]), placed.plan.recuts, purchases)
         machines.placed[uid] = PlacedGang(plan, claims, plan.pins(), placed.needs, by_claim, placed.ordinary)
 
@@ -268,6 +269,8 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
             pods.setdefault(assignment.slot.claim, Counter())[PodSetOfGang(uid, assignment.pod_set)] += assignment.count
     next_best: dict[object, str] = {}
     for uid, placed in mine.items():
+        if not placed.bought:
+            continue
         told = []
         for claim in placed.claims:
             machine = SharedMachine(placed.bought[claim.name], pods[claim.name])

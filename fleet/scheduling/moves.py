@@ -105,7 +105,7 @@ class RoomByMoving:
         if self.ends.leave_room(workload, given, plan):
             return []
         asked = workload.queue, workload.shape, shape_of(given)
-        if asked not in self._buys and len(self._buys) < MOST_COMPARED:
+        if self._is_new(asked):
             found, clause = self._cheaper(workload, given, plan)
             self.compared[workload.uid] = clause
             if found:
@@ -114,6 +114,15 @@ class RoomByMoving:
             self._buys[asked] = clause
         self.compared[workload.uid] = self._buys.get(asked, "")
         return []
+
+    def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether `instead_of_buying` may look for moves: it would buy, and of its shape none was compared."""
+        asked = workload.queue, workload.shape, shape_of(given)
+        return self._is_new(asked) and self._purchase(workload, given) is not None
+
+    def _is_new(self, asked: Hashable) -> bool:
+        """Returns whether what gangs of a shape would buy is still to be compared with moves; few shapes are."""
+        return asked not in self._buys and len(self._buys) < MOST_COMPARED
 
     def _purchase(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
         """Returns the plan of a workload that would buy; None where it is moved itself, or finds room as it is."""

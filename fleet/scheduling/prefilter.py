@@ -42,12 +42,14 @@ class _Candidate(NamedTuple):
         return self.binding.team
 
 
-def prefilter(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
-    """Returns the refusal of the first rule that keeps a gang from being considered now; None when it may be."""
+def prefilter(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding | None = None) -> Refusal | None:
+    """Returns the refusal of the first rule that keeps a gang from being considered now; None when it may be.
+
+    `binding`: where its queue leads, of whoever has looked that up already.
+    """
     if (refusal := deactivated(gang)) is not None:
         return refusal
-    binding = binding_of(fleet, gang.namespace, gang.queue)
-    if binding is None:
+    if (binding := binding or binding_of(fleet, gang.namespace, gang.queue)) is None:
         known = _listed(known_queues(fleet, gang.namespace))
         what = (
             f"queue {gang.queue!r} is not declared" if gang.queue else "it names no queue, and its namespace holds such"

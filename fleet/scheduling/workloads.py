@@ -1,6 +1,6 @@
 """Gangs as the quota engine knows them: what a gang says, with what its queue and the instant make of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.cost.lost_work import lost_work_s
@@ -11,6 +11,7 @@ from fleet.reasons import Reason
 from fleet.scheduling.prefilter import uncut
 from fleet.scheduling.queue_order import PREEMPTION_BACKOFF_AFTER, is_moved, overdue, preemption_backs_off, runs_s
 from fleet.snapshot import LAYOUTS, Gang, GangState, PodSet, Snapshot
+from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.elastic_parts import startable
 from fleet.snapshot.lookups import anti_affinity_terms
 from model.fleet import Fleet
@@ -31,10 +32,12 @@ class Workloads:
     """uid -> what was made of it last, in this pass or one before."""
     only_itself: bool = field(init=False)
     """Whether nothing beside it decides what a gang that stands is."""
+    _repelling: Sequence[PodAffinityTerm] = field(init=False)
+    """The anti-affinity of everybody."""
 
     def __post_init__(self) -> None:
-        self._kept = self.snapshot.index.kept(Workloads)
-        self.only_itself = self.snapshot.refused.get(LAYOUTS) is None and not anti_affinity_terms(self.snapshot)
+        self._kept, self._repelling = self.snapshot.index.kept(Workloads), anti_affinity_terms(self.snapshot)
+        self.only_itself = self.snapshot.refused.get(LAYOUTS) is None and not self._repelling
 
     def binding(self, gang: Gang) -> QueueBinding | None:
         """Returns where a gang's queue leads, None where it is not declared; looked up once a queue."""
@@ -94,7 +97,7 @@ class Workloads:
 
     def _repelled(self, pod_sets: Iterable[PodSet]) -> bool:
         """Returns whether the anti-affinity of anybody means pods of these sets."""
-        terms, namespaces = anti_affinity_terms(self.snapshot), self.snapshot.namespaces
+        terms, namespaces = self._repelling, self.snapshot.namespaces
         return bool(terms) and any(
             term.means(pods.namespace, dict(pods.labels), namespaces) for pods in pod_sets for term in terms
         )

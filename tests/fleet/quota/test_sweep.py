@@ -7,7 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.quota.entries import EntryOutcome
-from fleet.quota.specs import AdmissionRules, CandidatePolicy, QueuePreemption
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.specs import AdmissionRules, CandidatePolicy, FungibilityPolicy, QueueFungibility, QueuePreemption
 from fleet.quota.workload import PreemptionMode
 from fleet.reasons import Reason
 from tests.support.quota_passes import AGENT, Passes
@@ -29,6 +30,22 @@ def test_a_queue_goes_on_while_its_heads_are_admitted() -> None:
     turn = swept(world)
     assert sorted(turn.admitted) == ["a1", "a2", "a3", "b1", "b2"]
     assert [workload.name for workload in world.scheduler.still_waiting()] == ["a4"]
+
+
+@pytest.mark.parametrize(
+    ("borrows", "flavors"),
+    [(FungibilityPolicy.NEXT, ["f", "g", "g", "f"]), (FungibilityPolicy.STOP, ["f", "f", "f", "g"])],
+)
+def test_heads_of_one_shape_go_on_to_the_next_flavor_before_they_borrow(
+    borrows: FungibilityPolicy, flavors: list[str]
+) -> None:
+    own, fungibility = {"f": 1, "g": 2}, QueueFungibility(when_can_borrow=borrows)
+    lender = queue("b", "root", {"f": 2, "g": 0})
+    world = QuotaWorld.of(queue("a", "root", own, fungibility=fungibility), lender, rules=AGENT)
+    for number in range(4):
+        world.waits(f"a{number}", "a", 1, at_s=float(number))
+    admitted = world.scheduler.sweep().admitted
+    assert [flavor for holder in admitted for one in holder.given for flavor in one.flavors.values()] == flavors
 
 
 def test_everybody_who_waits_is_told_of_once() -> None:
@@ -203,3 +220,22 @@ def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(pla
         return {uid: [one.flavors for one in holder.given] for uid, holder in world.ledger.holders.items()}
 
     assert held(swept_at_once) == held(one_by_one)
+
+
+@settings(max_examples=400)
+@given(plans(amounts=(1, 1, 2)), delays, st.data())
+def test_heads_of_one_shape_are_admitted_as_whole_cycles_would(
+    plan: QuotaPlan, delay: int, data: st.DataObject
+) -> None:
+    """A crowd of two shapes waits in one queue; what others hold is what is drawn."""
+    [first, *_], shapes = plan.queues, [(job.wanted, job.priority) for job in plan.jobs[:2]]
+    drawn = data.draw(st.lists(st.sampled_from(shapes), min_size=2, max_size=8))
+    crowd = [QuotaJob(f"x{n}", first.name, *shape, at_s=float(n)) for n, shape in enumerate(drawn)]
+    jobs = (*(job for job in plan.jobs if job.flavor or job.queue != first.name), *crowd)
+    at_once, by_cycles = (Passes.of(replace(plan, jobs=jobs), delay) for _ in range(2))
+    for _ in range(6):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(AdmissionScheduler, "_admit_alike", lambda *_given: None)
+            expected = by_cycles.turn()
+        assert at_once.turn() == expected
+        assert at_once.held == by_cycles.held

@@ -1,6 +1,6 @@
 """What is asked once for all gangs that are alike is what each would be told, however many they are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 from fleet.actions import OpenClaims, SaveGang
 from fleet.fence import Decided
 from fleet.placement import place
+from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import QuotaLedger
+from fleet.quota.nomination import Nominator
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.workload import Workload
 from fleet.scheduling import cycle
 from fleet.scheduling.placement_backend import ClusterBackend
-from fleet.snapshot import GangState
-from tests.fleet.scheduling.test_cycle_properties import gangs, worlds
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang
+from fleet.snapshot import Gang, GangState, PodSet
+from model.labels import ZONE
+from tests.fleet.scheduling.test_cycle_properties import SMALL, gangs, policies, start_who_can, worlds
+from tests.support.fleets import GPU, NOW, P5, P5S, A, B, FleetBuilder, amounts, gang
 from tests.support.world import World
 
 
@@ -43,6 +48,90 @@ def test_alike_gangs_are_told_what_each_would_be(world: World, data: st.DataObje
     with pytest.MonkeyPatch.context() as patched:
         _by_itself(patched)
         assert cycle.decide(world.fleet, world.snapshot()) == together
+
+
+def _by_whole_cycles(patched: pytest.MonkeyPatch) -> None:
+    """Let every head be nominated and decided by itself."""
+    patched.setattr(AdmissionScheduler, "_admit_alike", lambda *_given: None)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> World:
+    """One or two queues in a tree, and many gangs of few kinds, for which there are room, quota and limits for some."""
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+    builder.pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(st.integers(0, 9))})
+    builder.pool("mig", limits={"nodes": draw(st.integers(0, 2))}, sharing={"mig": {"layouts": ["small"]}})
+    builder.team("org", quotas={"h100": {"guaranteed": {GPU: draw(st.sampled_from((0, 8, 40)))}}}, namespaces=[])
+    teams = draw(st.sampled_from((("a",), ("a",), ("a", "b"))))
+    for team in teams:
+        own = {"guaranteed": {GPU: draw(st.sampled_from((4, 16, 40)))}}
+        order, pools = draw(st.sampled_from(("BestEffortFIFO", "StrictFIFO"))), draw(st.permutations(["h100", "mig"]))
+        builder.team(team, {"h100": own, "mig": {"cpu": "999"}}, parent="org", namespaces=[f"{team}1", f"{team}2"])
+        used = draw(st.sampled_from(({}, {"admissionFairSharing": {}})))
+        builder.queue(f"q{team}", team, pools, order=order, preemption=draw(policies), **used)
+    world = World(builder.policy(admissionFairSharing={"usageHalfLifeTime": "1h"}).build())
+    world.local_usage = {f"{team}{n}/q{team}": {GPU: draw(st.sampled_from((0.0, 9.0)))} for team in teams for n in "12"}
+    for number in range(draw(st.integers(0, 3))):
+        world.machine(f"m{number}", draw(st.sampled_from(("h100", "h100", "mig"))), zone=draw(st.sampled_from((A, B))))
+    kinds = [_kind(draw, teams) for _ in range(draw(st.integers(1, 3)))]
+    world.waits(*[_one_of(kinds, draw, number) for number in range(draw(st.integers(0, 4)))])
+    start_who_can(world)
+    running = sorted(uid for uid, it in world.gangs.items() if it.state is GangState.ADMITTED)
+    for uid in running[: draw(st.sampled_from((0, 0, 1, 2)))]:
+        world.gangs[uid] = world.gangs[uid].moved(GangState.EVICTING, "Reclaimed", "makes room", NOW - 5)
+    world.waits(*[_one_of(kinds, draw, 10 + number) for number in range(draw(st.integers(4, 16)))])
+    return world
+
+
+def _kind(draw: st.DrawFn, teams: Sequence[str]) -> Gang:
+    team, resource = draw(st.sampled_from(teams)), draw(st.sampled_from((GPU,) * 5 + (SMALL,)))
+    asked = {**amounts(), resource: draw(st.sampled_from((1, 1, 2, 4))) if resource == GPU else 1}
+    zone = draw(st.sampled_from(("",) * 5 + (ZONE,)))
+    pods = PodSet("s", draw(st.sampled_from((1, 1, 1, 2))), asked, required_topology=zone)
+    namespace = f"{team}{draw(st.integers(1, 2))}"
+    return gang("kind", pods, queue=f"q{team}", namespace=namespace, priority=draw(st.integers(0, 1)))
+
+
+def _one_of(kinds: Sequence[Gang], draw: st.DrawFn, number: int) -> Gang:
+    kind, name = draw(st.sampled_from(kinds)), f"g{number:02}"
+    return replace(kind, uid=f"uid-{name}", workload=name, job=replace(kind.job, name=name))
+
+
+@settings(max_examples=150, deadline=None)
+@given(crowds())
+def test_heads_are_admitted_as_whole_cycles_would(world: World) -> None:
+    """With the same flavors, places and purchases, to the letter."""
+    at_once = cycle.decide(world.fleet, world.snapshot())
+    with pytest.MonkeyPatch.context() as patched:
+        _by_whole_cycles(patched)
+        assert cycle.decide(world.fleet, world.snapshot()) == at_once
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 50])
+@pytest.mark.parametrize("guaranteed", [16, 24, 800])
+def test_of_heads_alike_one_is_nominated(monkeypatch: pytest.MonkeyPatch, limit: int, guaranteed: int) -> None:
+    """So are the first that buys, for whom others might move instead, and the first to whom quota or limits say no."""
+    nominated: list[str] = []
+    nominate = Nominator.nominate
+
+    def counted(self: Nominator, workload: Workload) -> CycleEntry:
+        nominated.append(workload.uid)
+        return nominate(self, workload)
+
+    fleet = FleetBuilder().pool("h100", limits={"nodes": limit})
+    fleet.team(quotas={"h100": {GPU: guaranteed, "cpu": "9k", "memory": "9Ti"}}).queue()
+    world = World(fleet.build())
+    world.machine("m0")
+    world.waits(*[gang(f"g{number:02}", count=1, gpu=4) for number in range(12)])
+    monkeypatch.setattr(Nominator, "nominate", counted)
+    at_once = cycle.decide(world.fleet, world.snapshot())
+    saved = {it.gang.uid: it.gang.state for it in at_once if isinstance(it, SaveGang)}
+    waiting = [uid for uid, state in saved.items() if state is GangState.PENDING]
+    bought = [uid for uid, state in saved.items() if state is GangState.RESERVED]
+    assert nominated == ["uid-g00", *sorted(bought)[:1], *sorted(waiting)[:1]]
+    assert len(saved) - len(waiting) == min(12, guaranteed // 4, 2 * max(1, limit))
+    _by_whole_cycles(monkeypatch)
+    assert cycle.decide(world.fleet, world.snapshot()) == at_once
 
 
 def _one_pool(limit: int) -> World:

@@ -72,14 +72,7 @@ def worlds(draw: st.DrawFn) -> World:
         pool = draw(st.sampled_from(("h100", "h100", "h100", "mig")))
         world.machine(f"m{n}", pool, zone=draw(st.sampled_from((A, B))))
     world.waits(*[draw(gangs(n, 0)) for n in range(draw(st.integers(3, 8)))])
-    actions = cycle.decide(world.fleet, world.snapshot(), may_buy=False)
-    world.apply(actions)
-    for uid, it in world.gangs.items():
-        if it.state is GangState.ADMITTED:
-            reserved = replace(it, admitted_at_s=NOW - 300, quota_reserved_at_s=NOW - 300)
-            world.runs(reserved, pins=it.pins, flavors=it.flavors, pods=False)
-        else:
-            assert it.state in {GangState.PENDING, GangState.RESERVED}, uid
+    start_who_can(world)
     world.waits(*[draw(gangs(10 + n, 1)) for n in range(draw(st.integers(1, 5)))])
     return world
 
@@ -101,6 +94,17 @@ def gangs(draw: st.DrawFn, number: int, importance: int) -> Gang:
         priority=importance + draw(st.integers(0, 1)),
         created_s=NOW - 900 + draw(st.integers(0, 3)),
     )
+
+
+def start_who_can(world: World) -> None:
+    """Lets those who wait run on the machines that are there, as far as they go."""
+    world.apply(cycle.decide(world.fleet, world.snapshot(), may_buy=False))
+    for uid, it in world.gangs.items():
+        if it.state is GangState.ADMITTED:
+            reserved = replace(it, admitted_at_s=NOW - 300, quota_reserved_at_s=NOW - 300)
+            world.runs(reserved, pins=it.pins, flavors=it.flavors, pods=False)
+        else:
+            assert it.state in {GangState.PENDING, GangState.RESERVED}, uid
 
 
 def decided(world: World) -> list[Action]:

@@ -195,6 +195,13 @@ def test_the_cheapest_in_usd_moves_instead_of_a_purchase_though_silence_comes_fi
     assert told(turn(made)) == [("g1", Reason.MADE_ROOM)]
 
 
+def test_who_is_like_one_that_found_room_has_others_moved_where_that_costs_less_than_a_machine() -> None:
+    made = halves(shop(3))
+    made.waits(of("larger", 8))
+    assert told(turn(made)) == [("g0", Reason.MADE_ROOM)]
+    assert (made.gang("large").state, set(made.claims)) == (GangState.ADMITTED, {"m0", "m1", "m2"})
+
+
 def test_nothing_is_bought_for_whom_others_leave() -> None:
     made = halves(shop())
     for _ in range(3):
