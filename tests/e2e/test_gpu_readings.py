@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,10 @@ def test_what_gpus_do_is_read_and_a_machine_with_a_bad_one_goes(tmp_path: Path) 
         kubectl(sandbox, "apply", "-f", str(manifest))
 
         def explained() -> str:
-            return sandbox.muster("explain", "workload", "low", "-n", "research", "--agent", agent)
+            try:
+                return sandbox.muster("explain", "workload", "low", "-n", "research", "--agent", agent)
+            except subprocess.CalledProcessError as error:  # asked before the agent has seen the job
+                return str(error.stderr)
 
         until(lambda: "enough:   1 of 8 GPUs a pod would be enough" in explained(), explained)
         assert "uses:     10 % of 8 x NVIDIA H100-80GB-HBM3, memory 3.9 of 80.0 GiB at most of each" in explained()
