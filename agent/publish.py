@@ -295,8 +295,9 @@ class Publisher(Watcher):
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
         state, refused = self._sync.state, [*self._failures.writes, *self._reports.refused()]
-        args = self._reports.name, state, drifting, self._report, self._failures, refused, uncounted, unread
-        report = sync_report(*args)
+        report = sync_report(
+            self._reports.name, state, drifting, self._report, self._failures, refused, uncounted, unread
+        )
         self._report = report
         self._announcer.tell(state, report)
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

@@ -196,12 +196,23 @@ class ClaimableDevices:
 
 
 NO_CLAIMS: Final = ClaimableDevices()
+_SHARED_ELSE: Final = (
+    "a claim that several pods may share is honoured for pods of no gang alone, one such claim a pod; name a "
+    "resourceClaimTemplateName"
+)
 
 
-def pods_with_claims(pods: PodSet, known: ClaimableDevices) -> PodSet:
-    """Returns a pod set with its claims filled in and counted; what cannot be honoured is told with its path."""
+def pods_with_claims(pods: PodSet, known: ClaimableDevices, shared: ClaimRef | None = None) -> PodSet:
+    """Returns a pod set with its claims filled in and counted; what cannot be honoured is told with its path.
+
+    `shared`: a claim that it shares with others and that is seen to apart (`waiting_with_claims`).
+    """
     found: list[DeviceClaim] = []
-    refused: list[UnsupportedConstraint] = []
+    refused = [
+        UnsupportedConstraint(f"{ref.path}.resourceClaimName", _SHARED_ELSE)
+        for ref in pods.resource_claims
+        if not ref.template and ref is not shared
+    ]
     for ref in (it for it in pods.resource_claims if it.template):
         template = known.templates.get(f"{pods.namespace}/{ref.template}")
         if template is None:
@@ -339,7 +350,7 @@ def waiting_with_claims(
     if not claiming:
         return waiting
     joined = _claiming_pods(index, claiming, known)
-    if not any(_shared(pod) for pod in claiming.values()):
+    if not any(_shared(pod.shape) for pod in claiming.values()):
         return {**waiting, **joined}
     sharing = _sharing_pods(index, joined, known, claims, devices)
     return {**{key: pod for key, pod in waiting.items() if key not in claiming}, **sharing}
@@ -349,16 +360,33 @@ def waiting_with_claims(
 def _claiming_pods(_index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices) -> Mapping[str, Pod]:
     found = {}
     for key, pod in waiting.items():
-        shape = pods_with_claims(pod.shape, known) if pod.shape is not None else None
+        shape = pods_with_claims(pod.shape, known, _shared(pod.shape)) if pod.shape is not None else None
         requests = shape.requests if shape is not None else pod.requests
         found[key] = replace(pod, shape=shape, requests=requests)
     return found
 
 
-def _shared(pod: Pod) -> ClaimRef | None:
-    """Returns the one claim that a pod shares with others; None for any other pod."""
-    refs = [ref for ref in pod.shape.resource_claims if ref.claim] if pod.shape is not None else []
+def _shared(shape: PodSet | None) -> ClaimRef | None:
+    """Returns the one claim that pods of a shape share with others; None where there is none, or more."""
+    refs = [ref for ref in shape.resource_claims if ref.claim] if shape is not None else []
     return refs[0] if len(refs) == 1 else None
+
+
+class _Sharer(NamedTuple):
+    """A pod of no gang that waits and shares one claim."""
+
+    key: str
+    pod: Pod
+    shape: PodSet
+    ref: ClaimRef
+
+    def asking(self, shape: PodSet) -> Pod:
+        """Returns the pod with another shape."""
+        return replace(self.pod, shape=shape, requests=shape.requests)
+
+    def refused(self, *problems: UnsupportedConstraint) -> Pod:
+        """Returns the pod as one that asks for what is not honoured."""
+        return self.asking(replace(self.shape, unsupported=(*self.shape.unsupported, *problems)))
 
 
 @derived(1, steady=True)
@@ -370,53 +398,47 @@ def _sharing_pods(
     devices: ClusterDevices,
 ) -> Mapping[str, Pod]:
     node_of = {it.claim: node for node, allocations in devices.allocated.items() for it in allocations}
-    sharers: dict[str, list[str]] = {}
-    for key, pod in sorted(pods.items()):
-        if (ref := _shared(pod)) is not None:
-            sharers.setdefault(f"{pod.namespace}/{ref.claim}", []).append(key)
     found = dict(pods)
-    for name, (first, *others) in sharers.items():
-        claim = claims.get(name)
+    for name, sharers in _sharers(pods).items():
+        claim, (first, *others) = claims.get(name), sharers
         if (node := node_of.get(name)) is not None:
-            found |= {key: _beside_claim(pods[key], {HOSTNAME: node}) for key in (first, *others)}
-        elif claim is not None and claim.asks is not None:
-            found[first] = _first_of_claim(pods[first], claim.asks, known, [pods[key] for key in others])
-            for key in others:
-                del found[key]
-        elif claim is None:
-            found |= {key: _without_claim(pods[key]) for key in (first, *others)}
+            found |= {it.key: _held_to(it, node) for it in sharers}
+        elif claim is None or claim.asks is None:
+            found |= {it.key: it.refused(_not_there(it, claim)) for it in sharers}
+        else:
+            found[first.key] = _first_of_claim(first, claim.asks, known, others)
+            for it in others:
+                del found[it.key]
     return found
 
 
-def _without_claim(pod: Pod) -> Pod:
-    plain, ref = _beside_claim(pod, {}), _shared(pod)
-    if plain.shape is None or ref is None:
-        return pod
-    words = f"there is no ResourceClaim {ref.claim} in namespace {pod.namespace}"
-    missing = UnsupportedConstraint(f"{ref.path}.resourceClaimName", words)
-    return replace(plain, shape=replace(plain.shape, unsupported=(*plain.shape.unsupported, missing)))
+def _sharers(pods: Mapping[str, Pod]) -> Mapping[str, Sequence[_Sharer]]:
+    """Returns each claim (`namespace/name`) that pods share -> these, in order."""
+    found: dict[str, list[_Sharer]] = {}
+    for key, pod in sorted(pods.items()):
+        if pod.shape is not None and (ref := _shared(pod.shape)) is not None:
+            found.setdefault(f"{pod.namespace}/{ref.claim}", []).append(_Sharer(key, pod, pod.shape, ref))
+    return found
 
 
-def _beside_claim(pod: Pod, selector: Mapping[str, str]) -> Pod:
-    """Returns a pod whose shared claim is allocated, or is asked for by another: it asks for none of its devices."""
-    shape, ref = pod.shape, _shared(pod)
-    if shape is None or ref is None:
-        return pod
-    refused = tuple(it for it in shape.unsupported if it.path != f"{ref.path}.resourceClaimName")
-    return replace(pod, shape=replace(shape, unsupported=refused, node_selector={**shape.node_selector, **selector}))
+def _not_there(it: _Sharer, claim: AllocatedClaim | None) -> UnsupportedConstraint:
+    where = f"ResourceClaim {it.ref.claim} in namespace {it.pod.namespace}"
+    words = f"there is no {where}" if claim is None else f"{where} was made for another pod"
+    return UnsupportedConstraint(f"{it.ref.path}.resourceClaimName", words)
 
 
-def _first_of_claim(pod: Pod, asks: ClaimTemplate, known: ClaimableDevices, others: Sequence[Pod]) -> Pod:
+def _held_to(it: _Sharer, node: str) -> Pod:
+    """Returns a pod whose shared claim has devices of a node: it goes there, and asks for none of its own."""
+    return it.asking(replace(it.shape, node_selector={**it.shape.node_selector, HOSTNAME: node}))
+
+
+def _first_of_claim(it: _Sharer, asks: ClaimTemplate, known: ClaimableDevices, others: Sequence[_Sharer]) -> Pod:
     """Returns a pod that asks for what its shared claim asks, and for the amounts of those who share it."""
-    plain, ref = _beside_claim(pod, {}), _shared(pod)
-    if plain.shape is None or ref is None:
-        return pod
-    claim, problems = _claim_of(ref, asks, known)
+    claim, problems = _claim_of(it.ref, asks, known)
     if problems:
-        return replace(plain, shape=replace(plain.shape, unsupported=(*plain.shape.unsupported, *problems)))
-    requests = Counter(plain.shape.requests)
-    for amounts in (claim.amounts, *(it.shape.requests for it in others if it.shape is not None)):
+        return it.refused(*problems)
+    requests = Counter(it.shape.requests)
+    for amounts in (claim.amounts, *(other.shape.requests for other in others)):
         requests.update(amounts)
-    constraints = replace(plain.shape.constraints, devices=(*plain.shape.constraints.devices, claim))
-    shape = replace(plain.shape, requests=dict(requests), constraints=constraints)
-    return replace(plain, shape=shape, requests=shape.requests)
+    constraints = replace(it.shape.constraints, devices=(*it.shape.constraints.devices, claim))
+    return it.asking(replace(it.shape, requests=dict(requests), constraints=constraints))

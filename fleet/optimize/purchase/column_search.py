@@ -179,9 +179,7 @@ class _ColumnSearch:
             self._offer(by_value(part, it), PurchaseHeuristic.VALUE)
         optimum = self._fractional_optimum()
         self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
-        if (
-            not self._exact_pricing
-        ):  # machines for the pods that rounding leaves over are patterns that pricing has missed
+        if not self._exact_pricing:  # pricing has missed patterns: machines for the pods that rounding leaves over
             optimum = generate(self._master, self._price, self._budget)
             self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
         if self._promises(optimum, part.fits.sum() / effort.whole_pairs):

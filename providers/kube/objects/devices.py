@@ -3,7 +3,7 @@
 What a request asks and is not honoured is told with its path: nothing is left out in silence.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -329,12 +329,3 @@ class WireResourceClaim(Wire, frozen=True):
     name: str = ""
     resource_claim_template_name: str | None = None
     resource_claim_name: str | None = None
-
-
-def refused_claims(claims: Sequence[WireResourceClaim] | None) -> Iterator[UnsupportedConstraint]:
-    """Each claim that pods share: which of them it goes with is not known before they are placed."""
-    for n, claim in enumerate(claims or ()):
-        if not claim.resource_claim_template_name:
-            words = "a claim that several pods may share is honoured for pods of no gang alone, one such claim a pod; "
-            words += "name a resourceClaimTemplateName"
-            yield UnsupportedConstraint(f"spec.resourceClaims[{n}].resourceClaimName", words)

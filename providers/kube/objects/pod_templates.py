@@ -17,7 +17,7 @@ from fleet.snapshot.gangs import ClaimRef
 from model.kinds import Toleration
 from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.amounts import raw_bytes
-from providers.kube.objects.devices import WireResourceClaim, refused_claims
+from providers.kube.objects.devices import WireResourceClaim
 from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
 from providers.kube.objects.pod_requests import template_amounts
@@ -171,7 +171,6 @@ def _users(found: list[WireToleration] | None, added: list[JsonObject] | None) -
 
 def _refused(spec: PodTemplateSpec, origin: PodOrigin) -> Iterator[UnsupportedConstraint]:
     volumes = raw_bytes(spec.volumes)
-    yield from refused_claims(spec.resource_claims)
     yield from refused_gates(spec.scheduling_gates)
     yield from refused_volumes(_volumes.decode(volumes) if volumes else ())
     yield from unreadable_volumes(spec)

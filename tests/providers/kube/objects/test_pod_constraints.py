@@ -223,10 +223,6 @@ def test_equal_pods_share_their_constraints() -> None:
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        (
-            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]},
-            "spec.resourceClaims[0].resourceClaimName",
-        ),
         (asking("volcano.sh/vgpu-memory"), "spec.containers[].resources[volcano.sh/vgpu-memory]"),
         (asking("volcano.sh/gpu-number"), "spec.containers[].resources[volcano.sh/gpu-number]"),
         (asking("nvidia.com/gpumem"), "spec.containers[].resources[nvidia.com/gpumem]"),
