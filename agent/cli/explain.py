@@ -259,7 +259,9 @@ def _start(start: Json) -> str:
 
 
 def _epoch_s(instant: str | None, default: float) -> float:
-    return datetime.fromisoformat(instant).timestamp() if instant else default
+    with suppress(ValueError):  # whoever may write a status may write anything
+        return datetime.fromisoformat(instant).timestamp() if instant else default
+    return default
 
 
 def _ago(instant: str | None, now_s: float) -> str:

@@ -93,6 +93,8 @@ class PoolColumns:
         return [max(0, it) for it in least]
 
     def _of(self, resource: str) -> tuple[int, ...]:
-        if resource not in self._amounts:
-            self._amounts[resource] = tuple([room.get(resource, 0) for room in self.rooms])
-        return self._amounts[resource]
+        if (found := self._amounts.get(resource)) is None:
+            found = tuple([room.get(resource, 0) for room in self.rooms])
+            if any(found):  # pods may name anything: what nobody offers is not kept
+                self._amounts[resource] = found
+        return found

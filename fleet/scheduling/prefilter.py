@@ -189,6 +189,15 @@ def _supported(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.UNSUPPORTED, message)
 
 
+def _readable(case: _Candidate) -> Refusal | None:
+    """Refuses a gang whose job says of its run what cannot be read: a limit of "2 hours" would be none, untold."""
+    job = case.snapshot.jobs.get(case.gang.uid)
+    if job is None or not job.unread:
+        return None
+    first = job.unread[0]
+    return Refusal(Reason.UNSUPPORTED, f"it says {first.path}, which cannot be read: {first.words}")
+
+
 def _one_replica(case: _Candidate) -> Refusal | None:
     """Refuses pods that ask for several GPUs of pools that give each pod one replica: the device plugin would."""
     several = [pods for pods in case.gang.pod_sets if gpus_asked(pods) > 1]
@@ -321,7 +330,7 @@ def _listed(names: Iterable[str]) -> str:
 
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
-    *(_supported, _one_replica, _runtime_exists, _pods_allowed, _few_enough, _namespace),
+    *(_supported, _readable, _one_replica, _runtime_exists, _pods_allowed, _few_enough, _namespace),
     *(_priority_exists, _priority_allowed, _taken, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""

@@ -63,8 +63,7 @@ class PodSet:
     forbidden: tuple[str, ...] = ()
     """Why the API server would refuse its pods, in Kubernetes' words: with any, the gang waits."""
     amounts: PodAmounts | None = field(default=None, compare=False, repr=False)
-    """What its template says of amounts, to which LimitRanges are applied; None where its pods were admitted already,
-    and of a stored gang."""
+    """What its template says of amounts, for LimitRanges; None where its pods are admitted, and of a stored gang."""
     resource_claims: tuple[ClaimRef, ...] = field(default=(), compare=False, repr=False)
     """What its template claims, until the templates of claims are joined (`constraints.devices`); stored nowhere."""
     required_topology: str = ""
@@ -199,6 +198,8 @@ class Job:
     """Pod set -> pods that may be lost now and are made again while the others go on; none where not stated."""
     on_node_failure: str = ""
     """Annotation `muster.dev/on-node-failure`: `Replace`, `Evict`, or empty for what the queue says."""
+    unread: tuple[UnsupportedConstraint, ...] = ()
+    """What of this cannot be read and counts as not said: a limit of "2 hours" is none."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and is managed in its place; empty for a job managed by itself."""

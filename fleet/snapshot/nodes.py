@@ -75,6 +75,7 @@ class GroupMember:
     sla_waiting_s: float | None = None
     priority_boost: int = 0
     on_node_failure: str = ""
+    unread: tuple[UnsupportedConstraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,6 +229,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         sla_waiting_s=first.sla_waiting_s,
         priority_boost=first.priority_boost,
         on_node_failure=first.on_node_failure,
+        unread=first.unread,
         choice=choice,
     )
 

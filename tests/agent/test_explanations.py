@@ -183,6 +183,8 @@ def test_the_short_form_goes_into_the_status_and_says_the_same() -> None:
     assert any(line.startswith("  starts:   about ") for line in lines)
     assert not any("told:" in line for line in lines)
     assert list(short_lines(shown(kept.world.gang("blue-1"), short), NOW + 120))[-1].startswith("  told:     2m ago")
+    scrawled = shown(kept.world.gang("blue-1"), {**short, "at": "yesterday"})
+    assert list(short_lines(scrawled, NOW + 30)) == lines, "whoever may write a status may write anything"
     count = len(written)
     kept.rest()
     assert len(written) <= count + 10, "what says the same is written again only when it is old"

@@ -17,9 +17,9 @@ from msgspec import Raw
 from fleet.snapshot import GroupMember, PodSet, SubGroupPolicy, Terms
 from fleet.snapshot.constraints import PodConstraints, UnsupportedConstraint
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of, unread
+from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
 from providers.kube.objects.label_selectors import WireSelector, pod_selector
-from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, PLACEMENT_GATE, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
+from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
 from providers.kube.objects.shapes import Wire, WireMeta, first_of
@@ -63,14 +63,11 @@ def member_of(raw: bytes | Raw) -> GroupMember:
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     template = _templates.decode(raw)
     shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {}, PodOrigin(meta.namespace, made=True))
-    shape = shape if shape.name else _named(shape)
-    if any(gate.name == PLACEMENT_GATE for gate in template.spec.scheduling_gates or ()):  # it waits
-        shape = replace(shape, unsupported=(*shape.unsupported, *unread(labels, annotations)))
     group = first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP)
     return GroupMember(
         group=group,
         total=whole(first_of(annotations, *GROUP_TOTAL)) or 0 if group else 1,
-        shape=shape,
+        shape=shape if shape.name else _named(shape),
         queue=queue_of(labels),
         created_at_s=instant_of(meta.creation_timestamp),
         priority_class=priority_of(labels),

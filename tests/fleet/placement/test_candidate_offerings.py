@@ -52,6 +52,13 @@ def test_a_room_holds_as_many_pods_as_go_into_it(requests: dict[str, int]) -> No
     assert [*known.holds(requests)] == [room_in(room, requests) for room in known.rooms]
 
 
+def test_names_that_nobody_offers_are_not_kept() -> None:
+    known = columns(POOL)
+    for number in range(100):
+        assert not any(known.holds({"cpu": 1000, f"example.com/{number}": 1}))
+    assert known._amounts.keys() == {"cpu", "pods"}
+
+
 @given(requests=REQUESTS, pods=st.integers(1, 9))
 def test_candidates_are_the_offerings_of_a_zone_that_hold_a_pod(requests: dict[str, int], pods: int) -> None:
     asked = need(requests)

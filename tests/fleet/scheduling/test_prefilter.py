@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fleet.reasons import Reason
-from fleet.scheduling.prefilter import LAUNCHES_MOST, LAUNCHES_WITHIN_S, prefilter
+from fleet.scheduling.prefilter import LAUNCHES_MOST, LAUNCHES_WITHIN_S, immovable, prefilter
 from fleet.snapshot import Eviction, Launch, NodeDisruption
+from fleet.snapshot.constraints import UnsupportedConstraint
 from model.kinds import NEVER
 from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
@@ -58,3 +59,21 @@ def test_a_gang_that_was_only_moved_starts_again_though_its_team_has_spent_its_m
     world.waits(replace(gang("g"), eviction=Eviction(reason, "moved", since_s), since_s=since_s))
     refusal = prefilter(world.fleet, world.snapshot(), world.gang("g"))
     assert (refusal is not None and refusal.reason is Reason.BUDGET_EXHAUSTED) is refused
+
+
+def test_a_limit_that_cannot_be_read_keeps_a_job_waiting_and_a_running_one_where_it_is() -> None:
+    world = World(FleetBuilder().pool().team().queue().build())
+    scrawl = UnsupportedConstraint("metadata.annotations[muster.dev/max-run-time]", "'2 hours' is not a duration")
+    world.waits(gang("w"))
+    world.machine("m")
+    world.runs(gang("r"), ("m", 1))
+    assert prefilter(world.fleet, world.snapshot(), world.gang("w")) is None
+    assert immovable(world.fleet, world.snapshot(), world.gang("r")) == ""
+    world.jobs = {uid: replace(it, unread=(scrawl,)) for uid, it in world.jobs.items()}
+    refusal = prefilter(world.fleet, world.snapshot(), world.gang("w"))
+    assert refusal is not None
+    assert (refusal.reason, "max-run-time], which cannot be read: '2 hours'" in refusal.message) == (
+        Reason.UNSUPPORTED,
+        True,
+    )
+    assert "could not start again" in immovable(world.fleet, world.snapshot(), world.gang("r"))

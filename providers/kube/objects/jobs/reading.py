@@ -62,8 +62,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
     named["generation"] = meta.generation
     raw: JsonObject = {"metadata": named, "spec": found.spec, "status": found.status}
     owner, outcome, counts = managing(meta.owner_references, parents), kind.outcome(raw), kind.counts(raw)
-    misread = unread(meta.labels, annotations) if kind.suspended(raw) else ()
-    origin = PodOrigin(meta.namespace, late=kind.late, refused=(*kind.refused(raw), *misread))
+    origin = PodOrigin(meta.namespace, late=kind.late, refused=tuple(kind.refused(raw)))
     origins = ((role, origin._replace(labels=kind.stamped(raw, role))) for role in kind.roles(raw))
     read = [_pod_set(role, recorded(annotations), where) for role, where in origins]
     ours = owner is None and kind.manageable(raw)
@@ -127,13 +126,14 @@ def interval_of(annotations: Mapping[str, str]) -> float | None:
 
 
 class Said(NamedTuple):
-    """What a job says of its run, in the words of `Job`; what cannot be read counts as not said (see `unread`)."""
+    """What a job says of its run, in the words of `Job`; what cannot be read counts as not said, and is told."""
 
     expected_run_s: float | None = None
     max_run_s: float | None = None
     sla_waiting_s: float | None = None
     priority_boost: int = 0
     on_node_failure: str = ""
+    unread: tuple[UnsupportedConstraint, ...] = ()
 
 
 def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) -> Said:
@@ -145,19 +145,16 @@ def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) ->
         _interval_s(first_of(annotations, *SLA_WAITING)),
         _boost(first_of(annotations, *PRIORITY_BOOST)),
         said if (said := annotations.get(ON_NODE_FAILURE, "")) in _ON_NODE_FAILURE else "",
+        tuple(_unread(labels or {}, annotations)),
     )
 
 
-def unread(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) -> Iterator[UnsupportedConstraint]:
-    """Yields what a job says of its run and cannot be read: a limit of "2 hours" would be none, and nobody told.
-
-    Asked of what waits only. What runs keeps running, whatever its annotations are changed to.
-    """
+def _unread(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[UnsupportedConstraint]:
     for where, metadata, names, read, wanted in (
         ("annotations", annotations, (MAX_RUN, EXPECTED_RUN, *SLA_WAITING), _seconds, "a duration such as 90m or 6h"),
         ("annotations", annotations, PRIORITY_BOOST, _BOOST.fullmatch, "a whole number"),
         ("annotations", annotations, (ON_NODE_FAILURE,), _ON_NODE_FAILURE.__contains__, "Replace or Evict"),
-        ("labels", labels or {}, (KUEUE_MAX_RUN,), whole, "a whole number of seconds"),
+        ("labels", labels, (KUEUE_MAX_RUN,), whole, "a whole number of seconds"),
     ):
         for name, text in ((name, metadata.get(name, "")) for name in names):
             if text and not read(text):

@@ -18,6 +18,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.snapshot import Pod, PodSet
+from fleet.snapshot.device_claims import NO_CLAIMS, pods_with_claims
 from providers.kube.objects import DECODERS, decode_pod
 from providers.kube.objects.affinities import (
     WireAffinity,
@@ -219,8 +220,9 @@ def changes(*tables: Mapping[str, tuple[Any, ...]]) -> st.SearchStrategy[tuple[s
 
 
 def templated(template: Obj) -> PodSet:
+    """As deciders see it: what pods claim has been looked up, here among no claims at all."""
     body = {"metadata": {"name": "j", "namespace": "n", "uid": "u"}, "spec": {"template": template}}
-    return DECODERS["batch", "Job"](msgspec.json.encode(body)).pod_sets[0]
+    return pods_with_claims(DECODERS["batch", "Job"](msgspec.json.encode(body)).pod_sets[0], NO_CLAIMS)
 
 
 def stored(template: Obj, **labels: str) -> Pod:

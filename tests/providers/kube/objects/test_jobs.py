@@ -173,15 +173,9 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("annotations", "labels", "expected"), UNREAD)
-def test_what_waits_and_says_what_cannot_be_read_is_refused(
-    annotations: dict[str, str], labels: dict[str, str], expected: list[str]
-) -> None:
-    (pods,) = job({"suspend": True}, annotations=annotations, labels=labels).pod_sets
-    assert [
-        f"{it.path}: {it.words}"[: len(words)] for it, words in zip(pods.unsupported, expected, strict=True)
-    ] == expected
-    (running,) = job({"suspend": False}, annotations=annotations, labels=labels).pod_sets
-    assert running.unsupported == ()
+def test_what_cannot_be_read_is_told(annotations: dict[str, str], labels: dict[str, str], expected: list[str]) -> None:
+    told = job(annotations=annotations, labels=labels).unread
+    assert [f"{it.path}: {it.words}"[: len(words)] for it, words in zip(told, expected, strict=True)] == expected
 
 
 LOWERED = {"muster.dev/asked": '{"/spec/parallelism":8}'}

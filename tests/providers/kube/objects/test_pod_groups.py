@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fleet.actions import Marks, ReleasePod
-from fleet.snapshot import STATEFUL_SET, Pod, PodSet, Terms
+from fleet.snapshot import STATEFUL_SET, Pod, Terms
 from fleet.snapshot.works import group_job, group_uid
 from model.kinds import Toleration
 from providers.clock import VirtualClock
@@ -98,19 +98,13 @@ def test_what_everybody_may_say() -> None:
     assert (member.priority_class, found.do_not_disrupt, member.shape.required_topology) == ("high", "true", "rack")
 
 
-def test_a_limit_that_cannot_be_read_is_refused_while_its_pod_waits() -> None:
-    waiting = raw(GROUP, {**TOTAL, "muster.dev/max-run-time": "2 hours"})
-    (refused,) = shape_of(waiting).unsupported
-    assert refused.path == "metadata.annotations[muster.dev/max-run-time]"
-    assert shape_of(waiting).name == shape_of(raw(GROUP, TOTAL)).name
-    started = {**waiting, "spec": {key: value for key, value in waiting["spec"].items() if key != "schedulingGates"}}
-    assert shape_of(started).unsupported == ()
-
-
-def shape_of(pod: Obj) -> PodSet:
-    member = read(pod).member
-    assert member is not None
-    return member.shape
+def test_a_limit_that_cannot_be_read_is_told_and_makes_no_other_role() -> None:
+    found, plain = (read(raw(GROUP, {**TOTAL, **more})) for more in ({"muster.dev/max-run-time": "2 hours"}, {}))
+    assert found.member is not None
+    assert plain.member is not None
+    assert found.member.shape == plain.member.shape
+    [told] = group_job(found.job_uid, [found]).unread
+    assert told.path == "metadata.annotations[muster.dev/max-run-time]"
 
 
 @pytest.mark.parametrize("labels", [{}, {"muster.dev/queue": ""}, {"muster.dev/pod-group-name": "g"}])
