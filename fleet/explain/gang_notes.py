@@ -53,9 +53,10 @@ REMEDIES: dict[str, str] = {
 
 def gang_notes(snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:
     """Yields what else is to be said of a gang, a `subject: words` each; what was changed since takes the fleet."""
-    now = snapshot.now_s
+    now, job = snapshot.now_s, snapshot.jobs.get(gang.uid)
+    yield from (f"unread: {it.path}: {it.words}; it counts as not given" for it in (job.unread if job else ()))
     if fleet is not None:
-        yield from (f"changed: {words}" for words in changed_since(fleet, gang, snapshot.jobs.get(gang.uid)))
+        yield from (f"changed: {words}" for words in changed_since(fleet, gang, job))
         if kept := why_non_preemptible(fleet, gang):
             bound = "; takes no more than its team is guaranteed" if within_guarantee(fleet, gang) else ""
             yield f"stays: {kept}: never evicted for others, moved or consolidated{bound}"

@@ -1,10 +1,12 @@
 """What else is said of a gang."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleet.explain.gang_notes import gang_notes, isolation
+from fleet.snapshot.constraints import UnsupportedConstraint
 from model.kinds.node_pool import Sharing
 from tests.support.fleets import GPU, FleetBuilder, gang
 from tests.support.world import World
@@ -59,3 +61,13 @@ def test_work_that_nobody_may_stop_says_so(preemptible: bool, notes: list[str]) 
     made = World(FleetBuilder().pool().team().queue().priority("p", 7, preemptible=preemptible).build())
     work = gang("g", priority_class="p")
     assert [it for it in gang_notes(made.snapshot(), work, made.fleet) if it.startswith("stays")] == notes
+
+
+def test_what_cannot_be_read_of_a_job_that_runs_is_told() -> None:
+    made = World(FleetBuilder().pool().team().queue().build())
+    made.machine("m0")
+    made.runs(gang("g", gpu=2), ("m0", 1))
+    scrawl = UnsupportedConstraint("metadata.annotations[muster.dev/max-run-time]", "'2 hours' is not a duration")
+    made.jobs = {uid: replace(it, unread=(scrawl,)) for uid, it in made.jobs.items()}
+    words = "metadata.annotations[muster.dev/max-run-time]: '2 hours' is not a duration; it counts as not given"
+    assert next(gang_notes(made.snapshot(), made.gang("g"))) == f"unread: {words}"
