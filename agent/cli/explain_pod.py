@@ -27,7 +27,10 @@ def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, co
     snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
     found = called(snapshot, name)
     if not found:
-        exits.complain(f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found")
+        words = f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found"
+        exits.complain(
+            f"{words}. One that shares a ResourceClaim with others waits with the first of them: ask for that"
+        )
         return exits.ERROR
     for pod in found[:MOST]:
         sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
