@@ -37,6 +37,7 @@ from fleet.replay.outcome import ReplayOutcome
 from fleet.replay.submissions import SubmittedGang
 from fleet.replay.variants import Variant
 from fleet.replay.virtual_run import ReplayWindow, at_home, unqueued
+from fleet.review.images import layouts_branch
 from model.fleet import Fleet
 from model.loader import InvalidFleet, NotRewritable, PoolLayouts, load, with_layouts
 from model.plain_text import plain, plain_block, plain_lines
@@ -269,7 +270,7 @@ def propose_layouts(
     from providers.forge.port import ProposedChange
 
     said = json.dumps([wanted.names, wanted.replicas], sort_keys=True)
-    branch = f"muster/layouts/{wanted.pool}/{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+    branch = layouts_branch(wanted.pool, hashlib.sha256(said.encode()).hexdigest())
     if known := forge.requests_from(branch):
         return f"pull request {known[-1].number} proposes this already: {known[-1].state.value}"
     base = place.commits.fetch_ref(f"refs/heads/{place.branch}")

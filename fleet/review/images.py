@@ -13,6 +13,8 @@ from model.pools import pool_hashes
 BRANCHES: Final = "muster/images/"
 """Branches of requests that the agent opens; what follows is the pool, and the version."""
 _VERSION = re.compile(r"v[0-9]{1,10}(\.[0-9]{1,10}){0,3}")
+_LAYOUTS: Final = "muster/layouts/"
+_DIGEST = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,14 @@ def is_of_ours(branch: str, *, from_fork: bool) -> bool:
 
     An App that opens one is no user, and no forge says what it may do.
     """
-    return not from_fork and bool(_named(branch)[0])
+    pool, _, digest = branch.removeprefix(_LAYOUTS).rpartition("/")
+    of_layouts = branch.startswith(_LAYOUTS) and bool(pool) and bool(_DIGEST.fullmatch(digest))
+    return not from_fork and (of_layouts or bool(_named(branch)[0]))
+
+
+def layouts_branch(pool: str, digest: str) -> str:
+    """Returns the branch of advised MIG layouts for a pool, after the first signs of a hash of what they say."""
+    return f"{_LAYOUTS}{pool}/{digest[:8]}"
 
 
 def _named(branch: str) -> tuple[str, str]:

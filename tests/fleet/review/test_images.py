@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.review.images import ImageProposal, image_proposals, is_open, overtaken
+from fleet.review.images import ImageProposal, image_proposals, is_of_ours, is_open, layouts_branch, overtaken
 from fleet.snapshot import Resolutions, Resolved
 from model.pools import pool_hash
 from tests.support.fleets import FleetBuilder
@@ -58,3 +58,19 @@ def test_which_branch_stands_in_its_place(branch: str, is_overtaken: bool, stand
     (it,) = proposed(PINNED, "v20251112")
     assert overtaken(branch, [it]) is is_overtaken
     assert is_open(it, [branch]) is stands
+
+
+@pytest.mark.parametrize(
+    ("branch", "ours"),
+    [
+        ("muster/images/h100/v20251112", True),
+        (layouts_branch("a100-mig", "0123456789abcdef"), True),
+        ("muster/layouts/a100-mig/latest", False),
+        ("muster/layouts/01234567", False),
+        ("muster/other/a100-mig/01234567", False),
+        ("more-machines", False),
+    ],
+)
+def test_what_the_agent_and_its_advice_propose_is_known_by_the_branch(branch: str, ours: bool) -> None:
+    assert is_of_ours(branch, from_fork=False) is ours
+    assert not is_of_ours(branch, from_fork=True), "anybody may name a branch of a fork"
