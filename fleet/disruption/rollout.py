@@ -112,7 +112,7 @@ def _recut(fleet: Fleet, snapshot: Snapshot, stale: set[str]) -> Iterator[Decide
     first: dict[str, Recut] = {}
     idle = stale - machines_held(snapshot).keys()
     for recut in build_capacity(fleet, snapshot).recuts if idle else ():
-        if recut.claim in idle and claim_subject(recut.claim) not in snapshot.busy:
+        if recut.claim in idle and not recut.busy:
             first.setdefault(recut.claim, recut)
     subjects = ((claim_subject(name), recut) for name, recut in first.items())
     yield from each(snapshot, subjects, lambda recut: [_cut_to(snapshot, recut)])

@@ -321,17 +321,19 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
     for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-        if node is None or machine is None or not usable(node, claim) or claim_subject(claim.name) in snapshot.busy:
+        if node is None or machine is None or not usable(node, claim):
             continue
+        busy = claim_subject(claim.name) in snapshot.busy
         pool, gangs = fleet.node_pools[claim.node_pool], held.get(claim.name, ())
         if _idle(snapshot, node, held=bool(gangs)):
             for layout, declared in cutting[claim.node_pool].items():
                 gpus = cut(machine, declared) if layout != claim.layout else None
                 if gpus is not None:
-                    yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
+                    slot = _cut_slot(snapshot, node, claim, layout, gpus, pool)
+                    yield Recut(claim.name, layout, gpus, slot, busy=busy)
         for mixed in mixed_cuts(fleet, snapshot, pool, claim, node, machine):
             slot = _beside(snapshot, _cut_slot(snapshot, node, claim, mixed.layout, mixed.gpus, pool), gangs)
-            yield Recut(claim.name, mixed.layout, mixed.gpus, slot, mixed.cuts)
+            yield Recut(claim.name, mixed.layout, mixed.gpus, slot, mixed.cuts, busy)
 
 
 def _beside(snapshot: Snapshot, slot: NodeSlot, gangs: Iterable[Gang]) -> NodeSlot:

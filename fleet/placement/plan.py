@@ -104,6 +104,8 @@ class Recut:
     slot: NodeSlot
     cuts: GpuCuts = ()
     """How each GPU would be cut where only idle ones are, beside work on the others; else empty."""
+    busy: bool = False
+    """Whether its claim is being written: it is cut by a later pass, and kept until then."""
 
     def of(self, claim: Claim, now_s: float) -> Claim:
         """Returns the claim of the machine, to be cut so."""
@@ -132,6 +134,11 @@ class PlacementPlan:
     def cost_usd_h(self) -> float:
         """What the purchase costs an hour."""
         return sum(bought.offering.offer.price_usd_h * bought.count for bought in self.purchases)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a machine that it cuts is being written, so that it cannot begin in this pass."""
+        return any(recut.busy for recut in self.recuts)
 
     @property
     def ready(self) -> bool:

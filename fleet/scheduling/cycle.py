@@ -201,9 +201,11 @@ class AdmissionPass:
         self._submit()
         result = self.scheduler.sweep()
         self.ordinary.buy()
+        for uid in (later := self.backend.awaits_writes()):
+            del self.backend.placed[uid]  # they keep what they say; the next pass finds their machines written
         postponed = self._postpone_purchases()
         self._buy_together()
-        for holder in result.admitted:
+        for holder in (it for it in result.admitted if it.workload.uid not in later):
             gang = self.snapshot.gangs[whole(holder.workload.uid)]
             with concerning(gang_subject(gang.uid)):
                 if gang.uid in postponed:
@@ -270,6 +272,8 @@ class AdmissionPass:
         """Saves a gang with the places that replace its lost ones."""
         gang = self.snapshot.gangs[holder.workload.uid]
         lost_pods, placed = self.backend.lost_pods[gang.uid], self.backend.placed[gang.uid]
+        if placed.plan.busy:
+            return
         pins = together((*(pin for pin in gang.pins if lost_pods.keeps(pin)), *placed.pins))
         self.actions.append(SaveGang(refilled(gang, lost_pods, placed.plan, pins, self.snapshot.now_s)))
         self.actions += self._prepare(placed)

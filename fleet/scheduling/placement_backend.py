@@ -231,6 +231,15 @@ class ClusterBackend:
         """Records as decided what is bought for ordinary pods; the plan has been taken on the state."""
         self._record(uid, plan, needs, ordinary=True)
 
+    def awaits_writes(self) -> frozenset[str]:
+        """Returns whose plans cut machines that are being written, and who stands on what is bought for those."""
+        found = {uid for uid, it in self.placed.items() if it.plan.busy}
+        count = -1
+        while count < len(found):
+            count, bought = len(found), {claim for uid in found for claim in self.placed[uid].bought}
+            found |= {uid for uid, it in self.placed.items() if any(pin.claim in bought for pin in it.pins)}
+        return frozenset(found)
+
     def claims_of(self, uid: str, plan: PlacementPlan, purpose: str = "", *, ordinary: bool = False) -> WrittenClaims:
         """Writes the claims of what is bought for a gang, or for ordinary pods."""
         written = write_claims(plan, uid, self.planner.now_s, gang="" if ordinary else uid, purpose=purpose)
@@ -258,7 +267,7 @@ class ClusterBackend:
 
     def _share_rest(self, plan: PlacementPlan) -> None:
         """Lets gangs that can wait for a machine on its way use the rest of it."""
-        for assignment in plan.assignments:
+        for assignment in () if plan.busy else plan.assignments:
             if assignment.slot.name.startswith(("claim/", "recut/")):
                 self.state.share(assignment.slot)
                 self._slot_of_claim[assignment.slot.claim] = assignment.slot

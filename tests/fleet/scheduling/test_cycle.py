@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
+from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, claim_subject, gang_subject
 from fleet.gangs.transitions import released
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
@@ -213,6 +213,27 @@ def test_a_machine_that_became_ready_this_instant_is_cut_all_the_same() -> None:
     run(world)
     claim = world.claims["m0"]
     assert claim.recut_at_s > claim.ready_at_s
+
+
+@pytest.mark.parametrize("gone", [1, 4, 8])
+@pytest.mark.parametrize("written", [True, False])
+def test_nobody_returns_to_a_machine_that_is_emptied_to_be_cut_for_another(gone: int, written: bool) -> None:
+    """When the last had left, its claim was being written as empty: all came back, and were evicted again for ever."""
+    world = mig_world()
+    world.machine("m0")
+    left = Eviction(Reason.PREEMPTED, "x", NOW - 1)
+    small = [gang(f"s{n}", slices("1g.10gb", 7), created_s=NOW - 1000 + n) for n in range(8)]
+    world.waits(*small[:gone])
+    for one in small[gone:]:
+        world.runs(one, ("m0", 7))
+        world.gangs[one.uid] = replace(world.gangs[one.uid], state=GangState.EVICTING, eviction=left)
+    big = gang("big", slices("3g.40gb", 4), priority=100, created_s=NOW - 10)
+    world.waits(replace(big, reason=Reason.WAITING_FOR_PREEMPTED, message="x"))
+    world.busy = frozenset() if written else frozenset({claim_subject("m0")})
+    run(world)
+    assert {world.gangs[one.uid].state for one in small[:gone]} == {GangState.PENDING}
+    assert reasons(world)["big"] == ("Recutting" if gone == 8 and written else Reason.WAITING_FOR_PREEMPTED)
+    assert bool(world.claims["m0"].recut_at_s) is (gone == 8 and written)
 
 
 @pytest.mark.parametrize(("first", "second"), [("1g.10gb", "3g.40gb"), ("3g.40gb", "1g.10gb")])
