@@ -1,8 +1,9 @@
 """Lost work: what interrupting a running gang wastes, in device time and machine cost since its last checkpoint."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
+from fleet.cost.weights import MachineWeights, machine_weights
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Claim, Gang, Snapshot
 from model.index import derived_each, followed_each
@@ -94,7 +95,7 @@ def move_usd(gang: Gang, snapshot: Snapshot) -> float:
 
 
 def _machines_usd_h(snapshot: Snapshot) -> Callable[[Gang], float]:
-    """Returns the function that says what a gang's machines cost (USD an hour)."""
+    """Returns the function that says what a gang's parts of its machines cost (USD an hour)."""
     index, gangs, charged = snapshot.index, snapshot.gangs, _charged(snapshot.index, snapshot.claims)
 
     def usd_h(gang: Gang) -> float:
@@ -104,14 +105,27 @@ def _machines_usd_h(snapshot: Snapshot) -> Callable[[Gang], float]:
     return usd_h
 
 
+class _Charged(NamedTuple):
+    """What a machine's users are charged (USD an hour), and which part of it a pod is."""
+
+    usd_h: float
+    weights: MachineWeights
+
+
 @followed_each()
-def _charged(claim: Claim) -> float:
-    """Returns what a machine's users are charged (USD an hour); another mapping only where that changes."""
-    return claim.charged_usd_h
+def _charged(claim: Claim) -> _Charged:
+    """Returns what a machine costs, and whom; another mapping only where that changes."""
+    return _Charged(claim.charged_usd_h, machine_weights(claim.resources, None, None))
 
 
-def _sum_usd_h(charged: Mapping[str, float], gang: Gang) -> float:
-    return sum([charged[name] for name in sorted({pin.claim for pin in gang.pins}) if name in charged])
+def _sum_usd_h(charged: Mapping[str, _Charged], gang: Gang) -> float:
+    """Returns what a gang's pods are of their machines: of one that it shares, the others' work is not its own."""
+    asked = {pods.name: pods.requests for pods in gang.pod_sets}
+    parts: dict[str, float] = {}
+    for pin in sorted(it for it in gang.pins if it.claim in charged):
+        part = charged[pin.claim].weights.part_of(asked.get(pin.pod_set, {})) * pin.count
+        parts[pin.claim] = parts.get(pin.claim, 0.0) + part
+    return sum(charged[claim].usd_h * min(1.0, part) for claim, part in parts.items())
 
 
 _together_usd_h = derived_each(_sum_usd_h)

@@ -70,8 +70,8 @@ def in_hand(world: World, *subjects: str) -> World:
 
 
 def dear_work(gpus: int) -> World:
-    """A small gang alone on a big machine for hours, without a checkpoint."""
-    return busy(gpu=gpus, run={"admitted_at_s": NOW - 24 * 3600}, instanceTypes=BOTH)
+    """A small gang alone on a big machine for days, without a checkpoint."""
+    return busy(gpu=gpus, run={"admitted_at_s": NOW - 192 * 3600}, instanceTypes=BOTH)
 
 
 def too_little_quota() -> World:

@@ -208,3 +208,11 @@ def test_lost_work_is_the_price_of_all_its_machines() -> None:
     assert lost_work_usd(it, made.snapshot()) == pytest.approx(2 * 2 * 98.0)
     assert lost_work_usd(replace(it, last_checkpoint_s=NOW), made.snapshot()) == 0
     assert lost_work_usd(gang("new"), made.snapshot()) == 0
+
+
+@pytest.mark.parametrize(("gpus", "count", "part"), [(1, 1, 1 / 8), (2, 3, 6 / 8), (8, 1, 1.0)])
+def test_of_a_machine_that_it_shares_a_gang_loses_its_part(gpus: int, count: int, part: float) -> None:
+    """Each of 56 gangs on the slices of one machine would have lost all of it."""
+    made = world()
+    it = made.runs(of("a", gpus, count=count), ("m0", count), admitted_at_s=NOW - 2 * HOUR)
+    assert lost_work_usd(it, made.snapshot()) == pytest.approx(2 * 98.0 * part)

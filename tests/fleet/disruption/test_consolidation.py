@@ -120,21 +120,21 @@ def small_on_large(**pool: Any) -> World:
         pytest.param({}, of_gang(state=GangState.RESERVED), False, id="has not started"),
         pytest.param({}, lambda w: w.stands(foreign_pod("x", "node-m0")), False, id="a pod of somebody else"),
         pytest.param({}, lambda w: setattr(w, "busy", frozenset({"gang/uid-g"})), False, id="busy gang"),
-        # a saving of 84 USD/h for four hours is 336 USD; the machine costs 98 USD/h
-        pytest.param({}, of_gang(admitted_at_s=NOW - 3.4 * 3600), True, id="333 USD of work lost"),
-        pytest.param({}, of_gang(admitted_at_s=NOW - 3.5 * 3600), False, id="343 USD of work lost"),
+        # a saving of 84 USD/h for four hours is 336 USD; its eighth of the machine costs 12.25 USD/h
+        pytest.param({}, of_gang(admitted_at_s=NOW - 27.2 * 3600), True, id="333 USD of work lost"),
+        pytest.param({}, of_gang(admitted_at_s=NOW - 28 * 3600), False, id="343 USD of work lost"),
         pytest.param(
             {}, of_gang(admitted_at_s=NOW - 9 * 3600, last_checkpoint_s=NOW - 60), True, id="a checkpoint saves it"
         ),
         pytest.param(
             {},
-            of_gang(admitted_at_s=NOW - 10.5 * 6.8 * 3600, checkpoint_interval_s=6.8 * 3600),
+            of_gang(admitted_at_s=NOW - 10.5 * 54.4 * 3600, checkpoint_interval_s=54.4 * 3600),
             True,
             id="half an interval is lost",
         ),
         pytest.param(
             {},
-            of_gang(admitted_at_s=NOW - 10.5 * 7 * 3600, checkpoint_interval_s=7 * 3600),
+            of_gang(admitted_at_s=NOW - 10.5 * 56 * 3600, checkpoint_interval_s=56 * 3600),
             False,
             id="half a longer interval",
         ),

@@ -145,7 +145,7 @@ def test_what_stands_on_a_machine() -> None:
         ("ns/high", 1, 60.0, inf),
         ("ns/low", 1, 3600.0, NOW + 3600),
     ]
-    assert [it.lost_usd for it in view.gangs] == [pytest.approx(98 / 60), pytest.approx(196.0)]
+    assert [it.lost_usd for it in view.gangs] == [pytest.approx(98 / 4 / 60), pytest.approx(98 / 4 * 2)]
     assert view.foreign_pods == ("other/p",)
     assert view.verdicts == ()
 

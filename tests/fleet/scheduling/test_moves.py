@@ -146,13 +146,13 @@ P5_USD_H = 98.0
     [
         (600, None, None, True),  # little is lost, and a machine would be needed for PAYBACK_S
         (3 * HOUR_S, None, None, True),
-        (5 * HOUR_S, None, None, False),  # silent jobs lose all since their start
-        (5 * HOUR_S, 600, None, True),
+        (9 * HOUR_S, None, None, False),  # silent jobs lose all since their start: of half a machine
+        (9 * HOUR_S, 600, None, True),
         (600, None, 60, False),  # over before the move has paid for itself
-        (5 * HOUR_S, None, 20 * HOUR_S, True),
-        (5 * HOUR_S, None, 4 * HOUR_S, False),
-        (5 * HOUR_S, 2 * HOUR_S, 2 * HOUR_S, False),  # the restart is the difference
-        (5 * HOUR_S, 2 * HOUR_S, 2 * HOUR_S + 120, True),
+        (9 * HOUR_S, None, 20 * HOUR_S, True),
+        (9 * HOUR_S, None, 4 * HOUR_S, False),
+        (9 * HOUR_S, 4 * HOUR_S + 240, 2 * HOUR_S, False),  # the restart is the difference
+        (9 * HOUR_S, 4 * HOUR_S + 240, 2 * HOUR_S + 120, True),
     ],
 )
 def test_a_move_competes_with_a_purchase_in_usd(
@@ -172,7 +172,7 @@ def test_the_choice_and_what_was_rejected_are_told() -> None:
     changed(made, "g0", last_checkpoint_s=NOW - 100)
     changed(made, "g1", last_checkpoint_s=NOW - 200)
     turn(made, leave=False)
-    usd = P5_USD_H * (100 + RESTART_S) / HOUR_S
+    usd = P5_USD_H / 2 * (100 + RESTART_S) / HOUR_S
     words = f"moved ns/g0 at {usd:.2f} USD of lost work instead of buying 1 x {P5.name} at {P5_USD_H:.2f} USD/h"
     assert words in made.gang("large").message
     assert words in made.gang("g0").message
@@ -180,10 +180,10 @@ def test_the_choice_and_what_was_rejected_are_told() -> None:
     assert words in made.gang("large").message, "it is still told while they leave"
 
     made = halves(shop())
-    changed(made, "g0", admitted_at_s=NOW - 9 * HOUR_S)
-    changed(made, "g1", admitted_at_s=NOW - 8 * HOUR_S)
+    changed(made, "g0", admitted_at_s=NOW - 9.5 * HOUR_S)
+    changed(made, "g1", admitted_at_s=NOW - 9 * HOUR_S)
     turn(made)
-    usd = P5_USD_H * (8 * HOUR_S + RESTART_S) / HOUR_S
+    usd = P5_USD_H / 2 * (9 * HOUR_S + RESTART_S) / HOUR_S
     assert f"instead of moving ns/g1 at {usd:.2f} USD of lost work" in made.gang("large").message
     assert f"bought 1 x {P5.name} at {P5_USD_H:.2f} USD/h" in made.gang("large").message
 
