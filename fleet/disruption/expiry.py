@@ -9,6 +9,7 @@ from fleet.disruption.replacement import whatever_budgets_say, why_not_replaced
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 from model.kinds import NEVER, NodePool
+from model.plain_text import age
 
 
 class Expiry:
@@ -30,7 +31,7 @@ class Expiry:
         if most_s == NEVER:
             return no_reason(Obstacle.NOT_DUE, "machines of its pool never expire")
         if context.snapshot.now_s < ends_s:
-            return no_reason(Obstacle.NOT_DUE, f"the pool allows {most_s / 3600:.1f} h", ends_s)
+            return no_reason(Obstacle.NOT_DUE, f"the pool allows {age(most_s)}", ends_s)
         return why_not_replaced(context, claim, self._due(context), budgeted=False)
 
     def _due(self, context: DisruptionContext) -> dict[str, tuple[Reason, str]]:
@@ -40,8 +41,8 @@ class Expiry:
         def look(pool: NodePool | None, claim: Claim) -> tuple[str, tuple[Reason, str]] | None:
             if pool is None or now_s < expires_at_s(context.snapshot.never_expire, pool, claim):
                 return None
-            age_h, most_h = (now_s - claim.launched_at_s) / 3600, pool.spec.template.expire_after / 3600
-            return claim.name, (self.reason, f"it is {age_h:.1f} h old, the pool allows {most_h:.1f} h")
+            old, most = age(now_s - claim.launched_at_s), age(pool.spec.template.expire_after)
+            return claim.name, (self.reason, f"it is {old} old, the pool allows {most}")
 
         return dict(found_at(context.older_than(lambda pool: pool.spec.template.expire_after), look))
 

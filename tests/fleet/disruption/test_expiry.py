@@ -28,13 +28,13 @@ from tests.support.fleets import NOW, P5, gang
 
 ROWS: list[Row] = [
     ("old and idle", lambda: world_of(**ROLLS, disruption={"consolidateAfter": "Never"}), {"m0": 0}, GOES, NOTHING,
-     "1.9 h old"),
+     "116m old"),
     ("old and busy", lambda: busy(**ROLLS), {"m0": 1}, GOES, NOTHING, "1 machine bought first"),
     ("old and protected", lambda: busy(**ROLLS, run={"do_not_disrupt": "true"}), {}, WAITS, Obstacle.GANG,
      "the pool allows 1.0 h; ns/g says"),
     ("young", busy, {}, KEEPS, Obstacle.NOT_DUE, "the pool allows 720.0 h"),
     ("never expires", lambda: busy(template={"expireAfter": "Never"}), {}, KEEPS, Obstacle.NOT_DUE, "never"),
-    ("spared and old", lambda: spared(world_of(**ROLLS)), {"m0": 0}, GOES, NOTHING, "1.9 h old"),
+    ("spared and old", lambda: spared(world_of(**ROLLS)), {"m0": 0}, GOES, NOTHING, "116m old"),
 ]  # fmt: skip
 
 
