@@ -31,8 +31,8 @@ ROWS: list[Row] = [
      "116m old"),
     ("old and busy", lambda: busy(**ROLLS), {"m0": 1}, GOES, NOTHING, "1 machine bought first"),
     ("old and protected", lambda: busy(**ROLLS, run={"do_not_disrupt": "true"}), {}, WAITS, Obstacle.GANG,
-     "the pool allows 1.0 h; ns/g says"),
-    ("young", busy, {}, KEEPS, Obstacle.NOT_DUE, "the pool allows 720.0 h"),
+     "the pool allows 60m; ns/g says"),
+    ("young", busy, {}, KEEPS, Obstacle.NOT_DUE, "the pool allows 30d"),
     ("never expires", lambda: busy(template={"expireAfter": "Never"}), {}, KEEPS, Obstacle.NOT_DUE, "never"),
     ("spared and old", lambda: spared(world_of(**ROLLS)), {"m0": 0}, GOES, NOTHING, "116m old"),
 ]  # fmt: skip
