@@ -135,12 +135,14 @@ class MatchAttribute(NamedTuple):
 
 
 class DeviceClaim(NamedTuple):
-    """A `DeviceClaim` is what a pod claims, made for it alone: a ResourceClaimTemplate with its classes filled in."""
+    """A `DeviceClaim` is what a pod claims: a ResourceClaimTemplate, or a shared claim, with its classes filled in."""
 
     name: str
     """Within the pod."""
     requests: tuple[RequestedDevices, ...]
     constraints: tuple[MatchAttribute, ...] = ()
+    shared: str = ""
+    """Name of the ResourceClaim that it shares with others; empty = it is made for the pod alone."""
 
     @property
     def amounts(self) -> Resources:

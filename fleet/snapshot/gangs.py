@@ -80,6 +80,8 @@ class PodSet:
     """Fewest pods it may be admitted with (partial admission); None = all of them. The count is final at admission."""
     core: int | None = None
     """Pods that start together or not at all; None = all. The others, elastic, join and leave one by one."""
+    part_of: str = ""
+    """Pod set of the job that it is one pod of, which asks for the claim that all of them share; empty = of none."""
 
     @property
     def wishes(self) -> bool:

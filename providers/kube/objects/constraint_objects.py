@@ -59,6 +59,7 @@ class _DeviceClaim(Wire, frozen=True):
     name: str
     requests: list[_DeviceRequest] | None = None
     constraints: list[_MatchAttribute] | None = None
+    shared: str = ""
 
 
 class StoredConstraints(Wire, frozen=True):
@@ -122,7 +123,7 @@ def _claim_object(claim: DeviceClaim) -> JsonObject:
         {"matchAttribute": it.attribute} | set_fields(requests=list(it.requests), distinct=it.distinct)
         for it in claim.constraints
     ]
-    return {"name": claim.name, "requests": requests} | set_fields(constraints=constraints)
+    return {"name": claim.name, "requests": requests} | set_fields(constraints=constraints, shared=claim.shared)
 
 
 def _ask_object(ask: DeviceAsk) -> JsonObject:
@@ -136,7 +137,7 @@ def _claim_from(found: _DeviceClaim) -> DeviceClaim:
         MatchAttribute(it.match_attribute, tuple(it.requests or ()), it.distinct) for it in found.constraints or ()
     )
     requests = (RequestedDevices(it.name, tuple(map(_ask_from, it.ways or ()))) for it in found.requests or ())
-    return DeviceClaim(found.name, tuple(requests), tuple(constraints))
+    return DeviceClaim(found.name, tuple(requests), tuple(constraints), found.shared)
 
 
 def _ask_from(found: _DeviceAsk) -> DeviceAsk:

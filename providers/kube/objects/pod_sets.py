@@ -47,6 +47,7 @@ class WirePodSet(StoredConstraints, frozen=True, kw_only=True):
     count: int
     min_count: int | None = None
     core: int | None = None
+    part_of: str = ""
     requests: dict[str, str | int] | None = None
     node_selector: dict[str, str] | None = None
     required_affinity: list[list[_Requirement]] | None = None
@@ -72,6 +73,7 @@ def pod_set_object(pod_set: PodSet) -> JsonObject:
         unsupported=[{"path": it.path, "message": it.words} for it in pod_set.unsupported],
         forbidden=list(pod_set.forbidden),
         topologyRequest=_topology_object(pod_set),
+        partOf=pod_set.part_of,
     )
 
 
@@ -98,6 +100,7 @@ def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
         group=topology.pod_set_group_name,
         min_count=found.min_count,
         core=found.core,
+        part_of=found.part_of,
     )
 
 
