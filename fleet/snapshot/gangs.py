@@ -295,15 +295,8 @@ class Check:
 
 
 LIVE_FIELDS: Final = (
-    "last_checkpoint_s",
-    "checkpoint_interval_s",
-    "do_not_disrupt",
-    "expected_run_s",
-    "max_run_s",
-    "sla_waiting_s",
-    "priority_boost",
-    "remaining",
-    "choice",
+    *("last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt", "expected_run_s", "max_run_s"),
+    *("sla_waiting_s", "priority_boost", "remaining", "choice"),
 )
 """Fields of a `Gang` that are copied from its job whenever that is observed, and not stored in the Workload."""
 _live_facts: Final = attrgetter(*LIVE_FIELDS)

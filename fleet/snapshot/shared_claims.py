@@ -12,6 +12,7 @@ has its devices for other pods, all go there and ask for none.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -238,28 +239,35 @@ def _with_shared_claim(
     sharers = [
         it for it in job.pod_sets if (ref := shared_ref(it)) and f"{it.namespace}/{ref.claim}" == name and it.count
     ]
+    ref = next(filter(None, map(shared_ref, sharers)))
+    if claim is not None and claim.node and claim.holder and not _holds(job, claim):
+        return _each_changed(job, sharers, partial(_held_to, node=claim.node))
+    problems: Sequence[UnsupportedConstraint] = _against_sharing(job, sharers, ref, claim, first)
+    if claim is not None and not problems:
+        asked, problems = claim_of(ref, claim.asks, known)
+        if not problems:
+            return _carried(job, sharers, asked, ref.claim)
+    return _each_changed(job, sharers, lambda pods: _refused(pods, *problems))
 
-    def changed(change: Callable[[PodSet], PodSet]) -> Job:
-        return replace(job, pod_sets=tuple(change(it) if it in sharers else it for it in job.pod_sets))
 
-    [ref, *_] = [ref for it in sharers if (ref := shared_ref(it)) is not None]
-    where = f"{ref.path}.resourceClaimName"
+def _each_changed(job: Job, sharers: Sequence[PodSet], change: Callable[[PodSet], PodSet]) -> Job:
+    return replace(job, pod_sets=tuple(change(it) if it in sharers else it for it in job.pod_sets))
+
+
+def _against_sharing(
+    job: Job, sharers: Sequence[PodSet], ref: ClaimRef, claim: SharedClaim | None, first: tuple[str, str]
+) -> list[UnsupportedConstraint]:
+    """Returns why a job does not ask for a claim that its pods share; empty where it does."""
+    where, words = f"{ref.path}.resourceClaimName", ""
     if claim is None:
-        return changed(lambda pods: _refused(pods, _not_there(ref, pods.namespace)))
-    if claim.node and claim.holder and not _holds(job, claim):
-        return changed(lambda pods: _held_to(pods, claim.node))
+        return [_not_there(ref, job.ref.namespace)]
     if first[1] != job.ref.uid:
         words = (
-            f"job {first[0]} asks for the devices of ResourceClaim {ref.claim} first; this one goes where they are then"
+            f"not before job {first[0]} has the devices of ResourceClaim {ref.claim}; this one goes where they are then"
         )
-        return changed(lambda pods: _refused(pods, UnsupportedConstraint(where, words)))
-    if job.choice is not None or any(it.min_count is not None or it.core not in {None, it.count} for it in sharers):
+    elif job.choice is not None or any(it.min_count is not None or it.core not in {None, it.count} for it in sharers):
         words = "pods that share a claim start together: ask for all of them (no smaller minimum, no elastic part)"
-        return changed(lambda pods: _refused(pods, UnsupportedConstraint(where, words)))
-    asked, problems = claim_of(ref, claim.asks, known)
-    if problems:
-        return changed(lambda pods: _refused(pods, *problems))
-    return _carried(job, sharers, asked, ref.claim)
+    return [UnsupportedConstraint(where, words)] if words else []
 
 
 def _carried(job: Job, sharers: Sequence[PodSet], claim: DeviceClaim, name: str) -> Job:

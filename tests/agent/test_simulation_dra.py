@@ -320,34 +320,3 @@ def test_gangs_that_claim_whole_gpus_are_bought_for_together() -> None:
     (first, *_) = scene.sim.claims().values()
     assert first.purpose.count(" x main of") == 2, first.purpose
     scene.settle()
-
-
-def shared_claim(name: str, *requests: Obj, **more: Any) -> Obj:
-    made = template(name, *requests, **more)
-    return made | {"kind": "ResourceClaim", "spec": made["spec"]["spec"]}
-
-
-def sharing(name: str, claim: str, *, pods: int = 1, **more: Any) -> Manifest:
-    """A Job all of whose pods name one ResourceClaim."""
-    manifest = claiming(name, "", pods=pods, **more)
-    manifest["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
-    return manifest
-
-
-def nodes_of_pods(scene: Scene, name: str) -> set[str]:
-    return {
-        pod["spec"].get("nodeName", "") for pod in scene.sim.objects("Pod") if pod["metadata"]["name"].startswith(name)
-    }
-
-
-def test_a_gang_that_shares_a_claim_stands_on_one_machine_and_its_devices_count_once() -> None:
-    scene = Scene(dra(instanceTypes=[G6, P5], quota={"nvidia.com/gpu": 3}))
-    scene.sim.submit(shared_claim("two", exactly("gpus", count=2)))
-    scene.runs(sharing("a", "two", pods=3))
-    assert len(nodes_of_pods(scene, "a-")) == 1
-    assert set(map(tuple, devices(scene).values())) == {("gpu-0", "gpu-1")}
-    assert len(devices(scene)) == 3
-    scene.sim.submit(template("one", exactly("gpu")))
-    scene.runs(claiming("b", "one"))
-    assert scene.bought() == 1, "the third GPU of the quota, and the other half of the machine"
-    scene.settle()

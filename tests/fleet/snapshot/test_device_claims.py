@@ -1,6 +1,5 @@
 """Claims are joined with their templates and classes, and counted; slices and allocations with nodes and pods."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from fleet.snapshot import Node, PodSet
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.device_claims import (
-    NO_CLAIMS,
     AllocatedClaim,
     ClaimableDevices,
     ClaimTemplate,
@@ -18,12 +16,10 @@ from fleet.snapshot.device_claims import (
     held_by_pods,
     nodes_with_devices,
     pods_with_claims,
-    waiting_with_claims,
 )
-from fleet.snapshot.devices import NO_DEVICES, Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
-from tests.support.fleets import foreign_pod
 
 G = "gpu.nvidia.com"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -158,39 +154,3 @@ def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
     assert held_by_pods(index, devices) == {"n/pod": {"nvidia.com/gpu": 1}}
     [allocation] = devices.allocated["n1"]
     assert (allocation.claim, allocation.pod) == ("n/x", "n/pod")
-
-
-def sharing(*refs: ClaimRef) -> PodSet:
-    return PodSet("", 1, {"cpu": 1000}, namespace="n", resource_claims=refs)
-
-
-ONE, TWO = (ClaimRef(f"spec.resourceClaims[{n}]", "c", "", f"claim-{n}") for n in range(2))
-
-
-@pytest.mark.parametrize("refs", [(ONE,), (ONE, TWO), (ClaimRef("spec.resourceClaims[0]", "c", ""),)])
-def test_pods_of_gangs_share_no_claim(refs: tuple[ClaimRef, ...]) -> None:
-    told = pods_with_claims(sharing(*refs), NO_CLAIMS).unsupported
-    assert [it.path for it in told] == [f"{ref.path}.resourceClaimName" for ref in refs]
-
-
-ASKS = ClaimTemplate("n", "claim-0", (RequestedDevices("r", (ask(),)),), root="spec")
-SHARED = [
-    pytest.param((ONE,), None, {}, ["there is no ResourceClaim claim-0 in namespace n"], id="no such claim"),
-    pytest.param((ONE,), AllocatedClaim("n", "claim-0", "p"), {}, ["made for another pod"], id="of a pod"),
-    pytest.param((ONE, TWO), AllocatedClaim("n", "claim-0", "", (), ASKS), {}, ["one such claim a pod"] * 2, id="two"),
-    pytest.param((ONE,), AllocatedClaim("n", "claim-0", "", (), ASKS), {"nvidia.com/gpu": 1, "cpu": 3000}, [], id="ok"),
-]
-
-
-@pytest.mark.parametrize(("refs", "claim", "asked", "words"), SHARED)
-def test_of_ordinary_pods_that_share_a_claim_the_first_asks_for_all(
-    refs: tuple[ClaimRef, ...], claim: AllocatedClaim | None, asked: dict[str, int], words: list[str]
-) -> None:
-    pods = {key: replace(foreign_pod(key, ""), namespace="n", shape=sharing(*refs)) for key in ("n/a", "n/b", "n/c")}
-    claims = {} if claim is None else {claim.key: claim}
-    found = waiting_with_claims(Index(), pods, ClaimableDevices({}, CLASSES), claims, NO_DEVICES)
-    assert found.keys() == ({"n/a"} if asked else pods.keys())
-    for pod in found.values():
-        assert pod.shape is not None
-        assert [each for it, each in zip(pod.shape.unsupported, words, strict=True) if each in it.words] == words
-        assert pod.requests.items() >= asked.items()

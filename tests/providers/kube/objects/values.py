@@ -150,6 +150,7 @@ device_claims = st.builds(
         ),
         max_size=1,
     ).map(tuple),
+    shared=names | st.just(""),
 )
 constraints = st.builds(
     PodConstraints,
@@ -193,6 +194,7 @@ pod_sets = st.builds(
     group=names | st.just(""),
     min_count=st.none() | st.integers(0, 5000),
     core=st.none() | st.integers(0, 5000),
+    part_of=names | st.just(""),
 )
 pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.just(""), count=st.integers(1, 64))
 
