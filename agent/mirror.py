@@ -273,7 +273,7 @@ class Mirror:
             daemon_pods=self.pod_index.daemon_pods,
             repelling_pods=self.pod_index.repelling_pods,
             ordinary_pods=self.pod_index.ordinary_pods,
-            waiting_pods=waiting_with_claims(self.index, self.pod_index.waiting_pods, claimable, shared),
+            waiting_pods=waiting_with_claims(self.index, self.pod_index.waiting_pods, claimable, shared, jobs),
             pod_verdicts=self.pod_verdicts,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),

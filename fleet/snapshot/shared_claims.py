@@ -109,12 +109,13 @@ def _carrying(pods: PodSet, claim: DeviceClaim) -> PodSet:
 
 
 def waiting_with_claims(
-    index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices, shared: SharedClaims
+    index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices, shared: SharedClaims, jobs: Mapping[str, Job]
 ) -> Mapping[str, Pod]:
-    """Returns the pods of no gang that wait, those with claims asking for what they claim.
+    """Returns the pods of no gang that wait, those with claims asking for what they claim. `jobs` are by uid.
 
     Of pods that share a claim the first asks for its devices, and for the amounts of the others, who go where it goes:
-    they are not among those returned until the claim is allocated, and then they are held to that machine.
+    they are not among those returned until the claim is allocated, and then they are held to that machine. Nor are any
+    of them while a gang asks for the claim.
     """
     claiming = {key: pod for key, pod in waiting.items() if pod.shape is not None and pod.shape.resource_claims}
     if not claiming:
@@ -122,7 +123,7 @@ def waiting_with_claims(
     joined = _claiming_pods(index, claiming, known)
     if not any(shared_ref(pod.shape) for pod in claiming.values()):
         return {**waiting, **joined}
-    sharing = _sharing_pods(index, joined, known, shared)
+    sharing = _sharing_pods(index, joined, known, shared, _asked_by_jobs(index, jobs))
     return {**{key: pod for key, pod in waiting.items() if key not in claiming}, **sharing}
 
 
@@ -151,7 +152,7 @@ class _Sharer(NamedTuple):
 
 @derived(1, steady=True)
 def _sharing_pods(
-    _index: Index, pods: Mapping[str, Pod], known: ClaimableDevices, shared: SharedClaims
+    _index: Index, pods: Mapping[str, Pod], known: ClaimableDevices, shared: SharedClaims, of_gangs: frozenset[str]
 ) -> Mapping[str, Pod]:
     found = dict(pods)
     for name, sharers in _sharers(pods).items():
@@ -162,7 +163,7 @@ def _sharing_pods(
             found |= {it.key: it.asking(_held_to(it.shape, claim.node)) for it in sharers}
         else:
             found[first.key] = _first_of_claim(first, claim.asks, known, others)
-            for it in others:
+            for it in sharers if name in of_gangs else others:
                 del found[it.key]
     return found
 
@@ -185,6 +186,11 @@ def _first_of_claim(it: _Sharer, asks: ClaimTemplate, known: ClaimableDevices, o
     for other in others:
         requests.update(other.shape.requests)
     return it.asking(_carrying(replace(it.shape, requests=dict(requests)), claim))
+
+
+@derived(1, steady=True)
+def _asked_by_jobs(_index: Index, jobs: Mapping[str, Job]) -> frozenset[str]:
+    return frozenset(name for job in jobs.values() if job.managed and job.result is None for name in _names(job))
 
 
 # -- gangs ------------------------------------------------------------------------------------------------------------

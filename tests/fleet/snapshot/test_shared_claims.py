@@ -59,12 +59,21 @@ def test_of_ordinary_pods_that_share_a_claim_the_first_asks_for_all(
 ) -> None:
     shape = pods("", 1, *refs)
     waiting = {key: replace(foreign_pod(key, ""), namespace="n", shape=shape) for key in ("n/a", "n/b", "n/c")}
-    found = waiting_with_claims(Index(), waiting, KNOWN, shared)
+    found = waiting_with_claims(Index(), waiting, KNOWN, shared, {})
     assert found.keys() == ({"n/a"} if asked else waiting.keys())
     for pod in found.values():
         assert pod.shape is not None
         assert [each for it, each in zip(pod.shape.unsupported, words, strict=True) if each in it.words] == words
         assert pod.requests.items() >= asked.items()
+
+
+def test_ordinary_pods_wait_while_a_gang_asks_for_their_claim() -> None:
+    waiting = {"n/a": replace(foreign_pod("a", ""), namespace="n", shape=pods("", 1))}
+    gangs = {"uid-g": job("g", pods("main", 2))}
+    assert waiting_with_claims(Index(), waiting, KNOWN, FREE, gangs) == {}
+    [held] = waiting_with_claims(Index(), waiting, KNOWN, HELD, gangs).values()
+    assert held.shape is not None
+    assert held.shape.node_selector == {"kubernetes.io/hostname": "n1"}
 
 
 @pytest.mark.parametrize("refs", [(ONE, TWO), (ClaimRef("spec.resourceClaims[0]", "c", ""),)])
