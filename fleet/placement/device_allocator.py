@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.snapshot import PodSet
+from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.devices import (
     NO_DEVICES,
     ClusterDevices,
@@ -23,6 +24,7 @@ from fleet.snapshot.devices import (
     RequestedDevices,
 )
 from model.index import Index, derived
+from model.kinds import Toleration
 
 _STEPS_MOST: Final = 20_000
 """Devices that are looked at for one pod on one machine."""
@@ -55,7 +57,7 @@ class DevicesInUse:
 
     def allows(self, device: Device) -> bool:
         """Whether a device, and the counters that it takes from, are free."""
-        if device.tainted or device.id in self.taken:
+        if device.id in self.taken:
             return False
         for counters, amounts in device.consumes.items():
             there = self.machine.counters.get(counters, {})
@@ -76,9 +78,9 @@ class DeviceAllocator:
     _selected: dict[tuple[str, tuple[object, ...]], bool | None] = field(default_factory=dict)
     """Selector and what of a device it reads -> whether it selects it; None = that cannot be said."""
     _selectors: dict[str, object] = field(default_factory=dict)
-    _matching: dict[tuple[int, tuple[str, ...]], tuple[MachineDevices, Sequence[Device] | None]] = field(
-        default_factory=dict
-    )
+    _matching: dict[
+        tuple[int, tuple[str, ...], tuple[Toleration, ...]], tuple[MachineDevices, Sequence[Device] | None]
+    ] = field(default_factory=dict)
     _fits: dict[tuple[int, tuple[DeviceClaim, ...], int], tuple[MachineDevices, int]] = field(default_factory=dict)
 
     def pods_on(self, machine: MachineDevices, claims: tuple[DeviceClaim, ...], most: int) -> int:
@@ -130,12 +132,16 @@ class DeviceAllocator:
             return False
 
     def matching(self, machine: MachineDevices, ask: DeviceAsk) -> Sequence[Device] | None:
-        """Returns the devices that meet a request, in order; None where a selector fails: then nothing is allocated."""
-        key = id(machine), ask.selectors
+        """Returns the devices that meet a request, and whose taints it tolerates, in order.
+
+        None where a selector fails: then nothing is allocated.
+        """
+        key = id(machine), ask.selectors, ask.tolerations
         if key not in self._matching:
             verdicts = [(device, self._meets(device, ask.selectors)) for device in machine.devices]
             failed = any(verdict is None for _, verdict in verdicts)
-            found = None if failed else [device for device, verdict in verdicts if verdict]
+            meeting = (device for device, verdict in verdicts if verdict)
+            found = None if failed else [it for it in meeting if tolerates(it.taints, ask.tolerations)]
             self._matching[key] = machine, found  # the machine is kept, so that its identity is not taken over
         return self._matching[key][1]
 

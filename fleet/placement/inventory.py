@@ -184,7 +184,7 @@ def node_slot(
 
 def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
     """A node as a slot, before any gang stands on it."""
-    free = _after_foreign_use(snapshot, node, dict(node.allocatable))
+    free = _after_foreign_use(snapshot, node, _there(snapshot, node))
     return NodeSlot(
         node.name,
         node.name,
@@ -196,6 +196,13 @@ def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
         _reserved_for(snapshot, claim) if claim else ANYBODY,
         None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
     )
+
+
+def _there(snapshot: Snapshot, node: Node) -> dict[str, int]:
+    """What a node has to give, devices with taints among it: whether a claim tolerates them is judged by its filter."""
+    devices = snapshot.devices.machines.get(node.name)
+    tainted = devices.tainted if devices is not None and node.labels.get(labels.DRA_PLUGIN) == "true" else {}
+    return {**node.allocatable, **{name: node.allocatable.get(name, 0) + amount for name, amount in tainted.items()}}
 
 
 def _after_foreign_use(snapshot: Snapshot, node: Node, free: dict[str, int]) -> dict[str, int]:

@@ -4,11 +4,12 @@ The names are those of `resource.k8s.io/v1`. Attributes and capacities go by the
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from model.kinds import Taint, Toleration
 from model.labels import GPU_RESOURCE
 from model.mig.geometry import resource_name
 from model.quantity import Resources
@@ -48,8 +49,8 @@ class Device:
     """In the units in which quantities count: bytes, pieces."""
     consumes: Mapping[CounterSet, Mapping[str, int]] = field(default_factory=dict)
     """What of which counters is taken while it is allocated (partitionable devices)."""
-    tainted: bool = False
-    """Whether a taint keeps claims from it that do not tolerate it."""
+    taints: tuple[Taint, ...] = ()
+    """What keeps claims from it that do not tolerate it: `NoSchedule` and `NoExecute`."""
 
     @property
     def id(self) -> DeviceId:
@@ -88,8 +89,17 @@ class MachineDevices:
     @cached_property
     def amounts(self) -> Resources:
         """Returns resource -> how many of its devices there are; of partitions that share counters an upper bound."""
-        found = Counter(device.resource for device in self.devices if not device.tainted)
-        return {resource: count for resource, count in sorted(found.items()) if resource}
+        return _counted(device for device in self.devices if not device.taints)
+
+    @cached_property
+    def tainted(self) -> Resources:
+        """Returns resource -> how many more there are for claims that tolerate their taints."""
+        return _counted(device for device in self.devices if device.taints)
+
+
+def _counted(devices: Iterable[Device]) -> Resources:
+    found = Counter(device.resource for device in devices)
+    return {resource: count for resource, count in sorted(found.items()) if resource}
 
 
 class DeviceAllocation(NamedTuple):
@@ -114,6 +124,8 @@ class DeviceAsk:
     count: int = 1
     resource: str = ""
     """What quotas count each of them as."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Of taints of devices."""
 
 
 class RequestedDevices(NamedTuple):

@@ -21,6 +21,7 @@ from providers.kube.objects.affinities import PREFERRED, REQUIRED, affinity_and_
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.label_selectors import selector_object
 from providers.kube.objects.node_terms import node_term_object
+from providers.kube.objects.pod_templates import WireToleration, toleration_object, tolerations_of
 from providers.kube.objects.shapes import JsonObject, Wire, set_fields
 
 
@@ -42,6 +43,7 @@ class _DeviceAsk(Wire, frozen=True):
     selectors: list[str] | None = None
     count: int = 1
     resource: str = ""
+    tolerations: list[WireToleration] | None = None
 
 
 class _DeviceRequest(Wire, frozen=True):
@@ -128,7 +130,9 @@ def _claim_object(claim: DeviceClaim) -> JsonObject:
 
 def _ask_object(ask: DeviceAsk) -> JsonObject:
     return {"name": ask.name, "deviceClassName": ask.device_class, "count": ask.count} | set_fields(
-        selectors=list(ask.selectors), resource=ask.resource
+        selectors=list(ask.selectors),
+        resource=ask.resource,
+        tolerations=[toleration_object(it) for it in ask.tolerations],
     )
 
 
@@ -141,7 +145,14 @@ def _claim_from(found: _DeviceClaim) -> DeviceClaim:
 
 
 def _ask_from(found: _DeviceAsk) -> DeviceAsk:
-    return DeviceAsk(found.name, found.device_class_name, tuple(found.selectors or ()), found.count, found.resource)
+    return DeviceAsk(
+        found.name,
+        found.device_class_name,
+        tuple(found.selectors or ()),
+        found.count,
+        found.resource,
+        tolerations_of(found.tolerations),
+    )
 
 
 def _affinity_object(required: Iterable[PodAffinityTerm], preferred: Iterable[PreferredPods]) -> JsonObject:

@@ -6,11 +6,11 @@ from sys import intern
 
 from fleet.snapshot import PodSet, Slice
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
-from model.kinds import RequirementTerm, Toleration
+from model.kinds import RequirementTerm
 from model.quantity import Resources, canonical_resources, format_amount
 from providers.kube.objects.constraint_objects import StoredConstraints, constraint_fields, constraints_from
 from providers.kube.objects.node_terms import requirement_of
-from providers.kube.objects.pod_templates import WireToleration, tolerations_of
+from providers.kube.objects.pod_templates import WireToleration, toleration_object, tolerations_of
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, set_fields
 
 
@@ -107,14 +107,6 @@ def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
 def amounts_object(amounts: Resources) -> dict[str, str]:
     """Quantities as Kubernetes writes them, sorted by resource."""
     return {name: format_amount(name, amount) for name, amount in sorted(amounts.items())}
-
-
-def toleration_object(toleration: Toleration) -> JsonObject:
-    """A `core/v1` toleration."""
-    seconds = toleration.toleration_seconds
-    return set_fields(
-        key=toleration.key, operator=toleration.operator, value=toleration.value, effect=toleration.effect
-    ) | ({} if seconds is None else {"tolerationSeconds": seconds})
 
 
 @lru_cache(maxsize=4096)

@@ -20,6 +20,7 @@ from fleet.snapshot.device_claims import (
 from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
+from model.kinds import Taint
 
 G = "gpu.nvidia.com"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -144,13 +145,19 @@ def test_slices_are_devices_of_nodes_once_their_pool_is_complete() -> None:
 
 
 def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
-    index, slices = Index(), {"a": slice_of("a", "gpu-0", "gpu-1"), "b": slice_of("b", "gpu-0", node="n2")}
+    broken = Device(G, "n1", "gpu-2", {f"{G}/type": "gpu"}, taints=(Taint(key="xid", effect="NoExecute"),))
+    first = slice_of("a", "gpu-0", "gpu-1")
+    index, slices = (
+        Index(),
+        {"a": first._replace(devices=(*first.devices, broken)), "b": slice_of("b", "gpu-0", node="n2")},
+    )
     claims = {"n/x": AllocatedClaim("n", "x", "pod", ((G, "n1", "gpu-1"),)), "n/y": AllocatedClaim("n", "y")}
     devices = cluster_devices(index, slices, claims)
     nodes = {"n1": node("n1"), "n2": node("n2", dra="false"), "n3": node("n3")}
     found = nodes_with_devices(index, nodes, devices)
     assert found["n1"].allocatable == {"cpu": 4000, "nvidia.com/gpu": 2}
     assert (found["n2"], found["n3"]) == (nodes["n2"], nodes["n3"])
+    assert devices.machines["n1"].tainted == {"nvidia.com/gpu": 1}
     assert held_by_pods(index, devices) == {"n/pod": {"nvidia.com/gpu": 1}}
     [allocation] = devices.allocated["n1"]
     assert (allocation.claim, allocation.pod) == ("n/x", "n/pod")

@@ -136,6 +136,7 @@ device_asks = st.builds(
     selectors=st.lists(st.sampled_from(("true", "device.driver == 'a'")), max_size=2).map(tuple),
     count=st.integers(1, 8),
     resource=st.sampled_from(("", "nvidia.com/gpu")),
+    tolerations=st.sampled_from(((), (Toleration(key="k", value="v", effect="NoExecute", toleration_seconds=9),))),
 )
 device_claims = st.builds(
     DeviceClaim,
