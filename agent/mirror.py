@@ -48,11 +48,11 @@ from fleet.snapshot.device_claims import (
     cluster_devices,
     held_by_pods,
     nodes_with_devices,
-    waiting_with_claims,
 )
 from fleet.snapshot.gpus import NO_USES, GpuFault, GpuHolders, MeasuredUse
 from fleet.snapshot.numbered_pods import numbered_pods
 from fleet.snapshot.pod_index import PodIndex
+from fleet.snapshot.shared_claims import SharedClaims, pods_in_parts, shared_claims, waiting_with_claims
 from fleet.snapshot.volumes import AttachLimits, PersistentVolume, StorageClass, VolumeClaim
 from fleet.snapshot.works import PLAIN, works
 from model.index import Index, derived, derived_each
@@ -243,11 +243,14 @@ class Mirror:
         claimable = _claimable(self.index, self.claim_templates.view, self.device_classes.view)
         self.pod_index.claim(held_by_pods(self.index, devices), self.pods.current, claimable)
         self.pod_index.settle()
+        shared = shared_claims(self.index, self.device_claims.view, devices, self.pods.current)
         tables = {name: table.view for name, table in self.works.items()}
         numbered = numbered_pods(self.index, tables[_STATEFUL], self.pod_index.job_pods, self.gangs.view)
         tables[_STATEFUL] = numbered.jobs
         runtimes, limits = self.runtime_classes.view, _limit_ranges(self.index, self.limit_ranges.view)
-        jobs = _works(self.index, numbered.job_pods, self.terms.view, runtimes, limits, claimable, *tables.values())
+        jobs = _works(
+            self.index, numbered.job_pods, self.terms.view, runtimes, limits, claimable, shared, *tables.values()
+        )
         nodes, claims, faults = (
             nodes_with_devices(self.index, self.nodes.view, devices),
             self.claims.view,
@@ -255,20 +258,22 @@ class Mirror:
         )
         if faults is None:
             nodes = as_claims_say(self.index, nodes, claims)
+        gang_pods, job_pods = self.pod_index.gang_pods, numbered.job_pods
+        if shared:
+            gang_pods = pods_in_parts(self.index, gang_pods, self.gangs.view)
+            job_pods = pods_in_parts(self.index, job_pods, jobs)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
             nodes=with_gpu_faults(self.index, nodes, faults) if faults else nodes,
             foreign_use=self.pod_index.foreign_use,
-            gang_pods=self.pod_index.gang_pods,
-            job_pods=numbered.job_pods,
+            gang_pods=gang_pods,
+            job_pods=job_pods,
             node_pods=self.pod_index.node_pods,
             daemon_pods=self.pod_index.daemon_pods,
             repelling_pods=self.pod_index.repelling_pods,
             ordinary_pods=self.pod_index.ordinary_pods,
-            waiting_pods=waiting_with_claims(
-                self.index, self.pod_index.waiting_pods, claimable, self.device_claims.view, devices
-            ),
+            waiting_pods=waiting_with_claims(self.index, self.pod_index.waiting_pods, claimable, shared, jobs),
             pod_verdicts=self.pod_verdicts,
             jobs=jobs,
             gangs=_joined(self.index, self.gangs.view, jobs),
@@ -320,10 +325,11 @@ def _works(
     runtimes: Mapping[str, RuntimeClass],
     limits: Mapping[str, tuple[LimitRange, ...]],
     claimable: ClaimableDevices,
+    shared: SharedClaims,
     *tables: Mapping[str, Job],
 ) -> Mapping[str, Job]:
     jobs = {uid: job for table in tables for uid, job in table.items()}
-    return works(index, jobs, job_pods, terms, runtimes, limits, claimable)
+    return works(index, jobs, job_pods, terms, runtimes, limits, claimable, shared)
 
 
 @derived(1)

@@ -66,6 +66,8 @@ PLACEMENT_GROUP_PARTITION: Final = _PROVIDER + "placement-group-partition"
 # Muster
 POD_SET: Final = "muster.dev/pod-set"
 """On pods: the name of their role."""
+SHARED_CLAIM: Final = "muster.dev/shared-claim"
+"""On pod sets of a gang that share a ResourceClaim: its name. No pod carries it."""
 NODE_POOL: Final = "muster.dev/node-pool"
 NODE_CLAIM: Final = "muster.dev/node-claim"
 LAUNCH_GROUP: Final = "muster.dev/launch-group"

@@ -86,7 +86,8 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
             continue
         node = nodes.pop()
         if pod_subject(pod.uid) not in snapshot.busy:
-            marks = Marks(gang.workload, pod.pod_set, tolerations.get(pod.pod_set, ())) if pod.held else None
+            role = gang.pod_set(pod.pod_set).part_of or pod.pod_set
+            marks = Marks(gang.workload, role, tolerations.get(pod.pod_set, ())) if pod.held else None
             yield ReleasePod(pod, node, hostname_of(snapshot, node), marks)
 
 

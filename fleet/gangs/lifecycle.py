@@ -24,6 +24,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, JobResult, Pin, PodSet, Snapshot
 from fleet.snapshot.gangs import workload_name
 from fleet.snapshot.seats import given_back, pods_of, strays_of
+from fleet.snapshot.shared_claims import whole_sets
 from fleet.snapshot.works import outgrown
 from model.fleet import Fleet
 from model.plain_text import counted, number_of, plain
@@ -248,7 +249,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
             yield CloseGang(gang)
     elif job.suspended and job.hold is Hold.SWITCH:
         tolerations = flavor_tolerations(case.fleet, gang)
-        yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, gang.pod_sets)
+        yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, whole_sets(gang.pod_sets))
     elif (settled := _settled(case)) is not None:
         yield SaveGang(settled)
     else:

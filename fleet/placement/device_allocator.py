@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.snapshot import PodSet
+from fleet.snapshot.affinity import tolerates
 from fleet.snapshot.devices import (
     NO_DEVICES,
     ClusterDevices,
@@ -23,6 +24,7 @@ from fleet.snapshot.devices import (
     RequestedDevices,
 )
 from model.index import Index, derived
+from model.kinds import Toleration
 
 _STEPS_MOST: Final = 20_000
 """Devices that are looked at for one pod on one machine."""
@@ -55,7 +57,7 @@ class DevicesInUse:
 
     def allows(self, device: Device) -> bool:
         """Whether a device, and the counters that it takes from, are free."""
-        if device.tainted or device.id in self.taken:
+        if device.id in self.taken:
             return False
         for counters, amounts in device.consumes.items():
             there = self.machine.counters.get(counters, {})
@@ -76,9 +78,9 @@ class DeviceAllocator:
     _selected: dict[tuple[str, tuple[object, ...]], bool | None] = field(default_factory=dict)
     """Selector and what of a device it reads -> whether it selects it; None = that cannot be said."""
     _selectors: dict[str, object] = field(default_factory=dict)
-    _matching: dict[tuple[int, tuple[str, ...]], tuple[MachineDevices, Sequence[Device] | None]] = field(
-        default_factory=dict
-    )
+    _matching: dict[
+        tuple[int, tuple[str, ...], tuple[Toleration, ...], int], tuple[MachineDevices, Sequence[Device] | None]
+    ] = field(default_factory=dict)
     _fits: dict[tuple[int, tuple[DeviceClaim, ...], int], tuple[MachineDevices, int]] = field(default_factory=dict)
 
     def pods_on(self, machine: MachineDevices, claims: tuple[DeviceClaim, ...], most: int) -> int:
@@ -110,7 +112,9 @@ class DeviceAllocator:
         for claim in claims:
             for request in claim.requests:
                 if not any(self._could(machine, ask) for machine in there for ask in request.asks):
-                    asked = " or ".join(f"{ask.count} of {ask.device_class}" for ask in request.asks)
+                    asked = " or ".join(
+                        f"{'all' if ask.every else ask.count} of {ask.device_class}" for ask in request.asks
+                    )
                     selected = next((f", selected by {ask.selectors[-1]}" for ask in request.asks if ask.selectors), "")
                     return f"no machine has what request {request.name} of claim {claim.name} asks: {asked}{selected}"
         if any(self.pods_on(machine, claims, 1) for machine in there):
@@ -119,7 +123,7 @@ class DeviceAllocator:
         return f"no machine has devices for all requests of a pod together (claims {names})"
 
     def _could(self, machine: MachineDevices, ask: DeviceAsk) -> bool:
-        return len(self.matching(machine, ask) or ()) >= ask.count
+        return len(self.matching(machine, ask) or ()) >= max(1, ask.count)
 
     def allocate(self, use: DevicesInUse, claims: Sequence[DeviceClaim]) -> bool:
         """Takes devices for one pod, or nothing where there are not enough."""
@@ -130,12 +134,20 @@ class DeviceAllocator:
             return False
 
     def matching(self, machine: MachineDevices, ask: DeviceAsk) -> Sequence[Device] | None:
-        """Returns the devices that meet a request, in order; None where a selector fails: then nothing is allocated."""
-        key = id(machine), ask.selectors
+        """Returns the devices that meet a request, and whose taints it tolerates, in order.
+
+        None where a selector fails: then nothing is allocated. Of all that are asked for none are there where one has a
+        taint that is not tolerated, or where they are more or fewer than were counted.
+        """
+        key = id(machine), ask.selectors, ask.tolerations, ask.count if ask.every else -1
         if key not in self._matching:
             verdicts = [(device, self._meets(device, ask.selectors)) for device in machine.devices]
             failed = any(verdict is None for _, verdict in verdicts)
-            found = None if failed else [device for device, verdict in verdicts if verdict]
+            meeting = [device for device, verdict in verdicts if verdict]
+            borne = [it for it in meeting if tolerates(it.taints, ask.tolerations)]
+            if ask.every and not len(meeting) == len(borne) == (ask.count or len(meeting)):
+                borne = []
+            found = None if failed else borne
             self._matching[key] = machine, found  # the machine is kept, so that its identity is not taken over
         return self._matching[key][1]
 
@@ -174,7 +186,8 @@ class _Search:
             return True
         for ask in self.wanted[at][1].asks:
             devices = self.allocator.matching(self.use.machine, ask)
-            if devices is not None and self._pick(at, ask, devices, 0, ask.count):
+            wanted = len(devices or ()) if ask.every else ask.count
+            if devices is not None and wanted and self._pick(at, ask, devices, 0, wanted):
                 return True
         return False
 
@@ -183,7 +196,7 @@ class _Search:
         if not missing:
             return self.meet(at + 1)
         claim, use = self.wanted[at][0], self.use
-        for n in range(start, len(devices)):
+        for n in range(start, len(devices) - missing + 1):
             self._step()
             device = devices[n]
             if not use.allows(device) or not all(self._agrees(it, claim, ask, device) for it in claim.constraints):

@@ -143,22 +143,31 @@ def _allocated(snapshot: Snapshot, node: str) -> Iterator[tuple[PodSet | None, t
     """
     there = {pod.key for table in (snapshot.node_pods, snapshot.daemon_pods) for pod in table.get(node, ())}
     sets = _claiming_sets(snapshot.index, snapshot.gang_pods, snapshot.gangs)
+    found: dict[object, tuple[PodSet | None, list[DeviceId]]] = {}
     for each in snapshot.devices.allocated.get(node, ()):
-        if each.pod in sets or not each.pod or each.pod in there:
-            yield sets.get(each.pod), each.devices
+        holder = sets.get((each.pod, each.claim)) or sets.get((each.pod, ""))
+        if holder is not None or not each.pod or each.pod in there:
+            whose = each.pod if holder is None or holder.count > 1 else id(holder)
+            found.setdefault(whose, (holder, []))[1].extend(each.devices)
+    yield from ((holder, tuple(devices)) for holder, devices in found.values())
 
 
 @derived(1)
 def _claiming_sets(
     _index: Index, gang_pods: Mapping[str, tuple[Pod, ...]], gangs: Mapping[str, Gang]
-) -> Mapping[str, PodSet]:
-    """Returns `namespace/name` of a pod that claims devices -> its set, of gangs that hold their places."""
-    found: dict[str, PodSet] = {}
+) -> Mapping[tuple[str, str], PodSet]:
+    """Returns which set claims devices that a pod has, of gangs that hold their places.
+
+    By `namespace/name` of the pod, and of the claim where pods share it: then it is not the pod's set, perhaps.
+    """
+    found: dict[tuple[str, str], PodSet] = {}
     for gang in gangs.values():
         sets = {pods.name: pods for pods in gang.pod_sets if pods.constraints.devices}
         if sets and gang.holds_capacity:
             theirs = gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-            found |= {pod.key: sets[pod.pod_set] for pod in theirs if pod.pod_set in sets}
+            shared = [(it.shared, pods) for pods in sets.values() for it in pods.constraints.devices if it.shared]
+            found |= {(pod.key, ""): sets[pod.pod_set] for pod in theirs if pod.pod_set in sets}
+            found |= {(pod.key, f"{gang.namespace}/{name}"): pods for pod in theirs for name, pods in shared}
     return found
 
 
@@ -175,7 +184,7 @@ def node_slot(
 
 def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
     """A node as a slot, before any gang stands on it."""
-    free = _after_foreign_use(snapshot, node, dict(node.allocatable))
+    free = _after_foreign_use(snapshot, node, _there(snapshot, node))
     return NodeSlot(
         node.name,
         node.name,
@@ -187,6 +196,13 @@ def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
         _reserved_for(snapshot, claim) if claim else ANYBODY,
         None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
     )
+
+
+def _there(snapshot: Snapshot, node: Node) -> dict[str, int]:
+    """What a node has to give, devices with taints among it: whether a claim tolerates them is judged by its filter."""
+    devices = snapshot.devices.machines.get(node.name)
+    tainted = devices.tainted if devices is not None and node.labels.get(labels.DRA_PLUGIN) == "true" else {}
+    return {**node.allocatable, **{name: node.allocatable.get(name, 0) + amount for name, amount in tainted.items()}}
 
 
 def _after_foreign_use(snapshot: Snapshot, node: Node, free: dict[str, int]) -> dict[str, int]:

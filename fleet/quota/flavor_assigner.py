@@ -31,7 +31,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import tolerates
 from model.kinds import RequirementTerm
-from model.labels import GPU_EQUIVALENT
+from model.labels import GPU_EQUIVALENT, SHARED_CLAIM
 from model.quantity import format_amount
 from model.requirements import Requirements
 
@@ -315,8 +315,13 @@ def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
         return [[0]]
     groups: dict[str, list[int]] = {}
     for index, pods in enumerate(pod_sets):
-        groups.setdefault(pods.group or f"/{index}", []).append(index)
+        groups.setdefault(pods.group or _shared_claim(pods) or f"/{index}", []).append(index)
     return list(groups.values())
+
+
+def _shared_claim(pods: PodSet) -> str:
+    """Returns what names the claim that pods share, and with it a machine; empty where they share none."""
+    return next((f"claim/{value}" for key, value in pods.labels if key == SHARED_CLAIM), "")
 
 
 def _misplaced(pod_set: PodSet, levels: tuple[str, ...]) -> str:

@@ -75,7 +75,7 @@ def _release_pod(model: ClusterModel, action: ReleasePod) -> None:
         return
     released = replace(pod, gated=False, pinned_host=action.hostname)
     if action.marks is not None:
-        released = replace(released, workload=action.marks.workload, pod_set=action.marks.pod_set)
+        released = replace(released, workload=action.marks.workload)
     model.released(released)
 
 

@@ -122,7 +122,7 @@ class PodConstraints:
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     preferred_pods: tuple[PreferredPods, ...] = ()
     devices: tuple[DeviceClaim, ...] = ()
-    """What each of the pods claims, from claims made for it alone."""
+    """What each of the pods claims; of a claim that pods share one of them."""
 
     @property
     def required(self) -> bool:

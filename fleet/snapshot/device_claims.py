@@ -29,7 +29,7 @@ from fleet.snapshot.devices import (
     RequestedDevices,
 )
 from fleet.snapshot.gangs import ClaimRef, PodSet
-from fleet.snapshot.nodes import Node, Pod
+from fleet.snapshot.nodes import Node
 from model.index import Index, derived, derived_each
 from model.labels import DRA_PLUGIN, GPU_CLIQUE, GPU_RESOURCE, HOSTNAME, MIG_RESOURCE_PREFIX
 from model.mig.geometry import resource_name
@@ -196,16 +196,13 @@ class ClaimableDevices:
 
 
 NO_CLAIMS: Final = ClaimableDevices()
-_SHARED_ELSE: Final = (
-    "a claim that several pods may share is honoured for pods of no gang alone, one such claim a pod; name a "
-    "resourceClaimTemplateName"
-)
+_SHARED_ELSE: Final = "one claim that several pods may share is honoured a pod; name a resourceClaimTemplateName"
 
 
 def pods_with_claims(pods: PodSet, known: ClaimableDevices, shared: ClaimRef | None = None) -> PodSet:
     """Returns a pod set with its claims filled in and counted; what cannot be honoured is told with its path.
 
-    `shared`: a claim that it shares with others and that is seen to apart (`waiting_with_claims`).
+    `shared`: a claim that it shares with others and that is seen to apart (`fleet.snapshot.shared_claims`).
     """
     found: list[DeviceClaim] = []
     refused = [
@@ -218,10 +215,10 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices, shared: ClaimRef | N
         if template is None:
             refused.append(_no_template(pods, ref, known))
         else:
-            claim, problems = _claim_of(ref, template, known)
+            claim, problems = claim_of(ref, template, known)
             found.append(claim)
             refused += problems
-    if found and any(name.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)) for name in pods.requests):
+    if (found or shared) and any(name.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)) for name in pods.requests):
         words = "a machine gives GPUs to claims or by name, not both: let the pod claim them too"
         refused.append(UnsupportedConstraint("spec.containers[*].resources", words))
     if refused:
@@ -232,6 +229,19 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices, shared: ClaimRef | N
     constraints = replace(pods.constraints, devices=tuple(found))
     claiming = replace(pods, requests=dict(requests_of_pod), constraints=constraints)
     return _of_one_domain(claiming) if any(claim.joins for claim in found) else claiming
+
+
+def without_undecided(pods: PodSet) -> PodSet:
+    """Returns pods as machines are judged for them: what alternatives of several resources take their devices say.
+
+    Quotas count the greatest amount of each, and no machine need have room for all of them.
+    """
+    left = Counter(pods.requests)
+    for claim in pods.constraints.devices:
+        left.subtract(claim.undecided)
+    if left == pods.requests:
+        return pods
+    return replace(pods, requests={name: left[name] for name in pods.requests if left[name] > 0})
 
 
 def _of_one_domain(pods: PodSet) -> PodSet:
@@ -252,7 +262,7 @@ def _no_template(pods: PodSet, ref: ClaimRef, known: ClaimableDevices) -> Unsupp
     return UnsupportedConstraint(f"{ref.path}.resourceClaimTemplateName", words)
 
 
-def _claim_of(
+def claim_of(
     ref: ClaimRef, template: ClaimTemplate, known: ClaimableDevices
 ) -> tuple[DeviceClaim, list[UnsupportedConstraint]]:
     """Returns a claim as a template has it, and what is not honoured: of the template, or else of its classes."""
@@ -265,7 +275,7 @@ def _claim_of(
     kind = "ResourceClaim" if ref.claim else "ResourceClaimTemplate"
     where = f"{ref.path}: {kind} {template.name} "
     refused = [UnsupportedConstraint(where + it.path, it.words) for it in problems]
-    return DeviceClaim(ref.name, requests, template.constraints), refused
+    return DeviceClaim(ref.name, requests, template.constraints, ref.claim), refused
 
 
 def _filled_in(
@@ -280,13 +290,6 @@ def _filled_in(
             problems.append(UnsupportedConstraint(where + found.path, found.words))
         else:
             asks.append(found)
-    resources = sorted({ask.resource for ask in asks})
-    if not problems and len(resources) > 1:
-        names = ", ".join(resources)
-        words = (
-            f"alternatives that count as different resources ({names}) are not supported: quota would not know which"
-        )
-        problems.append(UnsupportedConstraint(f"{path}.firstAvailable", words))
     return tuple(asks), problems
 
 
@@ -332,113 +335,3 @@ def _slice_counted_as(profiles: set[str]) -> _CountedAs:
     named = "names several" if profiles else "names none"
     words = f"a slice is counted by its profile, and the request {named}: say profile == '1g.10gb' in a selector"
     return _CountedAs(words=words)
-
-
-def waiting_with_claims(
-    index: Index,
-    waiting: Mapping[str, Pod],
-    known: ClaimableDevices,
-    claims: Mapping[str, AllocatedClaim],
-    devices: ClusterDevices,
-) -> Mapping[str, Pod]:
-    """Returns the pods of no gang that wait, those with claims asking for what they claim.
-
-    Of pods that share a claim the first asks for its devices, and for the amounts of the others, who go where it goes:
-    they are not among those returned until the claim is allocated, and then they are held to that machine.
-    """
-    claiming = {key: pod for key, pod in waiting.items() if pod.shape is not None and pod.shape.resource_claims}
-    if not claiming:
-        return waiting
-    joined = _claiming_pods(index, claiming, known)
-    if not any(_shared(pod.shape) for pod in claiming.values()):
-        return {**waiting, **joined}
-    sharing = _sharing_pods(index, joined, known, claims, devices)
-    return {**{key: pod for key, pod in waiting.items() if key not in claiming}, **sharing}
-
-
-@derived(1, steady=True)
-def _claiming_pods(_index: Index, waiting: Mapping[str, Pod], known: ClaimableDevices) -> Mapping[str, Pod]:
-    found = {}
-    for key, pod in waiting.items():
-        shape = pods_with_claims(pod.shape, known, _shared(pod.shape)) if pod.shape is not None else None
-        requests = shape.requests if shape is not None else pod.requests
-        found[key] = replace(pod, shape=shape, requests=requests)
-    return found
-
-
-def _shared(shape: PodSet | None) -> ClaimRef | None:
-    """Returns the one claim that pods of a shape share with others; None where there is none, or more."""
-    refs = [ref for ref in shape.resource_claims if ref.claim] if shape is not None else []
-    return refs[0] if len(refs) == 1 else None
-
-
-class _Sharer(NamedTuple):
-    """A pod of no gang that waits and shares one claim."""
-
-    key: str
-    pod: Pod
-    shape: PodSet
-    ref: ClaimRef
-
-    def asking(self, shape: PodSet) -> Pod:
-        """Returns the pod with another shape."""
-        return replace(self.pod, shape=shape, requests=shape.requests)
-
-    def refused(self, *problems: UnsupportedConstraint) -> Pod:
-        """Returns the pod as one that asks for what is not honoured."""
-        return self.asking(replace(self.shape, unsupported=(*self.shape.unsupported, *problems)))
-
-
-@derived(1, steady=True)
-def _sharing_pods(
-    _index: Index,
-    pods: Mapping[str, Pod],
-    known: ClaimableDevices,
-    claims: Mapping[str, AllocatedClaim],
-    devices: ClusterDevices,
-) -> Mapping[str, Pod]:
-    node_of = {it.claim: node for node, allocations in devices.allocated.items() for it in allocations}
-    found = dict(pods)
-    for name, sharers in _sharers(pods).items():
-        claim, (first, *others) = claims.get(name), sharers
-        if (node := node_of.get(name)) is not None:
-            found |= {it.key: _held_to(it, node) for it in sharers}
-        elif claim is None or claim.asks is None:
-            found |= {it.key: it.refused(_not_there(it, claim)) for it in sharers}
-        else:
-            found[first.key] = _first_of_claim(first, claim.asks, known, others)
-            for it in others:
-                del found[it.key]
-    return found
-
-
-def _sharers(pods: Mapping[str, Pod]) -> Mapping[str, Sequence[_Sharer]]:
-    """Returns each claim (`namespace/name`) that pods share -> these, in order."""
-    found: dict[str, list[_Sharer]] = {}
-    for key, pod in sorted(pods.items()):
-        if pod.shape is not None and (ref := _shared(pod.shape)) is not None:
-            found.setdefault(f"{pod.namespace}/{ref.claim}", []).append(_Sharer(key, pod, pod.shape, ref))
-    return found
-
-
-def _not_there(it: _Sharer, claim: AllocatedClaim | None) -> UnsupportedConstraint:
-    where = f"ResourceClaim {it.ref.claim} in namespace {it.pod.namespace}"
-    words = f"there is no {where}" if claim is None else f"{where} was made for another pod"
-    return UnsupportedConstraint(f"{it.ref.path}.resourceClaimName", words)
-
-
-def _held_to(it: _Sharer, node: str) -> Pod:
-    """Returns a pod whose shared claim has devices of a node: it goes there, and asks for none of its own."""
-    return it.asking(replace(it.shape, node_selector={**it.shape.node_selector, HOSTNAME: node}))
-
-
-def _first_of_claim(it: _Sharer, asks: ClaimTemplate, known: ClaimableDevices, others: Sequence[_Sharer]) -> Pod:
-    """Returns a pod that asks for what its shared claim asks, and for the amounts of those who share it."""
-    claim, problems = _claim_of(it.ref, asks, known)
-    if problems:
-        return it.refused(*problems)
-    requests = Counter(it.shape.requests)
-    for amounts in (claim.amounts, *(other.shape.requests for other in others)):
-        requests.update(amounts)
-    constraints = replace(it.shape.constraints, devices=(*it.shape.constraints.devices, claim))
-    return it.asking(replace(it.shape, requests=dict(requests), constraints=constraints))

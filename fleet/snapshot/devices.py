@@ -4,11 +4,12 @@ The names are those of `resource.k8s.io/v1`. Attributes and capacities go by the
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from model.kinds import Taint, Toleration
 from model.labels import GPU_RESOURCE
 from model.mig.geometry import resource_name
 from model.quantity import Resources
@@ -48,8 +49,8 @@ class Device:
     """In the units in which quantities count: bytes, pieces."""
     consumes: Mapping[CounterSet, Mapping[str, int]] = field(default_factory=dict)
     """What of which counters is taken while it is allocated (partitionable devices)."""
-    tainted: bool = False
-    """Whether a taint keeps claims from it that do not tolerate it."""
+    taints: tuple[Taint, ...] = ()
+    """What keeps claims from it that do not tolerate it: `NoSchedule` and `NoExecute`."""
 
     @property
     def id(self) -> DeviceId:
@@ -88,8 +89,17 @@ class MachineDevices:
     @cached_property
     def amounts(self) -> Resources:
         """Returns resource -> how many of its devices there are; of partitions that share counters an upper bound."""
-        found = Counter(device.resource for device in self.devices if not device.tainted)
-        return {resource: count for resource, count in sorted(found.items()) if resource}
+        return _counted(device for device in self.devices if not device.taints)
+
+    @cached_property
+    def tainted(self) -> Resources:
+        """Returns resource -> how many more there are for claims that tolerate their taints."""
+        return _counted(device for device in self.devices if device.taints)
+
+
+def _counted(devices: Iterable[Device]) -> Resources:
+    found = Counter(device.resource for device in devices)
+    return {resource: count for resource, count in sorted(found.items()) if resource}
 
 
 class DeviceAllocation(NamedTuple):
@@ -114,6 +124,10 @@ class DeviceAsk:
     count: int = 1
     resource: str = ""
     """What quotas count each of them as."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Of taints of devices."""
+    every: bool = False
+    """Whether it asks for all of a machine (`allocationMode: All`): `count` is how many that are; 0 = not known yet."""
 
 
 class RequestedDevices(NamedTuple):
@@ -135,29 +149,39 @@ class MatchAttribute(NamedTuple):
 
 
 class DeviceClaim(NamedTuple):
-    """A `DeviceClaim` is what a pod claims, made for it alone: a ResourceClaimTemplate with its classes filled in."""
+    """A `DeviceClaim` is what a pod claims: a ResourceClaimTemplate, or a shared claim, with its classes filled in."""
 
     name: str
     """Within the pod."""
     requests: tuple[RequestedDevices, ...]
     constraints: tuple[MatchAttribute, ...] = ()
+    shared: str = ""
+    """Name of the ResourceClaim that it shares with others; empty = it is made for the pod alone."""
 
     @property
     def amounts(self) -> Resources:
         """Returns what quotas count it as: of alternatives the greatest amount of each resource."""
-        total: Counter[str] = Counter()
-        for request in self.requests:
-            most: dict[str, int] = {}
-            for ask in request.asks:
-                most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
-            total.update(most)
-        total.pop("", None)
-        return dict(sorted(total.items()))
+        return _summed(self.requests)
+
+    @property
+    def undecided(self) -> Resources:
+        """Returns what of its amounts stands for alternatives of several resources: it gets one of them."""
+        return _summed(it for it in self.requests if len({ask.resource for ask in it.asks}) > 1)
 
     @property
     def joins(self) -> bool:
         """Returns whether it claims a channel of a ComputeDomain, so that its pods have to be of one NVLink domain."""
         return any(ask.device_class == CHANNEL_CLASS for request in self.requests for ask in request.asks)
+
+
+def _summed(requests: Iterable[RequestedDevices]) -> Resources:
+    total: Counter[str] = Counter()
+    for request in requests:
+        most: dict[str, int] = {}
+        for ask in request.asks:
+            most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
+        total.update(most)
+    return {resource: amount for resource, amount in sorted(total.items()) if resource and amount}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class PodSet:
     """Fewest pods it may be admitted with (partial admission); None = all of them. The count is final at admission."""
     core: int | None = None
     """Pods that start together or not at all; None = all. The others, elastic, join and leave one by one."""
+    part_of: str = ""
+    """Pod set of the job that it is one pod of, which asks for the claim that all of them share; empty = of none."""
 
     @property
     def wishes(self) -> bool:
@@ -293,15 +295,8 @@ class Check:
 
 
 LIVE_FIELDS: Final = (
-    "last_checkpoint_s",
-    "checkpoint_interval_s",
-    "do_not_disrupt",
-    "expected_run_s",
-    "max_run_s",
-    "sla_waiting_s",
-    "priority_boost",
-    "remaining",
-    "choice",
+    *("last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt", "expected_run_s", "max_run_s"),
+    *("sla_waiting_s", "priority_boost", "remaining", "choice"),
 )
 """Fields of a `Gang` that are copied from its job whenever that is observed, and not stored in the Workload."""
 _live_facts: Final = attrgetter(*LIVE_FIELDS)

@@ -24,6 +24,7 @@ from fleet.snapshot.elastic_parts import PREEMPTABLE
 from fleet.snapshot.gangs import POD, Gang, Hold, Job, JobRef, JobResult, PodSet, workload_name
 from fleet.snapshot.limit_ranges import LimitRange, admitted
 from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
+from fleet.snapshot.shared_claims import NONE_SHARED, SharedClaims, jobs_that_share, shared_ref
 from fleet.snapshot.sub_groups import RolePods, SubGroup
 from fleet.snapshot.surroundings import RuntimeClass
 from model.index import Index, derived, derived_each
@@ -51,6 +52,7 @@ def works(
     runtimes: Mapping[str, RuntimeClass] = MappingProxyType({}),
     limits: Mapping[str, tuple[LimitRange, ...]] = MappingProxyType({}),
     claimable: ClaimableDevices = NO_CLAIMS,
+    shared: SharedClaims = NONE_SHARED,
 ) -> Mapping[str, Job]:
     """Returns all jobs by uid: the observed objects, completed, and plain groups.
 
@@ -73,13 +75,16 @@ def works(
         if any(pods.runtime_class for pods in job.pod_sets):
             found[uid] = replace(job, pod_sets=tuple(_with_runtime(pods, runtimes) for pods in job.pod_sets))
     claiming = [uid for uid, job in found.items() if any(pods.resource_claims for pods in job.pod_sets)]
-    return {**found, **{uid: _claiming(index, claimable, found, uid) for uid in claiming}} if claiming else found
+    if not claiming:
+        return found
+    joined = {uid: _claiming(index, claimable, found, uid) for uid in claiming}
+    return {**found, **joined, **jobs_that_share(index, joined, claimable, shared)}
 
 
 @derived_each
 def _claiming(claimable: ClaimableDevices, job: Job) -> Job:
     """Returns a job whose pods ask for the devices that they claim."""
-    return replace(job, pod_sets=tuple(pods_with_claims(pods, claimable) for pods in job.pod_sets))
+    return replace(job, pod_sets=tuple(pods_with_claims(it, claimable, shared_ref(it)) for it in job.pod_sets))
 
 
 @derived_each

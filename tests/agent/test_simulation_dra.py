@@ -11,6 +11,7 @@ from agent.ledger_settings import LedgerSettings
 from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S
 from fleet.snapshot import Pin
+from providers.sim.controllers.dra.nvidia_driver import read_dra_fault
 from tests.agent.scenes import G6, P5, Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
 
@@ -33,6 +34,14 @@ def exactly(name: str, device_class: str = "gpu.nvidia.com", count: int = 1, cel
     if cel:
         asked["selectors"] = [{"cel": {"expression": cel}}]
     return {"name": name, "exactly": asked}
+
+
+def every(name: str, device_class: str = "gpu.nvidia.com") -> Obj:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
+
+
+def either(name: str, *ways: Obj) -> Obj:
+    return {"name": name, "firstAvailable": [{"name": f"w{n}", **it["exactly"]} for n, it in enumerate(ways)]}
 
 
 def slice_of(name: str, profile: str) -> Obj:
@@ -280,6 +289,10 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
         if dynamic and rng.random() < 0.2:
             wanted = [exactly("g", count=rng.randint(1, 3))]
         constraints = same if len(wanted) > 1 and rng.random() < 0.5 else None
+        if dynamic and rng.random() < 0.3:
+            wanted, constraints = [either("e", exactly("g", count=rng.randint(1, 2)), *wanted)], None
+        if dynamic and rng.random() < 0.1:
+            wanted, constraints = [every("e")], None
         scene.sim.submit(template(f"c{number}", *wanted, constraints=constraints))
         run_s = rng.choice([None, 60.0, 300.0])
         scene.sim.submit(claiming(f"j{number}", f"c{number}", pods=rng.randint(1, 6), run_s=run_s))
@@ -319,4 +332,107 @@ def test_gangs_that_claim_whole_gpus_are_bought_for_together() -> None:
     assert scene.bought() == 4, "four machines of four L4s, cheaper than two of eight H100s"
     (first, *_) = scene.sim.claims().values()
     assert first.purpose.count(" x main of") == 2, first.purpose
+    scene.settle()
+
+
+def bearing(request: Obj, **toleration: str) -> Obj:
+    request["exactly"]["tolerations"] = [{"operator": "Exists", **toleration}]
+    return request
+
+
+def make_unhealthy(scene: Scene, node: str, device: str) -> None:
+    driver = scene.sim.world.dra_driver
+    assert driver is not None
+    driver.cause(read_dra_fault({"node": node, "taint": device}))
+    scene.sim.advance(30)
+
+
+def test_devices_with_taints_are_for_claims_that_tolerate_them() -> None:
+    """Three of the four GPUs of a machine are left; for who bears the taint all are there."""
+    scene = Scene(dra(instanceTypes=[G6], limits={"nodes": 1}))
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.sim.submit(template("any", bearing(exactly("gpu"), key="gpu.nvidia.com/unhealthy")))
+    scene.sim.submit(template("other", bearing(exactly("gpu"), key="another")))
+    scene.runs(claiming("a", "one"))
+    [node] = scene.nodes_of("a")
+    make_unhealthy(scene, node, "gpu-3")
+    scene.runs(claiming("b", "one", pods=2))
+    for name, claim in (("c", "one"), ("d", "other")):
+        scene.sim.submit(claiming(name, claim))
+        scene.sim.advance(60)
+        assert scene.state(name) == "Pending", name
+    scene.runs(claiming("e", "any"))
+    assert sorted(names for names in devices(scene).values()) == [["gpu-0"], ["gpu-1"], ["gpu-2"], ["gpu-3"]]
+    make_unhealthy(scene, node, "")
+    scene.settle(settled=False)
+    assert scene.state("c") == "Pending"
+
+
+def test_all_devices_of_a_machine_are_counted_where_all_machines_have_as_many() -> None:
+    scene = Scene(dra(quota={"nvidia.com/gpu": 17}, serves=["Gangs", "Pods"]))
+    scene.sim.submit(template("all", every("gpus")))
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(claiming("a", "all", pods=2))
+    assert [len(names) for names in devices(scene).values()] == [8, 8]
+    scene.sim.submit(claiming("b", "all"))
+    scene.sim.advance(60)
+    assert scene.state("b") == "Pending", "there is quota for one GPU"
+    scene.runs(claiming("c", "one"))
+    assert scene.bought() == 3, "nobody stands on a machine all of whose GPUs are taken"
+    pod = claiming("lone", "all")["spec"]["template"]
+    scene.sim.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lone", "namespace": "t"}, **pod})
+    scene.until(lambda: "lone" in devices(scene), 900, "an ordinary pod gets a machine of its own")
+    assert scene.bought() == 4
+    scene.settle()
+
+
+def test_all_devices_of_machines_that_differ_are_refused_unless_the_pods_select_some() -> None:
+    scene = Scene(dra(instanceTypes=[G6, P5]))
+    scene.sim.submit(template("all", every("gpus")))
+    scene.sim.submit(claiming("a", "all"))
+    scene.sim.advance(60)
+    gang = scene.sim.gang("a")
+    assert gang is not None
+    assert "request gpus of claim gpu, allocationMode" in gang.message
+    assert "have 4 or 8 of them" in gang.message
+    manifest = claiming("b", "all")
+    manifest["spec"]["template"]["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": G6}
+    scene.runs(manifest)
+    assert [len(names) for names in devices(scene).values()] == [4]
+    assert scene.bought(G6) == 1
+    scene.sim.submit(template("none", every("odd") | {"exactly": every("odd")["exactly"] | selecting("false")}))
+    scene.sim.submit(claiming("c", "none"))
+    scene.sim.advance(60)
+    assert (nobody := scene.sim.gang("c")) is not None
+    assert "request odd of claim gpu asks: all of gpu.nvidia.com" in nobody.message
+    scene.settle()
+
+
+def selecting(cel: str) -> Obj:
+    return {"selectors": [{"cel": {"expression": cel}}]}
+
+
+def test_alternatives_of_several_resources_are_charged_each_and_placed_by_the_one_that_is_there() -> None:
+    """A whole GPU, or a half of one: the eighth and later pods get halves of the last GPU, and then another machine."""
+    fleet = dra(quota={"muster.dev/gpu-equivalent": 14}, sharing={"dra": {"dynamicMig": True}})
+    scene = Scene(fleet)
+    scene.sim.submit(template("half", slice_of("m", "3g.40gb")))
+    scene.sim.submit(template("any", either("g", exactly("g"), slice_of("m", "3g.40gb"))))
+    scene.runs(claiming("h", "half"), 900)
+    scene.runs(claiming("a", "any", pods=7), 900)
+    gang = scene.sim.gang("a")
+    assert gang is not None
+    [pods] = gang.pod_sets
+    assert {name: amount for name, amount in pods.requests.items() if name.startswith("nvidia")} == {
+        "nvidia.com/gpu": 1,
+        "nvidia.com/mig-3g.40gb": 1,
+    }
+    scene.runs(claiming("b", "any"), 900)
+    assert scene.bought() == 1, "the other half of the first GPU"
+    assert sorted(len(name.split("mig")) for names in devices(scene).values() for name in names) == [1] * 7 + [2] * 2
+    scene.runs(claiming("c", "any"), 900)
+    assert scene.bought() == 2
+    scene.sim.submit(claiming("d", "any"))
+    scene.sim.advance(120)
+    assert scene.state("d") == "Pending", "each is charged a GPU and a half, which is 3/7 of one"
     scene.settle()

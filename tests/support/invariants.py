@@ -92,7 +92,8 @@ class Invariants:
             self._says(False, f"pod {meta['name']} runs without a gang {name}")
             return
         pod_set = meta["labels"].get(POD_SET, "")
-        planned = sum(pin.count for pin in gang.pins if pin.node == node and pin.pod_set == pod_set)
+        sets = {pod_set, *(it.name for it in gang.pod_sets if it.part_of == pod_set)}
+        planned = sum(pin.count for pin in gang.pins if pin.node == node and pin.pod_set in sets)
         if gang.state == "Admitted":
             here = [p for p in self._pods_on(node) if p["metadata"]["labels"].get(WORKLOAD) == name]
             here = [p for p in here if p["metadata"]["labels"].get(POD_SET, "") == pod_set]

@@ -21,6 +21,7 @@ from providers.kube.objects.affinities import PREFERRED, REQUIRED, affinity_and_
 from providers.kube.objects.amounts import raw_bytes
 from providers.kube.objects.label_selectors import selector_object
 from providers.kube.objects.node_terms import node_term_object
+from providers.kube.objects.pod_templates import WireToleration, toleration_object, tolerations_of
 from providers.kube.objects.shapes import JsonObject, Wire, set_fields
 
 
@@ -42,6 +43,8 @@ class _DeviceAsk(Wire, frozen=True):
     selectors: list[str] | None = None
     count: int = 1
     resource: str = ""
+    tolerations: list[WireToleration] | None = None
+    every: bool = False
 
 
 class _DeviceRequest(Wire, frozen=True):
@@ -59,6 +62,7 @@ class _DeviceClaim(Wire, frozen=True):
     name: str
     requests: list[_DeviceRequest] | None = None
     constraints: list[_MatchAttribute] | None = None
+    shared: str = ""
 
 
 class StoredConstraints(Wire, frozen=True):
@@ -122,12 +126,15 @@ def _claim_object(claim: DeviceClaim) -> JsonObject:
         {"matchAttribute": it.attribute} | set_fields(requests=list(it.requests), distinct=it.distinct)
         for it in claim.constraints
     ]
-    return {"name": claim.name, "requests": requests} | set_fields(constraints=constraints)
+    return {"name": claim.name, "requests": requests} | set_fields(constraints=constraints, shared=claim.shared)
 
 
 def _ask_object(ask: DeviceAsk) -> JsonObject:
     return {"name": ask.name, "deviceClassName": ask.device_class, "count": ask.count} | set_fields(
-        selectors=list(ask.selectors), resource=ask.resource
+        selectors=list(ask.selectors),
+        resource=ask.resource,
+        tolerations=[toleration_object(it) for it in ask.tolerations],
+        every=ask.every,
     )
 
 
@@ -136,11 +143,19 @@ def _claim_from(found: _DeviceClaim) -> DeviceClaim:
         MatchAttribute(it.match_attribute, tuple(it.requests or ()), it.distinct) for it in found.constraints or ()
     )
     requests = (RequestedDevices(it.name, tuple(map(_ask_from, it.ways or ()))) for it in found.requests or ())
-    return DeviceClaim(found.name, tuple(requests), tuple(constraints))
+    return DeviceClaim(found.name, tuple(requests), tuple(constraints), found.shared)
 
 
 def _ask_from(found: _DeviceAsk) -> DeviceAsk:
-    return DeviceAsk(found.name, found.device_class_name, tuple(found.selectors or ()), found.count, found.resource)
+    return DeviceAsk(
+        found.name,
+        found.device_class_name,
+        tuple(found.selectors or ()),
+        found.count,
+        found.resource,
+        tolerations_of(found.tolerations),
+        found.every,
+    )
 
 
 def _affinity_object(required: Iterable[PodAffinityTerm], preferred: Iterable[PreferredPods]) -> JsonObject:

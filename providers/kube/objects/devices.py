@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, field
 
+from fleet.snapshot.affinity import HARD_EFFECTS
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.device_claims import AllocatedClaim, ClaimTemplate, DeviceClass, PublishedDevices
 from fleet.snapshot.devices import (
@@ -23,7 +24,9 @@ from fleet.snapshot.devices import (
     RequestedDevices,
 )
 from model.quantity import canonical_amount
-from providers.kube.objects.shapes import Owner, Wire
+from providers.kube.objects.nodes import taint_of
+from providers.kube.objects.pod_templates import WireToleration, tolerations_of
+from providers.kube.objects.shapes import Owner, Wire, WireTaint
 
 _COUNT_MOST: Final = 32
 """Devices of a claim (`AllocationResultsMaxSize`)."""
@@ -69,16 +72,12 @@ class _CounterConsumption(Wire, frozen=True):
     counters: dict[str, _DeviceAmount] | None = None
 
 
-class _DeviceTaint(Wire, frozen=True):
-    effect: str = ""
-
-
 class _SliceDevice(Wire, frozen=True):
     name: str
     attributes: dict[str, _DeviceAttribute] | None = None
     capacity: dict[str, _DeviceAmount] | None = None
     consumes_counters: list[_CounterConsumption] | None = None
-    taints: list[_DeviceTaint] | None = None
+    taints: list[WireTaint] | None = None
 
 
 class _SlicePool(Wire, frozen=True):
@@ -112,7 +111,7 @@ class _WireDeviceAsk(Wire, frozen=True):
     allocation_mode: str | None = None
     count: int | None = None
     admin_access: bool | None = None
-    tolerations: list[Any] | None = None
+    tolerations: list[WireToleration] | None = None
     capacity: Any = None
 
 
@@ -220,7 +219,7 @@ def _device(driver: str, pool: str, found: _SliceDevice) -> Device:
         {_full_name(driver, name): _attribute(value) for name, value in (found.attributes or {}).items()},
         {_full_name(driver, name): amount for name, amount in _amounts(found.capacity).items()},
         consumes,
-        any(taint.effect in {"NoSchedule", "NoExecute"} for taint in found.taints or ()),
+        tuple(taint_of(it.key, it.value or "", it.effect) for it in found.taints or () if it.effect in HARD_EFFECTS),
     )
 
 
@@ -286,18 +285,23 @@ def _request(found: _ClaimRequest, path: str, refused: list[UnsupportedConstrain
 
 def _ask(found: _WireDeviceAsk, name: str, path: str, refused: list[UnsupportedConstraint]) -> DeviceAsk:
     refused += _refused(found, path)
+    every = found.allocation_mode == "All"
     count = 1 if found.count is None else found.count
-    return DeviceAsk(name, found.device_class_name, tuple(_expressions(found.selectors)), max(1, count))
+    return DeviceAsk(
+        name,
+        found.device_class_name,
+        tuple(_expressions(found.selectors)),
+        0 if every else max(1, count),
+        tolerations=tolerations_of(found.tolerations),
+        every=every,
+    )
 
 
 def _refused(found: _WireDeviceAsk, path: str) -> Iterator[UnsupportedConstraint]:
-    if (found.allocation_mode or "ExactCount") != "ExactCount":
-        words = "all devices of a machine are not known before it is there; say a count"
-        yield UnsupportedConstraint(f"{path}.allocationMode", words)
+    if (mode := found.allocation_mode or "ExactCount") not in {"ExactCount", "All"}:
+        yield UnsupportedConstraint(f"{path}.allocationMode", f"{mode} is not known; say ExactCount or All")
     if found.admin_access:
         yield UnsupportedConstraint(f"{path}.adminAccess", "devices that others use are not counted for anybody")
-    if found.tolerations:
-        yield UnsupportedConstraint(f"{path}.tolerations", "devices with taints are not used; remove it")
     if found.capacity:
         yield UnsupportedConstraint(f"{path}.capacity", "parts of one device are not supported; claim it whole")
     for n, text in enumerate(_expressions(found.selectors)):
@@ -321,11 +325,3 @@ def _unreadable(text: str) -> str:
     except InvalidExpression as error:
         return str(error)
     return ""
-
-
-class WireResourceClaim(Wire, frozen=True):
-    """An entry of a pod's `spec.resourceClaims`."""
-
-    name: str = ""
-    resource_claim_template_name: str | None = None
-    resource_claim_name: str | None = None

@@ -6,7 +6,7 @@ from fleet.actions import Marks, ReleasePod
 from model.labels import HOSTNAME
 from providers.kube.objects.json_patch import at_version, pointer
 from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
-from providers.kube.objects.pod_sets import toleration_object
+from providers.kube.objects.pod_templates import toleration_object
 from providers.kube.objects.shapes import JsonObject
 
 

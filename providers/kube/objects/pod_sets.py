@@ -6,11 +6,11 @@ from sys import intern
 
 from fleet.snapshot import PodSet, Slice
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
-from model.kinds import RequirementTerm, Toleration
+from model.kinds import RequirementTerm
 from model.quantity import Resources, canonical_resources, format_amount
 from providers.kube.objects.constraint_objects import StoredConstraints, constraint_fields, constraints_from
 from providers.kube.objects.node_terms import requirement_of
-from providers.kube.objects.pod_templates import WireToleration, tolerations_of
+from providers.kube.objects.pod_templates import WireToleration, toleration_object, tolerations_of
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, set_fields
 
 
@@ -47,6 +47,7 @@ class WirePodSet(StoredConstraints, frozen=True, kw_only=True):
     count: int
     min_count: int | None = None
     core: int | None = None
+    part_of: str = ""
     requests: dict[str, str | int] | None = None
     node_selector: dict[str, str] | None = None
     required_affinity: list[list[_Requirement]] | None = None
@@ -72,6 +73,7 @@ def pod_set_object(pod_set: PodSet) -> JsonObject:
         unsupported=[{"path": it.path, "message": it.words} for it in pod_set.unsupported],
         forbidden=list(pod_set.forbidden),
         topologyRequest=_topology_object(pod_set),
+        partOf=pod_set.part_of,
     )
 
 
@@ -98,20 +100,13 @@ def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
         group=topology.pod_set_group_name,
         min_count=found.min_count,
         core=found.core,
+        part_of=found.part_of,
     )
 
 
 def amounts_object(amounts: Resources) -> dict[str, str]:
     """Quantities as Kubernetes writes them, sorted by resource."""
     return {name: format_amount(name, amount) for name, amount in sorted(amounts.items())}
-
-
-def toleration_object(toleration: Toleration) -> JsonObject:
-    """A `core/v1` toleration."""
-    seconds = toleration.toleration_seconds
-    return set_fields(
-        key=toleration.key, operator=toleration.operator, value=toleration.value, effect=toleration.effect
-    ) | ({} if seconds is None else {"tolerationSeconds": seconds})
 
 
 @lru_cache(maxsize=4096)

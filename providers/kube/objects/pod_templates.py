@@ -17,7 +17,6 @@ from fleet.snapshot.gangs import ClaimRef
 from model.kinds import Toleration
 from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.amounts import raw_bytes
-from providers.kube.objects.devices import WireResourceClaim
 from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.pod_constraints import ConstrainedSpec, constraints_of, unreadable_volumes
 from providers.kube.objects.pod_requests import template_amounts
@@ -29,7 +28,7 @@ from providers.kube.objects.refused_fields import (
     refused_name,
     refused_volumes,
 )
-from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned
+from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned, set_fields
 from providers.kube.objects.topology import wishes_of
 
 
@@ -48,6 +47,14 @@ class WireToleration(Wire, frozen=True):
     value: str | None = None
     effect: str | None = None
     toleration_seconds: int | None = None
+
+
+class WireResourceClaim(Wire, frozen=True):
+    """An entry of a pod's `spec.resourceClaims`."""
+
+    name: str = ""
+    resource_claim_template_name: str | None = None
+    resource_claim_name: str | None = None
 
 
 class PodTemplateSpec(ConstrainedSpec, frozen=True):
@@ -188,6 +195,14 @@ def tolerations_of(found: list[WireToleration] | None) -> tuple[Toleration, ...]
         for one in found or ()
     )
     return tuple(toleration for toleration in read if toleration is not None)
+
+
+def toleration_object(toleration: Toleration) -> JsonObject:
+    """A `core/v1` toleration."""
+    seconds = toleration.toleration_seconds
+    return set_fields(
+        key=toleration.key, operator=toleration.operator, value=toleration.value, effect=toleration.effect
+    ) | ({} if seconds is None else {"tolerationSeconds": seconds})
 
 
 def _appended(record: list[JsonObject]) -> tuple[Toleration, ...]:

@@ -1,5 +1,6 @@
 """Devices are allocated as kube-scheduler does it: the first that match, with the way back, and counters shared."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -12,7 +13,7 @@ from fleet.placement.device_allocator import DeviceAllocator, DevicesInUse
 from fleet.snapshot.devices import DeviceAsk, DeviceClaim, MachineDevices, MatchAttribute, RequestedDevices
 from model.fleet import Fleet
 from model.index import Index
-from model.kinds import NodePool
+from model.kinds import NodePool, Taint, Toleration
 from model.mig import Impossible, feasible, mig_models
 from providers.aws.catalog import package_catalog
 
@@ -40,6 +41,24 @@ WHOLE, CUT = machine(dynamic=False), machine(dynamic=True)
 def gpu(count: int = 1, cel: str = "", name: str = "g") -> RequestedDevices:
     selectors = (OF_DRIVER, f"{A}.type == 'gpu'", *([cel] if cel else ()))
     return RequestedDevices(name, (DeviceAsk(name, "gpu.nvidia.com", selectors, count),))
+
+
+def bearing(request: RequestedDevices, *tolerations: Toleration) -> RequestedDevices:
+    return request._replace(asks=tuple(replace(it, tolerations=tolerations) for it in request.asks))
+
+
+def every(request: RequestedDevices, count: int = 0) -> RequestedDevices:
+    return request._replace(asks=tuple(replace(it, count=count, every=True) for it in request.asks))
+
+
+def marked(taints: Mapping[str, Taint]) -> MachineDevices:
+    """The whole GPUs, some of them with a taint."""
+    devices = (replace(it, taints=(taints[it.name],) if it.name in taints else ()) for it in WHOLE.devices)
+    return MachineDevices(tuple(devices))
+
+
+XID, KEPT = Taint(key="xid", value="79", effect="NoExecute"), Taint(key="team", value="a", effect="NoSchedule")
+MARKED = marked({"gpu-0": XID, "gpu-3": KEPT})
 
 
 def cut(profile: str, name: str = "m") -> RequestedDevices:
@@ -73,6 +92,25 @@ def claim(*requests: RequestedDevices, match: str = "", apart: str = "") -> tupl
         (CUT, claim(*(cut("1g.10gb", f"r{n}") for n in range(9)), apart=PARENT), 0),
         (CUT, claim(gpu(), cut("7g.80gb")), 4),
         (CUT, claim(cut("1g.10gb+me")), 8),
+        (WHOLE, claim(every(gpu())), 1),
+        (WHOLE, claim(every(gpu(), 8)), 1),
+        (WHOLE, claim(every(gpu(), 4)), 0),
+        (WHOLE, claim(every(gpu(cel=f"{A}.uuid < 'GPU-3'"), 3), gpu(2, name="h")), 1),
+        (WHOLE, claim(gpu(name="h"), every(gpu())), 0),
+        (WHOLE, claim(every(cut("1g.10gb"))), 0),
+        (CUT, claim(every(gpu()), cut("1g.10gb")), 0),
+        (CUT, claim(every(cut("7g.80gb"))), 1),
+        (CUT, claim(every(cut("3g.40gb"))), 1),
+        (CUT, claim(every(cut("4g.40gb")), cut("4g.40gb")), 0),
+        (MARKED, claim(every(gpu())), 0),
+        (MARKED, claim(every(bearing(gpu(), Toleration(operator="Exists")), 8)), 1),
+        (MARKED, claim(gpu()), 6),
+        (MARKED, claim(gpu(cel=f"{A}.uuid == 'GPU-0'")), 0),
+        (MARKED, claim(bearing(gpu(), Toleration(key="team", value="a"))), 7),
+        (MARKED, claim(bearing(gpu(), Toleration(key="team", value="b"))), 6),
+        (MARKED, claim(bearing(gpu(), Toleration(key="xid", operator="Exists", effect="NoSchedule"))), 6),
+        (MARKED, claim(bearing(gpu(8), Toleration(operator="Exists"))), 1),
+        (MARKED, claim(gpu(6), bearing(gpu(2, name="h"), Toleration(operator="Exists"))), 1),
     ],
 )
 def test_how_many_pods_a_machine_holds(devices: MachineDevices, claims: tuple[DeviceClaim, ...], pods: int) -> None:

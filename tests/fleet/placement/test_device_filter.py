@@ -7,12 +7,16 @@ import pytest
 
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.device_allocator import DevicesThere
+from fleet.placement.inventory import who_stands_where
 from fleet.placement.neighbours import Neighbours
 from fleet.placement.pod_filter import pod_filter
-from fleet.snapshot import PodSet
+from fleet.snapshot import GangState, PodSet
 from fleet.snapshot.constraints import PodConstraints
-from fleet.snapshot.devices import ClusterDevices, DeviceClaim, DeviceId, MachineDevices
+from fleet.snapshot.devices import ClusterDevices, DeviceAllocation, DeviceClaim, DeviceId, MachineDevices
 from tests.fleet.placement.test_device_allocator import CUT, WHOLE, claim, cut, gpu
+from tests.support.fleets import gang as gang_of
+from tests.support.fleets import gang_pod, small_fleet
+from tests.support.world import World
 
 ANY, FIRST = claim(gpu()), claim(gpu(cel="device.attributes['gpu.nvidia.com'].uuid == 'GPU-0'"))
 SEVEN, EIGHT = claim(gpu(7)), claim(gpu(8))
@@ -96,3 +100,24 @@ def test_pods_that_are_taken_off_have_no_devices() -> None:
     assert rules.obstacle(slot) is not None
     state.place(slot, standing, -1)
     assert rules.obstacle(slot) is None
+
+
+def test_what_a_pod_has_of_several_claims_is_told_together_and_a_shared_claim_is_its_carriers() -> None:
+    own, shared = pods("own", (*ANY, *FIRST)), claim(gpu())[0]._replace(shared="shared")
+    carrier = replace(pods("carrier", (shared,)), part_of="own")
+    gang = gang_of("g", replace(own, count=2), carrier, state=GangState.ADMITTED)
+    given = [("a-0", "a", "gpu-0"), ("shared", "a", "gpu-5"), ("a-1", "a", "gpu-1"), ("other", "x", "gpu-7")]
+    allocated = tuple(DeviceAllocation(f"ns/{it}", f"ns/{pod}", ((G, "", name),)) for it, pod, name in given)
+    there = [gang_pod(gang, name, of, "n1") for name, of in (("a", "own"), ("b", "own"), ("c", "carrier"))]
+    snapshot = replace(
+        World(small_fleet()).snapshot(),
+        gangs={gang.uid: gang},
+        gang_pods={"ns/job-g": tuple(there)},
+        node_pods={"n1": tuple(there)},
+        devices=ClusterDevices({"n1": WHOLE}, {"n1": allocated}),
+    )
+    found = who_stands_where(snapshot, {}, {}).devices.allocated("n1")
+    assert [(None if of is None else of.name, [name for *_, name in ids]) for of, ids in found] == [
+        ("own", ["gpu-0", "gpu-1"]),
+        ("carrier", ["gpu-5"]),
+    ]

@@ -8,7 +8,6 @@ import pytest
 from fleet.snapshot import Node, PodSet
 from fleet.snapshot.constraints import UnsupportedConstraint
 from fleet.snapshot.device_claims import (
-    NO_CLAIMS,
     AllocatedClaim,
     ClaimableDevices,
     ClaimTemplate,
@@ -18,12 +17,12 @@ from fleet.snapshot.device_claims import (
     held_by_pods,
     nodes_with_devices,
     pods_with_claims,
-    waiting_with_claims,
+    without_undecided,
 )
-from fleet.snapshot.devices import NO_DEVICES, Device, DeviceAsk, RequestedDevices
+from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
 from model.index import Index
-from tests.support.fleets import foreign_pod
+from model.kinds import Taint
 
 G = "gpu.nvidia.com"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -42,6 +41,10 @@ def ask(device_class: str = G, *selectors: str, name: str = "r", count: int = 1)
     return DeviceAsk(name, device_class, selectors, count)
 
 
+def channel(name: str = "r") -> DeviceAsk:
+    return ask("compute-domain-default-channel.nvidia.com", name=name)
+
+
 def joined(*asks: DeviceAsk, known: bool = True, **more: UnsupportedConstraint) -> PodSet:
     template = ClaimTemplate("n", "t", (RequestedDevices("r", asks),), unsupported=tuple(more.values()))
     pods = PodSet(
@@ -58,6 +61,10 @@ def joined(*asks: DeviceAsk, known: bool = True, **more: UnsupportedConstraint) 
         ((ask("ours"),), {"nvidia.com/mig-2g.20gb": 1}),
         ((ask("named", count=2),), {"nvidia.com/mig-3g.40gb": 2}),
         ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"nvidia.com/gpu": 4}),
+        (
+            (ask(name="r/a", count=2), ask("named", name="r/b", count=3), ask("ours", name="r/c")),
+            {"nvidia.com/gpu": 2, "nvidia.com/mig-3g.40gb": 3, "nvidia.com/mig-2g.20gb": 1},
+        ),
     ],
 )
 def test_devices_count_as_the_plugin_would_offer_them(asks: tuple[DeviceAsk, ...], counted: dict[str, int]) -> None:
@@ -78,7 +85,6 @@ def test_devices_count_as_the_plugin_would_offer_them(asks: tuple[DeviceAsk, ...
         ((ask("vfio"),), ".exactly", "no pool offers devices of class vfio"),
         ((ask("nobody"),), ".exactly.deviceClassName", "there is no DeviceClass nobody"),
         ((ask("broken"),), ".exactly.deviceClassName", "cannot be read"),
-        ((ask(name="r/a"), ask("named", name="r/b")), ".firstAvailable", "different resources"),
     ],
 )
 def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, ...], where: str, words: str) -> None:
@@ -91,15 +97,28 @@ def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, 
     assert pods.requests == {"cpu": 1000}
 
 
+@pytest.mark.parametrize(
+    ("asks", "left"),
+    [
+        ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"cpu": 1000, "nvidia.com/gpu": 4}),
+        ((ask(name="r/a", count=2), ask("named", name="r/b")), {"cpu": 1000}),
+        ((ask(name="r/a"), channel("r/b")), {"cpu": 1000}),
+    ],
+)
+def test_machines_are_judged_without_what_alternatives_of_several_resources_count_as(
+    asks: tuple[DeviceAsk, ...], left: dict[str, int]
+) -> None:
+    pods = joined(*asks)
+    assert without_undecided(pods).requests == left
+    both = replace(pods, requests={**pods.requests, "nvidia.com/gpu": pods.requests["nvidia.com/gpu"] + 1})
+    assert without_undecided(both).requests["nvidia.com/gpu"] == left.get("nvidia.com/gpu", 0) + 1
+
+
 def test_a_template_that_is_not_there_or_not_honoured_refuses_the_pods() -> None:
     [told] = joined(ask(), known=False).unsupported
     assert told.path == "spec.resourceClaims[0].resourceClaimTemplateName"
     [told] = joined(ask(), it=UnsupportedConstraint("spec.x", "no")).unsupported
     assert told.path.endswith("ResourceClaimTemplate t spec.x")
-
-
-def channel(name: str = "r") -> DeviceAsk:
-    return ask("compute-domain-default-channel.nvidia.com", name=name)
 
 
 @pytest.mark.parametrize(
@@ -148,49 +167,19 @@ def test_slices_are_devices_of_nodes_once_their_pool_is_complete() -> None:
 
 
 def test_nodes_of_the_driver_offer_their_devices_and_pods_have_theirs() -> None:
-    index, slices = Index(), {"a": slice_of("a", "gpu-0", "gpu-1"), "b": slice_of("b", "gpu-0", node="n2")}
+    broken = Device(G, "n1", "gpu-2", {f"{G}/type": "gpu"}, taints=(Taint(key="xid", effect="NoExecute"),))
+    first = slice_of("a", "gpu-0", "gpu-1")
+    index, slices = (
+        Index(),
+        {"a": first._replace(devices=(*first.devices, broken)), "b": slice_of("b", "gpu-0", node="n2")},
+    )
     claims = {"n/x": AllocatedClaim("n", "x", "pod", ((G, "n1", "gpu-1"),)), "n/y": AllocatedClaim("n", "y")}
     devices = cluster_devices(index, slices, claims)
     nodes = {"n1": node("n1"), "n2": node("n2", dra="false"), "n3": node("n3")}
     found = nodes_with_devices(index, nodes, devices)
     assert found["n1"].allocatable == {"cpu": 4000, "nvidia.com/gpu": 2}
     assert (found["n2"], found["n3"]) == (nodes["n2"], nodes["n3"])
+    assert devices.machines["n1"].tainted == {"nvidia.com/gpu": 1}
     assert held_by_pods(index, devices) == {"n/pod": {"nvidia.com/gpu": 1}}
     [allocation] = devices.allocated["n1"]
     assert (allocation.claim, allocation.pod) == ("n/x", "n/pod")
-
-
-def sharing(*refs: ClaimRef) -> PodSet:
-    return PodSet("", 1, {"cpu": 1000}, namespace="n", resource_claims=refs)
-
-
-ONE, TWO = (ClaimRef(f"spec.resourceClaims[{n}]", "c", "", f"claim-{n}") for n in range(2))
-
-
-@pytest.mark.parametrize("refs", [(ONE,), (ONE, TWO), (ClaimRef("spec.resourceClaims[0]", "c", ""),)])
-def test_pods_of_gangs_share_no_claim(refs: tuple[ClaimRef, ...]) -> None:
-    told = pods_with_claims(sharing(*refs), NO_CLAIMS).unsupported
-    assert [it.path for it in told] == [f"{ref.path}.resourceClaimName" for ref in refs]
-
-
-ASKS = ClaimTemplate("n", "claim-0", (RequestedDevices("r", (ask(),)),), root="spec")
-SHARED = [
-    pytest.param((ONE,), None, {}, ["there is no ResourceClaim claim-0 in namespace n"], id="no such claim"),
-    pytest.param((ONE,), AllocatedClaim("n", "claim-0", "p"), {}, ["made for another pod"], id="of a pod"),
-    pytest.param((ONE, TWO), AllocatedClaim("n", "claim-0", "", (), ASKS), {}, ["one such claim a pod"] * 2, id="two"),
-    pytest.param((ONE,), AllocatedClaim("n", "claim-0", "", (), ASKS), {"nvidia.com/gpu": 1, "cpu": 3000}, [], id="ok"),
-]
-
-
-@pytest.mark.parametrize(("refs", "claim", "asked", "words"), SHARED)
-def test_of_ordinary_pods_that_share_a_claim_the_first_asks_for_all(
-    refs: tuple[ClaimRef, ...], claim: AllocatedClaim | None, asked: dict[str, int], words: list[str]
-) -> None:
-    pods = {key: replace(foreign_pod(key, ""), namespace="n", shape=sharing(*refs)) for key in ("n/a", "n/b", "n/c")}
-    claims = {} if claim is None else {claim.key: claim}
-    found = waiting_with_claims(Index(), pods, ClaimableDevices({}, CLASSES), claims, NO_DEVICES)
-    assert found.keys() == ({"n/a"} if asked else pods.keys())
-    for pod in found.values():
-        assert pod.shape is not None
-        assert [each for it, each in zip(pod.shape.unsupported, words, strict=True) if each in it.words] == words
-        assert pod.requests.items() >= asked.items()

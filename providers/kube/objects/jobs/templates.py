@@ -13,7 +13,7 @@ from fleet.actions import StartJob
 from providers.kube.objects.additions import Additions, recorded, without
 from providers.kube.objects.json_patch import became, pointer
 from providers.kube.objects.names import PLACEMENT_GATE, POD_SET, WORKLOAD
-from providers.kube.objects.pod_sets import toleration_object
+from providers.kube.objects.pod_templates import toleration_object
 from providers.kube.objects.shapes import JsonObject
 
 

@@ -15,7 +15,7 @@ from providers.kube.objects.jobs.templates import Marked, Role, appending
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.names import ADDITIONS, PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.paths import TRAIN_JOBS
-from providers.kube.objects.pod_sets import toleration_object
+from providers.kube.objects.pod_templates import toleration_object
 from providers.kube.objects.shapes import JsonObject, dig, set_fields
 
 MANAGER: Final = "muster.dev/manager"

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fleet.snapshot.devices import DeviceAsk, DeviceVersion, MatchAttribute
+from model.kinds import Taint, Toleration
 from providers.kube.objects.devices import (
     decode_allocated_claim,
     decode_claim_template,
@@ -45,7 +46,7 @@ def test_a_slice_is_its_devices_with_attributes_by_their_full_names() -> None:
         },
         "capacity": {"memory": {"value": "10Gi"}, "copyEngines": {"value": "1"}},
         "consumesCounters": [{"counterSet": "gpu-0-counter-set", "counters": {"memory-slice-0": {"value": "1"}}}],
-        "taints": [{"key": "a", "effect": "NoSchedule"}],
+        "taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "value": "c", "effect": "None"}],
     }
     pool = {"name": "node-1", "generation": 4, "resourceSliceCount": 2}
     counters = [{"name": "gpu-0-counter-set", "counters": {"memory-slice-0": {"value": "1"}}}]
@@ -63,7 +64,7 @@ def test_a_slice_is_its_devices_with_attributes_by_their_full_names() -> None:
     assert isinstance(read.attributes[f"{G}/driverVersion"], DeviceVersion)
     assert read.capacity == {f"{G}/memory": 10 * 1024**3, f"{G}/copyEngines": 1}
     assert read.consumes == {(G, "node-1", "gpu-0-counter-set"): {"memory-slice-0": 1}}
-    assert read.tainted
+    assert read.taints == (Taint(key="a", effect="NoSchedule"),)
     assert found.counters == {(G, "node-1", "gpu-0-counter-set"): {"memory-slice-0": 1}}
 
 
@@ -71,13 +72,21 @@ def test_a_template_is_its_requests() -> None:
     ways = [{"name": "a", "deviceClassName": "x"}, {"name": "b", "deviceClassName": "y", "count": 2}]
     constraints = [{"matchAttribute": f"{G}/parentUUID", "requests": ["r"]}]
     either = {"name": "e", "firstAvailable": ways}
-    asked = exactly(count=3, selectors=selecting("device.driver == 'd'"))
-    found = decode_claim_template(template(asked, either, constraints=constraints))
+    every = {"name": "all", "exactly": {"deviceClassName": "x", "allocationMode": "All"}}
+    asked = exactly(
+        count=3, selectors=selecting("device.driver == 'd'"), tolerations=[{"key": "k", "operator": "Exists"}]
+    )
+    found = decode_claim_template(template(asked, either, every, constraints=constraints))
     assert found.key == "n/x"
     assert found.unsupported == ()
     assert [it.asks for it in found.requests] == [
-        (DeviceAsk("r", "gpu.nvidia.com", ("device.driver == 'd'",), 3),),
+        (
+            DeviceAsk(
+                "r", "gpu.nvidia.com", ("device.driver == 'd'",), 3, "", (Toleration(key="k", operator="Exists"),)
+            ),
+        ),
         (DeviceAsk("e/a", "x"), DeviceAsk("e/b", "y", count=2)),
+        (DeviceAsk("all", "x", count=0, every=True),),
     ]
     assert found.constraints == (MatchAttribute(f"{G}/parentUUID", ("r",)),)
 
@@ -85,9 +94,8 @@ def test_a_template_is_its_requests() -> None:
 @pytest.mark.parametrize(
     ("asked", "more", "path"),
     [
-        ({"allocationMode": "All"}, {}, "requests[0].exactly.allocationMode"),
+        ({"allocationMode": "Some"}, {}, "requests[0].exactly.allocationMode"),
         ({"adminAccess": True}, {}, "requests[0].exactly.adminAccess"),
-        ({"tolerations": [{"operator": "Exists"}]}, {}, "requests[0].exactly.tolerations"),
         ({"capacity": {"requests": {"memory": "1Gi"}}}, {}, "requests[0].exactly.capacity"),
         ({"selectors": selecting("device.driver ==")}, {}, "requests[0].exactly.selectors[0].cel.expression"),
         ({"selectors": selecting("nobody(device)")}, {}, "requests[0].exactly.selectors[0].cel.expression"),

@@ -82,7 +82,7 @@ KNOWN = {
     "priority_boost deletion_cost workload_uid remaining choice",
     PodSet: "name count requests node_selector required_affinity tolerations namespace labels constraints "
     "runtime_class unsupported forbidden amounts resource_claims required_topology preferred_topology any_topology "
-    "slices group min_count core",
+    "slices group min_count core part_of",
     PodConstraints: "affinity anti_affinity spread host_ports claims ephemeral preferred_nodes preferred_pods devices",
     PodAffinityTerm: "topology_key selector namespaces namespace_selector",
     TopologySpreadConstraint: "topology_key max_skew selector hard min_domains honors_affinity honors_taints",

@@ -136,6 +136,8 @@ device_asks = st.builds(
     selectors=st.lists(st.sampled_from(("true", "device.driver == 'a'")), max_size=2).map(tuple),
     count=st.integers(1, 8),
     resource=st.sampled_from(("", "nvidia.com/gpu")),
+    tolerations=st.sampled_from(((), (Toleration(key="k", value="v", effect="NoExecute", toleration_seconds=9),))),
+    every=st.booleans(),
 )
 device_claims = st.builds(
     DeviceClaim,
@@ -150,6 +152,7 @@ device_claims = st.builds(
         ),
         max_size=1,
     ).map(tuple),
+    shared=names | st.just(""),
 )
 constraints = st.builds(
     PodConstraints,
@@ -193,6 +196,7 @@ pod_sets = st.builds(
     group=names | st.just(""),
     min_count=st.none() | st.integers(0, 5000),
     core=st.none() | st.integers(0, 5000),
+    part_of=names | st.just(""),
 )
 pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.just(""), count=st.integers(1, 64))
 
