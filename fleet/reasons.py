@@ -30,6 +30,8 @@ class Reason(StrEnum):
     RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     PODS_FORBIDDEN = "PodsForbidden"
     """The API server would refuse its pods for their amounts: a LimitRange, or requests above limits."""
+    RESOURCE_QUOTA = "ResourceQuotaExceeded"
+    """The API server would refuse its pods: a ResourceQuota of its namespace has no room for them."""
     TOO_MANY_PODS = "TooManyPods"
     """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"

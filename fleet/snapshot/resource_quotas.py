@@ -1,0 +1,171 @@
+"""What a ResourceQuota counts of a pod that is created, and what it asks of its containers.
+
+Source: `pkg/quota/v1/evaluator/core/pods.go` (Usage, Constraints, MatchingScopes), `pkg/quota/v1/generic/evaluator.go`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from fleet.snapshot.gangs import PodSet
+from fleet.snapshot.limit_ranges import ContainerAmounts, containers_total
+from model.quantity import CPU, Resources
+
+REQUESTS: Final = "requests."
+LIMITS: Final = "limits."
+COUNTS: Final = ("pods", "count/pods")
+_NATIVE: Final = frozenset({CPU, "memory", "ephemeral-storage"})
+_HUGE_PAGES: Final = "hugepages-"
+_OF_QUALITY: Final = (CPU, "memory")
+"""Resources that decide whether a pod is best effort, and that each container has to name where a quota bounds them."""
+
+
+class QuotaScope(NamedTuple):
+    """A `QuotaScope` tells the pods that a quota counts from others (`scopes`, `scopeSelector.matchExpressions`)."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuota:
+    """A `NamespaceQuota` is a ResourceQuota as far as it bounds pods: what is in force of it, and what is used."""
+
+    namespace: str
+    name: str
+    hard: Resources
+    """By the quota's own names (`requests.cpu`, `pods`), canonical."""
+    used: Resources = field(default_factory=dict)
+    scopes: tuple[QuotaScope, ...] = ()
+    """All of them hold for a pod that counts."""
+
+    @property
+    def key(self) -> str:
+        """Returns `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    def counts(self, pods: PodSet, default_class: str = "") -> bool:
+        """Returns whether pods of a set count in it; `default_class` is that of pods which name none."""
+        return all(_holds(scope, pods, default_class) for scope in self.scopes)
+
+    @property
+    def strange_scopes(self) -> tuple[str, ...]:
+        """Returns the scopes that are not known: they are taken to hold."""
+        return tuple(scope.name for scope in self.scopes if scope.name not in _SCOPES and scope.name != _CLASS)
+
+    def unsaid(self, pods: PodSet) -> Iterator[str]:
+        """Yields what it wants each container to name, and some do not, in Kubernetes' words."""
+        if pods.amounts is None or pods.amounts.pod_requests or pods.amounts.pod_limits:
+            return
+        for name in sorted(self.hard):
+            base = name.removeprefix(LIMITS).removeprefix(REQUESTS)
+            silent = sorted(it.path for it in pods.amounts.containers if base not in _side(it, name))
+            if base in _OF_QUALITY and silent:
+                yield f"{name} for: {', '.join(silent)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuotas:
+    """`NamespaceQuotas` are the ResourceQuotas of a cluster, and what they need to know of its pods."""
+
+    by_namespace: Mapping[str, tuple[NamespaceQuota, ...]] = field(default_factory=dict)
+    """Those that bound pods, sorted by name."""
+    default_class: str = ""
+    """PriorityClass that the API server gives pods which name none."""
+
+
+NO_QUOTAS: Final = NamespaceQuotas()
+
+
+def usage_of(pods: PodSet) -> dict[str, int]:
+    """Returns what one pod of a set counts in quotas, by their names (`podComputeUsageHelper`)."""
+    found = dict.fromkeys(COUNTS, 1)
+    for name, amount in pods.requests.items():
+        found |= dict.fromkeys(_names_of(name), amount)
+    for name, amount in limits_of(pods).items():
+        if name in _NATIVE:
+            found[LIMITS + name] = amount
+    return found
+
+
+def limits_of(pods: PodSet) -> Resources:
+    """Returns the limits of a pod, with what its runtime takes where it has any; none of pods that are there already.
+
+    What it requests beyond its containers is what its runtime takes.
+    """
+    amounts = pods.amounts
+    if amounts is None:
+        return {}
+    requests = containers_total([(it, it.requests) for it in amounts.containers]) | dict(amounts.pod_requests)
+    limits = containers_total([(it, it.limits) for it in amounts.containers]) | dict(amounts.pod_limits)
+    return {name: most + pods.requests.get(name, 0) - requests.get(name, 0) for name, most in limits.items() if most}
+
+
+def bounds_pods(name: str) -> bool:
+    """Returns whether a bound of this name is about pods, and not about other objects or their storage."""
+    if name.startswith(LIMITS):
+        return name.removeprefix(LIMITS) in _NATIVE
+    return name in COUNTS or name in _names_of(name.removeprefix(REQUESTS))
+
+
+def _names_of(resource: str) -> tuple[str, ...]:
+    """Returns the names by which quotas count requests of a resource."""
+    if resource in _NATIVE or resource.startswith(_HUGE_PAGES):
+        return resource, REQUESTS + resource
+    return (REQUESTS + resource,) if "/" in resource else ()
+
+
+def _side(container: ContainerAmounts, name: str) -> Resources:
+    return container.limits if name.startswith(LIMITS) else container.requests
+
+
+def _holds(scope: QuotaScope, pods: PodSet, default_class: str) -> bool:
+    if scope.name == _CLASS:
+        name = (pods.amounts.priority_class if pods.amounts is not None else "") or default_class
+        return _selected(scope, name)
+    known = _SCOPES.get(scope.name)
+    return known is None or known(pods)
+
+
+def _selected(scope: QuotaScope, name: str) -> bool:
+    """Returns whether a PriorityClass is selected; pods without one are not in any, and exist in none."""
+    chosen = {
+        "In": name in scope.values,
+        "NotIn": name not in scope.values,
+        "Exists": bool(name),
+        "DoesNotExist": not name,
+    }
+    return chosen.get(scope.operator, True)
+
+
+def _is_best_effort(pods: PodSet) -> bool:
+    """Returns whether no container says anything of CPU or memory (`qos.GetPodQOS`)."""
+    amounts = pods.amounts
+    if amounts is None:
+        return not any(pods.requests.get(name) for name in _OF_QUALITY)
+    sides = [amounts.pod_requests, amounts.pod_limits]
+    sides += [side for it in amounts.containers for side in (it.requests, it.limits)]
+    return not any(side.get(name) for side in sides for name in _OF_QUALITY)
+
+
+def _terminates(pods: PodSet) -> bool:
+    return pods.amounts is not None and pods.amounts.has_deadline
+
+
+def _looks_abroad(pods: PodSet) -> bool:
+    """Returns whether its affinity, required or preferred, looks at pods of other namespaces."""
+    asks = pods.constraints
+    terms = (*asks.affinity, *asks.anti_affinity, *(it.term for it in asks.preferred_pods))
+    own = frozenset({pods.namespace})
+    return any(it.namespace_selector is not None or it.namespaces != own for it in terms)
+
+
+_CLASS: Final = "PriorityClass"
+_SCOPES: Final[Mapping[str, Callable[[PodSet], bool]]] = {
+    "BestEffort": _is_best_effort,
+    "NotBestEffort": lambda pods: not _is_best_effort(pods),
+    "Terminating": _terminates,
+    "NotTerminating": lambda pods: not _terminates(pods),
+    "CrossNamespacePodAffinity": _looks_abroad,
+}
