@@ -4,11 +4,12 @@ Source: `pkg/quota/v1/evaluator/core/pods.go` (Usage, Constraints, MatchingScope
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from fleet.snapshot.gangs import PodSet
+from fleet.snapshot.gangs import Job, PodSet
 from fleet.snapshot.limit_ranges import ContainerAmounts, containers_total
+from fleet.snapshot.nodes import Pod
 from model.quantity import CPU, Resources
 
 REQUESTS: Final = "requests."
@@ -87,6 +88,30 @@ def usage_of(pods: PodSet) -> dict[str, int]:
         if name in _NATIVE:
             found[LIMITS + name] = amount
     return found
+
+
+def recounted(
+    quotas: NamespaceQuotas, before: Pod | None, after: Pod | None, job_of: Callable[[Pod], Job | None]
+) -> NamespaceQuotas:
+    """Returns the quotas once one pod has come, gone or ended, whose job says what quotas look at."""
+    pod, change = after or before, int(_is_counted(after)) - int(_is_counted(before))
+    found = quotas.by_namespace.get(pod.namespace, ()) if pod is not None and change else ()
+    if pod is None or not found:
+        return quotas
+    job, plain = job_of(pod), PodSet(pod.pod_set, 1, pod.requests, namespace=pod.namespace, constraints=pod.constraints)
+    pods = next((it for it in job.pod_sets if it.name == pod.pod_set), plain) if job is not None else plain
+    usage = {name: change * amount for name, amount in usage_of(pods).items()}
+    now = tuple(_with_more(it, usage) if it.counts(pods, quotas.default_class) else it for it in found)
+    return replace(quotas, by_namespace={**quotas.by_namespace, pod.namespace: now})
+
+
+def _is_counted(pod: Pod | None) -> bool:
+    return pod is not None and pod.active
+
+
+def _with_more(quota: NamespaceQuota, usage: Resources) -> NamespaceQuota:
+    more = {name: max(0, quota.used.get(name, 0) + usage[name]) for name in quota.hard.keys() & usage.keys()}
+    return replace(quota, used={**quota.used, **more})
 
 
 def limits_of(pods: PodSet) -> Resources:

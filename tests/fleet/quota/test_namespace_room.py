@@ -132,11 +132,11 @@ def test_pods_that_are_there_already_are_not_charged_again() -> None:
     assert "they ask 8 requests.nvidia.com/gpu, 12 of 16 used" in saved.gang.message
 
 
+GPUS_AT_8 = f"ResourceQuota gpus of namespace ns bounds {GPUS} at 8, and it asks 16: ask less, or have it raised"
 NEVER: Mapping[str, tuple[NamespaceQuota, str]] = {
     "more than there ever is": (
         quota(8),
-        "ResourceQuota gpus of namespace ns bounds requests.nvidia.com/gpu at 8, and it asks 16: ask less, or have it "
-        "raised",
+        GPUS_AT_8,
     ),
     "no pods at all": (
         quota(99, 0, "gpus", pods=1),
@@ -144,8 +144,7 @@ NEVER: Mapping[str, tuple[NamespaceQuota, str]] = {
     ),
     "a scope that nobody knows": (
         quota(8, 0, "gpus", QuotaScope("Phase")),
-        "ResourceQuota gpus of namespace ns bounds requests.nvidia.com/gpu at 8, and it asks 16: ask less, or have it "
-        "raised (its scope Phase is not known here, and taken to hold)",
+        f"{GPUS_AT_8} (its scope Phase is not known here, and taken to hold)",
     ),
     "what each container must say": (
         NamespaceQuota("ns", "cpus", {"limits.cpu": 99_000}),
