@@ -13,7 +13,6 @@ class Reason(StrEnum):
 
     # a gang waits
     QUEUED = "Queued"
-    """Not considered yet."""
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     PRIORITY_NOT_FOUND = "PriorityClassNotFound"
@@ -31,7 +30,6 @@ class Reason(StrEnum):
     PODS_FORBIDDEN = "PodsForbidden"
     """The API server would refuse its pods for their amounts: a LimitRange, or requests above limits."""
     RESOURCE_QUOTA = "ResourceQuotaExceeded"
-    """The API server would refuse its pods: a ResourceQuota of its namespace has no room for them."""
     TOO_MANY_PODS = "TooManyPods"
     """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"

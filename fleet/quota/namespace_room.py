@@ -15,7 +15,7 @@ from fleet.fence import concerning
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, Hold, Job, NamespaceQuota, PodSet, Snapshot
-from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, usage_of
+from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, counts_in, strange_scopes, unsaid, usage_of
 from fleet.snapshot.works import PLAIN
 from model.index import derived_each
 from model.quantity import Resources, format_amount
@@ -124,7 +124,7 @@ def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
                 words = f"{_named(quota)} bounds {name} at {most}, and it asks {asked}: ask less, or have it raised"
                 return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
     for quota, pods in _counted(snapshot, gang, wanted):
-        for words in quota.unsaid(pods):
+        for words in unsaid(quota, pods):
             return Refusal(Reason.RESOURCE_QUOTA, f"{_named(quota)}: pods of {pods.name!r} must specify {words}")
     return None
 
@@ -169,7 +169,7 @@ def _counted(snapshot: Snapshot, gang: Gang, counts: Counts) -> Iterator[tuple[N
     found = snapshot.namespace_quotas
     for quota in found.by_namespace.get(gang.namespace, ()):
         for pods in _pod_sets(snapshot, gang):
-            if counts.get(pods.name) and quota.counts(pods, found.default_class):
+            if counts.get(pods.name) and counts_in(quota, pods, found.default_class):
                 yield quota, pods
 
 
@@ -201,7 +201,7 @@ def _named(quota: NamespaceQuota) -> str:
 
 def _doubts(quota: NamespaceQuota) -> str:
     """Returns which of its scopes are not known, and are taken to mean its pods."""
-    strange = quota.strange_scopes
+    strange = strange_scopes(quota)
     return f" (its scope {', '.join(strange)} is not known here, and taken to hold)" if strange else ""
 
 

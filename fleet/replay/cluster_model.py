@@ -18,6 +18,7 @@ from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
 from fleet.replay.model_objects import ModelTable, born_node, claimable, fewer, less, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
+    NO_QUOTAS,
     CapacityPool,
     Claim,
     ClaimState,
@@ -33,7 +34,7 @@ from fleet.snapshot import (
 )
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
 from fleet.snapshot.pod_index import PodIndex
-from fleet.snapshot.resource_quotas import NO_QUOTAS, recounted
+from fleet.snapshot.resource_quotas import recounted
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
 from model.changed import changed

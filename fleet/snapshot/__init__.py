@@ -56,8 +56,17 @@ from fleet.snapshot.machines import (
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.outlook import NOTHING, CutFailure, LayoutRecord, OfferingKey, Outlook, Proposal, RolloutProgress
-from fleet.snapshot.resource_quotas import NO_QUOTAS, NamespaceQuota, NamespaceQuotas, QuotaScope
-from fleet.snapshot.surroundings import HardFence, Namespace, PodBudget, PodPriority, RuntimeClass
+from fleet.snapshot.surroundings import (
+    NO_QUOTAS,
+    HardFence,
+    Namespace,
+    NamespaceQuota,
+    NamespaceQuotas,
+    PodBudget,
+    PodPriority,
+    QuotaScope,
+    RuntimeClass,
+)
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model.index import Index
 from model.quantity import Resources

@@ -4,12 +4,13 @@ Source: `pkg/quota/v1/evaluator/core/pods.go` (Usage, Constraints, MatchingScope
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
 from fleet.snapshot.gangs import Job, PodSet
 from fleet.snapshot.limit_ranges import ContainerAmounts, containers_total
 from fleet.snapshot.nodes import Pod
+from fleet.snapshot.surroundings import NamespaceQuota, NamespaceQuotas, QuotaScope
 from model.quantity import CPU, Resources
 
 REQUESTS: Final = "requests."
@@ -21,62 +22,25 @@ _OF_QUALITY: Final = (CPU, "memory")
 """Resources that decide whether a pod is best effort, and that each container has to name where a quota bounds them."""
 
 
-class QuotaScope(NamedTuple):
-    """A `QuotaScope` tells the pods that a quota counts from others (`scopes`, `scopeSelector.matchExpressions`)."""
-
-    name: str
-    operator: str = "Exists"
-    values: tuple[str, ...] = ()
+def counts_in(quota: NamespaceQuota, pods: PodSet, default_class: str = "") -> bool:
+    """Returns whether pods of a set count in a quota; `default_class` is that of pods which name none."""
+    return all(_holds(scope, pods, default_class) for scope in quota.scopes)
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceQuota:
-    """A `NamespaceQuota` is a ResourceQuota as far as it bounds pods: what is in force of it, and what is used."""
-
-    namespace: str
-    name: str
-    hard: Resources
-    """By the quota's own names (`requests.cpu`, `pods`), canonical."""
-    used: Resources = field(default_factory=dict)
-    scopes: tuple[QuotaScope, ...] = ()
-    """All of them hold for a pod that counts."""
-
-    @property
-    def key(self) -> str:
-        """Returns `namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-    def counts(self, pods: PodSet, default_class: str = "") -> bool:
-        """Returns whether pods of a set count in it; `default_class` is that of pods which name none."""
-        return all(_holds(scope, pods, default_class) for scope in self.scopes)
-
-    @property
-    def strange_scopes(self) -> tuple[str, ...]:
-        """Returns the scopes that are not known: they are taken to hold."""
-        return tuple(scope.name for scope in self.scopes if scope.name not in _SCOPES and scope.name != _CLASS)
-
-    def unsaid(self, pods: PodSet) -> Iterator[str]:
-        """Yields what it wants each container to name, and some do not, in Kubernetes' words."""
-        if pods.amounts is None or pods.amounts.pod_requests or pods.amounts.pod_limits:
-            return
-        for name in sorted(self.hard):
-            base = name.removeprefix(LIMITS).removeprefix(REQUESTS)
-            silent = sorted(it.path for it in pods.amounts.containers if base not in _side(it, name))
-            if base in _OF_QUALITY and silent:
-                yield f"{name} for: {', '.join(silent)}"
+def strange_scopes(quota: NamespaceQuota) -> tuple[str, ...]:
+    """Returns the scopes of a quota that are not known: they are taken to hold."""
+    return tuple(scope.name for scope in quota.scopes if scope.name not in _SCOPES and scope.name != _CLASS)
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceQuotas:
-    """`NamespaceQuotas` are the ResourceQuotas of a cluster, and what they need to know of its pods."""
-
-    by_namespace: Mapping[str, tuple[NamespaceQuota, ...]] = field(default_factory=dict)
-    """Those that bound pods, sorted by name."""
-    default_class: str = ""
-    """PriorityClass that the API server gives pods which name none."""
-
-
-NO_QUOTAS: Final = NamespaceQuotas()
+def unsaid(quota: NamespaceQuota, pods: PodSet) -> Iterator[str]:
+    """Yields what a quota wants each container to name, and some do not, in Kubernetes' words."""
+    if pods.amounts is None or pods.amounts.pod_requests or pods.amounts.pod_limits:
+        return
+    for name in sorted(quota.hard):
+        base = name.removeprefix(LIMITS).removeprefix(REQUESTS)
+        silent = sorted(it.path for it in pods.amounts.containers if base not in _side(it, name))
+        if base in _OF_QUALITY and silent:
+            yield f"{name} for: {', '.join(silent)}"
 
 
 def usage_of(pods: PodSet) -> dict[str, int]:
@@ -101,7 +65,7 @@ def recounted(
     job, plain = job_of(pod), PodSet(pod.pod_set, 1, pod.requests, namespace=pod.namespace, constraints=pod.constraints)
     pods = next((it for it in job.pod_sets if it.name == pod.pod_set), plain) if job is not None else plain
     usage = {name: change * amount for name, amount in usage_of(pods).items()}
-    now = tuple(_with_more(it, usage) if it.counts(pods, quotas.default_class) else it for it in found)
+    now = tuple(_with_more(it, usage) if counts_in(it, pods, quotas.default_class) else it for it in found)
     return replace(quotas, by_namespace={**quotas.by_namespace, pod.namespace: now})
 
 

@@ -81,24 +81,24 @@ class _ScopeSelector(Wire, frozen=True):
     match_expressions: list[_ScopeTerm] | None = None
 
 
-class _QuotaSpec(Wire, frozen=True):
+class _NamespaceQuotaSpec(Wire, frozen=True):
     hard: _Amounts | None = None
     scopes: list[str] | None = None
     scope_selector: _ScopeSelector | None = None
 
 
-class _QuotaStatus(Wire, frozen=True):
+class _NamespaceQuotaStatus(Wire, frozen=True):
     hard: _Amounts | None = None
     used: _Amounts | None = None
 
 
-class _ResourceQuota(Wire, frozen=True):
+class _NamespaceQuota(Wire, frozen=True):
     metadata: WireMeta
-    spec: _QuotaSpec = _QuotaSpec()
-    status: _QuotaStatus = _QuotaStatus()
+    spec: _NamespaceQuotaSpec = _NamespaceQuotaSpec()
+    status: _NamespaceQuotaStatus = _NamespaceQuotaStatus()
 
 
-_quotas = msgspec.json.Decoder(_ResourceQuota)
+_quotas = msgspec.json.Decoder(_NamespaceQuota)
 _limit_ranges = msgspec.json.Decoder(_LimitRange)
 _runtimes = msgspec.json.Decoder(_RuntimeClass)
 _namespaces = msgspec.json.Decoder(_Namespace)

@@ -174,7 +174,7 @@ def test_a_quota_that_counts_other_pods_keeps_nobody_out() -> None:
 
 
 def test_one_that_cannot_be_reckoned_with_is_set_aside_and_stops_nobody() -> None:
-    class Broken(dict[str, int]):
+    class UnreadableAmounts(dict[str, int]):
         def items(self) -> Any:
             raise ValueError("broken")
 
@@ -184,7 +184,7 @@ def test_one_that_cannot_be_reckoned_with_is_set_aside_and_stops_nobody() -> Non
     sick = world.gang("a")
     world.waits(gang("b"))
     job = world.jobs[sick.uid]
-    world.jobs[sick.uid] = replace(job, pod_sets=(replace(job.pod_sets[0], requests=Broken({"x/y": 1})),))
+    world.jobs[sick.uid] = replace(job, pod_sets=(replace(job.pod_sets[0], requests=UnreadableAmounts({"x/y": 1})),))
     snapshot: Snapshot = replace(world.snapshot(), namespace_quotas=quotas(quota(99)))
     actions, failed = told_apart(cycle.decide(world.fleet, snapshot))
     assert [it.subject for it in failed] == [f"gang/{sick.uid}"]

@@ -9,7 +9,7 @@ import pytest
 from fleet.snapshot import LimitRange, LimitRangeItem, NamespaceQuota, NamespaceQuotas, PodSet, QuotaScope
 from fleet.snapshot.constraints import PodAffinityTerm, PodConstraints, PreferredPods
 from fleet.snapshot.limit_ranges import ContainerAmounts, PodAmounts, admitted, with_defaults
-from fleet.snapshot.resource_quotas import bounds_pods, recounted, usage_of
+from fleet.snapshot.resource_quotas import bounds_pods, counts_in, recounted, strange_scopes, unsaid, usage_of
 from model.quantity import Resources
 from tests.support.fleets import gang, gang_pod, job_of
 
@@ -135,16 +135,16 @@ SCOPES: list[tuple[QuotaScope, PodSet, bool]] = [
 
 @pytest.mark.parametrize(("scope", "asked", "counts"), SCOPES)
 def test_scopes(scope: QuotaScope, asked: PodSet, counts: bool) -> None:
-    assert NamespaceQuota("ns", "q", {"pods": 1}, scopes=(scope,)).counts(asked) is counts
+    assert counts_in(NamespaceQuota("ns", "q", {"pods": 1}, scopes=(scope,)), asked) is counts
 
 
 def test_all_scopes_hold_and_the_default_class_counts() -> None:
     both = (QuotaScope("PriorityClass", "In", ("urgent",)), QuotaScope("Terminating"))
     quota = NamespaceQuota("ns", "q", {"pods": 1}, scopes=both)
-    assert not quota.counts(ENDS)
-    assert quota.counts(ENDS, default_class="urgent")
-    assert not quota.counts(URGENT)
-    assert NamespaceQuota("ns", "q", {}, scopes=(*both, QuotaScope("Phase"))).strange_scopes == ("Phase",)
+    assert not counts_in(quota, ENDS)
+    assert counts_in(quota, ENDS, default_class="urgent")
+    assert not counts_in(quota, URGENT)
+    assert strange_scopes(NamespaceQuota("ns", "q", {}, scopes=(*both, QuotaScope("Phase")))) == ("Phase",)
 
 
 UNSAID: Mapping[str, tuple[Resources, PodSet, list[str]]] = {
@@ -161,7 +161,7 @@ UNSAID: Mapping[str, tuple[Resources, PodSet, list[str]]] = {
 @pytest.mark.parametrize("name", UNSAID)
 def test_what_each_container_has_to_say(name: str) -> None:
     hard, asked, words = UNSAID[name]
-    assert list(NamespaceQuota("ns", "q", hard).unsaid(asked)) == words
+    assert list(unsaid(NamespaceQuota("ns", "q", hard), asked)) == words
 
 
 def test_a_status_follows_pods_that_come_end_and_go() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.snapshot import NamespaceQuota, PodSet, QuotaScope
-from fleet.snapshot.resource_quotas import usage_of
+from fleet.snapshot.resource_quotas import counts_in, unsaid, usage_of
 from providers.clock import VirtualClock
 from providers.kube.objects import decode_namespace_quota
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
@@ -61,7 +61,7 @@ def test_as_the_api_server_does(spec: Obj, more: Obj, quota: Obj) -> None:
     read, pods = decode_namespace_quota(msgspec.json.encode(stored)), pods_of(spec | more)
     usage = usage_of(pods)
     over = any(usage.get(name, 0) > most for name, most in read.hard.items())
-    foreseen = read.counts(pods) and (over or bool(list(read.unsaid(pods))))
+    foreseen = counts_in(read, pods) and (over or bool(list(unsaid(read, pods))))
     body = {"metadata": {"name": "p"}, "spec": spec | more}
     if pods.forbidden:
         with pytest.raises((StoreForbidden, StoreInvalid)):
