@@ -7,7 +7,7 @@ import pytest
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.evaluation import ConsolidationMove, command, evaluate, granted
 from fleet.disruption.outcomes import Blocked
-from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, P4, P5, P5S, FleetBuilder, gang
 from tests.support.world import World
 
 
@@ -52,6 +52,33 @@ def test_more_than_one_may_be_bought_where_that_is_asked_for() -> None:
     assert [claim.replaces for claim in given.replacements] == [("a", "b"), ("a", "b")]
     assert len({claim.launch.group for claim in given.replacements}) == 1
     assert not granted(context, found), "they are spoken for"
+
+
+def mixed(gpus: dict[str, int], **pool: Any) -> World:
+    """Gangs of so many GPUs on one machine of eight, in a pool that has cheaper ones of eight and of one."""
+    told = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}
+    builder = FleetBuilder().pool(instanceTypes=[P5.name, P4.name, P5S.name], gpu={}, disruption=told, **pool)
+    world = World(builder.team(quotas={"h100": {GPU: 64}}).queue().build())
+    world.machine("m0")
+    for name, count in gpus.items():
+        world.runs(gang(name, gpu=count), ("m0", 1), admitted_at_s=NOW - 600)
+    return world
+
+
+@pytest.mark.parametrize(
+    "gpus", [{"a-small": 1, "b-wide": 4}, {"a-wide": 4, "b-small": 1}, {"a": 1, "b": 1, "c": 1, "d": 5}]
+)
+def test_one_cheaper_machine_holds_all_whoever_is_placed_first(gpus: dict[str, int]) -> None:
+    """Gang by gang the first got the cheapest that holds it, and the next another: more than one would have come."""
+    _, found = evaluated(mixed(gpus), "m0")
+    assert found
+    assert [lot.offering.offer.instance_type.name for lot in found.purchases] == [P4.name]
+    assert found.saving_usd_h == pytest.approx(98.0 - 32.0)
+
+
+def test_what_no_one_cheaper_machine_holds_stays() -> None:
+    _, found = evaluated(standing({"a": 1, "b": 1}), "a", "b")
+    assert found is None
 
 
 def test_what_budgets_do_not_allow() -> None:
