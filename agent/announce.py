@@ -60,6 +60,7 @@ WARNINGS = frozenset(
         Reason.UNSUPPORTED,
         Reason.RUNTIME_CLASS_NOT_FOUND,
         Reason.PODS_FORBIDDEN,
+        Reason.RESOURCE_QUOTA,
         Reason.QUEUE_NOT_FOUND,
         Reason.NAMESPACE_NOT_ALLOWED,
         Reason.PRIORITY_NOT_FOUND,

@@ -24,6 +24,8 @@ from fleet.snapshot import (
     LayoutRecord,
     LimitRange,
     Namespace,
+    NamespaceQuota,
+    NamespaceQuotas,
     Node,
     Outlook,
     Pod,
@@ -81,8 +83,7 @@ class Mirror:
     """Node -> who holds which of its GPUs, where an exporter tells."""
 
     def __init__(self, cluster: str) -> None:
-        self.cluster = cluster
-        self.index = Index()
+        self.cluster, self.index = cluster, Index()
         self.pod_index = PodIndex()
         self.nodes: MirrorTable[Node] = MirrorTable()
         self.pods: MirrorTable[Pod] = MirrorTable(self.pod_index.change)
@@ -97,6 +98,7 @@ class Mirror:
         self.pod_budgets: MirrorTable[PodBudget] = MirrorTable()
         self.hard_fences: MirrorTable[HardFence] = MirrorTable()
         """By namespace."""
+        self.namespace_quotas: MirrorTable[NamespaceQuota] = MirrorTable()
         self.pod_priorities: MirrorTable[PodPriority] = MirrorTable()
         self.runtime_classes: MirrorTable[RuntimeClass] = MirrorTable()
         self.limit_ranges: MirrorTable[LimitRange] = MirrorTable()
@@ -152,6 +154,7 @@ class Mirror:
             self.namespaces,
             self.pod_budgets,
             self.hard_fences,
+            self.namespace_quotas,
             self.pod_priorities,
             self.runtime_classes,
             self.limit_ranges,
@@ -305,6 +308,7 @@ class Mirror:
             devices=devices,
             pod_budgets=self.pod_budgets.view,
             hard_fences=self.hard_fences.view,
+            namespace_quotas=_namespace_quotas(self.index, self.namespace_quotas.view, self.pod_priorities.view),
             layouts=self.layouts,
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
@@ -382,6 +386,19 @@ def _pod_priorities(_index: Index, found: Mapping[str, PodPriority]) -> Mapping[
 @derived(1, steady=True)
 def _meek(_index: Index, found: Mapping[str, PodPriority]) -> frozenset[str]:
     return frozenset(name for name, priority in _named(found).items() if not priority.preempts)
+
+
+@derived(1, steady=True)
+def _namespace_quotas(
+    _index: Index, found: Mapping[str, NamespaceQuota], priorities: Mapping[str, PodPriority]
+) -> NamespaceQuotas:
+    """Those that bound pods, by namespace and sorted by name."""
+    by_namespace: dict[str, tuple[NamespaceQuota, ...]] = {}
+    for _, quota in sorted(found.items()):
+        if quota.hard:
+            by_namespace[quota.namespace] = (*by_namespace.get(quota.namespace, ()), quota)
+    default = _named(priorities).get("")
+    return NamespaceQuotas(by_namespace, default.name if default else "")
 
 
 def _named(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:

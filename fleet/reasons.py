@@ -13,7 +13,6 @@ class Reason(StrEnum):
 
     # a gang waits
     QUEUED = "Queued"
-    """Not considered yet."""
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     PRIORITY_NOT_FOUND = "PriorityClassNotFound"
@@ -30,6 +29,7 @@ class Reason(StrEnum):
     RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     PODS_FORBIDDEN = "PodsForbidden"
     """The API server would refuse its pods for their amounts: a LimitRange, or requests above limits."""
+    RESOURCE_QUOTA = "ResourceQuotaExceeded"
     TOO_MANY_PODS = "TooManyPods"
     """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"

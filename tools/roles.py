@@ -49,7 +49,7 @@ _WHY: Mapping[ResourcePath, str] = {
     VOLUME_CLAIMS: "Where the volumes of pods are, or may be made, and how many a node attaches.",
     DEVICE_CLASSES: "Claims of devices: what pods ask, what machines have, and what of it is in use.",
     POD_DISRUPTION_BUDGETS: "Who may be asked to leave for what is not urgent.",
-    RESOURCE_QUOTAS: "The fences of namespaces. A name cannot be given for `create`: at that moment there is none.",
+    RESOURCE_QUOTAS: "What bounds the pods of namespaces, and our fences. `create` knows no names: there is none yet.",
     DAEMON_SETS: "What daemons take on a new machine.",
     JOBS: "Work: start and stop. Where there is no patch, the pods are held and not the objects.",
     WORKLOADS: "Its own objects. Of the FleetSync it also hears requests to poll.",

@@ -10,6 +10,7 @@ otherwise (Karpenter `balanced.go`, designs/balanced-consolidation.md; reference
 number without a unit, an ordinary pod counts 1 (reference 4.3); prices are USD an hour.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -23,7 +24,8 @@ from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
 from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.replacement import claims_of
 from fleet.disruption.simulation import CandidateGroup
-from fleet.offerings.offerings import Offering
+from fleet.offerings.offerings import Offering, offerings_now
+from fleet.placement.cluster_state import PODS, planned_slot
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
@@ -37,6 +39,8 @@ DELETION_COST_SCALE: Final = 2.0**27
 PRIORITY_SCALE: Final = 2.0**25
 """Priorities of users end at 10^9: they move a cost by 30."""
 MOST_EVICTION_COST: Final = 10.0
+MOST_TRIED: Final = 4
+"""Machines of which each is tried for all that several would come for."""
 BASE_COST: Final = 1.0
 """What a machine costs to move whatever runs on it."""
 
@@ -99,9 +103,43 @@ def evaluate(
     plans = context.simulate(group, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
         return Blocked(Obstacle.NO_PLACE, f"its gangs would find no other place: {plans.message}")
+    if bought is None and most_bought == 1 and _machines_bought(plans) > 1:
+        for one in _ones_for_all(context, group, plans):
+            if not isinstance(together := context.simulate(group, avoid=avoid, bought=(one,)), Refusal):
+                plans, bought = together, (one,)
+                break
     beside_usd_h = context.fleet.policy.spec.usd_per_hour_per_machine
     found = ConsolidationMove(group, plans, bought is not None, _idle_usd_h(context, plans.values()), beside_usd_h)
     return _declined(context, found, most_bought if bought is None else len(bought)) or found
+
+
+def _machines_bought(plans: Mapping[str, PlacementPlan]) -> int:
+    return sum(purchase.count for plan in plans.values() for purchase in plan.purchases)
+
+
+def _ones_for_all(
+    context: DisruptionContext, group: CandidateGroup, plans: Mapping[str, PlacementPlan]
+) -> Sequence[Offering]:
+    """Returns the cheapest machines for less than what goes of which one holds all that several would be bought for.
+
+    Gang by gang the first gets the cheapest that holds it, and the next finds no room there.
+    """
+    gangs, asked = {gang.uid: gang for gang in group.gangs}, Counter[str]()
+    for uid, plan in plans.items():
+        for each in plan.assignments:
+            if "new/" in each.slot.name:
+                requests = gangs[uid].pod_set(each.pod_set).requests
+                asked.update({name: each.count * amount for name, amount in {**requests, PODS: 1}.items()})
+    pools = {purchase.offering.pool.name: purchase.offering.pool for it in plans.values() for purchase in it.purchases}
+    paid_usd_h = sum(claim.price_usd_h for claim in group.claims)
+    offerings = offerings_now(context.fleet, context.snapshot)
+    able = [
+        offering
+        for _, pool in sorted(pools.items())
+        for offering in offerings.of(pool)
+        if offering.offer.price_usd_h < paid_usd_h and planned_slot(offering, "probe").room_for(asked)
+    ]
+    return sorted(able, key=lambda it: (it.offer.price_usd_h, it.key))[:MOST_TRIED]
 
 
 def _idle_usd_h(context: DisruptionContext, plans: Iterable[PlacementPlan]) -> float:

@@ -36,6 +36,7 @@ REMEDIES: dict[str, str] = {
     Reason.UNSUPPORTED: "correct the field in the job, as the reason says; it keeps its place in the queue",
     Reason.RUNTIME_CLASS_NOT_FOUND: "create the RuntimeClass, or name another in the job",
     Reason.PODS_FORBIDDEN: "correct requests and limits in the job, or change the LimitRange that is named",
+    Reason.RESOURCE_QUOTA: "wait until pods of its namespace have ended, or have the named ResourceQuota raised",
     Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
     Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
     Reason.WAITING_FOR_QUOTA: "it runs when those who hold what it lacks end, or its team is guaranteed more in git",

@@ -278,7 +278,7 @@ class AssignmentSearch:
     def _search(self, context: PreemptionContext) -> list[Victim]:
         if self.rules.fair:
             return fair_preemptions(context, self.rules.fair, upstream=self.rules.upstream_defects)
-        return classical_preemptions(context)
+        return classical_preemptions(context, elsewhere=self.rules.victims_elsewhere)
 
     def _oracle(self, workload: Workload) -> PreemptionOracle:
         def ask(cell: Cell, amount: int) -> GranularMode:

@@ -221,6 +221,7 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
         preemptors_first=True,
         wait_for_leaving=True,
         every_flavor=True,
+        victims_elsewhere=True,
     )
     return QuotaSpecs(tuple(cohorts), dict(sorted(queues.items())), rules)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import merge
 from itertools import chain, takewhile
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, eviction_order
 from fleet.quota.specs import UNLIMITED, CandidatePolicy, QuotaQueueSpec
@@ -51,6 +51,10 @@ class PreemptionContext:
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Returns whether quota and a place are there, as the ledger stands."""
+        return self.has_quota(borrowing=borrowing) and self.finds_place()
+
+    def has_quota(self, *, borrowing: bool = True) -> bool:
+        """Returns whether the quota is there, as the ledger stands."""
         node = self.node
         owner = node.owner
         for cell, amount in self.usage.items():
@@ -58,7 +62,7 @@ class PreemptionContext:
                 return False
             if amount > available(node, cell):
                 return False
-        return self.finds_place()
+        return True
 
     def ordered(self, holders: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
         """Returns the candidates of all queues in the order of eviction."""
@@ -181,16 +185,39 @@ CandidateQueues = dict[_CandidateClass, list[_CandidateQueue]]
 """Queues that have candidates, by the class of these."""
 
 
-def classical_preemptions(context: PreemptionContext) -> list[Victim]:
-    """Returns the holders to evict; empty when no permitted set makes the workload fit. The ledger is unchanged."""
+MOST_SPARED: Final = 8
+"""Holders of which each is spared once, where the place that a search needs is not what it frees first."""
+
+
+def classical_preemptions(context: PreemptionContext, *, elsewhere: bool = False) -> list[Victim]:
+    """Returns the holders to evict; empty when no permitted set makes the workload fit. The ledger is unchanged.
+
+    Holders are taken in one order until quota and place suffice, and a team that is within its guarantee loses no more.
+    So the first ones may be enough for the quota, on machines that are of no use. `elsewhere`: then each of the last
+    that were taken is left out once, the last before others.
+    """
     sources = _collect(context)
     if not any(sources.values()):
         return []
     for borrowing in _attempts(context, sources):
-        taken = _attempt(context, sources, borrowing=borrowing)
-        if taken:
-            return taken
+        found = _attempt(context, sources, borrowing=borrowing)
+        if not found.kept and elsewhere and found.no_place:
+            spared = reversed(found.taken[-MOST_SPARED:])
+            again = (_attempt(context, sources, borrowing=borrowing, spared=it.holder) for it in spared)
+            found = next((it for it in again if it.kept), found)
+        if found.kept:
+            return found.kept
     return []
+
+
+class _Attempt(NamedTuple):
+    """What came of taking holders in order."""
+
+    kept: list[Victim]
+    """The victims; empty when all candidates together would not do."""
+    taken: list[Victim]
+    no_place: bool = False
+    """Whether the quota would suffice without all that were taken."""
 
 
 def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[bool, ...]:
@@ -207,8 +234,10 @@ def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[boo
     return (True, False)
 
 
-def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing: bool) -> list[Victim]:
-    """Returns the victims of one attempt; empty when all candidates together would not do."""
+def _attempt(
+    context: PreemptionContext, sources: CandidateQueues, *, borrowing: bool, spared: AdmittedWorkload | None = None
+) -> _Attempt:
+    """Returns the victims of one attempt; nobody is taken that is `spared`."""
     ledger = context.ledger
     taken: list[Victim] = []
     done = False
@@ -216,6 +245,8 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
     spent: set[str] = set()
     for kind, victim in _candidates(context, sources, spent, borrowing=borrowing):
         queue = victim.holder.queue
+        if victim.holder is spared:
+            continue
         if kind is not _CandidateClass.SAME and _spared(context, queue, paths):
             spent.add(queue.name)  # it stays so: each further victim lowers the usage
             continue
@@ -224,9 +255,10 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
         if done := context.fits(borrowing=borrowing):
             break
     kept = fill_back(context, taken, borrowing=borrowing) if done else []
+    no_place = not done and bool(taken) and context.has_quota(borrowing=borrowing)
     for victim in reversed(kept if done else taken):
         ledger.put_back(victim.holder)
-    return kept
+    return _Attempt(kept, taken, no_place)
 
 
 def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[QuotaNode]]) -> bool:

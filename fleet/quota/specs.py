@@ -198,6 +198,8 @@ class AdmissionRules:
     """Whether an entry whose place was taken in the same cycle is nominated again at once."""
     victims_again: bool = True
     """Whether an entry whose victims go for another is nominated again at once; else it waits for the next cycle."""
+    victims_elsewhere: bool = False
+    """Whether other victims are looked for where the first give enough quota, and no place."""
     lost_leave: bool = True
     """Whether a workload that lost a node and finds no other place is evicted at once."""
     fair_trees: frozenset[str] | None = None

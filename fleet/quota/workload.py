@@ -58,6 +58,8 @@ class Workload:
     """Whether others were evicted for it already, and it waits for them to leave."""
     choice: SubGroup | None = None
     """Which of its pods may start first; None = the counts of its pod sets are the only way."""
+    bounded: Hashable = None
+    """What ResourceQuotas of its namespace count of it, where there are any; equal for those they treat alike."""
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
     _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
@@ -90,6 +92,7 @@ class Workload:
                 self.overdue,
                 self.runs_s,
                 self.choice,
+                self.bounded,
             )
             pods = (_shape_of(pod_set, by_labels=self.repelled) for pod_set in self.pod_sets)
             object.__setattr__(self, "_shape", (*parts, *pods))

@@ -18,6 +18,7 @@ from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
 from fleet.replay.model_objects import ModelTable, born_node, claimable, fewer, less, observed_machines, summed, vacancy
 from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import (
+    NO_QUOTAS,
     CapacityPool,
     Claim,
     ClaimState,
@@ -33,6 +34,7 @@ from fleet.snapshot import (
 )
 from fleet.snapshot.affinity import UNREGISTERED, is_ephemeral
 from fleet.snapshot.pod_index import PodIndex
+from fleet.snapshot.resource_quotas import recounted
 from fleet.snapshot.works import PLAIN, has_started
 from model import labels
 from model.changed import changed
@@ -50,7 +52,7 @@ RECUT_S: Final = 60.0
 NO_RUN_TIMES: Final = MappingProxyType[str, float]({})
 _TABLES: Final = (
     *("nodes", "jobs", "gangs", "claims", "instances", "foreign_use"),
-    *("gang_pods", "shortages", "outlook", "pod_verdicts", "never_expire"),
+    *("gang_pods", "shortages", "outlook", "pod_verdicts", "never_expire", "namespace_quotas"),
     *("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods", "devices"),
 )
 """What of a snapshot changes in a model."""
@@ -85,8 +87,8 @@ class ClusterModel:
         self.made = count(1)
         """Numbers for what the model makes: instances, pods."""
         self._index = Index()
-        nobody: frozenset[str] = frozenset()
-        self._seen = replace(snapshot, busy=nobody, set_aside=nobody, layouts=None, hard_fences=None, index=self._index)
+        none, self._quotas = frozenset[str](), NO_QUOTAS  # their status counts the pods that are there at first
+        self._seen = replace(snapshot, busy=none, set_aside=none, layouts=None, hard_fences=None, index=self._index)
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
@@ -99,6 +101,7 @@ class ClusterModel:
         for pod in (*(pod for pods in tables for pod in pods), *snapshot.waiting_pods.values()):
             if pod.key not in self._pods:
                 self.put_pod(pod.key, pod)
+        self._quotas = snapshot.namespace_quotas
         self._pod_index.settle()
         self._daemon_use = less(snapshot.foreign_use, self._pod_index.foreign_use)
         self._foresee()
@@ -112,7 +115,7 @@ class ClusterModel:
         pods, foreign = self._pod_index, summed(self._index, self._daemon_use, self._pod_index.foreign_use)
         there: tuple[object, ...] = (
             *(self.nodes.view, self.jobs.view, self.gangs.view, self.claims.view, self.instances.view, foreign),
-            *(self.gang_pods, self.shortages, self.outlook, self.pod_verdicts, self.bought),
+            *(self.gang_pods, self.shortages, self.outlook, self.pod_verdicts, self.bought, self._quotas),
             *(pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods, pods.waiting_pods, devices),
         )
         if self._seen.now_s != self.now_s or not all(map(is_, there, _tables_of(self._seen))):
@@ -196,6 +199,7 @@ class ClusterModel:
         """Writes one pod; None removes it."""
         before = self._pods.get(key)
         self._pod_index.change(key, before, pod)
+        self._quotas = recounted(self._quotas, before, pod, self._job_of)
         if pod is None:
             self._pods.pop(key, None)
         else:
@@ -348,6 +352,10 @@ class ClusterModel:
     def _gang_of(self, pod: Pod) -> Gang | None:
         return self.gangs.get(self._uids.get(f"{pod.namespace}/{pod.workload}", "")) if pod.workload else None
 
+    def _job_of(self, pod: Pod) -> Job | None:
+        gang = self._gang_of(pod)
+        return self.jobs.get(gang.uid if gang else pod.job_uid)
+
     def finishes(self, gang: Gang) -> None:
         """Lets a gang that runs succeed when its estimate says; one that has said nothing, or too little, runs on.
 
@@ -386,8 +394,7 @@ class ClusterModel:
         if (pod := self._pods.get(key)) is None:
             return
         self.put_pod(key, None)
-        gang = self._gang_of(pod)
-        job = self.jobs.get(gang.uid if gang else pod.job_uid)
+        gang, job = self._gang_of(pod), self._job_of(pod)
         if pod.ordinary and pod.controlled and not self._suspended(pod.owner_job):
             self._make_again(pod)
         if job is None:

@@ -30,6 +30,7 @@ from fleet.quota.build_tree import (
 )
 from fleet.quota.entries import CycleEntry
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
+from fleet.quota.namespace_room import NamespaceRoom
 from fleet.quota.preemption import Victim
 from fleet.quota.queue_binding import (
     within_guarantee,
@@ -161,6 +162,7 @@ class AdmissionPass:
         started.still_leaving = still_leaving
         if not stand:
             started._charge_one_by_one()
+        backend.namespaces = NamespaceRoom.of(snapshot)
         return started
 
     def _charge_one_by_one(self) -> None:

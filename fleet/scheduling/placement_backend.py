@@ -10,6 +10,7 @@ from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal
+from fleet.quota.namespace_room import NamespaceRoom
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner, shape_of
@@ -71,6 +72,8 @@ class ClusterBackend:
     """Name of a claim -> its slot, of the machines that the pass begins with."""
     lost_pods: Mapping[str, PodsToReplace] = field(default_factory=dict)
     """uid -> the pods that a gang has lost and wants to have replaced."""
+    namespaces: NamespaceRoom | None = None
+    """What ResourceQuotas still let in; None where there are none. Who stands when the pass begins is in it."""
     refused: dict[str, Refusal] = field(default_factory=dict)
     """uid -> why the lost pods could not be replaced."""
     placed: dict[str, PlacedGang] = field(default_factory=dict)
@@ -98,6 +101,8 @@ class ClusterBackend:
         """
         if workload.uid in self.lost_pods:
             return self._find_replacement(workload, given)
+        if self.namespaces and (refusal := self.namespaces.refusal(workload, given, empty=empty)) is not None:
+            return _refused(given, refusal)
         if not empty:
             return self._repeated_plan(workload, given) or self._find_plan(self.state, workload, given)
         asked = (workload.queue, workload.shape, shape_of(given))
@@ -120,6 +125,8 @@ class ClusterBackend:
         """Returns whether there is a plan for all pods of a workload."""
         if workload.uid in self.lost_pods:
             return not isinstance(self.find(workload, given), PlacementRefusal)
+        if self.namespaces and self.namespaces.refusal(workload, given) is not None:
+            return False
         enough = self.planner.has_room(self.state, workload, given)
         if enough is None:
             plan = self._repeated_plan(workload, given) or self._find_plan(self.state, workload, given, full=True)
@@ -184,6 +191,8 @@ class ClusterBackend:
     def put(self, holder: AdmittedWorkload) -> None:
         """Takes the places of a gang: its pins if it was admitted before, else its plan, for good."""
         uid = holder.workload.uid
+        if self.namespaces:
+            self.namespaces.shift(holder.workload, holder.given, 1)
         if uid in self.lost_pods and isinstance(holder.place, PlacementPlan) and uid not in self.placed:
             self._put_replacement(holder)
             return
@@ -274,6 +283,8 @@ class ClusterBackend:
 
     def lift(self, holder: AdmittedWorkload) -> None:
         """Frees all places of a gang."""
+        if self.namespaces:
+            self.namespaces.shift(holder.workload, holder.given, -1)
         self.shift(self._pins(holder.workload.uid) or (), holder.workload.pod_sets, -1)
 
     def _pins(self, uid: str) -> tuple[Pin, ...] | None:
@@ -310,6 +321,8 @@ class ClusterBackend:
         What victims still stand on is counted twice meanwhile.
         """
         plan = _as_plan(place)
+        if self.namespaces:
+            self.namespaces.shift(workload, (), 1)
         by_name = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         taken: list[_Taken] = [
             (slot, by_name[it.pod_set].requests, it.count, by_name[it.pod_set])
@@ -327,6 +340,8 @@ class ClusterBackend:
 
     def release(self, workload: Workload, place: object) -> None:
         """Takes back what `hold` reserved."""
+        if self.namespaces:
+            self.namespaces.shift(workload, (), -1)
         for purchase in _as_plan(place).purchases:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
         for slot, amounts, count, pods in reversed(self._held.pop(workload.uid)):

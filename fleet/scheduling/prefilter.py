@@ -8,6 +8,7 @@ from fleet.gangs.holding import gone_for_good
 from fleet.gangs.transitions import deactivated
 from fleet.placement.flavor_nodes import FlavorNodes, gpus_asked, nodes_of_flavor, one_each_configs
 from fleet.quota.build_tree import quota_specs
+from fleet.quota.namespace_room import never_let_in
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, why_non_preemptible
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.queue_order import is_moved
@@ -248,6 +249,10 @@ def _pods_allowed(case: _Candidate) -> Refusal | None:
     return Refusal(Reason.PODS_FORBIDDEN, f"the API server would refuse pods of pod set {name!r}: {first}{others}")
 
 
+def _let_in(case: _Candidate) -> Refusal | None:
+    return never_let_in(case.snapshot, case.gang)
+
+
 def _few_enough(case: _Candidate) -> Refusal | None:
     """Refuses a gang of more pods than a cluster can run, before anything is computed for it."""
     pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
@@ -330,7 +335,7 @@ def _listed(names: Iterable[str]) -> str:
 
 _Rule = Callable[[_Candidate], Refusal | None]
 _LASTING: tuple[_Rule, ...] = (
-    *(_supported, _readable, _one_replica, _runtime_exists, _pods_allowed, _few_enough, _namespace),
+    *(_supported, _readable, _one_replica, _runtime_exists, _pods_allowed, _let_in, _few_enough, _namespace),
     *(_priority_exists, _priority_allowed, _taken, _writable),
 )
 """Rules whose refusal stays until the fleet is changed, or a month ends."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from fleet.cost.lost_work import lost_work_s
 from fleet.quota.admission_fair_sharing import local_queue_of
+from fleet.quota.namespace_room import bounded_shape
 from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority, within_guarantee
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason
@@ -87,6 +88,7 @@ class Workloads:
             non_preemptible=within_guarantee(self.fleet, gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             choice=None if pod_sets else gang.choice,
+            bounded=None if pod_sets else bounded_shape(self.snapshot, gang),
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
 

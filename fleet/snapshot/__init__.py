@@ -56,7 +56,17 @@ from fleet.snapshot.machines import (
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.ordinary_pods import PodVerdict, WaitingPods, pod_classes, pods_that_wait
 from fleet.snapshot.outlook import NOTHING, CutFailure, LayoutRecord, OfferingKey, Outlook, Proposal, RolloutProgress
-from fleet.snapshot.surroundings import HardFence, Namespace, PodBudget, PodPriority, RuntimeClass
+from fleet.snapshot.surroundings import (
+    NO_QUOTAS,
+    HardFence,
+    Namespace,
+    NamespaceQuota,
+    NamespaceQuotas,
+    PodBudget,
+    PodPriority,
+    QuotaScope,
+    RuntimeClass,
+)
 from fleet.snapshot.volumes import NO_VOLUMES, Volumes
 from model.index import Index
 from model.quantity import Resources
@@ -141,6 +151,8 @@ class Snapshot:
     """`namespace/name` -> PodDisruptionBudget."""
     hard_fences: Mapping[str, HardFence] | None = None
     """Namespace -> the ResourceQuota that fences it; None = whoever looks does not write them."""
+    namespace_quotas: NamespaceQuotas = NO_QUOTAS
+    """The ResourceQuotas, ours among them, by which the API server judges pods that are still to be created."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -171,6 +183,7 @@ __all__ = [
     "LAYOUTS",
     "LIVE_FIELDS",
     "NOT_READ",
+    "NO_QUOTAS",
     "STATEFUL_SET",
     "CapacityPool",
     "Catalog",
@@ -211,6 +224,8 @@ __all__ = [
     "Measured",
     "MeasuredKind",
     "Namespace",
+    "NamespaceQuota",
+    "NamespaceQuotas",
     "Node",
     "NodeCondition",
     "NodeDisruption",
@@ -230,6 +245,7 @@ __all__ = [
     "PriceSource",
     "Proposal",
     "PublishedLayouts",
+    "QuotaScope",
     "Reach",
     "RegistrationOutcome",
     "Reservation",

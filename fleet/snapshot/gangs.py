@@ -63,7 +63,7 @@ class PodSet:
     forbidden: tuple[str, ...] = ()
     """Why the API server would refuse its pods, in Kubernetes' words: with any, the gang waits."""
     amounts: PodAmounts | None = field(default=None, compare=False, repr=False)
-    """What its template says of amounts, for LimitRanges; None where its pods are admitted, and of a stored gang."""
+    """What its template says of amounts; None where its pods are admitted, and of a stored gang."""
     resource_claims: tuple[ClaimRef, ...] = field(default=(), compare=False, repr=False)
     """What its template claims, until the templates of claims are joined (`constraints.devices`); stored nowhere."""
     required_topology: str = ""

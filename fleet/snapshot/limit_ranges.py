@@ -67,6 +67,10 @@ class PodAmounts(NamedTuple):
     pod_requests: Resources
     """Given for the whole pod; they replace those of its containers."""
     pod_limits: Resources
+    priority_class: str = ""
+    """Name of its PriorityClass, which ResourceQuotas may select by; empty = the cluster's default."""
+    has_deadline: bool = False
+    """Whether it says `activeDeadlineSeconds`, which ResourceQuotas may select by."""
 
 
 class AdmittedPod(NamedTuple):
@@ -82,11 +86,17 @@ def admitted(pod: PodAmounts, ranges: Sequence[LimitRange]) -> AdmittedPod:
     Of several defaults for one resource that of the first LimitRange counts, and within one the last item: each fills
     in what is not there yet. Kubernetes leaves the order of LimitRanges open.
     """
-    for each in ranges:
-        pod = pod._replace(containers=_with_defaults(pod.containers, each))
+    pod = with_defaults(pod, ranges)
     against = (words for each in ranges for words in _against(pod, each))
     faults = [*islice(_faults(pod.containers), MOST_TOLD), *islice(against, MOST_TOLD)]
     return AdmittedPod(pod_requests(pod), tuple(faults[:MOST_TOLD]))
+
+
+def with_defaults(pod: PodAmounts, ranges: Iterable[LimitRange]) -> PodAmounts:
+    """Returns what pods say of amounts once each of the LimitRanges has filled in what they leave out."""
+    for each in ranges:
+        pod = pod._replace(containers=_with_defaults(pod.containers, each))
+    return pod
 
 
 def pod_requests(pod: PodAmounts) -> Resources:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from model.kinds import Toleration
 from model.quantity import Resources
@@ -79,3 +80,42 @@ class HardFence:
     """Whether the agent has written any of it; else somebody else has made a quota of this name."""
     shared: bool = False
     """Whether others have written bounds of their own into it."""
+
+
+class QuotaScope(NamedTuple):
+    """A `QuotaScope` tells the pods that a quota counts from others (`scopes`, `scopeSelector.matchExpressions`)."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuota:
+    """A `NamespaceQuota` is a ResourceQuota as far as it bounds pods: what is in force of it, and what is used."""
+
+    namespace: str
+    name: str
+    hard: Resources
+    """By the quota's own names (`requests.cpu`, `pods`), canonical."""
+    used: Resources = field(default_factory=dict)
+    scopes: tuple[QuotaScope, ...] = ()
+    """All of them hold for a pod that counts."""
+
+    @property
+    def key(self) -> str:
+        """Returns `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuotas:
+    """`NamespaceQuotas` are the ResourceQuotas of a cluster, and what they need to know of its pods."""
+
+    by_namespace: Mapping[str, tuple[NamespaceQuota, ...]] = field(default_factory=dict)
+    """Those that bound pods, sorted by name."""
+    default_class: str = ""
+    """PriorityClass that the API server gives pods which name none."""
+
+
+NO_QUOTAS: Final = NamespaceQuotas()

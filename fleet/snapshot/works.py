@@ -22,7 +22,7 @@ from fleet.snapshot.core_sizes import Minimum, choice_of, core_sizes, with_cores
 from fleet.snapshot.device_claims import NO_CLAIMS, ClaimableDevices, pods_with_claims
 from fleet.snapshot.elastic_parts import PREEMPTABLE
 from fleet.snapshot.gangs import POD, Gang, Hold, Job, JobRef, JobResult, PodSet, workload_name
-from fleet.snapshot.limit_ranges import LimitRange, admitted
+from fleet.snapshot.limit_ranges import LimitRange, admitted, with_defaults
 from fleet.snapshot.nodes import GroupMember, Pod, SubGroupPolicy, Terms
 from fleet.snapshot.shared_claims import NONE_SHARED, SharedClaims, jobs_that_share, shared_ref
 from fleet.snapshot.sub_groups import RolePods, SubGroup
@@ -97,7 +97,8 @@ def _with_limits(pods: PodSet, ranges: tuple[LimitRange, ...]) -> PodSet:
     if pods.amounts is None:
         return pods
     found = admitted(pods.amounts, ranges)
-    return replace(pods, requests=found.requests, forbidden=found.forbidden)
+    amounts = with_defaults(pods.amounts, ranges)
+    return replace(pods, requests=found.requests, forbidden=found.forbidden, amounts=amounts)
 
 
 def _of_another(uid: str, pod: Pod, member: GroupMember) -> bool:

@@ -24,7 +24,6 @@ CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "gang
 ]
 BY_ID = {case["id"]: case for case in CASES}
 DIFFERENT: Mapping[str, str] = {
-    "kai-stalegangeviction-stalegangeviction-006": "a gang that was short of pods leaves, and is tried again later",
     "kai-reclaim-reclaim-014": "upstream's one action leaves what its eviction freed beyond the need; here it is used",
     "volcano-actions-reclaim-reclaim-007": "nobody leaves for a gang that would not fit then either",
 }

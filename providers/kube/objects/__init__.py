@@ -49,6 +49,7 @@ from providers.kube.objects.reports import (
 from providers.kube.objects.surroundings import (
     decode_limit_range,
     decode_namespace,
+    decode_namespace_quota,
     decode_pod_priority,
     decode_runtime_class,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "decode_limit_range",
     "decode_market",
     "decode_namespace",
+    "decode_namespace_quota",
     "decode_node",
     "decode_persistent_volume",
     "decode_pod",

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from fleet.snapshot import PodSet
 from fleet.snapshot.constraints import PodLabels, UnsupportedConstraint
 from fleet.snapshot.gangs import ClaimRef
+from fleet.snapshot.limit_ranges import PodAmounts
 from model.kinds import Toleration
 from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.amounts import raw_bytes
@@ -63,6 +64,7 @@ class PodTemplateSpec(ConstrainedSpec, frozen=True):
     node_selector: dict[str, str] | None = None
     tolerations: list[WireToleration] | None = None
     priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
     runtime_class_name: str | None = None
     node_name: str | None = None
     resource_claims: list[WireResourceClaim] | None = None
@@ -129,7 +131,7 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
             islice(chain(origin.refused, read.unsupported, parts, _refused(spec, origin)), _MOST_REFUSED)
         ),
         forbidden=() if origin.made else created.forbidden,
-        amounts=None if origin.made else amounts,
+        amounts=None if origin.made else _selectable(amounts, spec),
         resource_claims=_claim_refs(spec.resource_claims),
         required_topology=wishes.required,
         preferred_topology=wishes.preferred,
@@ -137,6 +139,12 @@ def pod_set_of(name: str, count: int, template: PodTemplate, additions: Addition
         slices=wishes.slices,
         group=wishes.group,
     )
+
+
+def _selectable(amounts: PodAmounts, spec: PodTemplateSpec) -> PodAmounts:
+    """Returns the amounts with what ResourceQuotas may select their pods by; pods without any of it share theirs."""
+    name, ends = spec.priority_class_name or "", spec.active_deadline_seconds is not None
+    return amounts._replace(priority_class=name, has_deadline=ends) if name or ends else amounts
 
 
 def _claim_refs(claims: Sequence[WireResourceClaim] | None) -> tuple[ClaimRef, ...]:

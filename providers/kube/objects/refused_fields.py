@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fleet.snapshot.constraints import UnsupportedConstraint
+from model.labels import MIG_RESOURCE_PREFIX
 from providers.kube.objects.names import PLACEMENT_GATE
 from providers.kube.objects.shapes import Wire
 
@@ -75,10 +76,17 @@ _SHARE = "ask for 1 GPU of a pool with sharing.timeSlicing or sharing.mps, or fo
 
 
 def refused_fractions(notes: Mapping[str, str], requests: Collection[str]) -> Iterator[UnsupportedConstraint]:
-    """Each wish for a part of a GPU by its size: pools offer GPUs whole, in replicas, or in slices."""
+    """Each wish for a part of a GPU by its size, and for slices by annotation, as Run:ai and KAI-Scheduler had it.
+
+    Pools offer GPUs whole, in replicas, or in slices.
+    """
     for name in _FRACTION_NOTES:
         if notes.get(name):
             yield UnsupportedConstraint(f"metadata.annotations[{name}]", _SHARE)
+    for name in sorted(notes):
+        if name.startswith(MIG_RESOURCE_PREFIX):
+            words = "slices are resources of containers here, not annotations: move it to resources.limits"
+            yield UnsupportedConstraint(f"metadata.annotations[{name[:63]}]", words)
     for resource in sorted(requests):
         if _FRACTION_RESOURCES.fullmatch(resource):
             yield UnsupportedConstraint(f"spec.containers[].resources[{resource[:63]}]", _SHARE)

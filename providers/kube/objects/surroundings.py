@@ -1,12 +1,21 @@
-"""`v1` Namespace and LimitRange, `scheduling.k8s.io/v1` PriorityClass and `node.k8s.io/v1` RuntimeClass."""
+"""`v1` Namespace, LimitRange, ResourceQuota; `scheduling.k8s.io/v1` PriorityClass, `node.k8s.io/v1` RuntimeClass."""
 
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import LimitRange, LimitRangeItem, Namespace, PodPriority, RuntimeClass
+from fleet.snapshot import (
+    LimitRange,
+    LimitRangeItem,
+    Namespace,
+    NamespaceQuota,
+    PodPriority,
+    QuotaScope,
+    RuntimeClass,
+)
 from fleet.snapshot.limit_ranges import CONTAINER, POD_TYPE
+from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, bounds_pods
 from model.quantity import CPU, Resources, canonical_amount, canonical_resources
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.pod_templates import WireToleration, tolerations_of
@@ -62,6 +71,34 @@ class _LimitRange(Wire, frozen=True):
     spec: _LimitRangeSpec = _LimitRangeSpec()
 
 
+class _ScopeTerm(Wire, frozen=True):
+    scope_name: str = ""
+    operator: str = "Exists"
+    values: list[str] | None = None
+
+
+class _ScopeSelector(Wire, frozen=True):
+    match_expressions: list[_ScopeTerm] | None = None
+
+
+class _NamespaceQuotaSpec(Wire, frozen=True):
+    hard: _Amounts | None = None
+    scopes: list[str] | None = None
+    scope_selector: _ScopeSelector | None = None
+
+
+class _NamespaceQuotaStatus(Wire, frozen=True):
+    hard: _Amounts | None = None
+    used: _Amounts | None = None
+
+
+class _NamespaceQuota(Wire, frozen=True):
+    metadata: WireMeta
+    spec: _NamespaceQuotaSpec = _NamespaceQuotaSpec()
+    status: _NamespaceQuotaStatus = _NamespaceQuotaStatus()
+
+
+_quotas = msgspec.json.Decoder(_NamespaceQuota)
 _limit_ranges = msgspec.json.Decoder(_LimitRange)
 _runtimes = msgspec.json.Decoder(_RuntimeClass)
 _namespaces = msgspec.json.Decoder(_Namespace)
@@ -97,6 +134,26 @@ def decode_limit_range(raw: bytes | Raw) -> LimitRange:
     found = _limit_ranges.decode(raw)
     items = (it for it in found.spec.limits or () if it.type in (CONTAINER, POD_TYPE))
     return LimitRange(found.metadata.namespace, found.metadata.name, tuple(_limit_range_item(it) for it in items))
+
+
+def decode_namespace_quota(raw: bytes | Raw) -> NamespaceQuota:
+    """What bounds the pods of a namespace, as it is in force: by its status, or its spec until that is written."""
+    found = _quotas.decode(raw)
+    selector = found.spec.scope_selector or _ScopeSelector()
+    terms = (QuotaScope(it.scope_name, it.operator, tuple(it.values or ())) for it in selector.match_expressions or ())
+    return NamespaceQuota(
+        found.metadata.namespace,
+        found.metadata.name,
+        _bounds(found.status.hard or found.spec.hard),
+        _bounds(found.status.used),
+        (*(QuotaScope(name) for name in found.spec.scopes or ()), *terms),
+    )
+
+
+def _bounds(amounts: _Amounts | None) -> Resources:
+    """Returns what is about pods, by the quota's own names."""
+    of_pods = ((name, it) for name, it in (amounts or {}).items() if bounds_pods(name))
+    return {name: canonical_amount(name.removeprefix(LIMITS).removeprefix(REQUESTS), it) for name, it in of_pods}
 
 
 def _limit_range_item(found: _LimitRangeItem) -> LimitRangeItem:

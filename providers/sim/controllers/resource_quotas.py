@@ -6,7 +6,7 @@ from providers.sim.controllers.mirror import MirroredCluster
 from providers.sim.controllers.objects import Key, Obj, being_deleted, key_of, status_of
 from providers.sim.controllers.runtime import Reconciler
 from providers.sim.store.podrequests import add_amounts
-from providers.sim.store.resourcequota import enforced, gone_at, hard_of, shown, usage_of
+from providers.sim.store.resourcequota import counts, gone_at, hard_of, shown, usage_of
 
 
 class ResourceQuotas(Reconciler[Key]):
@@ -39,9 +39,10 @@ class ResourceQuotas(Reconciler[Key]):
     def reconcile(self, key: Key, now: float) -> float | None:
         """Count one quota anew; returns when the next of its pods is given up that should have ended."""
         quota = self._quotas.get(key)
-        if quota is None or being_deleted(quota) or not enforced(quota):
+        if quota is None or being_deleted(quota):
             return None
-        hard, pods = hard_of(quota, "spec"), self._pods.by("namespace", key[0])
+        hard = hard_of(quota, "spec")
+        pods = [pod for pod in self._pods.by("namespace", key[0]) if counts(quota, pod)]
         used = dict.fromkeys(hard, 0)
         for pod in pods:
             add_amounts(used, {name: it for name, it in usage_of(pod, now).items() if name in hard})

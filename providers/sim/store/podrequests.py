@@ -1,6 +1,6 @@
 """What pods ask for, in canonical integers: what kube-scheduler counts on nodes and quotas count in namespaces."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from model.quantity import InvalidQuantity, canonical_amount
@@ -29,13 +29,32 @@ def requests_of(pod: Obj) -> dict[str, int]:
     What is asked for the whole pod (KEP-2837) takes the place of that sum.
     """
     spec = pod["spec"]
+    total = _of_containers(spec, _container_requests)
+    if spec.get("resources"):
+        total.update(_pod_level(spec["resources"], total))
+    add_amounts(total, amounts(spec.get("overhead")))
+    total["pods"] = 1
+    return total
+
+
+def limits_of(pod: Obj) -> dict[str, int]:
+    """What a pod may take at most, of what it says so (component-helpers `resource.PodLimits`)."""
+    spec = pod["spec"]
+    total = _of_containers(spec, _container_limits)
+    total.update(amounts((spec.get("resources") or {}).get("limits")))
+    found = {name: most for name, most in total.items() if most}
+    add_amounts(found, {name: it for name, it in amounts(spec.get("overhead")).items() if name in found})
+    return found
+
+
+def _of_containers(spec: Obj, of_one: Callable[[Obj], Amounts]) -> dict[str, int]:
     total: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        add_amounts(total, _container_requests(container))
+        add_amounts(total, of_one(container))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        wanted = _container_requests(container)
+        wanted = of_one(container)
         if container.get("restartPolicy") == "Always":
             add_amounts(sidecars, wanted)
             _raise_to(peak, sidecars)
@@ -43,10 +62,6 @@ def requests_of(pod: Obj) -> dict[str, int]:
             _raise_to(peak, _sum(wanted, sidecars))
     add_amounts(total, sidecars)
     _raise_to(total, peak)
-    if spec.get("resources"):
-        total.update(_pod_level(spec["resources"], total))
-    add_amounts(total, amounts(spec.get("overhead")))
-    total["pods"] = 1
     return total
 
 
@@ -64,6 +79,10 @@ def _pod_level(resources: Obj, of_containers: Amounts) -> dict[str, int]:
 def _container_requests(container: Obj) -> dict[str, int]:
     resources = container.get("resources") or {}
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _container_limits(container: Obj) -> dict[str, int]:
+    return amounts((container.get("resources") or {}).get("limits"))
 
 
 def add_amounts(total: dict[str, int], more: Amounts) -> None:

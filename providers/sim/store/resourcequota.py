@@ -1,7 +1,6 @@
 """Resource quotas: what pods count in them, and whether a new one fits.
 
-A quota with scopes is stored and never enforced, and only what pods request is counted: other resources (`limits.*`,
-storage, numbers of other objects) are left out of its status.
+Only what is about pods is counted: storage and numbers of other objects are left out of its status.
 Source: `pkg/quota/v1/evaluator/core/pods.go`, `apiserver/pkg/admission/plugin/resourcequota/controller.go`.
 """
 
@@ -15,21 +14,56 @@ from providers.sim.store.endpoints import details
 from providers.sim.store.errors import StoreForbidden, cause
 from providers.sim.store.naming import Fault, invalid_value, qualified_name
 from providers.sim.store.objects import Obj
-from providers.sim.store.podrequests import Amounts, amounts, requests_of
+from providers.sim.store.podrequests import Amounts, amounts, limits_of, requests_of
 from providers.sim.store.registry import Resource
 
 QUOTAS: Final = "resourcequotas"
 _REQUESTS: Final = "requests."
+_LIMITS: Final = "limits."
 _COUNTS: Final = frozenset({"pods", "count/pods"})
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-_EACH_CONTAINER: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory"})
+_EACH_CONTAINER: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Where a quota names one of these, each container has to say how much of it it wants."""
 
 
-def enforced(quota: Obj) -> bool:
-    """Whether a quota is enforced here: one without scopes."""
+def counts(quota: Obj, pod: Obj) -> bool:
+    """Whether a pod counts in a quota: it is in every scope of it (`podMatchesScopeFunc`)."""
     spec = quota.get("spec") or {}
-    return not spec.get("scopes") and not spec.get("scopeSelector")
+    terms = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    terms += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
+    return all(_in_scope(term, pod["spec"]) for term in terms)
+
+
+def _in_scope(term: Obj, spec: Obj) -> bool:
+    name, class_name = term["scopeName"], spec.get("priorityClassName") or ""
+    if name == "PriorityClass":
+        listed = class_name in (term.get("values") or ())
+        chosen = {"In": listed, "NotIn": not listed, "Exists": bool(class_name), "DoesNotExist": not class_name}
+        return chosen.get(term["operator"], False)
+    if name == "CrossNamespacePodAffinity":
+        return any("namespaces" in it or "namespaceSelector" in it for it in _affinity_terms(spec))
+    ends = (spec.get("activeDeadlineSeconds") or -1) >= 0
+    scopes = {"Terminating": ends, "NotTerminating": not ends}
+    if name in scopes:
+        return scopes[name]
+    best_effort = not any(_says_cpu_or_memory(it) for it in (spec, *_containers(spec)))
+    return {"BestEffort": best_effort, "NotBestEffort": not best_effort}.get(name, False)
+
+
+def _affinity_terms(spec: Obj) -> Iterator[Obj]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        wishes = (spec.get("affinity") or {}).get(kind) or {}
+        yield from wishes.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        yield from (it["podAffinityTerm"] for it in wishes.get("preferredDuringSchedulingIgnoredDuringExecution") or ())
+
+
+def _containers(spec: Obj) -> tuple[Obj, ...]:
+    return (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+
+
+def _says_cpu_or_memory(holder: Obj) -> bool:
+    sides = (holder.get("resources") or {}).values()
+    return any(amount(it.get(name) or 0) > 0 for it in sides if isinstance(it, Mapping) for name in ("cpu", "memory"))
 
 
 def hard_of(quota: Obj, part: str = "status") -> dict[str, int]:
@@ -51,6 +85,7 @@ def usage_of(pod: Obj, now_s: float) -> dict[str, int]:
     for name, wanted in requests_of(pod).items():
         if name != "pods":
             found |= dict.fromkeys(_names_of(name), wanted)
+    found |= {_LIMITS + name: most for name, most in limits_of(pod).items() if name in _NATIVE}
     return found
 
 
@@ -77,7 +112,7 @@ def charged(resource: Resource, pod: Obj, quotas: Iterable[Obj], now_s: float) -
     """
     usage, found = usage_of(pod, now_s), []
     for quota in quotas:
-        if enforced(quota) and (hard := hard_of(quota)):
+        if counts(quota, pod) and (hard := hard_of(quota)):
             used = used_of(quota)
             if refusal := _refusal(quota["metadata"]["name"], pod, usage, hard, used):
                 name = pod["metadata"]["name"]
@@ -106,16 +141,15 @@ def _refusal(quota: str, pod: Obj, usage: Amounts, hard: Amounts, used: Amounts)
 
 def _unsaid(pod: Obj, required: Iterable[str]) -> Iterator[str]:
     spec = pod["spec"]
-    of_pod = amounts((spec.get("resources") or {}).get("requests"))
-    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
     for name in sorted(required):
-        silent = sorted({it["name"] for it in containers if _base(name) not in _requests(it)})
-        if silent and _base(name) not in of_pod:
+        silent = sorted({it["name"] for it in _containers(spec) if _base(name) not in _side(it, name)})
+        if silent and _base(name) not in _side(spec, name):
             yield f"{name} for: {','.join(silent)}"
 
 
-def _requests(container: Obj) -> Mapping[str, Any]:
-    return (container.get("resources") or {}).get("requests") or {}
+def _side(holder: Obj, name: str) -> Mapping[str, Any]:
+    """What a container or a pod says on the side that a bound is about: its limits, or what it requests."""
+    return (holder.get("resources") or {}).get("limits" if name.startswith(_LIMITS) else "requests") or {}
 
 
 def quota_faults(new: Obj, old: Obj | None) -> Iterator[Fault]:
@@ -140,11 +174,13 @@ def _names_of(resource: str) -> tuple[str, ...]:
 
 
 def _of_pods(name: str) -> bool:
+    if name.startswith(_LIMITS):
+        return _base(name) in _NATIVE
     return name in _COUNTS or name in _names_of(_base(name))
 
 
 def _base(name: str) -> str:
-    return name.removeprefix(_REQUESTS)
+    return name.removeprefix(_LIMITS).removeprefix(_REQUESTS)
 
 
 def _canonical(listed: Mapping[str, Any]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from tests.conformance.cases import Case, Result, lines_of
 from tests.conformance.gangs import kai, volcano
 from tests.conformance.gangs.cluster import RowCluster, snapshot_of
 from tests.conformance.gangs.declined import RowDeclined, decline_if
+from tests.conformance.gangs.gate import with_machines
 from tests.conformance.gangs.outcome import compare, is_economic
 from tests.conformance.gangs.reading import evictions, play, round_of, settled, thrown_out
 from tests.conformance.gangs.safety import violations
@@ -63,7 +64,7 @@ def run(case: Case) -> Result:
     """Plays one row. What breaks the agent fails the row, and what the translation does not know declines it."""
     try:
         decline_if(case["schema"] in NUMBERS, f"{case['schema']}: numbers of an engine, no cluster")
-        got, note = _scenario(case)
+        got, note = _scenario(with_machines(case))
     except RowDeclined as declined:
         return Result(case["id"], False, case["expect"], None, f"{DECLINED}{declined}", case)
     except Exception as error:  # noqa: BLE001 -- whatever a row does to the agent is that row's failure

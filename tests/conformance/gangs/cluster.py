@@ -4,6 +4,7 @@ The two dialects (`kai`, `volcano`) fill a `RowCluster` in; `snapshot_of` makes 
 group is a group of pods held one by one, whose controller makes lost pods anew.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -11,11 +12,14 @@ from typing import Final
 from fleet.gangs.lifecycle import new_gang
 from fleet.snapshot import (
     ANY_NUMBER,
+    NO_QUOTAS,
     Gang,
     GangState,
     GroupMember,
     Hold,
     Job,
+    JobRef,
+    NamespaceQuotas,
     Node,
     Pin,
     Pod,
@@ -76,6 +80,10 @@ class RowGroup:
     """For how long it has had fewer pods than it needs."""
     priority: int = 0
     """Value of its class."""
+    later: bool = False
+    """Whether its pods are still to be created, by a job that is suspended."""
+    active: bool = True
+    sla_waiting_s: float | None = None
 
     @property
     def uid(self) -> str:
@@ -92,6 +100,7 @@ class RowCluster:
     groups: Sequence[RowGroup]
     flavor: str
     volumes: Volumes = NO_VOLUMES
+    quotas: NamespaceQuotas = NO_QUOTAS
 
 
 def snapshot_of(row: RowCluster) -> Snapshot:
@@ -99,8 +108,13 @@ def snapshot_of(row: RowCluster) -> Snapshot:
     jobs: dict[str, Job] = {}
     gangs: dict[str, Gang] = {}
     pods: dict[str, tuple[Pod, ...]] = {}
-    bare = Snapshot(NOW, nodes={node.name: node for node in row.nodes}, volumes=row.volumes)
+    nodes = {node.name: node for node in row.nodes}
+    bare = Snapshot(NOW, nodes=nodes, volumes=row.volumes, namespace_quotas=row.quotas)
     for group in row.groups:
+        if group.later:
+            jobs[group.uid] = job = _suspended(group)
+            gangs[group.uid] = replace(new_gang(row.fleet, bare, job), active=group.active)
+            continue
         seen = [_pod(group, pod) for pod in group.pods if pod.leaving_s is None or pod.returns]
         foreign = [_pod(group, pod) for pod in group.pods if pod.leaving_s is not None and not pod.returns]
         if foreign:
@@ -113,6 +127,16 @@ def snapshot_of(row: RowCluster) -> Snapshot:
         gangs[group.uid] = _gang(row, group, job, new_gang(row.fleet, bare, job))
         pods[group.uid] = tuple(_taken_in(pod, gangs[group.uid]) for pod in seen)
     return replace(bare, jobs=jobs, gangs=gangs, job_pods=pods)
+
+
+def _suspended(group: RowGroup) -> Job:
+    """Returns a job that makes the pods of a group once it is let go."""
+    counts = Counter(pod.shape.name for pod in group.pods)
+    shapes = {pod.shape.name: pod.shape for pod in group.pods}
+    ref = JobRef("batch/v1", "Job", group.namespace, group.name, group.uid)
+    sets = tuple(replace(shapes[name], count=count) for name, count in sorted(counts.items()))
+    created_s = NOW - RAN_S - 600 + group.order
+    return Job(*(ref, "1", group.queue, group.priority_class, True, sets, created_s), sla_waiting_s=group.sla_waiting_s)
 
 
 def _one_alone(pods: list[Pod]) -> list[Pod]:
@@ -138,7 +162,14 @@ def _job(group: RowGroup, pods: Sequence[Pod]) -> Job:
         len(sets) == 1 and group.choice is None and sets[0].count < group.together
     ):  # pods that it needs are not there at all
         sets = (replace(sets[0], count=group.together, core=None),)
-    facts = {"ref": ref, "queue": group.queue, "suspended": not runs, "hold": Hold.PODS, "restarts": restarts}
+    facts = {
+        "sla_waiting_s": group.sla_waiting_s,
+        "ref": ref,
+        "queue": group.queue,
+        "suspended": not runs,
+        "hold": Hold.PODS,
+        "restarts": restarts,
+    }
     return replace(found, pod_sets=sets, **facts)  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_amount
 from model.upstream.selectors import LabelSelectorRequirement
+from providers.kube.objects.refused_fields import refused_fractions
 from tests.conformance.cases import Case
 from tests.conformance.gangs.cluster import LONG_S, RowCluster, RowGroup, RowPod, shape
 from tests.conformance.gangs.declined import RowDeclined, decline_if, known_words
@@ -32,6 +33,9 @@ STAYS: Final = "-stays"
 """Ends the names of classes whose work is never evicted."""
 HERE: Final = {"Running", "Bound", "Binding", "Allocated"}
 EVICTING: Final = {"reclaim", "preempt", "consolidation"}
+STARTING: Final = {*EVICTING, "allocate"}
+SLICES_NOTED: Final = {"nvidia.com/mig-1g.10gb": "1"}
+"""The annotation by which a pod asked for slices before there were device plugins for them; rows leave out which."""
 
 
 STALE_S: Final = 60.0
@@ -122,7 +126,13 @@ def _declare(builder: FleetBuilder, case: Case, queue: Mapping[str, Any], totals
     )
     if not below:
         builder.queue(
-            name, name, (FLAVOR,), fairness="GuaranteeShare", preemption=_policy(case), **_patience(case, queue)
+            name,
+            name,
+            (FLAVOR,),
+            fairness="GuaranteeShare",
+            preemption=_policy(case),
+            stopPolicy="None" if STARTING & set(case["run"]["actions"]) else "Hold",
+            **_patience(case, queue),
         )
 
 
@@ -267,7 +277,8 @@ def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: di
     known_words("pods.requests", pod["requests"], "cpu", "memory", "gpu", "mig")
     known_words("pods", pod, "name", "podgroup", "state", "node", "sub_group", "requests", "pod_labels",
                 "task_order_priority", "node_affinity_names", "pod_affinity_topology_key",
-                "pod_anti_affinity_topology_key")  # fmt: skip
+                "pod_anti_affinity_topology_key", "legacy_mig")  # fmt: skip
+    decline_if(pod.get("legacy_mig") and pod["state"] != "Pending", "pods.legacy_mig that runs")
     asked = pod["requests"]
     requests = {
         "cpu": milli_cpu(asked.get("cpu") or 0),
@@ -286,6 +297,7 @@ def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], names: di
         constraints=_neighbours(pod, namespace_of(group["queue"])),
         required_affinity=((RequirementTerm(key=HOSTNAME, operator="In", values=hosts),),) if hosts else (),
         labels=tuple(sorted((pod.get("pod_labels") or {}).items())),
+        unsupported=tuple(refused_fractions(SLICES_NOTED, ())) if pod.get("legacy_mig") else (),
         **wishes,
     )
     return RowPod(pod["name"], made, priority=int(pod.get("task_order_priority") or 0), **_place(case, group, pod))

@@ -6,6 +6,7 @@ from typing import Final
 
 from fleet.actions import EvictPod, ReleasePod, SaveGang
 from fleet.plan.simulated_run import SimulatedRun, simulate
+from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Pod, Snapshot
 from model.fleet import Fleet
 from tests.conformance.cases import Case
@@ -13,6 +14,11 @@ from tests.conformance.gangs.cluster import ROW_POD
 from tests.conformance.gangs.scene import PodNow, RowDecision, RowEviction, SceneRound, group_of, initial
 
 HORIZON_S: Final = 1800.0
+AT_THE_GATE: Final = frozenset({
+    Reason.EXCEEDS_MAX_QUOTA, Reason.WAITING_FOR_QUOTA, Reason.RESOURCE_QUOTA, Reason.QUEUE_STOPPED,
+    Reason.QUEUE_NOT_FOUND, Reason.DEACTIVATED,
+})  # fmt: skip
+"""What keeps a group from its queue's or its namespace's quota, wherever its pods could stand."""
 _FOR: Final = re.compile(r"makes room for \S*/(\S+)")
 
 
@@ -41,7 +47,15 @@ def round_of(case: Case, run: SimulatedRun) -> SceneRound:
         elif name in evicted and not node:
             after[name] = PodNow("Releasing", was.node)
     gone = tuple(evicted[name] for name in sorted(evicted) if name not in moved or case["semantics"] == "volcano")
-    return SceneRound(before, after, RowDecision(bound, nominated, moved, gone))
+    phases = {gang.name: _phase(gang) for gang in run.end.gangs.values()}
+    return SceneRound(before, after, RowDecision(bound, nominated, moved, gone), phases)
+
+
+def _phase(gang: Gang) -> str:
+    """Returns the phase that Volcano's PodGroup would have: its gate looks at queues and quotas, not at machines."""
+    if gang.state is GangState.ADMITTED:
+        return "Running"
+    return "Pending" if gang.reason in AT_THE_GATE else "Inqueue"
 
 
 def thrown_out(run: SimulatedRun) -> list[str]:

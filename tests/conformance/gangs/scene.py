@@ -1,7 +1,7 @@
 """The pods of a case before and after the agent has decided, and what it decided between."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.conformance.cases import Case
@@ -46,6 +46,8 @@ class SceneRound:
     before: Pods
     after: Pods
     decision: RowDecision
+    phases: Mapping[str, str] = field(default_factory=dict)
+    """`namespace/group` -> phase of its PodGroup: `Pending` before the gate, `Inqueue` behind it, `Running`."""
 
 
 def group_of(case: Case) -> dict[str, str]:

@@ -10,24 +10,27 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fleet.quota.volcano import ANY_MACHINE
-from fleet.snapshot import Node, Slice, SubGroupPolicy
+from fleet.snapshot import NO_QUOTAS, Node, Slice, SubGroupPolicy
 from fleet.snapshot.constraints import (
     PodAffinityTerm,
     PodConstraints,
     PreferredNodes,
     PreferredPods,
-    UnsupportedConstraint,
 )
+from fleet.snapshot.device_claims import NO_CLAIMS, pods_with_claims
 from fleet.snapshot.elastic_parts import PREEMPTABLE
+from fleet.snapshot.gangs import ClaimRef
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_resources, plus
 from model.upstream import VolcanoQueue
+from model.upstream.durations import go_duration_s
 from model.upstream.selectors import LabelSelectorRequirement
 from model.upstream.volcano import STOP_POLICY
 from tests.conformance.cases import Case
 from tests.conformance.gangs.cluster import RowCluster, RowGroup, RowPod, shape
 from tests.conformance.gangs.declined import decline_if, known_words
+from tests.conformance.gangs.gate import as_asked, quotas_of
 from tests.conformance.gangs.kai import FLAVOR, MARK, named
 from tests.conformance.gangs.row_volumes import claims_of, volumes_of
 from tests.support.fleets import FleetBuilder, plain_node
@@ -53,12 +56,15 @@ EVICTING: Final = {
 }
 """Actions that evict, and the extension point at which plugins name whom."""
 STARTING: Final = {*EVICTING, "allocate", "backfill"}
+BOUNDS: Final = "resourcequota"
+"""The plugin that asks about pods before they are there."""
+REJECTER: Final = "test-rejecter"
+"""A plugin of upstream's tests that turns the first group away at the gate; rows leave out whom."""
 PLUGINS: Final = frozenset({
     "gang", "priority", "conformance", "predicates", "proportion", "capacity", "drf", "nodeorder", "binpack",
-    "network-topology-aware", "resource-strategy-fit",
+    "network-topology-aware", "resource-strategy-fit", BOUNDS, "sla", REJECTER,
 })  # fmt: skip
-CLAIMS: Final = (UnsupportedConstraint("spec.resourceClaims[0]", "claims of devices are not supported"),)
-"""What reading a pod with claims of devices says, which refuses it."""
+MOST_CLAIMS: Final = 64
 HIERARCHY: Final = "volcano.sh/hierarchy"
 WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 ALLOCATED: Final = "volcano.sh/job-allocated-hypernode"
@@ -73,6 +79,7 @@ class Plugins:
         named = [plugin for tier in run["tiers"] for plugin in tier]
         there = [plugin for plugin in named if registered is None or plugin["name"] in registered]
         self.in_order = [plugin["name"] for plugin in there]
+        self._arguments = {plugin["name"]: plugin.get("arguments") or {} for plugin in there}
         self._on = {plugin["name"]: set(plugin.get("enabled") or ()) for plugin in there}
 
     def __contains__(self, name: str) -> bool:
@@ -81,6 +88,12 @@ class Plugins:
     def on(self, name: str, point: str) -> bool:
         """Whether the plugin has its say at this point."""
         return point in self._on.get(name, ())
+
+    @property
+    def waiting_s(self) -> float | None:
+        """How long groups may wait until capacity is kept for them (plugin `sla`)."""
+        said = self._arguments.get("sla", {}).get("sla-waiting-time")
+        return go_duration_s(said) if said else None
 
     def any_on(self, point: str) -> bool:
         """Whether any plugin has its say at this point: where none names victims, upstream evicts nobody."""
@@ -91,18 +104,22 @@ def translate(case: Case) -> RowCluster:
     """Returns a row as declarations and a cluster; RowDeclined where it says what they cannot."""
     known_words("row", case, "expect", "id", "nodes", "podgroups", "pods", "queues", "run", "schema", "semantics",
                 "tags", "hypernodes", "hypernodes_by_tier", "hypernode_nodes", "priority_classes",
-                "nodes_in_shard", "sharding_mode", "resource_claims", "pvcs", "pvs", "storage_classes")  # fmt: skip
+                "nodes_in_shard", "sharding_mode", "resource_claims", "pvcs", "pvs", "storage_classes",
+                "resource_quotas", "device_classes", "resource_slices")  # fmt: skip
     plugins = Plugins(case["run"])
     for name in plugins.in_order:
         decline_if(name not in PLUGINS, f"plugin {name}")
-    decline_if(not STARTING & set(case["run"]["actions"]), "run.actions: only the gate before the queue (enqueue)")
-    decline_if("podgroup_phase" in case["expect"], "expect.podgroup_phase")
+    asked = STARTING & set(case["run"]["actions"]) or "podgroup_phase" in case["expect"]
+    decline_if(not asked, "run.actions: only the gate before the queue (enqueue), and nothing is said of it")
     nodes = [_node(case, node) for node in case["nodes"]]
     groups = [_group(case, group, place, plugins) for place, group in enumerate(case["podgroups"])]
     known = {node.name for node in nodes}
     decline_if(any(pod.node and pod.node not in known for group in groups for pod in group.pods), "pods.node unknown")
     flavor = FLAVOR if case.get("hypernodes_by_tier") else ANY_MACHINE
-    return RowCluster(_fleet(case, nodes, groups, plugins), nodes, groups, flavor, volumes_of(case))
+    fleet = _fleet(case, nodes, groups, plugins)
+    return RowCluster(
+        fleet, nodes, groups, flavor, volumes_of(case), quotas_of(case) if BOUNDS in plugins else NO_QUOTAS
+    )
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------
@@ -234,7 +251,7 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
         if pod["podgroup"] == group["name"] and pod["id"].split("/")[0] == group["namespace"]
     ]
     names: dict[str, str] = {}
-    pods = _in_one_domain([_pod(case, group, pod, names, plugins) for pod in mine])
+    pods = _in_one_domain([_pod(case, group, pod, names, plugins) for pod in mine or as_asked(group)])
     some = _some_suffice(group, names)
     minima = {} if some else _minima(group, names, Counter(pod.shape.name for pod in pods))
     together = int(group.get("min_member") or 0)
@@ -252,6 +269,9 @@ def _group(case: Case, group: Mapping[str, Any], place: int, plugins: Plugins) -
         minima,
         policies=[_sub_groups(policy) for policy in group["sub_group_policy"]] if some else (),
         priority=value,
+        later=not mine or (BOUNDS in plugins and bool(case.get("resource_quotas"))),
+        active=not (REJECTER in plugins and place == 0),
+        sla_waiting_s=plugins.waiting_s,
     )
 
 
@@ -331,12 +351,19 @@ def _pod(
         constraints=constraints,
         node_selector=selector,
         required_affinity=_node_terms((affinity.get("NodeAffinity") or {}).get(REQUIRED) or {}),
-        unsupported=CLAIMS if pod.get("resource_claims") else (),
+        resource_claims=tuple(map(_claim, range(MOST_CLAIMS), pod.get("resource_claims") or ())),
         labels=tuple(sorted({**(pod.get("labels") or {}), **_task(pod), **stays}.items())),
         **_topology_of(case, group, pod, plugins),
     )
+    made = pods_with_claims(made, NO_CLAIMS) if made.resource_claims else made
     node = pod.get("node") or "" if pod["phase"] != "Pending" else ""
     return RowPod(pod["id"], made, node, priority=int(pod.get("priority") or 0))
+
+
+def _claim(place: int, said: Mapping[str, Any]) -> ClaimRef:
+    """Returns a claim that a pod names: gangs are refused it, whatever its class and the devices are."""
+    known_words("pods.resource_claims", said, "Name", "ResourceClaimName")
+    return ClaimRef(f"spec.resourceClaims[{place}]", said["Name"], "", said["ResourceClaimName"])
 
 
 def _task(pod: Mapping[str, Any]) -> dict[str, str]:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.actions import EvictPod, StopJob, TerminateMachines
+from fleet.actions import EvictPod, SaveGang, StopJob, TerminateMachines
 from fleet.disruption import multi_node
 from fleet.plan.simulated_run import RunTerms, SimulatedRun, played, simulate
-from fleet.snapshot import GangState, Pod, Snapshot
+from fleet.snapshot import GangState, NamespaceQuota, NamespaceQuotas, Pod, Snapshot
 from model.fleet import Fleet
 from tests.fleet.scheduling.test_ordinary_pods import waiting
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang
@@ -94,3 +94,19 @@ def test_a_gang_ends_when_its_pods_have_run_for_as_long_as_it_said(ran_s: float,
     world.jobs["uid-g"] = replace(world.jobs["uid-g"], expected_run_s=600.0)
     run = simulate(serving(), world.snapshot(), horizon_s=HALF_AN_HOUR_S)
     assert (run.end.gangs["uid-g"].state is GangState.FINISHED) is ends
+
+
+def test_a_run_follows_the_resource_quotas_of_namespaces() -> None:
+    """Pods that the model makes count in them, and those that end no more: one gang after the other."""
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.machine("m0")
+    world.machine("m1")
+    world.waits(gang("a", expected_run_s=600.0), gang("b", created_s=NOW - 60, expected_run_s=600.0))
+    world.jobs = {uid: replace(it, expected_run_s=600.0) for uid, it in world.jobs.items()}
+    bounded = NamespaceQuotas({"ns": (NamespaceQuota("ns", "gpus", {f"requests.{GPU}": 8}),)})
+    snapshot = replace(world.snapshot(), namespace_quotas=bounded)
+    run = simulate(world.fleet, snapshot, horizon_s=HALF_AN_HOUR_S)
+    started = {it.action.gang.job.name: it.at_s for it in run.actions
+               if isinstance(it.action, SaveGang) and it.action.gang.state is GangState.ADMITTED}  # fmt: skip
+    assert started["b"] - started["a"] >= 600
+    assert run.end.namespace_quotas.by_namespace["ns"][0].used[f"requests.{GPU}"] == 0

@@ -806,3 +806,21 @@ def test_a_busy_machine_is_not_cut_anew() -> None:
     world.waits(gang("g", slices("3g.40gb", 2)))
     run(world)
     assert not world.gang("g").recuts
+
+
+@pytest.mark.parametrize("late", [6, 4])
+def test_a_guarantee_is_taken_back_where_its_machine_is_and_not_only_in_one_order(late: int) -> None:
+    """The newest two were enough for the quota and left 4 and 6 GPUs on two machines: nobody went, for ever."""
+    builder = FleetBuilder().pool(limits={"nodes": 0}).team(quotas={"h100": {GPU: 8}}, parent="org")
+    builder.team("org", {}, namespaces=[]).team("u", {"h100": {GPU: 8}}, namespaces=["other"], parent="org")
+    world = World(builder.queue().queue("r", team="u", preemption={"reclaim": "Any"}).build())
+    world.machine("m0")
+    world.machine("m1")
+    stands = {"a": (4, "m0", 900), "b": (8 - late, "m1", 800), "c": (late, "m1", 500), "d": (4, "m0", 400)}
+    for name, (gpus, where, ago_s) in stands.items():
+        world.runs(gang(name, gpu=gpus), (where, 1), quota_reserved_at_s=NOW - ago_s, admitted_at_s=NOW - ago_s)
+    world.waits(gang("w", queue="r", namespace="other"))
+    run(world)
+    gone = {name for name, state in states(world).items() if state == "Evicting"}
+    assert gone in ({"b", "c"}, {"a", "d"})
+    assert reasons(world)["w"] == Reason.WAITING_FOR_PREEMPTED

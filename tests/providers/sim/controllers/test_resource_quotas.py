@@ -143,12 +143,52 @@ def test_a_quota_nobody_has_counted_yet_bounds_nothing(cluster: ControllerWorld)
     pod(cluster, "a")
 
 
-def test_one_with_scopes_is_not_enforced_and_keeps_them(cluster: ControllerWorld) -> None:
+SCOPES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "no amounts": ({"scopes": ["BestEffort"]}, {}, True),
+    "some amounts": ({"scopes": ["BestEffort"]}, {"requests": {"cpu": "1"}}, False),
+    "not best effort": ({"scopes": ["NotBestEffort"]}, {"requests": {"cpu": "1"}}, True),
+    "no deadline": ({"scopes": ["Terminating"]}, {}, False),
+    "a deadline": ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 60}, True),
+    "all of them": ({"scopes": ["Terminating", "BestEffort"]}, {"requests": {"cpu": "1"}}, False),
+    "its class": ({"scopeSelector": [("In", ["urgent"])]}, {"priorityClassName": "urgent"}, True),
+    "another class": ({"scopeSelector": [("In", ["other"])]}, {"priorityClassName": "urgent"}, False),
+    "any class": ({"scopeSelector": [("Exists", [])]}, {"priorityClassName": "urgent"}, True),
+    "no class": ({"scopeSelector": [("DoesNotExist", [])]}, {}, True),
+    "none of these classes": ({"scopeSelector": [("NotIn", ["urgent"])]}, {}, True),
+}
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_scopes_tell_whose_pods_count(cluster: ControllerWorld, name: str) -> None:
+    spec, of_pod, refused = SCOPES[name]
+    cluster.create("PriorityClass", {"metadata": {"name": "urgent"}, "value": 9})
+    if "scopeSelector" in spec:
+        terms = [{"scopeName": "PriorityClass", "operator": it, "values": of} for it, of in spec["scopeSelector"]]
+        spec = {"scopeSelector": {"matchExpressions": terms}}
+    quota(cluster, {"pods": "0"}, **spec)
+    if not refused:
+        pod(cluster, "a", **of_pod)
+        assert status(cluster)["used"] == {"pods": "0"}
+        return
+    with pytest.raises(StoreForbidden, match="exceeded quota: q, requested: pods=1, used: pods=0"):
+        pod(cluster, "a", **of_pod)
+
+
+def test_scopes_stay_as_they_are(cluster: ControllerWorld) -> None:
     quota(cluster, {"pods": "0"}, scopes=["BestEffort"])
-    pod(cluster, "a")
-    assert status(cluster) == {}
     with pytest.raises(StoreInvalid, match="field is immutable"):
         cluster.change("ResourceQuota", "q", scopes=["NotBestEffort"])
+
+
+def test_limits_are_bounded(cluster: ControllerWorld) -> None:
+    quota(cluster, {"limits.cpu": "3"})
+    container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "2"}}}
+    cluster.create("Pod", {"metadata": {"name": "a"}, "spec": {"containers": [container]}})
+    assert status(cluster)["used"] == {"limits.cpu": "2"}
+    with pytest.raises(StoreForbidden, match=r"exceeded quota: q, requested: limits.cpu=2, used: limits.cpu=2"):
+        cluster.create("Pod", {"metadata": {"name": "b"}, "spec": {"containers": [container]}})
+    with pytest.raises(StoreForbidden, match=r"must specify limits.cpu for: c"):
+        pod(cluster, "c", {"cpu": "1"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""What the ResourceQuotas of namespaces still let in: of pods that are to be created, the API server would refuse more.
+
+A quota's status counts the pods that are there, whoever made them; added to it is what gangs that were let in have
+still to create. So nothing is bought for pods that could not be made (Volcano plugin `resourcequota`, which asks once,
+at the gate before its queue, and for each PodGroup alone).
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleet.actions import gang_subject
+from fleet.fence import concerning
+from fleet.quota.workload import PodSetAssignment, Workload
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Gang, GangState, Hold, Job, NamespaceQuota, PodSet, Snapshot
+from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, counts_in, strange_scopes, unsaid, usage_of
+from fleet.snapshot.works import PLAIN
+from model.index import derived_each
+from model.quantity import Resources, format_amount
+
+
+class QuotaCharge(NamedTuple):
+    """A `QuotaCharge` is what pods take of one ResourceQuota, of the resources that it bounds."""
+
+    quota: NamespaceQuota
+    amounts: Resources
+
+
+Counts = Mapping[str, int]
+"""Pod set -> pods."""
+
+
+@dataclass(slots=True)
+class NamespaceRoom:
+    """A `NamespaceRoom` is what a pass has let into the ResourceQuotas of each namespace; what-ifs are undone."""
+
+    snapshot: Snapshot
+    _taken: dict[str, Counter[str]] = field(default_factory=dict)
+    """Quota -> resource -> what is used, with all that was let in."""
+    _to_come: dict[str, Counter[str]] = field(default_factory=dict)
+    """Quota -> resource -> how much of that was let in before the pass and is still to be created."""
+    _charges: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[QuotaCharge, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "NamespaceRoom | None":
+        """Returns the room as a pass finds it; None where no ResourceQuota bounds pods."""
+        quotas = snapshot.namespace_quotas.by_namespace
+        if not quotas:
+            return None
+        room = cls(snapshot, {it.key: Counter(it.used) for of_one in quotas.values() for it in of_one})
+        gang: Gang
+        with concerning(lambda: gang_subject(gang.uid)):
+            for gang in snapshot.gangs.values():
+                if gang.namespace in quotas and gang.state in {GangState.RESERVED, GangState.ADMITTED}:
+                    room._expect(gang)
+        return room
+
+    def _expect(self, gang: Gang) -> None:
+        """Charges what a gang that was let in has still to create."""
+        if gang_subject(gang.uid) in self.snapshot.set_aside:
+            return
+        counts = to_come(self.snapshot, gang, {pods.name: pods.count for pods in gang.needed})
+        for quota, amounts in charges(self.snapshot, gang, counts):
+            self._taken[quota.key].update(amounts)
+            self._to_come.setdefault(quota.key, Counter()).update(amounts)
+
+    def refusal(self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False) -> Refusal | None:
+        """Returns why the pods that a workload has still to create would be refused; None where they would not.
+
+        `empty`: as if there were no others in its namespace.
+        """
+        for quota, amounts in self._of(workload, given):
+            used = Counter[str]() if empty else self._taken[quota.key]
+            over = [name for name, amount in amounts.items() if used[name] + amount > quota.hard[name]]
+            if over:
+                return _refused(quota, amounts, min(over), used, self._to_come.get(quota.key, Counter()))
+        return None
+
+    def shift(self, workload: Workload, given: Sequence[PodSetAssignment], sign: int) -> None:
+        """Charges the pods of a workload (`sign` 1), or gives back what they take (-1); nothing `given`: all."""
+        for quota, amounts in self._of(workload, given):
+            taken = self._taken[quota.key]
+            for name, amount in amounts.items():
+                taken[name] += sign * amount
+
+    def _of(self, workload: Workload, given: Sequence[PodSetAssignment]) -> tuple[QuotaCharge, ...]:
+        """Returns what the pods take that a workload has to create, or has created, from a job that can be suspended.
+
+        Pods held one by one are made anew, behind their gate, as soon as they are told to go: they give nothing back.
+        """
+        gang = self.snapshot.gangs.get(workload.uid)  # surplus joins with pods that are there
+        if gang is None or gang.namespace not in self.snapshot.namespace_quotas.by_namespace:
+            return ()
+        counts = tuple((one.name, one.count) for one in given or workload.pod_sets)
+        key = workload.uid, counts
+        if key not in self._charges:
+            self._charges[key] = tuple(charges(self.snapshot, gang, _made_by(self.snapshot, gang, dict(counts))))
+        return self._charges[key]
+
+
+def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
+    """Returns what is alike for waiting gangs that ResourceQuotas treat alike; None where none bounds them."""
+    if gang.namespace not in snapshot.namespace_quotas.by_namespace:
+        return None
+    asked = {pods.name: pods.count for pods in gang.needed}
+    found = charges(snapshot, gang, to_come(snapshot, gang, asked))
+    return gang.namespace, tuple((it.quota.key, tuple(sorted(it.amounts.items()))) for it in found)
+
+
+def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
+    """Returns why no pods of a gang would ever be let in, even into an empty namespace; None where they may be."""
+    if gang.namespace not in snapshot.namespace_quotas.by_namespace:
+        return None
+    least = {pods.name: pods.count if pods.min_count is None else pods.min_count for pods in gang.needed}
+    if gang.choice is not None:
+        least = {}
+    wanted = _made_by(snapshot, gang, least)
+    for quota, amounts in charges(snapshot, gang, wanted):
+        for name, amount in sorted(amounts.items()):
+            if amount > quota.hard[name]:
+                asked, most = (format_amount(_base(name), it) for it in (amount, quota.hard[name]))
+                words = f"{_named(quota)} bounds {name} at {most}, and it asks {asked}: ask less, or have it raised"
+                return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
+    for quota, pods in _counted(snapshot, gang, wanted):
+        for words in unsaid(quota, pods):
+            return Refusal(Reason.RESOURCE_QUOTA, f"{_named(quota)}: pods of {pods.name!r} must specify {words}")
+    return None
+
+
+def to_come(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
+    """Returns how many of so many pods of each set are not there yet; pods of plain groups always are."""
+    job = snapshot.jobs.get(gang.uid)
+    if job is None or job.ref.kind in PLAIN:
+        return {}
+    held = job.hold is Hold.PODS
+    there = snapshot.job_pods.get(gang.uid, ()) if held else snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}")
+    has = Counter(pod.pod_set for pod in there or () if pod.phase != "Failed" and not pod.deleting)
+    left, found = sum(counts.values()) - has.total(), {}
+    for name, count in counts.items():
+        more = min(max(0, count - has[name]), max(0, left))
+        left -= more
+        if more:
+            found[name] = more
+    return found
+
+
+def charges(snapshot: Snapshot, gang: Gang, counts: Counts) -> Iterator[QuotaCharge]:
+    """Yields what so many pods of each set of a gang take of the quotas of its namespace that count them."""
+    usage = _usages(snapshot.index, None, snapshot.jobs, gang.uid) if counts else {}
+    totals: dict[str, tuple[NamespaceQuota, Counter[str]]] = {}
+    for quota, pods in _counted(snapshot, gang, counts):
+        _, total = totals.setdefault(quota.key, (quota, Counter()))
+        for name, amount in usage[pods.name].items():
+            if name in quota.hard:
+                total[name] += amount * counts[pods.name]
+    yield from (QuotaCharge(quota, dict(total)) for quota, total in totals.values() if total)
+
+
+def _made_by(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
+    """Returns which of so many pods go when the gang stops, and come when it starts."""
+    job = snapshot.jobs.get(gang.uid)
+    return counts if job and job.hold is Hold.SWITCH else to_come(snapshot, gang, counts)
+
+
+def _counted(snapshot: Snapshot, gang: Gang, counts: Counts) -> Iterator[tuple[NamespaceQuota, PodSet]]:
+    """Yields each quota with each pod set of the gang that has pods and counts in it."""
+    found = snapshot.namespace_quotas
+    for quota in found.by_namespace.get(gang.namespace, ()):
+        for pods in _pod_sets(snapshot, gang):
+            if counts.get(pods.name) and counts_in(quota, pods, found.default_class):
+                yield quota, pods
+
+
+@derived_each
+def _usages(_context: None, job: Job) -> Mapping[str, Resources]:
+    """Returns pod set -> what one of its pods counts in quotas."""
+    return {pods.name: usage_of(pods) for pods in job.pod_sets}
+
+
+def _pod_sets(snapshot: Snapshot, gang: Gang) -> tuple[PodSet, ...]:
+    """Returns the sets as the job would make them, which alone says all that quotas look at; none without a job."""
+    job = snapshot.jobs.get(gang.uid)
+    return job.pod_sets if job is not None else ()
+
+
+def _refused(
+    quota: NamespaceQuota, amounts: Resources, name: str, used: Counter[str], to_come: Counter[str]
+) -> Refusal:
+    base = _base(name)
+    asked, taken, most = (format_amount(base, it) for it in (amounts[name], used[name], quota.hard[name]))
+    later = f", {format_amount(base, to_come[name])} of that by pods still to be created" if to_come[name] else ""
+    words = f"{_named(quota)} has no room for its pods: they ask {asked} {name}, {taken} of {most} used{later}"
+    return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
+
+
+def _named(quota: NamespaceQuota) -> str:
+    return f"ResourceQuota {quota.name} of namespace {quota.namespace}"
+
+
+def _doubts(quota: NamespaceQuota) -> str:
+    """Returns which of its scopes are not known, and are taken to mean its pods."""
+    strange = strange_scopes(quota)
+    return f" (its scope {', '.join(strange)} is not known here, and taken to hold)" if strange else ""
+
+
+def _base(name: str) -> str:
+    return name.removeprefix(LIMITS).removeprefix(REQUESTS)
