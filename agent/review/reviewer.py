@@ -21,7 +21,7 @@ from agent.review.forecaster import Forecaster, Proposed
 from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
-from agent.review.world import LastPass, ProposedCommits, RunsWithoutChange
+from agent.review.world import LastPass, PlannedRequest, ProposedCommits, RunsWithoutChange
 from agent.sync import SyncState
 from agent.web.seen import Explain, explained_at_once
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
@@ -35,6 +35,7 @@ from fleet.review.comment import (
     SectionMarker,
     after_merge,
     approved_review,
+    base_not_in_force,
     has_forecast,
     is_due,
     joined,
@@ -44,7 +45,6 @@ from fleet.review.comment import (
     with_heard,
 )
 from fleet.review.images import is_of_ours
-from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.forge.port import (
@@ -70,15 +70,6 @@ UNKNOWN_S = 300.0
 
 class Deposed(Exception):
     """Another agent may lead by now: nothing more is written to the forge."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """When a request was last planned, and in which world."""
-
-    snapshot: Snapshot
-    at_s: float
-    approvers: tuple[Approver, ...] = ()
 
 
 WAITS_FOR_APPROVAL = frozenset({"Unapproved", "Stale"})
@@ -116,7 +107,7 @@ class Reviewer:
     """Whether a request was pushed to while it was looked at."""
     _rest_until_s: float = -inf
     """Until when the forge is left alone, by the monotonic clock."""
-    _planned: dict[int, _Planned] = field(default_factory=dict)
+    _planned: dict[int, PlannedRequest] = field(default_factory=dict)
     _followed: tuple[str, str, str] = ("", "", "")
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
     _merge: MergeApproved | None = None
@@ -206,6 +197,10 @@ class Reviewer:
             refused = self._fenced(_subject(request), partial(self._review, forge, request, base, world)) or refused
         return refused
 
+    def _of_base(self, base: str) -> str:
+        state = self.state()
+        return base_not_in_force(base, state.attempted, state.applied, state.outcome)
+
     @property
     def _of_revision(self) -> str:
         return f"revision {self.state().attempted}"
@@ -256,7 +251,8 @@ class Reviewer:
             return
         shown = self.approvers.shown(request.number, request.head)
         reviews = tuple(it for it in approvers if not it.commanded)
-        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), reviews)
+        last, of_base = self._planned.get(request.number), self._of_base(base)
+        self._planned[request.number] = PlannedRequest(world, self.clock.now(), reviews, of_base)
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
         trusted = (
             bool(allowed) or is_of_ours(request.branch, from_fork=request.from_fork) or may_write(forge, request.author)
@@ -269,6 +265,7 @@ class Reviewer:
             return
         if fleet is not None and review.plan is not None:
             extent = extent_of(review.plan)
+            review = replace(review, sentence=joined(of_base, review.sentence))
             if asks_for_approval(world.fleet, self.least_approvals):
                 if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
                     shown = extent  # said before a restart, and still so
@@ -276,7 +273,8 @@ class Reviewer:
                 verdict = judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
                 review = approved_review(review, verdict)
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
-        self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
+        review = replace(review, world=allowed, heard=asked.heard, answers=asked.answers)
+        self._say(forge, request, mine, review, news=last is not None and last.of_base != of_base)
         if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
             self._want_forecast(request, base, mine, world.fleet, fleet)
 
@@ -290,9 +288,9 @@ class Reviewer:
         self, request: PullRequest, base: str, said: SectionMarker, world: LastPass, approvers: Sequence[Approver]
     ) -> bool:
         last = self._planned.get(request.number)
-        if last is None or last.approvers != tuple(approvers):
+        if last is None or not last.stands(world, tuple(approvers), self._of_base(base)):
             return True
-        now_s, changed = self.clock.now(), last.snapshot is not world.snapshot
+        now_s, changed = self.clock.now(), last.world.snapshot is not world.snapshot
         return is_due(
             said, request.head, base, now_s - last.at_s, unchanged_s=now_s - request.updated_at_s, world_changed=changed
         )

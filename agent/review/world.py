@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, NamedTuple, Protocol
 
 from agent.planning import KnownRun
+from agent.review.approvers import Approver
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.plan import happens_anyway
@@ -22,6 +23,19 @@ class LastPass(NamedTuple):
 
     fleet: Fleet
     snapshot: Snapshot
+
+
+class PlannedRequest(NamedTuple):
+    """When a request was last planned, in which world, who approved it, and what was said of its base."""
+
+    world: LastPass
+    at_s: float
+    approvers: tuple[Approver, ...]
+    of_base: str
+
+    def stands(self, world: LastPass, approvers: tuple[Approver, ...], of_base: str) -> bool:
+        """Returns whether all of it is so but for what was observed, which changes all the time."""
+        return self.world.fleet is world.fleet and (self.approvers, self.of_base) == (approvers, of_base)
 
 
 class LatestWorld(Watcher):

@@ -84,7 +84,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "base", plan.base_revision or "nothing"
     yield "head", plan.head_revision or "the fleet given"
     yield "plan", plan.plan_id[:12]
-    yield "observed", utc(plan.observed_at_s)
+    yield "made" if plan.now is None else "observed", utc(plan.observed_at_s)
     yield "region", plan.region or "not known without a world"
     yield "prices", plan.price_source or "not known without a world"
 
@@ -192,7 +192,7 @@ def _totals(plan: Plan) -> Iterator[str]:
 def _bill(plan: Plan) -> Iterator[str]:
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
-        yield "Machines, gangs and costs are not known without the world: needs --world."
+        yield "Machines, gangs and costs are not known without a look at the cluster."
         return
     yield f"GPUs: {_gpus(now, then)}."
     yield (

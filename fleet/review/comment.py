@@ -351,6 +351,16 @@ def after_merge(outcome: str, message: str, progress: Convergence | None) -> tup
     return (ReviewOutcome.STALLED if progress.phase is ConvergencePhase.STALLED else found), told
 
 
+def base_not_in_force(base: str, attempted: str, applied: str, outcome: str) -> str:
+    """Returns the sentence to a plan whose base changes something itself: a revision that was attempted in vain.
+
+    Nothing where the base is in force, or nobody has attempted it yet.
+    """
+    if attempted == applied or attempted.rpartition(":")[2] != base:
+        return ""
+    return f"Its base {base[:12]} is not in force ({outcome}), and what that changes is counted as well"
+
+
 def joined(*clauses: str) -> str:
     """Returns clauses as one sentence, without those that say nothing."""
     return "; ".join(filter(None, clauses))

@@ -16,10 +16,11 @@ from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.quota.queue_binding import payer_of
 from fleet.review.comment import LOOKED_AT_S, REPLAN_S, Review, ReviewOutcome
 from fleet.snapshot import Snapshot
+from model.loader import load
 from model.problem import Code, Problem
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
 from tests.agent.review.forge import CommitsInMemory, commit
-from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
+from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, encoded, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
@@ -196,6 +197,43 @@ def test_another_base_is_planned_at_once() -> None:
     place.commits.refs["refs/heads/main"] = NEXT
     place.reviewer.look()
     assert place.counted == ["Applies", "Applies"]
+
+
+def test_a_base_that_comes_into_force_after_the_request_was_planned_is_not_told_as_its_own() -> None:
+    """The forge tells of a push before the agent has planned it: requests are then planned in the fleet of before."""
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.commits.refs["refs/heads/main"] = NEXT
+    place.reviewer.look()
+    assert "nodepool/more" in place.forge.text(7)
+
+    place.world = LastPass(load(encoded(two_pools())), place.world.snapshot)
+    place.state = replace(place.state, attempted=f"main@sha1:{NEXT}", applied=f"main@sha1:{NEXT}")
+    place.reviewer.look()
+
+    assert "nodepool/more" not in place.forge.text(7)
+    assert place.counted == ["Applies", "Applies"]
+    place.reviewer.look()
+    assert place.counted == ["Applies", "Applies"], "once"
+
+
+def test_a_base_that_is_not_in_force_is_told_of() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.commits.refs["refs/heads/main"] = NEXT
+    place.reviewer.look()
+    assert "is not in force" not in place.forge.text(7), "nobody has attempted it yet"
+
+    place.state = replace(place.state, attempted=f"main@sha1:{NEXT}", outcome="Refused")
+    place.reviewer.look()
+    assert f"Its base {NEXT[:12]} is not in force (Refused), and what that changes" in place.forge.text(7).replace(
+        "\\", ""
+    )
+    assert place.verdict()[1].startswith("would come into force when it is merged: Its base")
+
+    place.state = replace(place.state, applied=place.state.attempted, outcome="Applied")
+    place.reviewer.look()
+    assert "is not in force" not in place.forge.text(7)
 
 
 def test_a_head_that_moved_meanwhile_is_not_told_of_and_looked_at_soon() -> None:
