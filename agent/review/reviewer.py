@@ -263,14 +263,14 @@ class Reviewer:
         if review is None:
             self._look_soon = True
             return
-        if fleet is not None and review.plan is not None:
-            extent = extent_of(review.plan)
+        if fleet is not None and (plan := review.plan) is not None:
+            extent = extent_of(plan)
             review = replace(review, sentence=joined(of_base, review.sentence))
             if asks_for_approval(world.fleet, self.least_approvals):
                 if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
                     shown = extent  # said before a restart, and still so
                 given = self.approvers.given(forge, request, approvers, shown, world.fleet)
-                verdict = judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
+                verdict = judge_approvals(world.fleet, fleet, plan, given, least=self.least_approvals)
                 review = approved_review(review, verdict)
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
         review = replace(review, world=allowed, heard=asked.heard, answers=asked.answers)
