@@ -3,6 +3,7 @@
 The outlets (text, markdown) differ in form only. Nothing is escaped here: that is the outlet's last step.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -102,7 +103,10 @@ def _declared(plan: Plan) -> Iterator[PlanLine]:
 
 
 def _value(value: Any) -> str:
-    return "(unset)" if value is None else str(value)
+    """Returns a field's value as it may be written in a repository: JSON is YAML."""
+    if value is None:
+        return "(unset)"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _machines(plan: Plan) -> Iterator[PlanLine]:
