@@ -318,11 +318,16 @@ def is_due(
     return said.outcome == ReviewOutcome.FAILED or (world_changed and unchanged_s < LOOKED_AT_S)
 
 
-def planned_review(review: Review, plan: Plan | None, problems: tuple[Problem, ...], *, observed: bool) -> Review:
-    """Returns the review with what planning came to; `observed`: the plan looked at the cluster."""
+def planned_review(
+    review: Review, plan: Plan | None, problems: tuple[Problem, ...], *, observed: bool, suspended: bool = False
+) -> Review:
+    """Returns the review with what planning came to; `observed`: the plan looked at the cluster.
+
+    `suspended`: somebody has asked that no revision comes into force there.
+    """
     if plan is None:
         return replace(review, outcome=ReviewOutcome.INVALID, problems=problems)
-    held = ReviewOutcome.HELD if plan.held else ReviewOutcome.APPLIES
+    held = ReviewOutcome.HELD if plan.held or suspended else ReviewOutcome.APPLIES
     outcome = ReviewOutcome.REFUSED if plan.refusals else held
     return replace(review, outcome=outcome, sentence="" if observed else _UNOBSERVED, plan=plan)
 

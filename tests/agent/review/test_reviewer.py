@@ -234,6 +234,37 @@ def test_a_base_that_is_not_in_force_is_told_of() -> None:
     assert "is not in force" not in place.forge.text(7)
 
 
+def test_while_the_cluster_is_suspended_nothing_would_come_into_force() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.state = replace(place.state, suspended=True, suspend_reason="an audit")
+    place.reviewer.look()
+    words = "is held back by a freeze window or a suspended cluster"
+    assert place.verdict() == (Verdict.PENDING, f"{words}: No revision comes into force for now: an audit")
+    assert "nodepool/more" in place.forge.text(7)
+
+    place.forge.merges(7, NEXT)
+    place.state = replace(place.state, observed=f"main@sha1:{NEXT}")
+    place.reviewer.look()
+    assert place.verdict(NEXT) == (Verdict.PENDING, f"{words}: No revision comes into force for now: an audit")
+    assert f"`{NEXT[:12]}` {words}" in place.forge.text(7)
+
+    revision = f"main@sha1:{NEXT}"
+    place.state = replace(place.state, suspended=False, attempted=revision, applied=revision, message="in force now")
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+
+
+def test_a_merge_that_waits_for_resume_and_was_never_told_of_is_left_alone() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.merges(7, NEXT)
+    place.state = replace(place.state, suspended=True, observed=f"main@sha1:{NEXT}")
+    place.reviewer.look()
+    assert place.forge.writes == 0
+
+
 def test_a_head_that_moved_meanwhile_is_not_told_of_and_looked_at_soon() -> None:
     place = ReviewPlace()
     place.proposes(two_pools())
