@@ -39,6 +39,7 @@ class AgentProcess:
         self.log = folder / "agent.log"
         self.journal = folder / "journal.jsonl"
         self.ledger = folder / "ledger.db"
+        self.record = folder / "record.jsonl"
         self.config = folder / "muster.yaml"
         self.port, self.webhook_port = ports
         self._world = world
@@ -76,6 +77,7 @@ class AgentProcess:
             "installCrds": True,
             "journal": str(self.journal),
             "ledger": {"path": str(self.ledger)},
+            "record": str(self.record),
             "dcgm": {"intervalS": 2.0},
         }
 

@@ -34,6 +34,7 @@ Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the
 Cause faults:   curl --json '{{"instance_type": "p5.48xlarge", "zone": "us-east-1a"}}' {cloud}/muster-sim/shortage
 Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
 Costs:          muster cost --ledger {ledger} --by team,gang
+Waits:          muster replay {clone} --recorded {record} --from main --to BRANCH
 """
 
 
@@ -99,6 +100,7 @@ def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
                 log=agent.log,
                 journal=agent.journal,
                 ledger=agent.ledger,
+                record=agent.record,
             )
         )
         sys.stdout.flush()
