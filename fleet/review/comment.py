@@ -103,8 +103,9 @@ class Review:
     def summary(self) -> str:
         """Returns one line of at most 140 signs, for a commit status."""
         errors = sum(it.severity == "error" for it in self.problems)
-        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else counted(errors, "problem"))
-        words = clipped(f"{_TITLES[self.outcome]}: {said}", 200)
+        found = counted(errors, "problem") if errors else ""
+        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
+        words = clipped(": ".join(filter(None, (_TITLES[self.outcome], said))), 200)
         return words if len(words) <= 140 else f"{words[:137]}..."
 
 
