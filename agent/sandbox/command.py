@@ -56,7 +56,7 @@ def sandboxed(
         webhook = f"http://127.0.0.1:{ports[1]}/webhook"
         with SandboxForge(folder, repository.bare, world.clock, webhook, SECRET) as forge:
             repository.notify(forge.url)
-            agent = AgentProcess(folder, world, repository, review=forge.review, ports=ports, poll_s=poll_s)
+            agent = AgentProcess(folder, world, repository, more=forge.settings, ports=ports, poll_s=poll_s)
             try:
                 yield world, repository, forge, agent
             finally:

@@ -65,6 +65,16 @@ class FileDiff(NamedTuple):
     note: str = ""
 
 
+class HostedCommit(NamedTuple):
+    """A commit: what it says of itself, and what it changes since its (first) parent."""
+
+    id: str
+    subject: str
+    author: str
+    at_s: float
+    files: Sequence[FileDiff]
+
+
 @dataclass(frozen=True, slots=True)
 class HostedRepository:
     """A bare repository whose branches are requests to be merged into one of them.
@@ -175,20 +185,37 @@ class HostedRepository:
         before = repository.merge_base(request.base_commit, request.head)
         head = repository[request.head].tree
         found = head.diff_to_tree(swap=True) if before is None else repository.diff(repository[before].tree, head)
-        found.find_similar()
-        deltas, left = list(found.deltas), LINES_MOST
-        for index, delta in enumerate(deltas[:FILES_MOST]):
-            path = delta.new_file.raw_path.decode("utf-8", "backslashreplace")
-            change = delta.status.name.lower()
-            if any(_size(repository, side.id) > FILE_MOST_BYTES for side in (delta.old_file, delta.new_file)):
-                yield FileDiff(path, change, (), f"larger than {FILE_MOST_BYTES // 1024} KiB")
-                continue
-            lines = list(_lines(found[index]))[: LINES_MOST + 1]
-            note = "binary, or nothing but its mode" if not lines else ""
-            yield FileDiff(path, change, lines[:left], "more lines are left out" if len(lines) > left else note)
-            left = max(0, left - len(lines))
-        if len(deltas) > FILES_MOST:
-            yield FileDiff(f"{len(deltas) - FILES_MOST} more files", "left out", ())
+        yield from _told(repository, found)
+
+    def commit(self, text: str) -> HostedCommit | None:
+        """Returns a commit that was pushed, by its whole id, with what it changes; None where there is none."""
+        with self.state.lock:
+            if text not in self.state.commits:
+                return None
+        repository = open_repository(self.path)
+        found = repository[text]
+        before = found.parents[0].tree if found.parents else None
+        diff = found.tree.diff_to_tree(swap=True) if before is None else repository.diff(before, found.tree)
+        files = tuple(_told(repository, diff))
+        return HostedCommit(text, _subject(repository, text), plain(found.author.name), found.commit_time, files)
+
+
+def _told(repository: Any, found: Any) -> Iterator[FileDiff]:
+    """Yields the files of a diff, by path."""
+    found.find_similar()
+    deltas, left = list(found.deltas), LINES_MOST
+    for index, delta in enumerate(deltas[:FILES_MOST]):
+        path = delta.new_file.raw_path.decode("utf-8", "backslashreplace")
+        change = delta.status.name.lower()
+        if any(_size(repository, side.id) > FILE_MOST_BYTES for side in (delta.old_file, delta.new_file)):
+            yield FileDiff(path, change, (), f"larger than {FILE_MOST_BYTES // 1024} KiB")
+            continue
+        lines = list(_lines(found[index]))[: LINES_MOST + 1]
+        note = "binary, or nothing but its mode" if not lines else ""
+        yield FileDiff(path, change, lines[:left], "more lines are left out" if len(lines) > left else note)
+        left = max(0, left - len(lines))
+    if len(deltas) > FILES_MOST:
+        yield FileDiff(f"{len(deltas) - FILES_MOST} more files", "left out", ())
 
 
 def _branches(repository: Any) -> Iterator[tuple[str, str]]:
