@@ -44,7 +44,7 @@ class AgentProcess:
         self.port, self.webhook_port = ports
         self._world = world
         self._process: subprocess.Popen[bytes] | None = None
-        settings = self._settings(repository, poll_s) | more
+        settings = {**self._settings(repository, poll_s), **more}
         self.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
 
     def _settings(self, repository: Repository, poll_s: float) -> dict[str, object]:
