@@ -196,7 +196,7 @@ def _totals(plan: Plan) -> Iterator[str]:
 def _bill(plan: Plan) -> Iterator[str]:
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
-        yield "Machines, gangs and costs are not known without a look at the cluster."
+        yield "Machines, gangs and costs are not known without a look at the cluster (muster plan --world)."
         return
     yield f"GPUs: {_gpus(now, then)}."
     yield (
