@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from fleet.replay.submissions import PodShape, SubmittedGang
 from model import labels
+from model.plain_text import counted
 from model.quantity import InvalidQuantity, canonical_resources
 
 EPOCH_S: Final = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
@@ -92,7 +93,7 @@ def _csv(path: Path, text: str) -> ReadTrace:
             left_out += found is None
     except (_RowRefused, csv.Error, InvalidQuantity) as error:
         raise TraceError(f"{path}:{reader.line_num}: {error}") from error
-    notes = [f"{left_out} rows ask for no GPU or did not run, and are left out"] if left_out else []
+    notes = [f"{counted(left_out, 'row')} left out: no GPU is asked for, or nothing ran"] if left_out else []
     if row_reader is _openb_row:
         notes.append("of pods that share a GPU each gets a whole one, and the GPU models they name count for nothing")
     return ReadTrace(tuple(work), tuple(notes))
@@ -225,7 +226,7 @@ def _record(path: Path, text: str) -> ReadTrace:
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(f"{path}: a line of the record lacks {error}") from error
     open_ones = sum(entry["run_s"] is None for entry in found.values())
-    note = f"{open_ones} gangs had not ended: they run as long as the record goes on after they came"
+    note = f"{counted(open_ones, 'gang')} had not ended: they run as long as the record goes on after they came"
     return ReadTrace(work, (note,) if open_ones else ())
 
 
@@ -259,7 +260,7 @@ def _kueue(path: Path, text: str) -> ReadTrace:
         raise TraceError(f"{path}: not a list of Kueue Workloads: {error!r}") from error
     work = tuple(each for each in found if each is not None)
     unfinished = len(found) - len(work)
-    return ReadTrace(work, (f"{unfinished} Workloads have not finished, and are left out",) if unfinished else ())
+    return ReadTrace(work, (f"{counted(unfinished, 'Workload')} left out: not finished",) if unfinished else ())
 
 
 def _workload(item: Mapping[str, Any]) -> SubmittedGang | None:

@@ -9,7 +9,7 @@ import structlog
 from agent.inbox import ApprovalsSeen, Event, MergeSeen
 from fleet.plan.approvals import ApprovedPlan, GivenApproval, PlanExtent, teams_asked_for, with_approvals
 from model.fleet import Fleet
-from providers.forge.port import Forge, ForgeError, ForgeUnreachable, Permission, PullRequest
+from providers.forge.port import Approval, Forge, ForgeError, ForgeUnreachable, Permission, PullRequest
 
 log = structlog.get_logger(__name__)
 
@@ -18,12 +18,14 @@ SHOWN_MOST = 200
 
 
 class Approver(NamedTuple):
-    """Somebody who approves a head, as the forge tells it now."""
+    """Somebody who approves a request, as the forge tells it now."""
 
     user: str
     at_s: float
     commanded: bool = False
     """By a comment, and not as a review."""
+    earlier: str = ""
+    """The head that it was of, where that is another one by now: it counts while the plan is no worse."""
 
 
 class _Shown(NamedTuple):
@@ -62,18 +64,30 @@ class Approvers:
         return shown.extent if shown is not None and shown.head == head else None
 
     def reviews(self, forge: Forge, request: PullRequest) -> tuple[Approver, ...]:
-        """Returns who approves the head by a review of the forge, by name, and may write in the repository now.
+        """Returns who approves a request by a review of the forge, by name, and may write in the repository now.
 
         A forge that does not say of which commit an approval is must have it from after the head was shown.
         """
         shown = self._shown.get(request.number)
         since_s = shown.since_s if shown is not None and shown.head == request.head else None
-        found = (
-            Approver(it.user, it.at_s)
-            for it in forge.approvals(request.number)
-            if it.commit == request.head or (not it.commit and self._is_of(request, it.user, it.at_s, since_s))
-        )
+        told = (self._approver(request, it, since_s) for it in forge.approvals(request.number))
+        found = (it for it in told if it is not None)
         return tuple(sorted(it for it in found if forge.permission(it.user) >= Permission.WRITE))
+
+    def _approver(self, request: PullRequest, it: Approval, since_s: float | None) -> Approver | None:
+        """Returns the approver of this head, or of an earlier one whose plan is known; None of neither."""
+        if it.commit == request.head or (not it.commit and self._is_of(request, it.user, it.at_s, since_s)):
+            return Approver(it.user, it.at_s)
+        for known in reversed(self._earlier(request)):
+            same = it.commit == known.head or (not it.commit and it.at_s <= known.at_s)
+            if same and known.user == it.user and not known.commanded:
+                return Approver(it.user, it.at_s, earlier=known.head)
+        return None
+
+    def _earlier(self, request: PullRequest) -> list[ApprovedPlan]:
+        """Returns the approvals of heads that a request had before, of plans that are known; oldest first."""
+        ours = (it for it in self.known if it.request == request.number and it.head != request.head)
+        return [it for it in ours if it.extent is not None]
 
     def saw_merge(self, forge: Forge, request: PullRequest, commit: str) -> MergeSeen:
         """Returns who merged a request and who approves its head, and tells of it once.
@@ -81,7 +95,7 @@ class Approvers:
         It is a record alone: a forge that does not tell who approves keeps nothing else back.
         """
         try:
-            reviews = {it.user for it in self.reviews(forge, request)}
+            reviews = {it.user for it in self.reviews(forge, request) if not it.earlier}
         except ForgeUnreachable:
             raise
         except ForgeError as error:
@@ -103,16 +117,20 @@ class Approvers:
     def given(
         self, forge: Forge, request: PullRequest, approvers: Sequence[Approver], shown: PlanExtent | None, fleet: Fleet
     ) -> tuple[GivenApproval, ...]:
-        """Returns the approvals of a request's head with the plans that they are of; those new to us are of `shown`.
+        """Returns the approvals of a request with the plans that they are of; new ones, of its head, are of `shown`.
 
-        `fleet` is in force: its owner rules name the teams that members are asked for.
+        Who approved an earlier head and not this one is among them: whether the plan is still as good is judged with
+        it. `fleet` is in force: its owner rules name the teams that members are asked for.
         """
         number, head = request.number, request.head
-        new = [ApprovedPlan(number, head, it.user, it.at_s, shown, it.commanded) for it in approvers]
+        new = [ApprovedPlan(number, head, it.user, it.at_s, shown, it.commanded) for it in approvers if not it.earlier]
         known = with_approvals(self.known, new, number, head)
         if known != self.known:
             self.known = known
             self.tell(ApprovalsSeen(known))
+        earlier = {(it.user, it.earlier) for it in approvers}
+        kept = (it for it in self._earlier(request) if it.commanded or (it.user, it.head) in earlier)
+        now = (it for it in known if (it.request, it.head) == (number, head))
         teams = teams_asked_for(fleet)
         return tuple(
             GivenApproval(
@@ -121,8 +139,8 @@ class Approvers:
                 it.user.casefold() == request.author.casefold(),
                 it.extent,
             )
-            for it in self.known
-            if (it.request, it.head) == (number, head) and forge.permission(it.user) >= Permission.WRITE
+            for it in {it.user: it for it in (*kept, *now)}.values()
+            if forge.permission(it.user) >= Permission.WRITE
         )
 
     def _is_member(self, forge: Forge, user: str, team: str) -> bool:

@@ -21,7 +21,7 @@ from agent.review.forecaster import Forecaster, Proposed
 from agent.review.proposing import ImageProposer
 from agent.review.saying import SectionWriter, UntouchedRequests
 from agent.review.statuses import deployment_of
-from agent.review.world import LastPass, ProposedCommits, RunsWithoutChange
+from agent.review.world import LastPass, PlannedRequest, ProposedCommits, RunsWithoutChange, said_beside, with_suspended
 from agent.sync import SyncState
 from agent.web.seen import Explain, explained_at_once
 from fleet.plan.approvals import GivenApproval, asks_for_approval, extent_of, judge_approvals
@@ -44,7 +44,6 @@ from fleet.review.comment import (
     with_heard,
 )
 from fleet.review.images import is_of_ours
-from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.forge.port import (
@@ -70,15 +69,6 @@ UNKNOWN_S = 300.0
 
 class Deposed(Exception):
     """Another agent may lead by now: nothing more is written to the forge."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """When a request was last planned, and in which world."""
-
-    snapshot: Snapshot
-    at_s: float
-    approvers: tuple[Approver, ...] = ()
 
 
 WAITS_FOR_APPROVAL = frozenset({"Unapproved", "Stale"})
@@ -116,7 +106,7 @@ class Reviewer:
     """Whether a request was pushed to while it was looked at."""
     _rest_until_s: float = -inf
     """Until when the forge is left alone, by the monotonic clock."""
-    _planned: dict[int, _Planned] = field(default_factory=dict)
+    _planned: dict[int, PlannedRequest] = field(default_factory=dict)
     _followed: tuple[str, str, str] = ("", "", "")
     """(revision, outcome, message) of the FleetSync that was last told of where it came from."""
     _merge: MergeApproved | None = None
@@ -256,7 +246,8 @@ class Reviewer:
             return
         shown = self.approvers.shown(request.number, request.head)
         reviews = tuple(it for it in approvers if not it.commanded)
-        self._planned[request.number] = _Planned(world.snapshot, self.clock.now(), reviews)
+        last, beside = self._planned.get(request.number), said_beside(self.state(), base)
+        self._planned[request.number] = PlannedRequest(world, self.clock.now(), reviews, beside)
         allowed = request.head if asked.plan or (said and said.world == request.head) else ""
         trusted = (
             bool(allowed) or is_of_ours(request.branch, from_fork=request.from_fork) or may_write(forge, request.author)
@@ -267,16 +258,18 @@ class Reviewer:
         if review is None:
             self._look_soon = True
             return
-        if fleet is not None and review.plan is not None:
-            extent = extent_of(review.plan)
+        if fleet is not None and (plan := review.plan) is not None:
+            extent = extent_of(plan)
+            review = replace(review, sentence=joined(beside, review.sentence))
             if asks_for_approval(world.fleet, self.least_approvals):
                 if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
                     shown = extent  # said before a restart, and still so
                 given = self.approvers.given(forge, request, approvers, shown, world.fleet)
-                verdict = judge_approvals(world.fleet, fleet, review.plan, given, least=self.least_approvals)
+                verdict = judge_approvals(world.fleet, fleet, plan, given, least=self.least_approvals)
                 review = approved_review(review, verdict)
             self.approvers.shows(request.number, request.head, extent, self.clock.now())
-        self._say(forge, request, mine, replace(review, world=allowed, heard=asked.heard, answers=asked.answers))
+        review = replace(review, world=allowed, heard=asked.heard, answers=asked.answers)
+        self._say(forge, request, mine, review, news=last is not None and last.beside != beside)
         if trusted and fleet is not None and review.plan is not None:  # others may not learn of the work of the cluster
             self._want_forecast(request, base, mine, world.fleet, fleet)
 
@@ -290,9 +283,9 @@ class Reviewer:
         self, request: PullRequest, base: str, said: SectionMarker, world: LastPass, approvers: Sequence[Approver]
     ) -> bool:
         last = self._planned.get(request.number)
-        if last is None or last.approvers != tuple(approvers):
+        if last is None or not last.stands(world, tuple(approvers), said_beside(self.state(), base)):
             return True
-        now_s, changed = self.clock.now(), last.snapshot is not world.snapshot
+        now_s, changed = self.clock.now(), last.world.snapshot is not world.snapshot
         return is_due(
             said, request.head, base, now_s - last.at_s, unchanged_s=now_s - request.updated_at_s, world_changed=changed
         )
@@ -324,7 +317,8 @@ class Reviewer:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
             return replace(review, sentence=words), None
-        return planned_review(review, planned.plan, planned.problems, observed=trusted), planned.fleet
+        review = planned_review(review, planned.plan, planned.problems, observed=trusted, suspended=state.suspended)
+        return review, planned.fleet
 
     def _of_another_head(self, forge: Forge, request: PullRequest, base: str) -> Review | None:
         """Returns what there is to say of a ref that is not the head; nothing where it was pushed to meanwhile."""
@@ -355,7 +349,8 @@ class Reviewer:
 
     def _follow(self, forge: Forge, world: LastPass) -> None:
         """Tell the request that the newest revision came from what has become of it, and ask who approved it."""
-        state = self.state()
+        now = self.state()
+        state = with_suspended(now)
         outcome, sentence = after_merge(state.outcome, state.message, _progress(state))
         told = (state.attempted, outcome.value, sentence)
         commit = state.attempted.rpartition(":")[2]
@@ -373,6 +368,8 @@ class Reviewer:
             return
         comments, mine = self._writer.comments(forge, request.number)
         said = said_in(mine.text, self.cluster) if mine else None
+        if said is None and state is not now:
+            return  # nobody knows yet whether it changes anything of this cluster
         heard = said.heard if said else 0
         if waits:
             asked = asked_in(forge, request, comments, said, commit, self._told_in(world), self._still_leading)

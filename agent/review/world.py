@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, NamedTuple, Protocol
 
 from agent.planning import KnownRun
+from agent.review.approvers import Approver
 from agent.sync import SyncState
 from agent.watch import Watcher
 from fleet.plan import happens_anyway
+from fleet.review.comment import base_not_in_force, joined
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.index import Index
@@ -24,23 +26,56 @@ class LastPass(NamedTuple):
     snapshot: Snapshot
 
 
+class PlannedRequest(NamedTuple):
+    """When a request was last planned, in which world, who approved it, and what was said beside the plan."""
+
+    world: LastPass
+    at_s: float
+    approvers: tuple[Approver, ...]
+    beside: str
+
+    def stands(self, world: LastPass, approvers: tuple[Approver, ...], beside: str) -> bool:
+        """Returns whether all of it is so but for what was observed, which changes all the time."""
+        return self.world.fleet is world.fleet and (self.approvers, self.beside) == (approvers, beside)
+
+
+def said_beside(state: SyncState, base: str) -> str:
+    """Returns the sentence to the plan of a request that tells what else stands between it and coming into force."""
+    return joined(_suspended(state), base_not_in_force(base, state.attempted, state.applied, state.outcome))
+
+
+def with_suspended(state: SyncState) -> SyncState:
+    """Returns the state with a revision that waits for nothing but `muster resume` as the one that was attempted."""
+    if not state.suspended or state.observed in ("", state.attempted, state.applied, state.passed_by):
+        return state
+    words = _suspended(state)
+    return replace(state, attempted=state.observed, outcome="Suspended", message=words, plan=None, problems=())
+
+
+def _suspended(state: SyncState) -> str:
+    why = f": {state.suspend_reason}" if state.suspend_reason else ""
+    return f"No revision comes into force for now{why}" if state.suspended else ""
+
+
 class LatestWorld(Watcher):
     """Keeps what the last pass of all deciders saw: values, which another thread may look at.
 
-    `wake` is called where a revision begins or ceases to wait for approval, or is done: the forge is asked, or told.
+    `wake` is called where a revision begins or ceases to wait for approval or for `muster resume`, or is done: the
+    forge is asked, or told.
     """
 
     def __init__(self, state: Callable[[], SyncState], wake: Callable[[], None]) -> None:
         self.now: LastPass | None = None
         self._wake = wake
         self._state = state
-        self._stood = ("", "", "")
+        self._stood: tuple[str, ...] = ()
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""
         self.now = LastPass(fleet, snapshot)
         state = self._state()
-        stands = (state.attempted, state.outcome, state.convergence.phase.value if state.convergence else "")
+        phase = state.convergence.phase.value if state.convergence else ""
+        stands = (state.attempted, state.outcome, phase, _suspended(state), state.observed if state.suspended else "")
         if stands != self._stood:
             self._stood = stands
             self._wake()

@@ -22,7 +22,7 @@ _READY_S = 30.0
 class AgentProcess:
     """Starts, kills and restarts one agent; its log goes to a file.
 
-    `review` is that section of its settings; `ports` are of its pages, and of its webhook.
+    `more` are further sections of its settings; `ports` are of its pages, and of its webhook.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class AgentProcess:
         world: SandboxWorld,
         repository: Repository,
         *,
-        review: Mapping[str, object],
+        more: Mapping[str, object],
         ports: tuple[int, int],
         poll_s: float = 5.0,
     ) -> None:
@@ -39,13 +39,13 @@ class AgentProcess:
         self.log = folder / "agent.log"
         self.journal = folder / "journal.jsonl"
         self.ledger = folder / "ledger.db"
+        self.record = folder / "record.jsonl"
         self.config = folder / "muster.yaml"
         self.port, self.webhook_port = ports
         self._world = world
         self._process: subprocess.Popen[bytes] | None = None
-        self.config.write_text(
-            yaml.safe_dump(self._settings(repository, poll_s) | {"review": dict(review)}), encoding="utf-8"
-        )
+        settings = {**self._settings(repository, poll_s), **more}
+        self.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
 
     def _settings(self, repository: Repository, poll_s: float) -> dict[str, object]:
         return {
@@ -76,6 +76,7 @@ class AgentProcess:
             "installCrds": True,
             "journal": str(self.journal),
             "ledger": {"path": str(self.ledger)},
+            "record": str(self.record),
             "dcgm": {"intervalS": 2.0},
         }
 

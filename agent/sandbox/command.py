@@ -34,6 +34,7 @@ Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the
 Cause faults:   curl --json '{{"instance_type": "p5.48xlarge", "zone": "us-east-1a"}}' {cloud}/muster-sim/shortage
 Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
 Costs:          muster cost --ledger {ledger} --by team,gang
+Waits:          muster replay {clone} --recorded {record} --from main --to BRANCH
 """
 
 
@@ -55,7 +56,7 @@ def sandboxed(
         webhook = f"http://127.0.0.1:{ports[1]}/webhook"
         with SandboxForge(folder, repository.bare, world.clock, webhook, SECRET) as forge:
             repository.notify(forge.url)
-            agent = AgentProcess(folder, world, repository, review=forge.review, ports=ports, poll_s=poll_s)
+            agent = AgentProcess(folder, world, repository, more=forge.settings, ports=ports, poll_s=poll_s)
             try:
                 yield world, repository, forge, agent
             finally:
@@ -99,6 +100,7 @@ def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
                 log=agent.log,
                 journal=agent.journal,
                 ledger=agent.ledger,
+                record=agent.record,
             )
         )
         sys.stdout.flush()

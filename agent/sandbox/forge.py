@@ -71,11 +71,14 @@ class SandboxForge:
         return f"{self.url}/{OWNER}/{NAME}/pull/{number}"
 
     @property
-    def review(self) -> dict[str, object]:
-        """The section `review` of the agent's settings."""
+    def settings(self) -> dict[str, object]:
+        """The sections of the agent's settings that are about the forge."""
         return {
-            "repository": f"{OWNER}/{NAME}",
-            "url": self._server.url,
-            "app": {"id": _APP, "installation": _INSTALLATION, "privateKeyFile": str(self._key_file)},
-            "pollIntervalS": _POLL_S,
+            "review": {
+                "repository": f"{OWNER}/{NAME}",
+                "url": self._server.url,
+                "app": {"id": _APP, "installation": _INSTALLATION, "privateKeyFile": str(self._key_file)},
+                "pollIntervalS": _POLL_S,
+            },
+            "notifications": {"commitLink": f"{self.url}/{OWNER}/{NAME}/commit/{{commit}}"},
         }

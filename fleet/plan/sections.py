@@ -3,6 +3,7 @@
 The outlets (text, markdown) differ in form only. Nothing is escaped here: that is the outlet's last step.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -84,7 +85,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "base", plan.base_revision or "nothing"
     yield "head", plan.head_revision or "the fleet given"
     yield "plan", plan.plan_id[:12]
-    yield "observed", utc(plan.observed_at_s)
+    yield "made" if plan.now is None else "observed", utc(plan.observed_at_s)
     yield "region", plan.region or "not known without a world"
     yield "prices", plan.price_source or "not known without a world"
 
@@ -102,7 +103,10 @@ def _declared(plan: Plan) -> Iterator[PlanLine]:
 
 
 def _value(value: Any) -> str:
-    return "(unset)" if value is None else str(value)
+    """Returns a field's value as it may be written in a repository: JSON is YAML."""
+    if value is None:
+        return "(unset)"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _machines(plan: Plan) -> Iterator[PlanLine]:
@@ -192,7 +196,7 @@ def _totals(plan: Plan) -> Iterator[str]:
 def _bill(plan: Plan) -> Iterator[str]:
     now, without, then = plan.now, plan.without.bill, plan.then
     if now is None or without is None or then is None:
-        yield "Machines, gangs and costs are not known without the world: needs --world."
+        yield "Machines, gangs and costs are not known without a look at the cluster (muster plan --world)."
         return
     yield f"GPUs: {_gpus(now, then)}."
     yield (

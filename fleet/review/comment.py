@@ -103,8 +103,9 @@ class Review:
     def summary(self) -> str:
         """Returns one line of at most 140 signs, for a commit status."""
         errors = sum(it.severity == "error" for it in self.problems)
-        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else counted(errors, "problem"))
-        words = clipped(f"{_TITLES[self.outcome]}: {said}", 200)
+        found = counted(errors, "problem") if errors else ""
+        said = self.sentence or (f"plan {self.plan.plan_id[:12]}" if self.plan else found)
+        words = clipped(": ".join(filter(None, (_TITLES[self.outcome], said))), 200)
         return words if len(words) <= 140 else f"{words[:137]}..."
 
 
@@ -318,11 +319,16 @@ def is_due(
     return said.outcome == ReviewOutcome.FAILED or (world_changed and unchanged_s < LOOKED_AT_S)
 
 
-def planned_review(review: Review, plan: Plan | None, problems: tuple[Problem, ...], *, observed: bool) -> Review:
-    """Returns the review with what planning came to; `observed`: the plan looked at the cluster."""
+def planned_review(
+    review: Review, plan: Plan | None, problems: tuple[Problem, ...], *, observed: bool, suspended: bool = False
+) -> Review:
+    """Returns the review with what planning came to; `observed`: the plan looked at the cluster.
+
+    `suspended`: somebody has asked that no revision comes into force there.
+    """
     if plan is None:
         return replace(review, outcome=ReviewOutcome.INVALID, problems=problems)
-    held = ReviewOutcome.HELD if plan.held else ReviewOutcome.APPLIES
+    held = ReviewOutcome.HELD if plan.held or suspended else ReviewOutcome.APPLIES
     outcome = ReviewOutcome.REFUSED if plan.refusals else held
     return replace(review, outcome=outcome, sentence="" if observed else _UNOBSERVED, plan=plan)
 
@@ -349,6 +355,16 @@ def after_merge(outcome: str, message: str, progress: Convergence | None) -> tup
         return ReviewOutcome.DONE, message
     told = joined(message, progress.message)
     return (ReviewOutcome.STALLED if progress.phase is ConvergencePhase.STALLED else found), told
+
+
+def base_not_in_force(base: str, attempted: str, applied: str, outcome: str) -> str:
+    """Returns the sentence to a plan whose base changes something itself: a revision that was attempted in vain.
+
+    Nothing where the base is in force, or nobody has attempted it yet.
+    """
+    if attempted == applied or attempted.rpartition(":")[2] != base:
+        return ""
+    return f"Its base {base[:12]} is not in force ({outcome}), and what that changes is counted as well"
 
 
 def joined(*clauses: str) -> str:

@@ -107,7 +107,7 @@ def test_workloads_of_kueue_that_have_finished(tmp_path: Path) -> None:
     read = read_trace(written(tmp_path, text))
     [gang] = read.work
     assert (gang.uid, gang.queue, gang.run_s, gang.gpus) == ("ns/done", "q", 3600.0, 16)
-    assert read.notes == ("1 Workloads have not finished, and are left out",)
+    assert read.notes == ("1 Workload left out: not finished",)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="MUSTER_TRACES names no folder with them")

@@ -25,7 +25,10 @@ LINES_MOST: Final = 3000
 """Lines of a diff that are shown, over all its files."""
 FILE_MOST_BYTES: Final = 512 * 1024
 TITLE_MOST: Final = 200
+FORK: Final = 2000
+"""The repository, by its id, of those who may not write in ours."""
 _HEADS: Final = "refs/heads/"
+_MAY_PUSH: Final = frozenset({"admin", "maintain", "write"})
 _DELIVERY_TIMEOUT_S: Final = 5.0
 
 Deliver = Callable[[str, str, int], None]
@@ -62,12 +65,23 @@ class FileDiff(NamedTuple):
     note: str = ""
 
 
+class HostedCommit(NamedTuple):
+    """A commit: what it says of itself, and what it changes since its (first) parent."""
+
+    id: str
+    subject: str
+    author: str
+    at_s: float
+    files: Sequence[FileDiff]
+
+
 @dataclass(frozen=True, slots=True)
 class HostedRepository:
     """A bare repository whose branches are requests to be merged into one of them.
 
     Git says what is pushed: `look` compares the branches with the requests, so that a push that was not told of is
-    found with the next. Who pushed is not known on a local path; `author` stands for everybody but the forge's App.
+    found with the next. Who pushed is not known on a local path; `author` stands for everybody but the forge's App, and
+    but for those in whose name a branch is pushed (`LOGIN/...`). Who may not write has pushed to a fork.
     """
 
     path: Path
@@ -94,14 +108,14 @@ class HostedRepository:
             tip = heads.pop(self.base, None)
             if tip is None:
                 return ()
-            events = list(self._judged(repository, heads, tip, pusher or self.author))
+            events = list(self._judged(repository, heads, tip, pusher))
         self.deliver("push", "", 0)
         for action, request in events:
             self.deliver("pull_request", action, request.number)
         return [request for action, request in events if action != "closed"]
 
     def _judged(
-        self, repository: Any, heads: dict[str, str], tip: str, author: ForgeAccount
+        self, repository: Any, heads: dict[str, str], tip: str, pusher: ForgeAccount | None
     ) -> Iterator[tuple[str, StoredRequest]]:
         """Changes the requests, and yields what was done to which."""
         for request in [it for it in self.state.requests.values() if it.closed_at_s is None]:
@@ -119,9 +133,16 @@ class HostedRepository:
         for branch, head in sorted(heads.items()):
             if branch not in open_now and (branch, head) not in known and not _has(repository, tip, head):
                 title = _subject(repository, head) or branch
-                request = self.state.open(title, author, head, base=self.base, branch=branch)
+                author = pusher or self._named(branch)
+                fork = None if pusher or self.state.roles[author.login] in _MAY_PUSH else FORK
+                request = self.state.open(title, author, head, base=self.base, branch=branch, fork=fork)
                 self._moved(repository, request, tip)
                 yield "opened", request
+
+    def _named(self, branch: str) -> ForgeAccount:
+        """In whose name a branch is pushed."""
+        login, named, _ = branch.partition("/")
+        return self.state.accounts[login] if named and login in self.state.roles else self.author
 
     def _moved(self, repository: Any, request: StoredRequest, tip: str) -> None:
         request.base_commit = tip
@@ -164,20 +185,37 @@ class HostedRepository:
         before = repository.merge_base(request.base_commit, request.head)
         head = repository[request.head].tree
         found = head.diff_to_tree(swap=True) if before is None else repository.diff(repository[before].tree, head)
-        found.find_similar()
-        deltas, left = list(found.deltas), LINES_MOST
-        for index, delta in enumerate(deltas[:FILES_MOST]):
-            path = delta.new_file.raw_path.decode("utf-8", "backslashreplace")
-            change = delta.status.name.lower()
-            if any(_size(repository, side.id) > FILE_MOST_BYTES for side in (delta.old_file, delta.new_file)):
-                yield FileDiff(path, change, (), f"larger than {FILE_MOST_BYTES // 1024} KiB")
-                continue
-            lines = list(_lines(found[index]))[: LINES_MOST + 1]
-            note = "binary, or nothing but its mode" if not lines else ""
-            yield FileDiff(path, change, lines[:left], "more lines are left out" if len(lines) > left else note)
-            left = max(0, left - len(lines))
-        if len(deltas) > FILES_MOST:
-            yield FileDiff(f"{len(deltas) - FILES_MOST} more files", "left out", ())
+        yield from _told(repository, found)
+
+    def commit(self, text: str) -> HostedCommit | None:
+        """Returns a commit that was pushed, by its whole id, with what it changes; None where there is none."""
+        with self.state.lock:
+            if text not in self.state.commits:
+                return None
+        repository = open_repository(self.path)
+        found = repository[text]
+        before = found.parents[0].tree if found.parents else None
+        diff = found.tree.diff_to_tree(swap=True) if before is None else repository.diff(before, found.tree)
+        files = tuple(_told(repository, diff))
+        return HostedCommit(text, _subject(repository, text), plain(found.author.name), found.commit_time, files)
+
+
+def _told(repository: Any, found: Any) -> Iterator[FileDiff]:
+    """Yields the files of a diff, by path."""
+    found.find_similar()
+    deltas, left = list(found.deltas), LINES_MOST
+    for index, delta in enumerate(deltas[:FILES_MOST]):
+        path = delta.new_file.raw_path.decode("utf-8", "backslashreplace")
+        change = delta.status.name.lower()
+        if any(_size(repository, side.id) > FILE_MOST_BYTES for side in (delta.old_file, delta.new_file)):
+            yield FileDiff(path, change, (), f"larger than {FILE_MOST_BYTES // 1024} KiB")
+            continue
+        lines = list(_lines(found[index]))[: LINES_MOST + 1]
+        note = "binary, or nothing but its mode" if not lines else ""
+        yield FileDiff(path, change, lines[:left], "more lines are left out" if len(lines) > left else note)
+        left = max(0, left - len(lines))
+    if len(deltas) > FILES_MOST:
+        yield FileDiff(f"{len(deltas) - FILES_MOST} more files", "left out", ())
 
 
 def _branches(repository: Any) -> Iterator[tuple[str, str]]:

@@ -97,6 +97,8 @@ class ForgePage:
             return web.Response(text=STYLE, content_type="text/css", headers=_HEADERS)
         if not is_form and path == f"{self._here}/pulls":
             return self._listed()
+        if not is_form and (found := re.fullmatch(rf"{re.escape(self._here)}/commit/([0-9a-f]{{40}})", path)):
+            return self._commit(found[1])
         if not is_form and path in {"/", self._here}:
             return _see(f"{self._here}/pulls")
         raise ForgeErrorAnswer(404, "There is no such page.")
@@ -158,6 +160,16 @@ class ForgePage:
             someone_else=next((login for login in self._people() if login != row.author), ""),
             awaited=self._awaited(row),
         )
+
+    def _commit(self, commit: str) -> web.Response:
+        """The page of a commit: of the request that it is the head or the merge of, or else its own."""
+        requests = self.repository.state.requests.values()
+        if found := next((it for it in requests if commit in (it.head, it.merge_commit)), None):
+            return _see(self._at(found))
+        shown = self.repository.commit(commit)
+        if shown is None:
+            raise ForgeErrorAnswer(404, "There is no such commit.")
+        return self._shown("commit", commit=shown, files=shown.files, verdicts_of=list(self._verdicts(commit)))
 
     def _awaited(self, row: _Row) -> bool:
         """Whether the agent is likely to say something soon."""

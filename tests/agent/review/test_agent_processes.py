@@ -165,7 +165,7 @@ def test_the_record_of_an_agent_is_read_by_replay(sandbox: ReviewedSandbox, tmp_
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 gangs had not ended" in done.stderr
+    assert "1 gang had not ended" in done.stderr
     for outcome in json.loads(done.stdout)["outcomes"]:
         assert [(it["queue"], it["gangs"], it["started"], it["finished"]) for it in outcome["queues"]] == [
             ("t", 3, 3, 3)

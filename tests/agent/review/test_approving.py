@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from agent.inbox import MergeApproved, MergeSeen
 from fleet.plan import make_plan
 from fleet.plan.approvals import extent_of
@@ -125,6 +127,48 @@ def test_a_comment_that_somebody_has_edited_approves_nothing() -> None:
     assert place.forge.answers == [(written.id, False)]
     assert place.state.approved == ()
     assert place.verdict()[0] is Verdict.PENDING
+
+
+@pytest.mark.parametrize("commit", [HEAD, ""], ids=["a forge that tells the commit", "one that does not"])
+def test_an_approval_survives_a_push_that_leaves_the_plan_as_it_is(commit: str) -> None:
+    place = place_with(asking(), changed())
+    approves(place, "eve", commit)
+    place.reviewer.look()
+    place.clock.advance(10.0)
+    place.proposes(changed(), NEXT)
+    place.reviewer = place.restarted()
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+    assert "approved by eve" in place.forge.text(7)
+    place.forge.approved[7].clear()
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.PENDING, "a dismissed approval does not count"
+
+
+def test_a_command_survives_a_push_that_leaves_the_plan_as_it_is() -> None:
+    place = place_with(asking(), changed())
+    place.forge.comment(7, "eve", "/muster approve")
+    place.reviewer.look()
+    place.proposes(changed(), NEXT)
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+    place.forge.may["eve"] = Permission.READ
+    place.proposes(changed(), commit(4))
+    place.reviewer.look()
+    assert place.verdict(commit(4))[0] is Verdict.PENDING, "who may not write any more"
+
+
+def test_an_approval_does_not_survive_a_push_that_declares_something_else() -> None:
+    place = place_with(asking(), changed())
+    approves(place, "eve")
+    place.reviewer.look()
+    place.proposes(changed(approvals={"required": 2}), NEXT)
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.PENDING
+    assert "not the plan that was approved any more: it declares something else" in place.forge.text(7)
+    approves(place, "eve", NEXT)
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
 
 
 def test_an_approval_is_of_the_plan_that_stood_there() -> None:

@@ -16,10 +16,11 @@ from fleet.plan.convergence import Convergence, ConvergencePhase
 from fleet.quota.queue_binding import payer_of
 from fleet.review.comment import LOOKED_AT_S, REPLAN_S, Review, ReviewOutcome
 from fleet.snapshot import Snapshot
+from model.loader import load
 from model.problem import Code, Problem
 from providers.forge.port import ForgeError, ForgeRateLimited, ForgeUnreachable, Verdict
 from tests.agent.review.forge import CommitsInMemory, commit
-from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, two_pools
+from tests.agent.review.place import BASE, HEAD, NEXT, STATUS, ReviewPlace, WhilePlanning, encoded, two_pools
 from tests.agent.scenes import CATALOG, doc, files, pool, queue, simple, team
 from tests.fleet.plan.test_render import plan
 from tests.support.fleets import NOW, gang
@@ -196,6 +197,72 @@ def test_another_base_is_planned_at_once() -> None:
     place.commits.refs["refs/heads/main"] = NEXT
     place.reviewer.look()
     assert place.counted == ["Applies", "Applies"]
+
+
+def test_a_base_that_comes_into_force_after_the_request_was_planned_is_not_told_as_its_own() -> None:
+    """The forge tells of a push before the agent has planned it: requests are then planned in the fleet of before."""
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.commits.refs["refs/heads/main"] = NEXT
+    place.reviewer.look()
+    assert "nodepool/more" in place.forge.text(7)
+
+    place.world = LastPass(load(encoded(two_pools())), place.world.snapshot)
+    place.state = replace(place.state, attempted=f"main@sha1:{NEXT}", applied=f"main@sha1:{NEXT}")
+    place.reviewer.look()
+
+    assert "nodepool/more" not in place.forge.text(7)
+    assert place.counted == ["Applies", "Applies"]
+    place.reviewer.look()
+    assert place.counted == ["Applies", "Applies"], "once"
+
+
+def test_a_base_that_is_not_in_force_is_told_of() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.commits.refs["refs/heads/main"] = NEXT
+    place.reviewer.look()
+    assert "is not in force" not in place.forge.text(7), "nobody has attempted it yet"
+
+    place.state = replace(place.state, attempted=f"main@sha1:{NEXT}", outcome="Refused")
+    place.reviewer.look()
+    said = place.forge.text(7).replace("\\", "")
+    assert f"Its base {NEXT[:12]} is not in force (Refused), and what that changes is counted as well" in said
+
+    place.state = replace(place.state, applied=place.state.attempted, outcome="Applied")
+    place.reviewer.look()
+    assert "is not in force" not in place.forge.text(7)
+
+
+def test_while_the_cluster_is_suspended_nothing_would_come_into_force() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.reviewer.look()
+    place.state = replace(place.state, suspended=True, suspend_reason="an audit")
+    place.reviewer.look()
+    words = "is held back by a freeze window or a suspended cluster"
+    assert place.verdict() == (Verdict.PENDING, f"{words}: No revision comes into force for now: an audit")
+    assert "nodepool/more" in place.forge.text(7)
+
+    place.forge.merges(7, NEXT)
+    place.state = replace(place.state, observed=f"main@sha1:{NEXT}")
+    place.reviewer.look()
+    assert place.verdict(NEXT) == (Verdict.PENDING, f"{words}: No revision comes into force for now: an audit")
+    assert f"`{NEXT[:12]}` {words}" in place.forge.text(7)
+
+    revision = f"main@sha1:{NEXT}"
+    place.state = replace(place.state, suspended=False, attempted=revision, applied=revision, message="in force now")
+    place.reviewer.look()
+    assert place.verdict(NEXT)[0] is Verdict.SUCCESS
+
+
+def test_a_merge_that_waits_for_resume_and_was_never_told_of_is_left_alone() -> None:
+    place = ReviewPlace()
+    place.proposes(two_pools())
+    place.forge.merges(7, NEXT)
+    place.state = replace(place.state, suspended=True, observed=f"main@sha1:{NEXT}")
+    place.reviewer.look()
+    assert place.forge.writes == 0
 
 
 def test_a_head_that_moved_meanwhile_is_not_told_of_and_looked_at_soon() -> None:

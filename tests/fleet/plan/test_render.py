@@ -137,3 +137,12 @@ def test_a_long_section_folds_as_a_whole() -> None:
     assert "<details><summary>Machines (21)</summary>" in shown
     assert "left out" not in shown
     assert shown.count("<details>") == shown.count("</details>") == 5
+
+
+def test_a_plan_without_the_cluster_does_not_say_that_it_was_observed() -> None:
+    told = replace(plan("words"), now=None, then=None)
+
+    assert "# made: 1970-01-01T00:00:00Z" in to_text(told)
+    assert "observed" not in to_text(told)
+    assert "not known without a look at the cluster" in to_markdown(told)
+    assert "# observed: 1970-01-01T00:00:00Z" in to_text(plan("words"))

@@ -97,6 +97,10 @@ def test_an_invalid_change_is_so_for_its_errors_and_what_was_wrong_before_is_mar
     assert in_short(problems).startswith("1 problem: new:2:1")
 
 
+def test_a_summary_without_anything_to_add_is_the_title_alone() -> None:
+    assert Review("prod", HEAD, "", ReviewOutcome.IN_FORCE).summary == "is in force"
+
+
 def test_many_problems_say_how_many_more_there_are() -> None:
     problems = tuple(problem("f.yaml", line) for line in range(1, PROBLEMS_MOST + 13))
     text = with_section("", Review("prod", HEAD, BASE, ReviewOutcome.INVALID, problems=problems))

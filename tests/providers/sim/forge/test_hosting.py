@@ -11,7 +11,7 @@ import pytest
 from agent.sandbox.repository import GitFailed
 from providers.git.webhook import WebhookEvent, verify
 from providers.sim.forge.contents import ForgeErrorAnswer, GitContents
-from providers.sim.forge.hosting import FILES_MOST, LINES_MOST, FileDiff, deliver
+from providers.sim.forge.hosting import FILES_MOST, FORK, LINES_MOST, FileDiff, deliver
 from tests.providers.sim.forge.conftest import HostedWorld
 
 
@@ -251,3 +251,22 @@ def test_a_branch_that_the_app_writes_is_a_request_of_the_app(world: HostedWorld
     world.push("change", {"more.yaml": "d: 4\n"})
     world.hosted.look()
     assert [it.author.login for it in world.state.requests.values()] == ["muster[bot]", "ada"]
+
+
+@pytest.mark.parametrize(
+    ("branch", "author", "fork"),
+    [
+        ("fewer", "ada", None),
+        ("grace/fewer", "grace", None),
+        ("visitor/fewer", "visitor", FORK),
+        ("visitor-fewer", "ada", None),
+        ("nobody/fewer", "ada", None),
+    ],
+)
+def test_a_branch_is_of_who_it_is_named_after(world: HostedWorld, branch: str, author: str, fork: int | None) -> None:
+    world.push(branch, {"pools.yaml": "a: 5\n"})
+
+    (request,) = world.hosted.look()
+
+    assert request.author == world.state.accounts[author]
+    assert request.fork == fork

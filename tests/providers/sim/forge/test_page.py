@@ -116,6 +116,23 @@ def test_the_conversation_is_in_order(browser: PageBrowser, world: HostedWorld, 
     )
 
 
+def test_a_commit_leads_to_its_request_or_has_a_page_of_its_own(
+    browser: PageBrowser, world: HostedWorld, head: str
+) -> None:
+    found = browser.read(f"/acme/fleet/commit/{head}")
+    assert (found.status, found.headers["Location"]) == (303, REQUEST)
+
+    first = world.on_the_server("refs/heads/main")
+    world.state.state_of(first, world.state.owner, {"state": "success", "context": "muster/one", "description": "done"})
+    page = browser.read(f"/acme/fleet/commit/{first}")
+    assert re.search(
+        rf"The fleet {first[:12]} Muster sandbox, \S+ Statuses success muster/one done Changes", page.words
+    )
+    assert "pools.yaml added" in page.words
+    assert harmless(page)
+    assert browser.read(f"/acme/fleet/commit/{'1' * 40}").status == 404
+
+
 def test_a_page_that_is_not_there(browser: PageBrowser, head: str) -> None:
     assert head
     for path in ("/acme/fleet/pull/2", "/acme/fleet/pull/" + "1" * 5000, f"{REQUEST}/", f"{REQUEST}/merge", "/x"):
