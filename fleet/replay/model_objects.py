@@ -32,6 +32,8 @@ class ModelTable(Generic[V]):
         self._now = dict(objects)
         self._same = True
         self._news: set[str] = set()
+        self.writes = 0
+        """How often anything was written."""
 
     @property
     def view(self) -> Mapping[str, V]:
@@ -47,6 +49,7 @@ class ModelTable(Generic[V]):
     def put(self, key: str, value: V | None) -> None:
         """Writes one object; None removes it."""
         self._news.add(key)
+        self.writes += 1
         if len(self._log) >= MOST_LOGGED:
             self._log = []
         self._log.append(key)

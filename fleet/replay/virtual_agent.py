@@ -17,13 +17,14 @@ from fleet.actions import Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
+from fleet.gangs.transitions import spent
 from fleet.nodeclaims import lifecycle as claim_lifecycle
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S
 from fleet.quota.without_queue import with_default_queues
 from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
-from fleet.snapshot import Claim, ClaimState, GangState, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Job, Snapshot
 from fleet.snapshot.lookups import machines_held
 from model.changed import changed
 from model.fleet import Fleet
@@ -71,7 +72,7 @@ class VirtualAgent:
     _pins: dict[str, tuple[GangState, frozenset[str]]] = field(default_factory=dict)
     """Gang -> its state and the claims it is pinned to, as last seen."""
     _claim_of: dict[str, str] = field(default_factory=dict)
-    """Instance id -> claim."""
+    """Instance id, or name of a node -> claim."""
     _silent_about: dict[str, tuple[tuple[object, ...], float]] = field(default_factory=dict)
     """Decider -> the tables that it has seen and had nothing to say about, and when."""
     _disrupt: bool = True
@@ -220,23 +221,24 @@ class VirtualAgent:
         while self._given_up and self._given_up[0][0] <= world.now_s:
             self._claims.add(heappop(self._given_up)[1])
         self._notice_machines(world.claims.news(), world.instances.news(), world.nodes.news())
-        for uid in sorted(world.gangs.news()):
+        gangs, jobs = world.gangs.news(), world.jobs.news()
+        for uid in sorted(gangs):
             self._notice_gang(uid)
-        self._gangs |= world.jobs.news()
+        for uid in gangs | jobs:
+            if not _says_nothing(world.gangs.get(uid), world.jobs.get(uid), world.now_s):
+                self._gangs.add(uid)
 
     def _notice_machines(self, claims: Collection[str], instances: Collection[str], nodes: Collection[str]) -> None:
-        if claims or instances or nodes:
-            world, seen = self.world, self.world.snapshot()
-            for name in sorted(claims):
-                self._notice_claim(name, seen)
-            behind = (node.instance_id for node in map(world.nodes.get, nodes) if node is not None)
-            for instance_id in (*instances, *behind):
-                self._touch(self._claim_of.get(instance_id, ""), seen)
+        for name in sorted(claims):
+            self._notice_claim(name)
+        there = ((name, self.world.nodes.get(name)) for name in nodes)
+        for machine in (*instances, *(name if node is None else node.instance_id for name, node in there)):
+            self._touch(self._claim_of.get(machine, ""))
 
-    def _notice_claim(self, name: str, seen: Snapshot) -> None:
-        claim, before = seen.claims.get(name), self._known.get(name)
+    def _notice_claim(self, name: str) -> None:
+        claim, before = self.world.claims.get(name), self._known.get(name)
         if before is None or claim is None or not _only_emptied(before, claim):
-            self._touch(name, seen)
+            self._touch(name)
         if claim is None:
             self._known.pop(name, None)
             self._unsettled.discard(name)
@@ -246,12 +248,12 @@ class VirtualAgent:
         (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
         for at_s in _given_up_at_s(claim):
             heappush(self._given_up, (at_s, name))
-        if claim.instance_id:
-            self._claim_of[claim.instance_id] = name
+        for machine in filter(None, (claim.instance_id, claim.node)):
+            self._claim_of[machine] = name
         self._disrupt |= bool(claim.replaces)
         self._stir(claim.node_pool)
-        for at_s in of_machine(self.fleet, seen.never_expire, claim):
-            if seen.now_s < at_s < inf:
+        for at_s in of_machine(self.fleet, self.world.bought, claim):
+            if self.world.now_s < at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
 
     def _falls_due(self, name: str, at_s: float) -> None:
@@ -267,14 +269,13 @@ class VirtualAgent:
             until_s = self.world.now_s + pool.spec.disruption.consolidate_after + 2 * CONSOLIDATION_S
             self._consolidate_until_s = max(self._consolidate_until_s, until_s)
 
-    def _touch(self, claim: str, seen: Snapshot) -> None:
+    def _touch(self, claim: str) -> None:
         if claim:
             self._claims.add(claim)
-            self._gangs.update(gang.uid for gang in machines_held(seen).get(claim, ()))
+            self._gangs.update(gang.uid for gang in machines_held(self.world.snapshot()).get(claim, ()))
 
     def _notice_gang(self, uid: str) -> None:
         gang = self.world.gangs.get(uid)
-        self._gangs.add(uid)
         before = self._pins.pop(uid, (GangState.FINISHED, frozenset[str]()))
         now = before[0], frozenset[str]()
         if gang is not None:
@@ -286,6 +287,24 @@ class VirtualAgent:
         for at_s in of_gang(gang) if gang is not None else ():
             if self.world.now_s < at_s < inf:
                 self.world.later(at_s, self._silent_about.clear)
+
+
+def _says_nothing(gang: Gang | None, job: Job | None, now_s: float) -> bool:
+    """Returns whether the life of a gang has no next step for which something has to be written that shows in neither.
+
+    Neither is there any more; it waits, as its job does; its job has just been started and has no pods yet; or all of
+    its pods are ready, which it has just said.
+    """
+    if gang is None or job is None:
+        return gang is job
+    if job.result or job.deleting:
+        return False
+    if gang.state is GangState.PENDING:
+        alike = (job.queue, job.priority_class, job.pod_sets) == (gang.queue, gang.priority_class, gang.pod_sets)
+        return job.suspended and alike and spent(gang, now_s) is None
+    if gang.state is not GangState.ADMITTED or job.suspended or gang.replacing_since_s or gang.not_ready_since_s:
+        return False
+    return gang.pods_ready if job.ready_pods else gang.admitted_at_s == now_s and not job.active_pods
 
 
 def _only_emptied(before: Claim, now: Claim) -> bool:
@@ -305,6 +324,8 @@ def _reads_clock(claim: Claim) -> bool:
     match claim.state:
         case ClaimState.READY:
             return False
+        case ClaimState.TERMINATING:
+            return bool(claim.adopts or claim.disruption is None or claim.disruption.deadline_s < inf)
         case ClaimState.LAUNCHED | ClaimState.REGISTERED:
             return bool(claim.layout or claim.adopts or claim.disruption is not None)
     return True
