@@ -7,7 +7,8 @@ The values are kept alive with the view, so that an identity is never taken over
 is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
@@ -155,7 +156,7 @@ class LoggedTable(dict[str, V]):
 
     __slots__ = ("log", "written")
 
-    def __init__(self, objects: Mapping[str, V], log: list[str]) -> None:
+    def __init__(self, objects: Mapping[str, V] | Iterable[tuple[str, V]], log: list[str]) -> None:
         super().__init__(objects)
         self.log = log
         self.written = len(log)
@@ -273,4 +274,9 @@ def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -
     if not news:
         return before
     found = LoggedTable.after(before, news)
-    return found if news.keys() <= before.keys() else LoggedTable(dict(sorted(found.items())), found.log)
+    if news.keys() <= before.keys():
+        return found
+    keys = list(before) if found.keys() >= before.keys() else [key for key in before if key in found]
+    for key in found.keys() - before.keys():
+        insort(keys, key)
+    return LoggedTable(zip(keys, map(found.__getitem__, keys), strict=True), found.log)

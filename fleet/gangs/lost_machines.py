@@ -98,7 +98,7 @@ def _pinned(before: _Pinned, changes: TableChanges[Gang]) -> _Pinned:
     moved = [key for key in changes.keys if _pins(changes.before.get(key)) is not _pins(changes.now.get(key))]
     if not moved:
         return before
-    found = _Pinned(dict(before.by_node), dict(before.by_claim))
+    found = _Pinned(before.by_node.copy(), before.by_claim.copy())
     for uid in moved:
         for table, name in _where(found, _pins(changes.before.get(uid))):
             table[name] = table[name] - {uid}
@@ -366,7 +366,7 @@ _BootTimes = dict[tuple[str, str], dict[str, float]]
 def _boot_times(before: _BootTimes, changes: TableChanges[Claim]) -> _BootTimes:
     gone, came = changes.gone(), [(name, claim) for name, claim in changes.came() if _has_booted(claim)]
     kinds = dict.fromkeys(kind for _, claim in (*gone, *came) for kind in _kinds(claim))
-    own = {kind: dict(before.get(kind, {})) for kind in kinds}
+    own = {kind: before.get(kind, {}).copy() for kind in kinds}
     for name, claim in gone:
         for kind in _kinds(claim):
             own[kind].pop(name, None)

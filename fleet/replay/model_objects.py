@@ -31,6 +31,7 @@ class ModelTable(Generic[V]):
         self._view: Mapping[str, V] = LoggedTable(objects, self._log)
         self._now = dict(objects)
         self._same = True
+        self._holes = False
         self._news: set[str] = set()
         self.writes = 0
         """How often anything was written."""
@@ -39,6 +40,8 @@ class ModelTable(Generic[V]):
     def view(self) -> Mapping[str, V]:
         """Returns what there is now; later changes do not show in it."""
         if not self._same:
+            if self._holes:  # a table from which something was removed takes five times as long to copy
+                self._now, self._holes = dict(self._now), False
             self._view, self._same = LoggedTable(self._now, self._log), True
         return self._view
 
@@ -55,7 +58,7 @@ class ModelTable(Generic[V]):
         self._log.append(key)
         self._same = False
         if value is None:
-            self._now.pop(key, None)
+            self._holes |= self._now.pop(key, None) is not None
         else:
             self._now[key] = value
 

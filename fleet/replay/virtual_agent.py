@@ -19,6 +19,7 @@ from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.gangs.transitions import spent
 from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S
 from fleet.quota.without_queue import with_default_queues
 from fleet.replay.deadlines import of_gang, of_machine, window_edges
@@ -77,6 +78,8 @@ class VirtualAgent:
     """Decider -> the tables that it has seen and had nothing to say about, and when."""
     _disrupt: bool = True
     """Whether machines are to be looked at for giving back."""
+    _overdue: set[str] = field(default_factory=set)
+    """Claims of which something has fallen due, as far as is known."""
     _everything_s: float = -inf
     _window_s: float = -inf
     """When a window opens or closes next."""
@@ -242,7 +245,7 @@ class VirtualAgent:
         if claim is None:
             self._known.pop(name, None)
             self._unsettled.discard(name)
-            self._disrupt = True  # it counts no more in the budget of its pool
+            self._disrupt |= self._held_back()  # it counts no more in the budget of its pool
             return
         self._known[name] = claim
         (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
@@ -253,14 +256,27 @@ class VirtualAgent:
         self._disrupt |= bool(claim.replaces)
         self._stir(claim.node_pool)
         for at_s in of_machine(self.fleet, self.world.bought, claim):
-            if self.world.now_s < at_s < inf:
+            if at_s <= self.world.now_s:
+                self._overdue.add(name)
+            elif at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
 
     def _falls_due(self, name: str, at_s: float) -> None:
         """Lets machines be looked at, unless what fell due has moved since: the machine is in use again, or gone."""
         claim = self.world.claims.get(name)
-        if claim is not None:
-            self._disrupt |= at_s in of_machine(self.fleet, self.world.bought, claim)
+        if claim is not None and at_s in of_machine(self.fleet, self.world.bought, claim):
+            self._overdue.add(name)
+            self._disrupt = True
+
+    def _held_back(self) -> bool:
+        """Returns whether a budget may keep a machine: one that is due, differs from its pool, or might be spared."""
+        world, fleet = self.world, self.fleet
+        if any(pool.spec.disruption.consolidation_policy != "WhenEmpty" for pool in fleet.node_pools.values()):
+            return True
+        there = ((name, world.claims.get(name)) for name in self._overdue)
+        due = ((name, of_machine(fleet, world.bought, claim)) for name, claim in there if claim is not None)
+        self._overdue = {name for name, times in due if any(at_s <= world.now_s for at_s in times)}
+        return bool(self._overdue) or bool(drifts(fleet, world.snapshot()))
 
     def _stir(self, pool_name: str) -> None:
         """Notes that for a while machines of a pool may be such that can be done without."""

@@ -60,7 +60,7 @@ def _nodes_by_instance(before: tuple[dict[str, Node], int], changes: TableChange
     """Returns instance id -> node, and how many nodes name an instance: of several that name one the last counts."""
     old = [it for _, node in changes.gone() if (it := node.instance_id)]
     new = [(it, node) for _, node in changes.came() if (it := node.instance_id)]
-    found, naming = dict(before[0]), before[1] + len(new) - len(old)
+    found, naming = before[0].copy(), before[1] + len(new) - len(old)
     for instance_id in old:
         found.pop(instance_id, None)
     found |= dict(new)
@@ -137,11 +137,12 @@ def _without_claim(_index: Index, ours: Mapping[str, Instance], owned: Mapping[s
 @followed(dict[str, Instance])
 def _billing(before: dict[str, Instance], changes: TableChanges[Instance], cluster: str) -> dict[str, Instance]:
     """Returns the machines of a cluster that bill, by id."""
-    found = dict(before)
+    found = before.copy()
     for key, _ in changes.gone():
         found.pop(key, None)
     ours = (it for it in changes.came() if it[1].tags.get(labels.CLUSTER) == cluster and not it[1].gone)
-    return {**found, **dict(ours)}
+    found.update(ours)
+    return found
 
 
 @followed(dict[str, int])
@@ -151,7 +152,7 @@ def _owned(before: dict[str, int], changes: TableChanges[Claim]) -> dict[str, in
     new = [claim.instance_id for _, claim in changes.came()]
     if old == new:
         return before
-    found = dict(before)
+    found = before.copy()
     for count, ids in ((-1, old), (1, new)):
         for each in ids:
             add(found, each, count)
@@ -237,7 +238,7 @@ def _ordinary_by_claim(
     before: dict[str, tuple[Gang, ...]], changes: TableChanges[Sequence[tuple[Gang, tuple[Pod, ...]]]]
 ) -> dict[str, tuple[Gang, ...]]:
     """Returns claim -> the ordinary pods on its node; a claim has one."""
-    found = dict(before)
+    found = before.copy()
     for _, tenants_there in changes.gone():
         for gang, _ in tenants_there:
             found.pop(gang.pins[0].claim, None)
@@ -259,7 +260,7 @@ def _machines_held(before: dict[str, Sequence[Gang]], changes: TableChanges[Gang
     for gang in (it for _, it in changes.came() if it.holds_capacity):
         for name in {pin.claim or pin.node for pin in gang.pins}:
             came.setdefault(name, []).append(gang)
-    found = dict(before)
+    found = before.copy()
     for name, gangs in came.items():
         members = [it for it in before.get(name, ()) if id(it) not in going] + gangs
         found[name] = sorted(members, key=lambda gang: gang.uid)
