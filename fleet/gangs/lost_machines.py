@@ -17,7 +17,7 @@ from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, CutOrder, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS, is_ephemeral, tolerates
-from fleet.snapshot.lookups import claims_by_node
+from fleet.snapshot.lookups import claims_by_node, claims_whatever_runs
 from fleet.snapshot.seats import pods_of, seats_of
 from model.fleet import Fleet
 from model.index import TableChanges, differing, followed, followed_each
@@ -83,15 +83,15 @@ class _CarriedRisks:
 
     def update(self, snapshot: Snapshot) -> frozenset[str]:
         """Brings all up to date; returns the uids of the gangs at risk."""
-        leaving = leaving_claims(snapshot)
+        leaving, claims = leaving_claims(snapshot), claims_whatever_runs(snapshot)
         asked = {*differing(self.gangs, snapshot.gangs)}
         for uid in asked:
             self._count(uid, snapshot.gangs)
         for name in differing(self.nodes, snapshot.nodes):
             if _bad(self.nodes.get(name)) is not _bad(snapshot.nodes.get(name)):
                 asked |= self.by_node.get(name, set())
-        for name in differing(self.claims, snapshot.claims):
-            if (name in self.claims) is not (name in snapshot.claims):
+        for name in differing(self.claims, claims):
+            if (name in self.claims) is not (name in claims):
                 asked |= self.by_claim.get(name, set())
         for name in differing(self.leaving, leaving):
             asked |= self.by_claim.get(name, set())
@@ -100,7 +100,7 @@ class _CarriedRisks:
         if asked:
             there, left = (it for uid in asked if (it := snapshot.gangs.get(uid))), frozenset(leaving.values())
             self.found = self.found - asked | {gang.uid for gang in there if _is_at_risk(snapshot, gang, left)}
-        self.nodes, self.claims, self.gangs, self.leaving = snapshot.nodes, snapshot.claims, snapshot.gangs, leaving
+        self.nodes, self.claims, self.gangs, self.leaving = snapshot.nodes, claims, snapshot.gangs, leaving
         return self.found
 
     def _count(self, uid: str, gangs: Mapping[str, Gang]) -> None:
@@ -135,7 +135,7 @@ def _is_unsafe(node: Node) -> bool:
 
 def leaving_claims(snapshot: Snapshot) -> Mapping[str, str]:
     """Returns claim -> node of the machines that leave."""
-    return _leaving_claims(snapshot.index, snapshot.claims)
+    return _leaving_claims(snapshot.index, claims_whatever_runs(snapshot))
 
 
 @followed_each()
@@ -349,7 +349,7 @@ BOOT_S: Final = 240.0
 
 def boot_s(snapshot: Snapshot, node_pool: str, instance_type: str) -> float:
     """Returns seconds from launch to ready: the median of the pool's machines of this type, else of all the pool's."""
-    known = _boot_times(snapshot.index, snapshot.claims)
+    known = _boot_times(snapshot.index, claims_whatever_runs(snapshot))
     taken = known.get((node_pool, instance_type)) or known.get((node_pool, ""), {})
     return median_high(taken.values()) if taken else BOOT_S
 

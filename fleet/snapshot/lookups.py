@@ -7,6 +7,7 @@ from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapsho
 from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
+from model.changed import changed
 from model.index import Index, LoggedTable, TableChanges, derived, followed, followed_each
 
 
@@ -30,6 +31,19 @@ def _claims_by_node(before: tuple[dict[str, Claim], int], changes: TableChanges[
     return found, naming
 
 
+def claims_whatever_runs(snapshot: Snapshot) -> Mapping[str, Claim]:
+    """Returns the claims without since when they are empty: the same objects whatever gangs come to them and leave.
+
+    For views that do not ask what runs there: most changes of claims are no others.
+    """
+    return _claims_whatever_runs(snapshot.index, snapshot.claims)
+
+
+@followed_each()
+def _claims_whatever_runs(claim: Claim) -> Claim:
+    return changed(claim, emptied_at_s=0.0) if claim.emptied_at_s else claim
+
+
 def node_names(snapshot: Snapshot) -> Mapping[str, bool]:
     """Returns the names of all nodes: the same object as long as none comes or goes."""
     return _node_names(snapshot.index, snapshot.nodes)
@@ -42,7 +56,7 @@ def _node_names(_node: Node) -> bool:
 
 def claim_names(snapshot: Snapshot) -> Mapping[str, bool]:
     """Returns the names of all claims: the same object as long as none comes or goes."""
-    return _claim_names(snapshot.index, snapshot.claims)
+    return _claim_names(snapshot.index, claims_whatever_runs(snapshot))
 
 
 @followed_each()
@@ -98,11 +112,16 @@ def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
 def _claims_by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
     names = {it.node_pool for _, it in (*changes.gone(), *changes.came())}
     others = {pool: list(before.get(pool, ())) for pool in names}
-    for _, claim in changes.gone():
-        members = others[claim.node_pool]
-        del members[bisect_left(members, claim.name, key=_name)]
-    for _, claim in changes.came():
-        insort(others[claim.node_pool], claim, key=_name)
+    for name in changes.keys:
+        old, new = changes.before.get(name), changes.now.get(name)
+        members = others[old.node_pool] if old is not None else []
+        at = bisect_left(members, name, key=_name)
+        if old is not None and new is not None and old.node_pool == new.node_pool:
+            members[at] = new
+            continue
+        del members[at : at + 1]
+        if new is not None:
+            insort(others[new.node_pool], new, key=_name)
     return {pool: members for pool, members in sorted({**before, **others}.items()) if members}
 
 
@@ -115,7 +134,7 @@ def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
 
     A claim of its launch group that has no instance may: the answer of the launch is still on its way.
     """
-    return _unclaimed(snapshot.index, snapshot.instances, snapshot.claims, snapshot.cluster)
+    return _unclaimed(snapshot.index, snapshot.instances, claims_whatever_runs(snapshot), snapshot.cluster)
 
 
 @derived()
