@@ -47,8 +47,9 @@ def at_risk(snapshot: Snapshot, among: Iterable[Gang] | None = None) -> Collecti
     Of a gang that is none of them no machine is lost. `among`: the gangs that are asked about, where they are few.
     """
     if among is not None:
-        leaving = frozenset(leaving_claims(snapshot).values())
-        return frozenset(gang.uid for gang in among if _is_at_risk(snapshot, gang, leaving))
+        few = [gang for gang in among if gang.holds_capacity]
+        leaving = frozenset(leaving_claims(snapshot).values()) if few else frozenset()
+        return frozenset(gang.uid for gang in few if _is_at_risk(snapshot, gang, leaving))
     carried = snapshot.index.take(_CarriedRisks)
     risks = carried if isinstance(carried, _CarriedRisks) else _CarriedRisks()
     found = risks.update(snapshot)

@@ -219,8 +219,7 @@ class CarriedState:
             for uid in differing(before, held)
             if uid in self._standing
             and (
-                (now := held.get(uid)) is None
-                or (now.pins != before[uid].pins or now.pod_sets != before[uid].pod_sets)
+                (now := held.get(uid)) is None or (now.pins != before[uid].pins or now.pod_sets != before[uid].pod_sets)
             )
         }
 

@@ -27,7 +27,6 @@ from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Job, Snapshot
 from fleet.snapshot.lookups import machines_held
-from model.changed import changed
 from model.fleet import Fleet
 
 EVERYTHING_S: Final = 3600.0
@@ -328,8 +327,9 @@ def _only_emptied(before: Claim, now: Claim) -> bool:
 
     It is told by its own last step, and what falls due by it is noted.
     """
-    said = now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s
-    return said and changed(before, emptied_at_s=now.emptied_at_s) == now
+    return (
+        now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s and not now.differs_but_in_use(before)
+    )
 
 
 def _reads_clock(claim: Claim) -> bool:

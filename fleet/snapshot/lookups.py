@@ -39,9 +39,14 @@ def claims_whatever_runs(snapshot: Snapshot) -> Mapping[str, Claim]:
     return _claims_whatever_runs(snapshot.index, snapshot.claims)
 
 
-@followed_each()
-def _claims_whatever_runs(claim: Claim) -> Claim:
-    return changed(claim, emptied_at_s=0.0) if claim.emptied_at_s else claim
+@followed(dict[str, Claim])
+def _claims_whatever_runs(before: dict[str, Claim], changes: TableChanges[Claim]) -> dict[str, Claim]:
+    news: dict[str, Claim | None] = {name: None for name, _ in changes.gone() if name not in changes.now}
+    for name, claim in changes.came():
+        known = before.get(name)
+        if known is None or claim.differs_but_in_use(known):
+            news[name] = changed(claim, emptied_at_s=0.0) if claim.emptied_at_s else claim
+    return LoggedTable.after(before, news) if news else before
 
 
 def node_names(snapshot: Snapshot) -> Mapping[str, bool]:
