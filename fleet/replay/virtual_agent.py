@@ -39,6 +39,7 @@ MOST_ROUNDS: Final = 200
 """Rounds of the deciders at one instant: more are a mistake of theirs, which the replay names."""
 _WORDS: Final = (Consider, NominatePods)
 """Actions that change nothing by themselves."""
+_EMPTY: Final = "WhenEmpty"
 _NOBODY: Final = frozenset[str]()
 _Ask = tuple[Callable[[], bool], Callable[[Snapshot], Iterable[Decided] | None]]
 """Whether a decider may have anything to say, and what it says about what has changed."""
@@ -86,6 +87,8 @@ class VirtualAgent:
     _consolidated_s: float = -inf
     _consolidate_until_s: float = -inf
     """Until when there may be machines that could be done without."""
+    _consolidates: Mapping[str, float] = field(init=False)
+    """Pool that may do without machines that are in use -> its quiet time (seconds)."""
     _step_s: float = 1.0
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Decider -> subjects that it failed on, which it is not asked about again."""
@@ -93,6 +96,9 @@ class VirtualAgent:
     """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
 
     def __post_init__(self) -> None:
+        may_shrink = (pool for pool in self.fleet.node_pools.values() if pool.spec.replicas is None)
+        quiet = ((pool.name, pool.spec.disruption) for pool in may_shrink)
+        self._consolidates = {it: spec.consolidate_after for it, spec in quiet if spec.consolidation_policy != _EMPTY}
         asks: dict[str, _Ask] = {
             "gangs": (lambda: bool(self._gangs), self._about_gangs),
             "nodeclaims": (lambda: bool(self._claims or self._unsettled), self._about_claims),
@@ -239,7 +245,8 @@ class VirtualAgent:
 
     def _notice_claim(self, name: str) -> None:
         claim, before = self.world.claims.get(name), self._known.get(name)
-        if before is None or claim is None or not _only_emptied(before, claim):
+        emptied = before is not None and claim is not None and _only_emptied(before, claim)
+        if not emptied:
             self._touch(name)
         if claim is None:
             self._known.pop(name, None)
@@ -247,18 +254,23 @@ class VirtualAgent:
             self._disrupt |= self._held_back()  # it counts no more in the budget of its pool
             return
         self._known[name] = claim
-        (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
-        for at_s in _given_up_at_s(claim):
-            heappush(self._given_up, (at_s, name))
-        for machine in filter(None, (claim.instance_id, claim.node)):
-            self._claim_of[machine] = name
-        self._disrupt |= bool(claim.replaces)
+        if not emptied:
+            self._notice_life(name, claim)
         self._stir(claim.node_pool)
         for at_s in of_machine(self.fleet, self.world.bought, claim):
             if at_s <= self.world.now_s:
                 self._overdue.add(name)
             elif at_s < inf:
                 self.world.later(at_s, partial(self._falls_due, name, at_s))
+
+    def _notice_life(self, name: str, claim: Claim) -> None:
+        """Notes what follows from how far a machine has come, whatever runs there."""
+        (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
+        for at_s in _given_up_at_s(claim):
+            heappush(self._given_up, (at_s, name))
+        for machine in filter(None, (claim.instance_id, claim.node)):
+            self._claim_of[machine] = name
+        self._disrupt |= bool(claim.replaces)
 
     def _falls_due(self, name: str, at_s: float) -> None:
         """Lets machines be looked at, unless what fell due has moved since: the machine is in use again, or gone."""
@@ -270,7 +282,7 @@ class VirtualAgent:
     def _held_back(self) -> bool:
         """Returns whether a budget may keep a machine: one that is due, differs from its pool, or might be spared."""
         world, fleet = self.world, self.fleet
-        if any(pool.spec.disruption.consolidation_policy != "WhenEmpty" for pool in fleet.node_pools.values()):
+        if self._consolidates:
             return True
         there = ((name, world.claims.get(name)) for name in self._overdue)
         due = ((name, of_machine(fleet, world.bought, claim)) for name, claim in there if claim is not None)
@@ -279,10 +291,8 @@ class VirtualAgent:
 
     def _stir(self, pool_name: str) -> None:
         """Notes that for a while machines of a pool may be such that can be done without."""
-        pool = self.fleet.node_pools.get(pool_name)
-        if pool is not None and pool.spec.replicas is None and pool.spec.disruption.consolidation_policy != "WhenEmpty":
-            until_s = self.world.now_s + pool.spec.disruption.consolidate_after + 2 * CONSOLIDATION_S
-            self._consolidate_until_s = max(self._consolidate_until_s, until_s)
+        if (quiet_s := self._consolidates.get(pool_name)) is not None:
+            self._consolidate_until_s = max(self._consolidate_until_s, self.world.now_s + quiet_s + 2 * CONSOLIDATION_S)
 
     def _touch(self, claim: str) -> None:
         if claim:
