@@ -121,9 +121,20 @@ def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[s
     return view
 
 
-@derived(16)
-def _differing(_index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
-    return differing(before, now)
+def _differing(index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
+    """Returns what `differing` does; many views ask it of the same two tables."""
+    kept: dict[Any, Any] = index.kept(_differing)
+    if (held := kept.get(pair := (id(before), id(now)))) is None:
+        if len(kept) >= _MOST_PAIRS:
+            for oldest in list(islice(kept, 1)):
+                kept.pop(oldest, None)
+        held = kept[pair] = before, now, differing(before, now)
+    found: Sequence[str] = held[2]
+    return found
+
+
+_MOST_PAIRS = 16
+"""Pairs of tables of which it is kept how they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +199,11 @@ def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequen
         return ()
     written = now.written_since(before) if isinstance(now, LoggedTable) else None
     if written is not None:
-        changed = [key for key in sorted(written) if now.get(key) is not before.get(key)]
-        return [key for key in changed if key in now] + [key for key in changed if key not in now]
+        if len(written) > 1:
+            changed = [key for key in sorted(written) if now.get(key) is not before.get(key)]
+            gone = [key for key in changed if key not in now]
+            return [key for key in changed if key in now] + gone if gone else changed
+        return [key for key in written if now.get(key) is not before.get(key)]
     changed = list(compress(now, map(is_not, now.values(), map(before.get, now))))  # thousands of keys, often
     there = len(before) + sum(key not in before for key in changed)
     return changed if there == len(now) else changed + sorted(before.keys() - now.keys())

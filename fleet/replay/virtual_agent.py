@@ -321,7 +321,7 @@ def _says_nothing(gang: Gang | None, job: Job | None, now_s: float) -> bool:
     its pods are ready, which it has just said.
     """
     if gang is None or job is None:
-        return gang is job
+        return gang is None and job is None
     if job.result or job.deleting:
         return False
     if gang.state is GangState.PENDING:
