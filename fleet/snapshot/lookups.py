@@ -12,8 +12,8 @@ from model.index import Index, LoggedTable, TableChanges, derived, followed, fol
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
-    """Returns node name -> the claim whose machine it is."""
-    return _claims_by_node(snapshot.index, snapshot.claims)[0]
+    """Returns node name -> the claim whose machine it is, as `claims_whatever_runs` has it."""
+    return _claims_by_node(snapshot.index, claims_whatever_runs(snapshot))[0]
 
 
 @followed(lambda: (dict[str, Claim](), 0))
