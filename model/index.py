@@ -7,7 +7,8 @@ The values are kept alive with the view, so that an identity is never taken over
 is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import Parameter, signature
@@ -120,9 +121,20 @@ def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[s
     return view
 
 
-@derived(16)
-def _differing(_index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
-    return differing(before, now)
+def _differing(index: Index, before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
+    """Returns what `differing` does; many views ask it of the same two tables."""
+    kept: dict[Any, Any] = index.kept(_differing)
+    if (held := kept.get(pair := (id(before), id(now)))) is None:
+        if len(kept) >= _MOST_PAIRS:
+            for oldest in list(islice(kept, 1)):
+                kept.pop(oldest, None)
+        held = kept[pair] = before, now, differing(before, now)
+    found: Sequence[str] = held[2]
+    return found
+
+
+_MOST_PAIRS = 16
+"""Pairs of tables of which it is kept how they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +167,7 @@ class LoggedTable(dict[str, V]):
 
     __slots__ = ("log", "written")
 
-    def __init__(self, objects: Mapping[str, V], log: list[str]) -> None:
+    def __init__(self, objects: Mapping[str, V] | Iterable[tuple[str, V]], log: list[str]) -> None:
         super().__init__(objects)
         self.log = log
         self.written = len(log)
@@ -187,8 +199,11 @@ def differing(before: Mapping[str, object], now: Mapping[str, object]) -> Sequen
         return ()
     written = now.written_since(before) if isinstance(now, LoggedTable) else None
     if written is not None:
-        changed = [key for key in sorted(written) if now.get(key) is not before.get(key)]
-        return [key for key in changed if key in now] + [key for key in changed if key not in now]
+        if len(written) > 1:
+            changed = [key for key in sorted(written) if now.get(key) is not before.get(key)]
+            gone = [key for key in changed if key not in now]
+            return [key for key in changed if key in now] + gone if gone else changed
+        return [key for key in written if now.get(key) is not before.get(key)]
     changed = list(compress(now, map(is_not, now.values(), map(before.get, now))))  # thousands of keys, often
     there = len(before) + sum(key not in before for key in changed)
     return changed if there == len(now) else changed + sorted(before.keys() - now.keys())
@@ -273,4 +288,9 @@ def _brought_up_to_date(before: dict[str, R], changed: Mapping[str, R | None]) -
     if not news:
         return before
     found = LoggedTable.after(before, news)
-    return found if news.keys() <= before.keys() else LoggedTable(dict(sorted(found.items())), found.log)
+    if news.keys() <= before.keys():
+        return found
+    keys = list(before) if found.keys() >= before.keys() else [key for key in before if key in found]
+    for key in found.keys() - before.keys():
+        insort(keys, key)
+    return LoggedTable(zip(keys, map(found.__getitem__, keys), strict=True), found.log)

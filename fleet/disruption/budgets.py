@@ -80,19 +80,23 @@ def headcount(claims: Iterable[Claim], snapshot: Snapshot) -> tuple[int, int]:
 
     One that is terminated is neither, whatever its node still says; one that is being terminated is disrupted.
     """
-    known = [claim for claim in claims if claim.ready_at_s and not _terminated(claim, snapshot)]
+    known = [it for it in claims if it.ready_at_s and not (it.deleting and _terminated(it, snapshot))]
     return len(known), disrupted(known, snapshot)
 
 
 def _terminated(claim: Claim, snapshot: Snapshot) -> bool:
+    """Returns whether the machine of a claim that is being deleted has ended."""
     instance = snapshot.instances.get(claim.instance_id)
-    return claim.deleting and instance is not None and instance.gone and not instance.ending
+    return instance is not None and instance.gone and not instance.ending
 
 
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
     """Counts the machines that every budget counts as disrupted: they leave, are being replaced, or are not well."""
     replaced = {
-        name for claim in snapshot.claims.values() if _replaces(claim, snapshot.now_s) for name in claim.replaces
+        name
+        for claim in snapshot.claims.values()
+        if claim.replaces and _replaces(claim, snapshot.now_s)
+        for name in claim.replaces
     }
     return sum(_leaving(claim) or claim.name in replaced or _unwell(claim, snapshot) for claim in claims)
 

@@ -181,7 +181,7 @@ class _Work(NamedTuple):
 @followed(dict[tuple[str, ...], _Work])
 def _works(before: dict[tuple[str, ...], _Work], changes: TableChanges[_Stay]) -> dict[tuple[str, ...], _Work]:
     """Returns uids of gangs -> the machines on which these lose work."""
-    found, changed = dict(before), dict[tuple[str, ...], dict[str, _Stay]]()
+    found, changed = before.copy(), dict[tuple[str, ...], dict[str, _Stay]]()
 
     def alike(stay: _Stay) -> dict[str, _Stay]:
         uids = tuple([gang.uid for gang in stay.working])

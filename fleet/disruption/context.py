@@ -19,7 +19,7 @@ from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.prefilter import readmission_refusal
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Outlook, Pod, PodBudget, Snapshot
-from fleet.snapshot.lookups import awaited, claims_by_pool, holders, tenants
+from fleet.snapshot.lookups import awaited, claims_by_pool, claims_whatever_runs, holders, tenants
 from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
 from model.index import Index, derived, followed_each
@@ -68,10 +68,11 @@ class DisruptionContext:
         seen = self.snapshot
         guarded = _guarded(seen.index, seen.pod_budgets)
         self.objecting = _objecting(seen.index, seen.nodes, seen.daemon_pods, guarded)
+        lasting = claims_whatever_runs(seen)
         index, aside = seen.index, busy(seen) | claims_set_aside(seen)
-        undisturbed = _undisturbed(index, seen.claims)
+        undisturbed = _undisturbed(index, lasting)
         self._able = _candidates(index, claims_by_pool(seen), undisturbed, self.fleet.node_pools)
-        replacing = [name for name in _replacing(index, seen.claims) if name in undisturbed]
+        replacing = [name for name in _replacing(index, lasting) if name in undisturbed]
         aside |= {name for name in replacing if self.awaits_move(seen.claims[name])}
         if not aside.isdisjoint(undisturbed):
             self._able = [it for it in self._able if it[1].name not in aside]
@@ -80,9 +81,9 @@ class DisruptionContext:
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
         """Returns the context of a pass in which nothing has been taken yet."""
         held, members = _with_buffers(tenants(snapshot), buffer_tenants(fleet, snapshot)), claims_by_pool(snapshot)
-        return cls(
-            fleet, snapshot, held, members, _successors(snapshot.index, snapshot.claims), outlook=snapshot.outlook
-        )
+        replacing = _replacing(snapshot.index, claims_whatever_runs(snapshot))
+        successors = _successors(snapshot.index, snapshot.claims) if replacing else {}
+        return cls(fleet, snapshot, held, members, successors, outlook=snapshot.outlook)
 
     # -- machines and what runs on them --
 
@@ -101,7 +102,7 @@ class DisruptionContext:
     def older_than(self, age_s: Callable[[NodePool], float]) -> Sequence[Candidate]:
         """Returns the candidates of pools of which one has been there for longer than the pool's `age_s` (seconds)."""
         now_s, pools = self.snapshot.now_s, self.fleet.node_pools
-        oldest = _oldest_s(self.snapshot.index, _undisturbed(self.snapshot.index, self.snapshot.claims))
+        oldest = _oldest_s(self.snapshot.index, _undisturbed(self.snapshot.index, claims_whatever_runs(self.snapshot)))
         old = ((pools[name], launched_at_s) for name, launched_at_s in oldest.items() if name in pools)
         found = {pool.name for pool, launched_at_s in old if now_s >= launched_at_s + age_s(pool)}
         return [it for it in self.candidates() if it[1].node_pool in found] if found else ()

@@ -52,7 +52,8 @@ class MachineView:
 
 def claim_called(snapshot: Snapshot, name: str) -> Claim | None:
     """Returns the claim of this name, or behind the node of this name; None for a machine that nobody here bought."""
-    return snapshot.claims.get(name) or claims_by_node(snapshot).get(name)
+    owner = claims_by_node(snapshot).get(name) if name not in snapshot.claims else None
+    return snapshot.claims.get(name if owner is None else owner.name)
 
 
 def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> MachineView:

@@ -39,8 +39,8 @@ class _GangStep(NamedTuple):
     snapshot: Snapshot
     gang: Gang
     job: Job
-    at_risk: Collection[str]
-    """uids of the gangs that may have lost a machine."""
+    may_have_lost: Callable[[Gang], bool]
+    """Whether a gang may have lost a machine."""
 
 
 def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = None) -> list[Decided]:
@@ -52,11 +52,14 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, among: Collection[str] | None = 
     jobs = ((uid, snapshot.jobs[uid]) for uid in uids if uid in snapshot.jobs and uid not in snapshot.gangs)
     gangs = ((uid, snapshot.gangs[uid]) for uid in uids if uid in snapshot.gangs)
     grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
-    few = None if among is None else [snapshot.gangs[uid] for uid in uids if uid in snapshot.gangs]
-    risky = at_risk(snapshot, few)
+    risky = frozenset[str]() if among is not None else at_risk(snapshot)
+
+    def may_have_lost(gang: Gang) -> bool:
+        return gang.uid in (risky if among is None else at_risk(snapshot, (gang,)))
+
     return [
         *each(snapshot, _free(snapshot, jobs), lambda job: _open(fleet, snapshot, job)),
-        *each(snapshot, _free(snapshot, gangs), lambda gang: _step(fleet, snapshot, gang, risky)),
+        *each(snapshot, _free(snapshot, gangs), lambda gang: _step(fleet, snapshot, gang, may_have_lost)),
         *each(snapshot, grouped, lambda uid: trimmed(snapshot, uid)),
     ]
 
@@ -92,7 +95,7 @@ def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
     )
 
 
-def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, risky: Collection[str]) -> list[Action]:
+def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, may_have_lost: Callable[[Gang], bool]) -> list[Action]:
     job = snapshot.jobs.get(gang.uid)
     if job is None or job.deleting:
         return [] if _has_active_pods(snapshot, gang) else [CloseGang(gang)]
@@ -101,7 +104,7 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang, risky: Collection[str]) 
     if job.result:
         finished = _finished(gang, job.result, snapshot.now_s)
         return [] if _has_active_pods(snapshot, gang) else [SaveGang(finished)]
-    return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job, risky)))
+    return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job, may_have_lost)))
 
 
 def _finished(gang: Gang, result: JobResult, now_s: float) -> Gang:
@@ -302,7 +305,7 @@ def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
     if told := idle or verdict(case.fleet, case.gang) or _outdated(case):
         return told
     late = not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job)
-    if late or (case.gang.pods_ready and case.gang.uid not in case.at_risk):
+    if late or (case.gang.pods_ready and not case.may_have_lost(case.gang)):
         return late  # its places are there, and its pods have had them
     return must_go(case.fleet, case.snapshot, case.gang, case.job)
 

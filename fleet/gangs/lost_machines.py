@@ -5,7 +5,8 @@ are replaced at once, but a pod leaves it only when its gang has all of its othe
 what the pod needs to end well. Where no machine would be ready by then there is nothing to wait for.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Final, NamedTuple
 
@@ -16,10 +17,10 @@ from fleet.placement.flavor_nodes import tolerations_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, CutOrder, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import OWN_KEYS, is_ephemeral, tolerates
-from fleet.snapshot.lookups import claim_names, claims_by_node, node_names
+from fleet.snapshot.lookups import claims_by_node, claims_whatever_runs
 from fleet.snapshot.seats import pods_of, seats_of
 from model.fleet import Fleet
-from model.index import Index, TableChanges, derived, followed, followed_each
+from model.index import TableChanges, differing, followed, followed_each
 from model.kinds import NodeTemplate, Taint
 
 NODE_FAILURE_AFTER_S: Final = 60.0
@@ -46,26 +47,96 @@ def at_risk(snapshot: Snapshot, among: Iterable[Gang] | None = None) -> Collecti
     Of a gang that is none of them no machine is lost. `among`: the gangs that are asked about, where they are few.
     """
     if among is not None:
-        return frozenset(gang.uid for gang in among if gang.holds_capacity and _has_pin_at_risk(snapshot, gang))
-    index = snapshot.index
-    pinned, unsafe = _pinned(index, snapshot.gangs), _unsafe(index, snapshot.nodes)
-    return _at_risk(index, pinned, unsafe, leaving_claims(snapshot), node_names(snapshot), claim_names(snapshot))
+        few = [gang for gang in among if gang.holds_capacity]
+        leaving = frozenset(leaving_claims(snapshot).values()) if few else frozenset()
+        return frozenset(gang.uid for gang in few if _is_at_risk(snapshot, gang, leaving))
+    carried = snapshot.index.take(_CarriedRisks)
+    risks = carried if isinstance(carried, _CarriedRisks) else _CarriedRisks()
+    found = risks.update(snapshot)
+    snapshot.index.hand_on(_CarriedRisks, risks)
+    return found
 
 
-def _has_pin_at_risk(snapshot: Snapshot, gang: Gang) -> bool:
-    nodes, claims, owners = snapshot.nodes, snapshot.claims, claims_by_node(snapshot)
-    for pin in gang.pins:
+def _is_at_risk(snapshot: Snapshot, gang: Gang, leaving: Container[str]) -> bool:
+    """`leaving`: the nodes of machines that leave."""
+    nodes, claims = snapshot.nodes, snapshot.claims
+    for pin in _pins(gang):
         node, claim = nodes.get(pin.node), claims.get(pin.claim)
-        if node is None or _is_unsafe(node) or (pin.claim and claim is None):
+        if node is None or _is_unsafe(node) or pin.node in leaving:
             return True
-        if any(it is not None and _is_leaving(it) for it in (claim, owners.get(pin.node))):
+        if pin.claim and (claim is None or _is_leaving(claim)):
             return True
     return False
 
 
+@dataclass(slots=True)
+class _CarriedRisks:
+    """The gangs at risk, and who is pinned where. Only those are looked at again whom a change concerns."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    leaving: Mapping[str, str] = field(default_factory=dict)
+    """The tables that it was last brought up to date with."""
+    by_node: dict[str, set[str]] = field(default_factory=dict)
+    by_claim: dict[str, set[str]] = field(default_factory=dict)
+    found: frozenset[str] = frozenset()
+
+    def update(self, snapshot: Snapshot) -> frozenset[str]:
+        """Brings all up to date; returns the uids of the gangs at risk."""
+        leaving, claims = leaving_claims(snapshot), claims_whatever_runs(snapshot)
+        asked = {*differing(self.gangs, snapshot.gangs)}
+        for uid in asked:
+            self._count(uid, snapshot.gangs)
+        for name in differing(self.nodes, snapshot.nodes):
+            if _bad(self.nodes.get(name)) is not _bad(snapshot.nodes.get(name)):
+                asked |= self.by_node.get(name, set())
+        for name in differing(self.claims, claims):
+            if (name in self.claims) is not (name in claims):
+                asked |= self.by_claim.get(name, set())
+        for name in differing(self.leaving, leaving):
+            asked |= self.by_claim.get(name, set())
+            for table in (self.leaving, leaving):
+                asked |= self.by_node.get(table.get(name, ""), set())
+        if asked:
+            there, left = (it for uid in asked if (it := snapshot.gangs.get(uid))), frozenset(leaving.values())
+            self.found = self.found - asked | {gang.uid for gang in there if _is_at_risk(snapshot, gang, left)}
+        self.nodes, self.claims, self.gangs, self.leaving = snapshot.nodes, claims, snapshot.gangs, leaving
+        return self.found
+
+    def _count(self, uid: str, gangs: Mapping[str, Gang]) -> None:
+        """Notes where a gang is pinned now, and where it is no more."""
+        before, now = _pins(self.gangs.get(uid)), _pins(gangs.get(uid))
+        if before is now:
+            return
+        for table, name in self._where(before):
+            table[name].discard(uid)
+            if not table[name]:
+                del table[name]
+        for table, name in self._where(now):
+            table.setdefault(name, set()).add(uid)
+
+    def _where(self, pins: Sequence[Pin]) -> Iterator[tuple[dict[str, set[str]], str]]:
+        yield from ((self.by_node, name) for name in {pin.node for pin in pins})
+        yield from ((self.by_claim, name) for name in {pin.claim for pin in pins if pin.claim})
+
+
+def _pins(gang: Gang | None) -> Sequence[Pin]:
+    """Returns the pins of a gang that holds capacity."""
+    return gang.pins if gang is not None and gang.holds_capacity else ()
+
+
+def _bad(node: Node | None) -> bool:
+    return node is None or _is_unsafe(node)
+
+
+def _is_unsafe(node: Node) -> bool:
+    return not node.ready or node.unschedulable or bool(node.taints)
+
+
 def leaving_claims(snapshot: Snapshot) -> Mapping[str, str]:
     """Returns claim -> node of the machines that leave."""
-    return _leaving_claims(snapshot.index, snapshot.claims)
+    return _leaving_claims(snapshot.index, claims_whatever_runs(snapshot))
 
 
 @followed_each()
@@ -75,70 +146,6 @@ def _leaving_claims(claim: Claim) -> str | None:
 
 def _is_leaving(claim: Claim) -> bool:
     return claim.disruption is not None or claim.deleting
-
-
-@followed_each()
-def _unsafe(node: Node) -> bool | None:
-    return _is_unsafe(node) or None
-
-
-def _is_unsafe(node: Node) -> bool:
-    return not node.ready or node.unschedulable or bool(node.taints)
-
-
-class _Pinned(NamedTuple):
-    """`_Pinned` are the uids of the gangs that are pinned somewhere, by node (empty: none yet) and by claim."""
-
-    by_node: dict[str, frozenset[str]]
-    by_claim: dict[str, frozenset[str]]
-
-
-@followed(lambda: _Pinned({}, {}))
-def _pinned(before: _Pinned, changes: TableChanges[Gang]) -> _Pinned:
-    moved = [key for key in changes.keys if _pins(changes.before.get(key)) is not _pins(changes.now.get(key))]
-    if not moved:
-        return before
-    found = _Pinned(dict(before.by_node), dict(before.by_claim))
-    for uid in moved:
-        for table, name in _where(found, _pins(changes.before.get(uid))):
-            table[name] = table[name] - {uid}
-            if not table[name]:
-                del table[name]
-        for table, name in _where(found, _pins(changes.now.get(uid))):
-            table[name] = table.get(name, frozenset()) | {uid}
-    return found
-
-
-def _pins(gang: Gang | None) -> Sequence[Pin]:
-    """Returns the pins of a gang that holds capacity."""
-    return gang.pins if gang is not None and gang.holds_capacity else ()
-
-
-def _where(pinned: _Pinned, pins: Sequence[Pin]) -> Iterator[tuple[dict[str, frozenset[str]], str]]:
-    """Yields each place where a gang with these pins is to be found."""
-    yield from ((pinned.by_node, name) for name in {pin.node for pin in pins})
-    yield from ((pinned.by_claim, name) for name in {pin.claim for pin in pins if pin.claim})
-
-
-@derived(2)
-def _at_risk(
-    _index: Index,
-    pinned: _Pinned,
-    unsafe: Mapping[str, bool],
-    leaving: Mapping[str, str],
-    nodes: Mapping[str, bool],
-    claims: Mapping[str, bool],
-) -> frozenset[str]:
-    by_node, by_claim = pinned
-    bad_nodes = {*_absent(by_node, nodes), *unsafe, *leaving.values()}
-    bad_claims = {*_absent(by_claim, claims), *leaving}
-    found = [by_node[name] for name in bad_nodes if name in by_node]
-    found += [by_claim[name] for name in bad_claims if name in by_claim]
-    return frozenset().union(*found)
-
-
-def _absent(named: Mapping[str, object], there: Mapping[str, object]) -> Collection[str]:
-    return () if named.keys() <= there.keys() else named.keys() - there.keys()
 
 
 def lost_place(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
@@ -343,7 +350,7 @@ BOOT_S: Final = 240.0
 
 def boot_s(snapshot: Snapshot, node_pool: str, instance_type: str) -> float:
     """Returns seconds from launch to ready: the median of the pool's machines of this type, else of all the pool's."""
-    known = _boot_times(snapshot.index, snapshot.claims)
+    known = _boot_times(snapshot.index, claims_whatever_runs(snapshot))
     taken = known.get((node_pool, instance_type)) or known.get((node_pool, ""), {})
     return median_high(taken.values()) if taken else BOOT_S
 
@@ -366,7 +373,7 @@ _BootTimes = dict[tuple[str, str], dict[str, float]]
 def _boot_times(before: _BootTimes, changes: TableChanges[Claim]) -> _BootTimes:
     gone, came = changes.gone(), [(name, claim) for name, claim in changes.came() if _has_booted(claim)]
     kinds = dict.fromkeys(kind for _, claim in (*gone, *came) for kind in _kinds(claim))
-    own = {kind: dict(before.get(kind, {})) for kind in kinds}
+    own = {kind: before.get(kind, {}).copy() for kind in kinds}
     for name, claim in gone:
         for kind in _kinds(claim):
             own[kind].pop(name, None)

@@ -32,6 +32,8 @@ def taken_place(snapshot: Snapshot, gang: Gang, pin: Pin, node: Node) -> tuple[s
     bought without end. Where others of the gang run beside it (some pods of the pin have come, and all were ready once)
     their work is worth waiting for until recovery has taken too long.
     """
+    if snapshot.now_s - max(gang.admitted_at_s, gang.not_ready_since_s) < TAKEN_AFTER_S:
+        return None
     mine = (it for it in active_pods(snapshot, gang) if it.pod_set == pin.pod_set)
     sent = [it for it in mine if place_of(snapshot, gang, it) == pin.node]
     told_s = min((it.waits_since_s for it in sent if it.waits_since_s and not it.node), default=snapshot.now_s)
@@ -51,7 +53,7 @@ def kept(snapshot: Snapshot, gang: Gang) -> Iterator[PatchNode]:
 
     The taint goes again once the gang's pods are there (`fleet.nodeclaims.lifecycle`).
     """
-    if not gang.pods_ready:
+    if not gang.pods_ready and (snapshot.waiting_pods or snapshot.ordinary_pods):
         for name in sorted({pin.claim for pin in gang.pins} & snapshot.claims.keys()):
             claim = snapshot.claims[name]
             node = snapshot.nodes.get(claim.node)

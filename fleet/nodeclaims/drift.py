@@ -21,6 +21,7 @@ from fleet.nodeclaims.drift_facts import (
 )
 from fleet.offerings.reservations import ReservationSelector, reservation_selector, unselected
 from fleet.snapshot import NOT_READ, Catalog, Claim, Instance, Resolutions, Snapshot
+from fleet.snapshot.lookups import claims_whatever_runs
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, TableChanges, derived, followed
@@ -63,7 +64,7 @@ def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
 
 def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     """Returns how machines (by claim) differ from their pools, for all that do."""
-    claims, aside = snapshot.claims, claims_set_aside(snapshot)
+    claims, aside = claims_whatever_runs(snapshot), claims_set_aside(snapshot)
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
     if not claims:

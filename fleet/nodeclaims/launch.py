@@ -115,7 +115,7 @@ def launch_groups(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
 
 @followed(dict[str, Sequence[Claim]])
 def _launch_groups(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
-    gone, found = dict(changes.gone()), dict(before)
+    gone, found = dict(changes.gone()), before.copy()
     others = {
         group: [it for it in before.get(group, ()) if it.name not in gone]
         for group in {it.launch.group for it in gone.values()}

@@ -264,6 +264,8 @@ _PASSING = frozenset({RECUTTING.key, FOR_GANGS.key, UNREGISTERED.key})
 
 def _over(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[str, ...]:
     """Returns the taints of ours for which there is no reason any more."""
+    if not node.taints:
+        return ()
     found = sorted({taint.key for taint in node.taints} & _PASSING)
     return tuple(key for key in found if key != FOR_GANGS.key or not starting_gang(snapshot, claim))
 

@@ -86,7 +86,8 @@ def unwell(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition]) 
 
 def overdue(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition], now_s: float) -> Repair | None:
     """Returns the policy whose toleration ended first; None while all conditions are tolerated."""
-    ends = sorted((end_s, policy.condition, policy) for policy, end_s in _ends(policies, conditions) if end_s <= now_s)
+    found = _ends(policies, conditions)
+    ends = sorted((end_s, policy.condition, policy) for policy, end_s in found if end_s <= now_s) if found else ()
     return ends[0][2] if ends else None
 
 

@@ -23,9 +23,9 @@ from fleet.placement.inventory import being_recut, coming_machine, node_slot, us
 from fleet.placement.neighbours import Neighbours, PodsPut
 from fleet.snapshot import Catalog, Claim, Gang, Node, Pod, PodSet, Reservation, Snapshot
 from fleet.snapshot.elastic_parts import whole
-from fleet.snapshot.lookups import claims_by_node
+from fleet.snapshot.lookups import claims_by_node, claims_whatever_runs
 from model.fleet import Fleet
-from model.index import differing
+from model.index import differing, followed_each
 from model.quantity import Resources
 
 _COMING: Final = "coming/"
@@ -61,6 +61,8 @@ class CarriedState:
     """Slot -> what it was set up with."""
     _resources: dict[str, frozenset[str]] = field(default_factory=dict)
     """Slot -> what it has resources of."""
+    _rank: dict[str, str] = field(default_factory=dict)
+    """Slot -> what the slots are ordered by."""
     _closed: dict[str, Place] = field(default_factory=dict)
     """Nodes that take no pod."""
     _held: Mapping[str, Gang] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class CarriedState:
         """Yields the slots that are set up otherwise than before, by name; None for those that are gone."""
         before = self._seen
         now = self._seen = _Tables(
-            snapshot.nodes, snapshot.claims, snapshot.foreign_use, snapshot.ordinary_pods, leaving
+            *(snapshot.nodes, claims_whatever_runs(snapshot), snapshot.foreign_use, snapshot.ordinary_pods, leaving)
         )
         claims = {*differing(before.claims, now.claims), *(before.leaving.keys() ^ leaving.keys()), *self._unsteady}
         nodes = {*differing(before.nodes, now.nodes), *differing(before.foreign_use, now.foreign_use)}
@@ -183,9 +185,10 @@ class CarriedState:
             if self.by_claim.get(before.claim) is before:
                 del self.by_claim[before.claim]
         if slot is None:
-            del self._blank[name], self._resources[name]
+            del self._blank[name], self._resources[name], self._rank[name]
         else:
             self._resources[name] = frozenset(slot.free)
+            self._rank[name] = f"{int(name.startswith(_COMING) and not slot.node)}{name}"
             self._count(slot, 1)
             if slot.claim:
                 self.by_claim[slot.claim] = slot
@@ -202,7 +205,7 @@ class CarriedState:
     def _put_in_order(self) -> None:
         """Puts the slots in the order in which they are built: nodes by name, then machines on their way."""
         slots = self.state.slots
-        ordered = sorted(slots.items(), key=lambda it: (it[1].name.startswith(_COMING) and not it[1].node, it[0]))
+        ordered = {name: slots[name] for name in sorted(slots, key=self._rank.__getitem__)}
         slots.clear()
         slots.update(ordered)
 
@@ -213,9 +216,11 @@ class CarriedState:
         before = self._held
         return {
             uid
-            for uid in self._standing
-            if (now := held.get(uid)) is None
-            or (now is not before[uid] and (now.pins != before[uid].pins or now.pod_sets != before[uid].pod_sets))
+            for uid in differing(before, held)
+            if uid in self._standing
+            and (
+                (now := held.get(uid)) is None or (now.pins != before[uid].pins or now.pod_sets != before[uid].pod_sets)
+            )
         }
 
     def _on(self, changed: Mapping[str, NodeSlot | None]) -> set[str]:
@@ -248,7 +253,7 @@ class CarriedState:
                     del self._tenants[key]
 
     def _tell_neighbours(self, snapshot: Snapshot) -> None:
-        repel = any(pods.constraints.anti_affinity for gang in self._held.values() for pods in gang.pod_sets)
+        repel = bool(_repelling(snapshot.index, snapshot.gangs)) and any(map(_repels, self._held.values()))
         neighbours = who_stands_where(snapshot, self.state.slots, self._closed, self._pods, repel=repel)
         neighbours.watch(self.state.slots)
         for place in self._closed.values():
@@ -260,6 +265,16 @@ class CarriedState:
         for uid in self._held:
             for slot, pods, count in self._standing.get(uid, ()):
                 yield pods, slot, count, False
+
+
+def _repels(gang: Gang) -> bool:
+    return any(pods.constraints.anti_affinity for pods in gang.pod_sets)
+
+
+@followed_each()
+def _repelling(gang: Gang) -> bool | None:
+    """Returns True for a gang that keeps others away."""
+    return _repels(gang) or None
 
 
 @dataclass(slots=True)

@@ -130,7 +130,7 @@ def request_mix(index: Index, fleet: Fleet, gangs: Mapping[str, Gang]) -> Reques
 @followed(dict[_Stated, int])
 def _counted_as_stated(before: dict[_Stated, int], changes: TableChanges[Gang]) -> dict[_Stated, int]:
     """Pods counted by what their gangs state: thousands of gangs state only a few different things."""
-    counted = dict(before)
+    counted = before.copy()
     for gangs, sign in ((changes.gone(), -1), (changes.came(), 1)):
         for gang in (gang for _, gang in gangs if gang.state is not GangState.FINISHED and gang.active):
             for pods in gang.pod_sets:

@@ -268,7 +268,7 @@ class AssignmentSearch:
         below: Iterable[AdmittedWorkload] = self.ledger.staying(self.node.name)
         if policy is not CandidatePolicy.ANY:  # the lowest priority comes first
             below = takewhile(lambda it: it.workload.priority <= workload.priority, below)
-        return any(satisfies_policy(policy, workload, it.workload) and not it.uses_any(usage) for it in below)
+        return any(not it.uses_any(usage) and satisfies_policy(policy, workload, it.workload) for it in below)
 
     def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
         return PreemptionContext(

@@ -116,7 +116,7 @@ def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResou
 def _usages(
     before: dict[str, Mapping[FlavorResource, int]], changes: TableChanges[Gang], fleet: Fleet, specs: QuotaSpecs
 ) -> dict[str, Mapping[FlavorResource, int]]:
-    tree, found = specs.tree(), dict(before)
+    tree, found = specs.tree(), before.copy()
     for part in (part for _, gang in changes.gone() if gang.holds_capacity for part in parts(gang)):
         found.pop(part.uid, None)
     for gang in (gang for _, gang in changes.came() if gang.holds_capacity):

@@ -9,9 +9,8 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from operator import attrgetter, is_
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
@@ -42,7 +41,6 @@ from model.fleet import Fleet
 from model.index import Index
 from model.kinds import NodeTemplate
 
-V = TypeVar("V")
 POD_STARTS_S: Final = 5.0
 """From the release of a pod until it is ready, and from the start of a job until it has pods."""
 TERMINATION_S: Final = 60.0
@@ -56,7 +54,6 @@ _TABLES: Final = (
     *("job_pods", "node_pods", "repelling_pods", "ordinary_pods", "waiting_pods", "devices"),
 )
 """What of a snapshot changes in a model."""
-_tables_of: Final = attrgetter(*_TABLES)
 
 
 class ClusterModel:
@@ -89,9 +86,12 @@ class ClusterModel:
         self._index = Index()
         none, self._quotas = frozenset[str](), NO_QUOTAS  # their status counts the pods that are there at first
         self._seen = replace(snapshot, busy=none, set_aside=none, layouts=None, hard_fences=None, index=self._index)
+        self._seen_of: tuple[object, ...] = ()
+        """What was written when it was last looked at."""
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
+        self._pod_writes = 0
         self._pod_index = PodIndex()
         self._uids = {f"{gang.namespace}/{gang.workload}": uid for uid, gang in snapshot.gangs.items()}
         self._node_names: dict[str, str] = {}
@@ -110,6 +110,17 @@ class ClusterModel:
 
     def snapshot(self, aside: frozenset[str] = frozenset()) -> Snapshot:
         """Returns what a decider sees that leaves these subjects `aside`."""
+        if (written := (self.now_s, *self._written())) != self._seen_of:
+            self._seen, self._seen_of = self._look(), written
+        return changed(self._seen, set_aside=aside) if aside else self._seen
+
+    def _written(self) -> tuple[object, ...]:
+        """Returns what is another tuple after anything was written."""
+        tables = self.nodes, self.jobs, self.gangs, self.claims, self.instances
+        singles = self.shortages, self.outlook, self.pod_verdicts, self.bought
+        return self._pod_writes, *[table.writes for table in tables], *map(id, singles)
+
+    def _look(self) -> Snapshot:
         self._pod_index.settle()
         devices = claimable(self._index, self.fleet, self._seen, self.claims.view)
         pods, foreign = self._pod_index, summed(self._index, self._daemon_use, self._pod_index.foreign_use)
@@ -118,10 +129,8 @@ class ClusterModel:
             *(self.gang_pods, self.shortages, self.outlook, self.pod_verdicts, self.bought, self._quotas),
             *(pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods, pods.waiting_pods, devices),
         )
-        if self._seen.now_s != self.now_s or not all(map(is_, there, _tables_of(self._seen))):
-            tables = dict(zip(_TABLES, there, strict=True))
-            self._seen = changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **tables)
-        return changed(self._seen, set_aside=aside) if aside else self._seen
+        tables = dict(zip(_TABLES, there, strict=True))
+        return changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **tables)
 
     @property
     def gang_pods(self) -> Mapping[str, tuple[Pod, ...]]:
@@ -198,6 +207,7 @@ class ClusterModel:
     def put_pod(self, key: str, pod: Pod | None) -> None:
         """Writes one pod; None removes it."""
         before = self._pods.get(key)
+        self._pod_writes += 1
         self._pod_index.change(key, before, pod)
         self._quotas = recounted(self._quotas, before, pod, self._job_of)
         if pod is None:

@@ -17,15 +17,16 @@ from fleet.actions import Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
+from fleet.gangs.transitions import spent
 from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.nodeclaims.drift import drifts
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S
 from fleet.placement.all_devices import under_fleet
 from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
-from fleet.snapshot import Claim, ClaimState, GangState, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Job, Snapshot
 from fleet.snapshot.lookups import machines_held
-from model.changed import changed
 from model.fleet import Fleet
 
 EVERYTHING_S: Final = 3600.0
@@ -38,6 +39,7 @@ MOST_ROUNDS: Final = 200
 """Rounds of the deciders at one instant: more are a mistake of theirs, which the replay names."""
 _WORDS: Final = (Consider, NominatePods)
 """Actions that change nothing by themselves."""
+_EMPTY: Final = "WhenEmpty"
 _NOBODY: Final = frozenset[str]()
 _Ask = tuple[Callable[[], bool], Callable[[Snapshot], Iterable[Decided] | None]]
 """Whether a decider may have anything to say, and what it says about what has changed."""
@@ -71,11 +73,13 @@ class VirtualAgent:
     _pins: dict[str, tuple[GangState, frozenset[str]]] = field(default_factory=dict)
     """Gang -> its state and the claims it is pinned to, as last seen."""
     _claim_of: dict[str, str] = field(default_factory=dict)
-    """Instance id -> claim."""
+    """Instance id, or name of a node -> claim."""
     _silent_about: dict[str, tuple[tuple[object, ...], float]] = field(default_factory=dict)
     """Decider -> the tables that it has seen and had nothing to say about, and when."""
     _disrupt: bool = True
     """Whether machines are to be looked at for giving back."""
+    _overdue: set[str] = field(default_factory=set)
+    """Claims of which something has fallen due, as far as is known."""
     _everything_s: float = -inf
     _window_s: float = -inf
     """When a window opens or closes next."""
@@ -83,6 +87,8 @@ class VirtualAgent:
     _consolidated_s: float = -inf
     _consolidate_until_s: float = -inf
     """Until when there may be machines that could be done without."""
+    _consolidates: Mapping[str, float] = field(init=False)
+    """Pool that may do without machines that are in use -> its quiet time (seconds)."""
     _step_s: float = 1.0
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Decider -> subjects that it failed on, which it is not asked about again."""
@@ -90,6 +96,9 @@ class VirtualAgent:
     """Decider -> how it is asked about changes; once an hour is enough for those that nothing here changes for."""
 
     def __post_init__(self) -> None:
+        may_shrink = (pool for pool in self.fleet.node_pools.values() if pool.spec.replicas is None)
+        quiet = ((pool.name, pool.spec.disruption) for pool in may_shrink)
+        self._consolidates = {it: spec.consolidate_after for it, spec in quiet if spec.consolidation_policy != _EMPTY}
         asks: dict[str, _Ask] = {
             "gangs": (lambda: bool(self._gangs), self._about_gangs),
             "nodeclaims": (lambda: bool(self._claims or self._unsettled), self._about_claims),
@@ -220,61 +229,78 @@ class VirtualAgent:
         while self._given_up and self._given_up[0][0] <= world.now_s:
             self._claims.add(heappop(self._given_up)[1])
         self._notice_machines(world.claims.news(), world.instances.news(), world.nodes.news())
-        for uid in sorted(world.gangs.news()):
+        gangs, jobs = world.gangs.news(), world.jobs.news()
+        for uid in sorted(gangs):
             self._notice_gang(uid)
-        self._gangs |= world.jobs.news()
+        for uid in gangs | jobs:
+            if not _says_nothing(world.gangs.get(uid), world.jobs.get(uid), world.now_s):
+                self._gangs.add(uid)
 
     def _notice_machines(self, claims: Collection[str], instances: Collection[str], nodes: Collection[str]) -> None:
-        if claims or instances or nodes:
-            world, seen = self.world, self.world.snapshot()
-            for name in sorted(claims):
-                self._notice_claim(name, seen)
-            behind = (node.instance_id for node in map(world.nodes.get, nodes) if node is not None)
-            for instance_id in (*instances, *behind):
-                self._touch(self._claim_of.get(instance_id, ""), seen)
+        for name in sorted(claims):
+            self._notice_claim(name)
+        there = ((name, self.world.nodes.get(name)) for name in nodes)
+        for machine in (*instances, *(name if node is None else node.instance_id for name, node in there)):
+            self._touch(self._claim_of.get(machine, ""))
 
-    def _notice_claim(self, name: str, seen: Snapshot) -> None:
-        claim, before = seen.claims.get(name), self._known.get(name)
-        if before is None or claim is None or not _only_emptied(before, claim):
-            self._touch(name, seen)
+    def _notice_claim(self, name: str) -> None:
+        claim, before = self.world.claims.get(name), self._known.get(name)
+        emptied = before is not None and claim is not None and _only_emptied(before, claim)
+        if not emptied:
+            self._touch(name)
         if claim is None:
             self._known.pop(name, None)
             self._unsettled.discard(name)
-            self._disrupt = True  # it counts no more in the budget of its pool
+            self._disrupt |= self._held_back()  # it counts no more in the budget of its pool
             return
         self._known[name] = claim
+        if not emptied:
+            self._notice_life(name, claim)
+        self._stir(claim.node_pool)
+        for at_s in of_machine(self.fleet, self.world.bought, claim):
+            if at_s <= self.world.now_s:
+                self._overdue.add(name)
+            elif at_s < inf:
+                self.world.later(at_s, partial(self._falls_due, name, at_s))
+
+    def _notice_life(self, name: str, claim: Claim) -> None:
+        """Notes what follows from how far a machine has come, whatever runs there."""
         (self._unsettled.add if _reads_clock(claim) else self._unsettled.discard)(name)
         for at_s in _given_up_at_s(claim):
             heappush(self._given_up, (at_s, name))
-        if claim.instance_id:
-            self._claim_of[claim.instance_id] = name
+        for machine in filter(None, (claim.instance_id, claim.node)):
+            self._claim_of[machine] = name
         self._disrupt |= bool(claim.replaces)
-        self._stir(claim.node_pool)
-        for at_s in of_machine(self.fleet, seen.never_expire, claim):
-            if seen.now_s < at_s < inf:
-                self.world.later(at_s, partial(self._falls_due, name, at_s))
 
     def _falls_due(self, name: str, at_s: float) -> None:
         """Lets machines be looked at, unless what fell due has moved since: the machine is in use again, or gone."""
         claim = self.world.claims.get(name)
-        if claim is not None:
-            self._disrupt |= at_s in of_machine(self.fleet, self.world.bought, claim)
+        if claim is not None and at_s in of_machine(self.fleet, self.world.bought, claim):
+            self._overdue.add(name)
+            self._disrupt = True
+
+    def _held_back(self) -> bool:
+        """Returns whether a budget may keep a machine: one that is due, differs from its pool, or might be spared."""
+        world, fleet = self.world, self.fleet
+        if self._consolidates:
+            return True
+        there = ((name, world.claims.get(name)) for name in self._overdue)
+        due = ((name, of_machine(fleet, world.bought, claim)) for name, claim in there if claim is not None)
+        self._overdue = {name for name, times in due if any(at_s <= world.now_s for at_s in times)}
+        return bool(self._overdue) or bool(drifts(fleet, world.snapshot()))
 
     def _stir(self, pool_name: str) -> None:
         """Notes that for a while machines of a pool may be such that can be done without."""
-        pool = self.fleet.node_pools.get(pool_name)
-        if pool is not None and pool.spec.replicas is None and pool.spec.disruption.consolidation_policy != "WhenEmpty":
-            until_s = self.world.now_s + pool.spec.disruption.consolidate_after + 2 * CONSOLIDATION_S
-            self._consolidate_until_s = max(self._consolidate_until_s, until_s)
+        if (quiet_s := self._consolidates.get(pool_name)) is not None:
+            self._consolidate_until_s = max(self._consolidate_until_s, self.world.now_s + quiet_s + 2 * CONSOLIDATION_S)
 
-    def _touch(self, claim: str, seen: Snapshot) -> None:
+    def _touch(self, claim: str) -> None:
         if claim:
             self._claims.add(claim)
-            self._gangs.update(gang.uid for gang in machines_held(seen).get(claim, ()))
+            self._gangs.update(gang.uid for gang in machines_held(self.world.snapshot()).get(claim, ()))
 
     def _notice_gang(self, uid: str) -> None:
         gang = self.world.gangs.get(uid)
-        self._gangs.add(uid)
         before = self._pins.pop(uid, (GangState.FINISHED, frozenset[str]()))
         now = before[0], frozenset[str]()
         if gang is not None:
@@ -288,13 +314,32 @@ class VirtualAgent:
                 self.world.later(at_s, self._silent_about.clear)
 
 
+def _says_nothing(gang: Gang | None, job: Job | None, now_s: float) -> bool:
+    """Returns whether the life of a gang has no next step for which something has to be written that shows in neither.
+
+    Neither is there any more; it waits, as its job does; its job has just been started and has no pods yet; or all of
+    its pods are ready, which it has just said.
+    """
+    if gang is None or job is None:
+        return gang is None and job is None
+    if job.result or job.deleting:
+        return False
+    if gang.state is GangState.PENDING:
+        alike = (job.queue, job.priority_class, job.pod_sets) == (gang.queue, gang.priority_class, gang.pod_sets)
+        return job.suspended and alike and spent(gang, now_s) is None
+    if gang.state is not GangState.ADMITTED or job.suspended or gang.replacing_since_s or gang.not_ready_since_s:
+        return False
+    return gang.pods_ready if job.ready_pods else gang.admitted_at_s == now_s and not job.active_pods
+
+
 def _only_emptied(before: Claim, now: Claim) -> bool:
     """Returns whether nothing but since when a ready machine is empty has changed, from which no next step follows.
 
     It is told by its own last step, and what falls due by it is noted.
     """
-    said = now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s
-    return said and changed(before, emptied_at_s=now.emptied_at_s) == now
+    return (
+        now.state is ClaimState.READY and now.emptied_at_s != before.emptied_at_s and not now.differs_but_in_use(before)
+    )
 
 
 def _reads_clock(claim: Claim) -> bool:
@@ -305,6 +350,8 @@ def _reads_clock(claim: Claim) -> bool:
     match claim.state:
         case ClaimState.READY:
             return False
+        case ClaimState.TERMINATING:
+            return bool(claim.adopts or claim.disruption is None or claim.disruption.deadline_s < inf)
         case ClaimState.LAUNCHED | ClaimState.REGISTERED:
             return bool(claim.layout or claim.adopts or claim.disruption is not None)
     return True

@@ -101,6 +101,9 @@ class VirtualWorld(ClusterModel):
     def _arrives(self, work: SubmittedGang) -> None:
         self.later(work.submitted_s, lambda: self.jobs.put(work.uid, work.job()))
 
+    def _written(self) -> tuple[object, ...]:
+        return self.standing.writes, *super()._written()
+
     # -- what the deciders ask for --
 
     def note(self, action: Action) -> None:

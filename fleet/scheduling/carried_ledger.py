@@ -111,7 +111,11 @@ class CarriedLedger:
         if not workloads.only_itself:
             return self._charged.keys()
         changed = {*differing(self._standing, standing), *differing(self._taken, taken)}
-        changed |= {uid for uid, it in self._charged.items() if not it.rests or _is_touched(it.holder)}
+        changed |= {
+            uid
+            for uid, it in self._charged.items()
+            if not it.rests or (held := it.holder).leaving or held.out or held.unsettled or held.place is not None
+        }  # of those that the last pass has done something to, too
         busy = workloads.snapshot.busy
         return changed | {uid for uid in self._charged if gang_subject(whole(uid)) in busy} if busy else changed
 
@@ -129,11 +133,6 @@ class CarriedLedger:
         charge(holder.queue, holder.usage)
         rests = part.uid not in lost and not holder.workload.non_preemptible and _rests(workloads, part, binding)
         return _PartCharge(part, usage, holder.queue, holder.usage, holder, rests)
-
-
-def _is_touched(holder: AdmittedWorkload) -> bool:
-    """Returns whether the last pass has done something to a holder that stood."""
-    return holder.leaving or holder.out or holder.unsettled or holder.place is not None
 
 
 def held_by(

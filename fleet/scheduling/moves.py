@@ -171,8 +171,11 @@ class RoomByMoving:
             self._free = state.version, {}
         known = self._free[1]
         if resource not in known:
-            open_to_all = (slot.free for slot in state.slots.values() if slot.node and not slot.only_for)
-            known[resource] = sum(amount for free in open_to_all if (amount := free.get(resource, 0)) > 0)
+            known[resource] = sum(
+                amount
+                for slot in state.slots.values()
+                if (amount := slot.free.get(resource, 0)) > 0 and slot.node and not slot.only_for
+            )
         return known[resource]
 
     def _search(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:

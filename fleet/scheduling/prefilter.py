@@ -13,9 +13,10 @@ from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues, wh
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.queue_order import is_moved
 from fleet.snapshot import LAYOUTS, Claim, Gang, GangState, PodSet, Snapshot
+from fleet.snapshot.lookups import claims_whatever_runs
 from model.cron import window_active
 from model.fleet import Fleet
-from model.index import Index, derived, followed_each
+from model.index import TableChanges, followed, followed_each
 from model.kinds import NodePool, Team
 from model.labels import MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from model.upstream.do_not_disrupt import protected
@@ -275,8 +276,8 @@ def _calm(case: _Candidate) -> Refusal | None:
     A loop of launches (a clock that was set, an API that lies) costs at most so many a minute. Attempts that the cloud
     refused do not count.
     """
-    launched = _launched_for(case.snapshot.index, _launches(case.snapshot.index, case.snapshot.claims))
-    times = launched.get(case.gang.uid, {}).values()
+    launched = _launched_for(case.snapshot.index, _launches(case.snapshot.index, claims_whatever_runs(case.snapshot)))
+    times = dict(launched.get(case.gang.uid, {}).values()).values()
     recent = [at_s for at_s in times if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
     if len(recent) < LAUNCHES_MOST:
         return None
@@ -292,12 +293,23 @@ def _launches(claim: Claim) -> tuple[str, str, float] | None:
     return claim.gang, claim.launch.group, claim.launched_at_s
 
 
-@derived(1)
-def _launched_for(_index: Index, launches: Mapping[str, tuple[str, str, float]]) -> Mapping[str, Mapping[str, float]]:
-    """Returns gang (uid) -> launch group -> when it was launched."""
-    found: dict[str, dict[str, float]] = {}
-    for gang, group, at_s in launches.values():
-        found.setdefault(gang, {})[group] = at_s
+_Launched = dict[str, Mapping[str, tuple[str, float]]]
+"""Gang (uid) -> claim, in order of name -> launch group, and when it was launched."""
+
+
+@followed(_Launched)
+def _launched_for(before: _Launched, changes: TableChanges[tuple[str, str, float]]) -> _Launched:
+    found = before.copy()
+    gone, came = changes.gone(), changes.came()
+    others = {gang: dict(before.get(gang, {})) for _, (gang, _, _) in (*gone, *came)}
+    for name, (gang, _, _) in gone:
+        del others[gang][name]
+    for name, (gang, group, at_s) in came:
+        others[gang][name] = group, at_s
+    for gang, launched in others.items():
+        found[gang] = dict(sorted(launched.items()))
+        if not launched:
+            del found[gang]
     return found
 
 

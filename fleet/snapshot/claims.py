@@ -1,7 +1,8 @@
 """Defines claims: each is the written intent to own one machine, and the record of what became of it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from fleet.markets import CapacityPool
@@ -166,6 +167,10 @@ class Claim:
         """Returns the uids of all gangs it was bought for: the one whose purchase it is part of, and further ones."""
         return frozenset({self.gang, *self.also_for}) - {""}
 
+    def differs_but_in_use(self, other: "Claim") -> bool:
+        """Returns whether more is another than since when the machine is empty."""
+        return _all_but_use(self) != _all_but_use(other)
+
     def startup_taints_by(self, template: NodeTemplate) -> tuple[Taint, ...]:
         """Returns the taints that its node is waited for to lose: for an older claim by its pool's template now.
 
@@ -203,3 +208,6 @@ class Claim:
         if self.disruption.deadline_s <= disruption.deadline_s + SAME_INSTANT_S:
             return self
         return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))
+
+
+_all_but_use: Final = attrgetter(*[it.name for it in fields(Claim) if it.name != "emptied_at_s"])

@@ -7,12 +7,13 @@ from fleet.snapshot import Claim, Gang, Instance, Node, Pod, PodVerdict, Snapsho
 from fleet.snapshot.constraints import PodAffinityTerm
 from fleet.snapshot.ordinary_pods import tenants_of_nodes
 from model import labels
+from model.changed import changed
 from model.index import Index, LoggedTable, TableChanges, derived, followed, followed_each
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
-    """Returns node name -> the claim whose machine it is."""
-    return _claims_by_node(snapshot.index, snapshot.claims)[0]
+    """Returns node name -> the claim whose machine it is, as `claims_whatever_runs` has it."""
+    return _claims_by_node(snapshot.index, claims_whatever_runs(snapshot))[0]
 
 
 @followed(lambda: (dict[str, Claim](), 0))
@@ -30,6 +31,24 @@ def _claims_by_node(before: tuple[dict[str, Claim], int], changes: TableChanges[
     return found, naming
 
 
+def claims_whatever_runs(snapshot: Snapshot) -> Mapping[str, Claim]:
+    """Returns the claims without since when they are empty: the same objects whatever gangs come to them and leave.
+
+    For views that do not ask what runs there: most changes of claims are no others.
+    """
+    return _claims_whatever_runs(snapshot.index, snapshot.claims)
+
+
+@followed(dict[str, Claim])
+def _claims_whatever_runs(before: dict[str, Claim], changes: TableChanges[Claim]) -> dict[str, Claim]:
+    news: dict[str, Claim | None] = {name: None for name, _ in changes.gone() if name not in changes.now}
+    for name, claim in changes.came():
+        known = before.get(name)
+        if known is None or claim.differs_but_in_use(known):
+            news[name] = changed(claim, emptied_at_s=0.0) if claim.emptied_at_s else claim
+    return LoggedTable.after(before, news) if news else before
+
+
 def node_names(snapshot: Snapshot) -> Mapping[str, bool]:
     """Returns the names of all nodes: the same object as long as none comes or goes."""
     return _node_names(snapshot.index, snapshot.nodes)
@@ -42,7 +61,7 @@ def _node_names(_node: Node) -> bool:
 
 def claim_names(snapshot: Snapshot) -> Mapping[str, bool]:
     """Returns the names of all claims: the same object as long as none comes or goes."""
-    return _claim_names(snapshot.index, snapshot.claims)
+    return _claim_names(snapshot.index, claims_whatever_runs(snapshot))
 
 
 @followed_each()
@@ -60,7 +79,7 @@ def _nodes_by_instance(before: tuple[dict[str, Node], int], changes: TableChange
     """Returns instance id -> node, and how many nodes name an instance: of several that name one the last counts."""
     old = [it for _, node in changes.gone() if (it := node.instance_id)]
     new = [(it, node) for _, node in changes.came() if (it := node.instance_id)]
-    found, naming = dict(before[0]), before[1] + len(new) - len(old)
+    found, naming = before[0].copy(), before[1] + len(new) - len(old)
     for instance_id in old:
         found.pop(instance_id, None)
     found |= dict(new)
@@ -98,11 +117,16 @@ def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
 def _claims_by_pool(before: dict[str, Sequence[Claim]], changes: TableChanges[Claim]) -> dict[str, Sequence[Claim]]:
     names = {it.node_pool for _, it in (*changes.gone(), *changes.came())}
     others = {pool: list(before.get(pool, ())) for pool in names}
-    for _, claim in changes.gone():
-        members = others[claim.node_pool]
-        del members[bisect_left(members, claim.name, key=_name)]
-    for _, claim in changes.came():
-        insort(others[claim.node_pool], claim, key=_name)
+    for name in changes.keys:
+        old, new = changes.before.get(name), changes.now.get(name)
+        members = others[old.node_pool] if old is not None else []
+        at = bisect_left(members, name, key=_name)
+        if old is not None and new is not None and old.node_pool == new.node_pool:
+            members[at] = new
+            continue
+        del members[at : at + 1]
+        if new is not None:
+            insort(others[new.node_pool], new, key=_name)
     return {pool: members for pool, members in sorted({**before, **others}.items()) if members}
 
 
@@ -115,7 +139,7 @@ def unclaimed(snapshot: Snapshot) -> Sequence[Instance]:
 
     A claim of its launch group that has no instance may: the answer of the launch is still on its way.
     """
-    return _unclaimed(snapshot.index, snapshot.instances, snapshot.claims, snapshot.cluster)
+    return _unclaimed(snapshot.index, snapshot.instances, claims_whatever_runs(snapshot), snapshot.cluster)
 
 
 @derived()
@@ -137,11 +161,12 @@ def _without_claim(_index: Index, ours: Mapping[str, Instance], owned: Mapping[s
 @followed(dict[str, Instance])
 def _billing(before: dict[str, Instance], changes: TableChanges[Instance], cluster: str) -> dict[str, Instance]:
     """Returns the machines of a cluster that bill, by id."""
-    found = dict(before)
+    found = before.copy()
     for key, _ in changes.gone():
         found.pop(key, None)
     ours = (it for it in changes.came() if it[1].tags.get(labels.CLUSTER) == cluster and not it[1].gone)
-    return {**found, **dict(ours)}
+    found.update(ours)
+    return found
 
 
 @followed(dict[str, int])
@@ -151,7 +176,7 @@ def _owned(before: dict[str, int], changes: TableChanges[Claim]) -> dict[str, in
     new = [claim.instance_id for _, claim in changes.came()]
     if old == new:
         return before
-    found = dict(before)
+    found = before.copy()
     for count, ids in ((-1, old), (1, new)):
         for each in ids:
             add(found, each, count)
@@ -237,7 +262,7 @@ def _ordinary_by_claim(
     before: dict[str, tuple[Gang, ...]], changes: TableChanges[Sequence[tuple[Gang, tuple[Pod, ...]]]]
 ) -> dict[str, tuple[Gang, ...]]:
     """Returns claim -> the ordinary pods on its node; a claim has one."""
-    found = dict(before)
+    found = before.copy()
     for _, tenants_there in changes.gone():
         for gang, _ in tenants_there:
             found.pop(gang.pins[0].claim, None)
@@ -259,7 +284,7 @@ def _machines_held(before: dict[str, Sequence[Gang]], changes: TableChanges[Gang
     for gang in (it for _, it in changes.came() if it.holds_capacity):
         for name in {pin.claim or pin.node for pin in gang.pins}:
             came.setdefault(name, []).append(gang)
-    found = dict(before)
+    found = before.copy()
     for name, gangs in came.items():
         members = [it for it in before.get(name, ()) if id(it) not in going] + gangs
         found[name] = sorted(members, key=lambda gang: gang.uid)

@@ -38,6 +38,8 @@ _BEGUN = 300_000
 _WHOLE = 1e-6
 """Fractions this near to the next whole number are rounded up."""
 
+_SAME = 1e-8
+"""Bounds are a little lower than they need to be, for what floating point loses."""
 Optimum = MasterOptimum[PurchasePrices]
 Fills = tuple[Ints, Ints]
 """Kinds [M] and pods [M, C]."""
@@ -79,6 +81,11 @@ class PurchaseIncumbent:
         """Replaces the lower bound if another one is higher."""
         self.bound = max(self.bound, bound, key=lambda it: it.usd_h)
 
+    def cannot_be_beaten(self) -> bool:
+        """Returns whether it holds all pods and costs no more than its bound: nothing else is worth looking for."""
+        pods_left, cost_usd_h = self._rank(self.mix)
+        return not pods_left and cost_usd_h - self.bound_usd_h <= _SAME * cost_usd_h
+
     def _rank(self, mix: PatternMix) -> tuple[int, float]:
         """Returns (pods without a place, cost): lower is better."""
         return int((self.part.demand - mix.placed).sum()), round(mix.cost_usd_h(self.part), 9)
@@ -88,6 +95,8 @@ def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
     """Returns the best purchase of the heuristics that need no solver, with a bound that needs none."""
     baseline = provisioning_order(part)
     best = PurchaseIncumbent(part, baseline, PurchaseHeuristic.BASELINE, baseline, by_one_resource(part))
+    if best.cannot_be_beaten():
+        return best
     best.offer(by_choice(part), PurchaseHeuristic.CHOICE)
     if _pays_to_insert(part, effort):
         best.offer(by_insertion(part), PurchaseHeuristic.INSERTION)
