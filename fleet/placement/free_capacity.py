@@ -230,6 +230,8 @@ class PodClassIndex:
         """Whether costs have changed since it was priced."""
         self._seen = (-1, 0)
         self._entries: dict[int, _Entry] = {}
+        self._unsuited: dict[int, Offering] = {}
+        """Those of which no machine will do, by identity."""
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
         """Label -> section -> value -> slots."""
         self._owners: set[frozenset[str]] = set()
@@ -265,11 +267,13 @@ class PodClassIndex:
             self._entries.clear()
             self._buckets = {label: {} for label in self._buckets}
             touched = list(state.slots.values())
-        known, asked = self._entries, self._asked
+        known, asked, unsuited = self._entries, self._asked, self._unsuited
         for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
             if (entry := known.get(id(slot))) is not None:
                 self._note(state, entry)
-            elif not lacks(slot.free, asked) and state.slots.get(slot.name) is slot:  # most bought for others are full
+            elif id(slot.offering) in unsuited or lacks(slot.free, asked):  # most bought for others are full
+                continue
+            elif state.slots.get(slot.name) is slot:
                 self._begin(slot)
         self._seen = now
 
@@ -278,6 +282,9 @@ class PodClassIndex:
         if room := slot.room_for(self._requests):
             section = (bool(slot.node), slot.leaving, slot.only_for)
             suits = self._accepts(slot)
+            if not suits and slot.offering is not None:
+                self._unsuited[id(slot.offering)] = slot.offering
+                return
             entry = _Entry(slot, slot.name, section, slot.changed, room if suits else 0, suits)
             self._entries[id(slot)] = entry
             self._move(entry, self._buckets, SlotBuckets.put)

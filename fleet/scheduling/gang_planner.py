@@ -38,6 +38,8 @@ class _AskedAbout:
     workload: Workload
     given: Sequence[PodSetAssignment]
     needs: list[Need]
+    of_shape: list[Need]
+    """Those of the first gang of its shape."""
     state: ClusterState | None = None
     """Where `room` was looked for; None = nowhere yet."""
     version: StateVersion | None = None
@@ -268,10 +270,12 @@ class GangPlanner:
     def _asked(self, workload: Workload, given: Sequence[PodSetAssignment]) -> _AskedAbout:
         known = self._asked_about.get(id(given))
         if known is None or known.workload is not workload:
-            key = (workload.queue, workload.shape, shape_of(given))
-            if key not in self._needs:
-                self._needs[key] = list(self._compute_needs(workload, given))
-            own = self._needs[key]
+            own = known.of_shape if known is not None and known.workload.is_like(workload) else None
+            if own is None:
+                key = (workload.queue, workload.shape, shape_of(given))
+                if key not in self._needs:
+                    self._needs[key] = list(self._compute_needs(workload, given))
+                own = self._needs[key]
             if len(own) == 1 == len(workload.pod_sets):
                 needs = [own[0].of(workload.pod_sets[0])]
             else:
@@ -279,7 +283,7 @@ class GangPlanner:
                 needs = [need.of(pod_sets[need.pod_set.name]) for need in own]
             if len(self._asked_about) >= _MOST_ASKED:
                 self._asked_about.clear()
-            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs)
+            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs, own)
         return known
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:

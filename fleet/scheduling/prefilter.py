@@ -270,9 +270,10 @@ def _calm(case: _Candidate) -> Refusal | None:
     A loop of launches (a clock that was set, an API that lies) costs at most so many a minute. Attempts that the cloud
     refused do not count.
     """
-    launched = _launched_for(case.snapshot.index, _launches(case.snapshot.index, case.snapshot.claims))
-    times = launched.get(case.gang.uid, {}).values()
-    recent = [at_s for at_s in times if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
+    times = _launched_for(case.snapshot.index, case.snapshot.claims).get(case.gang.uid)
+    if times is None:
+        return None
+    recent = [at_s for at_s in times.values() if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
     if len(recent) < LAUNCHES_MOST:
         return None
     message = f"machines were bought for it {len(recent)} times within {LAUNCHES_WITHIN_S:.0f} s; it pauses"
@@ -288,8 +289,13 @@ def _launches(claim: Claim) -> tuple[str, str, float] | None:
 
 
 @derived(1)
-def _launched_for(_index: Index, launches: Mapping[str, tuple[str, str, float]]) -> Mapping[str, Mapping[str, float]]:
+def _launched_for(index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Mapping[str, float]]:
     """Returns gang (uid) -> launch group -> when it was launched."""
+    return _by_gang(index, _launches(index, claims))
+
+
+@derived(1)
+def _by_gang(_index: Index, launches: Mapping[str, tuple[str, str, float]]) -> Mapping[str, Mapping[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for gang, group, at_s in launches.values():
         found.setdefault(gang, {})[group] = at_s
