@@ -17,7 +17,7 @@ from fleet.placement.pod_score import pod_score
 from fleet.placement.shared_domains import ways_over_nvlink
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available
-from fleet.quota.workload import PodSetAssignment, Workload
+from fleet.quota.workload import HashedOnce, PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import near_each_other
@@ -38,8 +38,8 @@ class _AskedAbout:
     workload: Workload
     given: Sequence[PodSetAssignment]
     needs: list[Need]
-    of_shape: list[Need]
-    """Those of the first gang of its shape."""
+    alike: Hashable
+    """Queue, shape and assignment."""
     state: ClusterState | None = None
     """Where `room` was looked for; None = nowhere yet."""
     version: StateVersion | None = None
@@ -267,15 +267,18 @@ class GangPlanner:
         """Returns what the pods of a gang need, pod set by pod set; gangs of one shape share the answer."""
         return self._asked(workload, given).needs
 
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable:
+        """Returns queue, shape and assignment: equal for gangs that need the same."""
+        return self._asked(workload, given).alike
+
     def _asked(self, workload: Workload, given: Sequence[PodSetAssignment]) -> _AskedAbout:
         known = self._asked_about.get(id(given))
         if known is None or known.workload is not workload:
-            own = known.of_shape if known is not None and known.workload.is_like(workload) else None
+            like = known is not None and known.workload.is_like(workload)
+            alike = known.alike if known is not None and like else _alike(workload, given)
+            own = self._needs.get(alike)
             if own is None:
-                key = (workload.queue, workload.shape, shape_of(given))
-                if key not in self._needs:
-                    self._needs[key] = list(self._compute_needs(workload, given))
-                own = self._needs[key]
+                own = self._needs[alike] = list(self._compute_needs(workload, given))
             if len(own) == 1 == len(workload.pod_sets):
                 needs = [own[0].of(workload.pod_sets[0])]
             else:
@@ -283,7 +286,7 @@ class GangPlanner:
                 needs = [need.of(pod_sets[need.pod_set.name]) for need in own]
             if len(self._asked_about) >= _MOST_ASKED:
                 self._asked_about.clear()
-            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs, own)
+            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs, alike)
         return known
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
@@ -349,6 +352,10 @@ def _bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, n
         return None
     capacity.best_purchases[alike] = best[1], (best[2],)
     return best[2]
+
+
+def _alike(workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable:
+    return HashedOnce((workload.queue, workload.shape, shape_of(given)))
 
 
 def shape_of(given: Sequence[PodSetAssignment]) -> Hashable:
