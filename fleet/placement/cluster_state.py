@@ -250,6 +250,22 @@ class ClusterState:
                     self.neighbours.put(entry.pods, entry.slot, -entry.count)
                 self._touch(entry.slot)
 
+    def revert(self) -> None:
+        """Restores what stood at the beginning; slots added since then are good for nothing afterwards.
+
+        Nor are its neighbours, who are not told.
+        """
+        added = {id(it): it for it in self._log if isinstance(it, NodeSlot)}
+        for slot in added.values():
+            del self.slots[slot.name]
+            self._touch(slot)
+        for entry in reversed(self._log):
+            if not isinstance(entry, NodeSlot) and id(entry.slot) not in added:
+                _change(entry.slot, entry.requests, -entry.count)
+                entry.slot.changed = entry.before
+                self._touch(entry.slot)
+        self._log.clear()
+
 
 def _change(slot: NodeSlot, requests: Resources, count: int) -> None:
     free = slot.free

@@ -34,7 +34,7 @@ class RequeueCounter:
 QueuePosition = tuple[Key, int]
 """A position in the queue: the key, and a number that ends every tie of two entries of one workload."""
 _Row = deque[tuple[QueuePosition, Workload]]
-"""Workloads of one shape in order. Nearly all come at an end of it, and leave at the first: no heap is as quick there."""
+"""Workloads of one shape in order. Nearly all come at the end of it and leave at its beginning: no heap is as quick."""
 
 
 @dataclass(slots=True)

@@ -109,7 +109,7 @@ class Workload:
 
     def is_like(self, other: "Workload") -> bool:
         """Returns whether another one is known to have its queue and shape: they share the latter, as both wait."""
-        return self._shape is other._shape is not None and self.queue == other.queue
+        return self.shape is other.shape and self.queue == other.queue
 
     def shares(self, shapes: dict[Hashable, Hashable]) -> None:
         """Makes its shape the very one that is there among those of others, if there is one, else adds it."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fleet.placement.buyable_capacity import BuyableCapacity, bought_alike
-from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVersion, planned_slot
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, NodeSlot, StateVersion, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.followers import follows_onto, place_company, place_leading, stands_by_others
-from fleet.placement.free_capacity import best_first, free_capacity
+from fleet.placement.free_capacity import FreeCapacity, best_first, free_capacity
 from fleet.placement.place import ZoneAttempt, place_gang, standing
 from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
@@ -146,10 +146,10 @@ class GangPlanner:
             return None
         if pod_score(state.neighbours, pods) is not None:
             return None
-        free = None if full else free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
-        if free is not None and (fits or free.among(workload.uid).room):
-            parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
-            return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
+        if not full:
+            free = free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
+            if (there := _best_for_one(free, workload.uid)) is not None:
+                return PlacementPlan((NodeAssignment(pods.name, there, 1),))
         lot = capacity.bought_before(need) or _bought_for_one(state, capacity, workload.uid, need)
         if lot is None:
             return None
@@ -328,6 +328,19 @@ def _seeks_others(pods: PodSet, sets: Sequence[PodSet]) -> bool:
 
 def _stands_anywhere(state: ClusterState, pods: PodSet) -> bool:
     return not (pods.wishes or pods.required_topology) and pod_filter(state.neighbours, pods) is None
+
+
+def _best_for_one(free: FreeCapacity, gang: str) -> NodeSlot | None:
+    """Returns the slot for one pod that stands anywhere; None where there is no room."""
+    if free.keeps(gang):
+        return next(best_first((*standing(free, gang), free.among(gang, standing=False))), None)
+    for leaving in (False, True):
+        if (open_to_all := free.kept_for_nobody(standing=True, leaving=leaving)) is not None:
+            return next(open_to_all.best(1))[2]
+    coming = [it for leaving in (False, True) if (it := free.kept_for_nobody(standing=False, leaving=leaving))]
+    if len(coming) < 2:
+        return next(coming[0].best(1))[2] if coming else None
+    return next(best_first((free.among(gang, standing=False),)))
 
 
 def _bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, need: Need) -> PlannedNodeClaims | None:

@@ -266,9 +266,7 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
         for assignment in placed.plan.assignments:
             pods.setdefault(assignment.slot.claim, Counter())[PodSetOfGang(uid, assignment.pod_set)] += assignment.count
     next_best: dict[object, str] = {}
-    for uid, placed in mine.items():
-        if not placed.bought:
-            continue
+    for placed in mine.values():
         told = {}
         for claim, offering in placed.bought.items():
             machine = SharedMachine(offering, pods[claim])
@@ -276,7 +274,8 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
             if asked not in next_best:
                 next_best[asked] = _next_best(runner_up(machine, needs, machines.planner.capacity))
             told[claim] = _purpose(machine, names) + next_best[asked]
-        placed.written.are_for(told)
+        if told:
+            placed.written.are_for(told)
 
 
 def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
