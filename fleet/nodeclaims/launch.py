@@ -6,6 +6,7 @@ Everything a launch asks for follows from its claims and their pool alone, so th
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
@@ -68,30 +69,40 @@ def write_claims(
     for index, number, lot in _machines(plan):
         names[index, number] = f"{lot.offering.pool.name[:40]}-{digest}-{len(names)}"
 
-    def write(purposes: Mapping[str, str]) -> tuple[Claim, ...]:
-        launches: dict[object, int] = {}
-        return tuple(
-            Claim(
-                name=(name := names[index, number]),
-                uid="",
-                node_pool=lot.offering.pool.name,
-                pool_hash=lot.offering.pool_hash,
-                capacity_pool=lot.offering.offer.pool_key,
-                price_usd_h=lot.offering.offer.price_usd_h,
-                list_usd_h=lot.offering.offer.list_usd_h,
-                launch=Launch(digest, launches.setdefault(lot.offering.key, index), len(names)),
-                created_at_s=now_s,
-                gang=gang,
-                purpose=purposes.get(name, purpose),
-                replaces=replaces,
-                resources=lot.offering.allocatable,
-                layout=lot.offering.layout,
-                startup_taints=lot.offering.pool.spec.template.startup_taints,
-            )
-            for index, number, lot in _machines(plan)
-        )
+    return WrittenClaims(names, partial(_write, plan, names, digest, now_s, gang, replaces, purpose))
 
-    return WrittenClaims(names, write)
+
+def _write(
+    plan: PlacementPlan,
+    names: Mapping[tuple[int, int], str],
+    group: str,
+    now_s: float,
+    gang: str,
+    replaces: tuple[str, ...],
+    purpose: str,
+    purposes: Mapping[str, str],
+) -> tuple[Claim, ...]:
+    launches: dict[object, int] = {}
+    return tuple(
+        Claim(
+            name=(name := names[index, number]),
+            uid="",
+            node_pool=lot.offering.pool.name,
+            pool_hash=lot.offering.pool_hash,
+            capacity_pool=lot.offering.offer.pool_key,
+            price_usd_h=lot.offering.offer.price_usd_h,
+            list_usd_h=lot.offering.offer.list_usd_h,
+            launch=Launch(group, launches.setdefault(lot.offering.key, index), len(names)),
+            created_at_s=now_s,
+            gang=gang,
+            purpose=purposes.get(name, purpose),
+            replaces=replaces,
+            resources=lot.offering.allocatable,
+            layout=lot.offering.layout,
+            startup_taints=lot.offering.pool.spec.template.startup_taints,
+        )
+        for index, number, lot in _machines(plan)
+    )
 
 
 def in_halves(claims: Sequence[Claim]) -> tuple[Claim, ...]:

@@ -99,7 +99,7 @@ def planned_slot(offering: Offering, name: str, *only_for: str, room: Resources 
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class NodeAssignment:
     """An assignment puts `count` pods of a pod set on one slot."""
 

@@ -8,12 +8,23 @@ from fleet.mig.layouts import cut_anew, gpu_part
 from fleet.mig.mixed_cuts import beside_work
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import NodeAssignment, NodeSlot
-from fleet.quota.workload import HashedOnce
 from fleet.snapshot import Claim, Pin, PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool, Toleration
 from model.mig.layouts import GpuCuts
 from model.quantity import CPU, Resources
+
+
+class HashedOnce(tuple[object, ...]):  # noqa: SLOT001  a tuple has no room for slots
+    """A tuple whose hash is kept: it is a key again and again, and hashing tolerations takes its time."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        """Returns the hash of the tuple."""
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,7 @@ class PlannedNodeClaims:
     """What of each may be filled, for `minValues` of its pool; None = all of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class PlacementPlan:
     """A plan says where every pod of a gang goes and what must be done first. Slots bought are `new/<purchase>/<n>`."""
 

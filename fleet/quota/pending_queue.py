@@ -133,7 +133,8 @@ class PendingQueue:
         heads = self._heads.get(local)
         while heads:
             position, shape = heads[0]
-            first = self._first(self._rows[local, shape]) if shape not in self._inadmissible_shapes else None
+            aside = self._inadmissible_shapes and shape in self._inadmissible_shapes
+            first = None if aside else self._first(self._rows[local, shape])
             if first is not None and first[0] is position:
                 return first[1]
             self._unlist(local)

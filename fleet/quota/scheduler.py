@@ -70,13 +70,13 @@ class AdmissionScheduler(Nominator):
     _requeues: dict[str, RequeueCounter] = field(default_factory=dict)
     """Root -> counter of requests to look again at everything set aside below it."""
     _shapes: dict[Hashable, Hashable] = field(default_factory=dict)
-    """Shapes of all that were submitted: equal ones are one object, which is found at once."""
+    """Shapes of all that were submitted -> the token that stands for each from then on."""
     _plain: dict[tuple[str, Hashable], PlainAssignment] = field(default_factory=dict)
     """Queue and shape -> what the last of them was admitted with, where the next may get the same."""
 
     def submit(self, workload: Workload) -> None:
         """Adds a workload to its queue; KeyError when there is no such queue."""
-        workload.shares(self._shapes)
+        workload.share_shape(self._shapes)
         self._pending(workload.queue).push(workload)
 
     def withdraw(self, workload: Workload) -> None:

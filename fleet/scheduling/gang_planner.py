@@ -17,7 +17,7 @@ from fleet.placement.pod_score import pod_score
 from fleet.placement.shared_domains import ways_over_nvlink
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available
-from fleet.quota.workload import HashedOnce, PodSetAssignment, Workload
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import near_each_other
@@ -368,7 +368,7 @@ def _bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, n
 
 
 def _alike(workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable:
-    return HashedOnce((workload.queue, workload.shape, shape_of(given)))
+    return workload.queue, workload.shape, shape_of(given)
 
 
 def shape_of(given: Sequence[PodSetAssignment]) -> Hashable:

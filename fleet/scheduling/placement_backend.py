@@ -18,7 +18,7 @@ from fleet.snapshot import Claim, Gang, Pin, PodSet
 from model.quantity import Resources
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class PlacedGang:
     """A `PlacedGang` is what a pass decided for a gang: its plan, its pins, and the claims of what is bought for it."""
 
