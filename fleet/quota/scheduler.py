@@ -5,14 +5,16 @@ the same ledger, then decided one by one. `sweep` goes on until nothing moves, w
 and keeps what preemptors wait for out of reach meanwhile.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 from fleet.quota.admission_cycle import AdmissionCycle, CycleResult
 from fleet.quota.entries import (
     CycleEntry,
     EntryOutcome,
+    classical_key,
     classical_order,
     fair_order,
     requeues_immediately,
@@ -22,7 +24,7 @@ from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, SecondPassWor
 from fleet.quota.nomination import Nominator, about
 from fleet.quota.pending_queue import PendingQueue, RequeueCounter, order_key
 from fleet.quota.specs import QuotaQueueSpec
-from fleet.quota.tree import Cell, QuotaNode, borrow_height, fits
+from fleet.quota.tree import Cell, QuotaNode, borrow_height, charge, fits, release
 from fleet.quota.workload import PodSetAssignment, PreemptionMode, Workload
 
 SETS_ASIDE = frozenset({EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES})
@@ -140,7 +142,7 @@ class AdmissionScheduler(Nominator):
         overdue = self._overdue()
         while heads := self._next(overdue, closed):
             if (alike := self._admit_alike(heads)) is not None:
-                total.admitted.append(alike)
+                total.admitted += alike
                 continue
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
@@ -157,21 +159,61 @@ class AdmissionScheduler(Nominator):
         self.ledger.count_leaving(gone=False)
         return total
 
-    def _admit_alike(self, heads: list[Workload]) -> AdmittedWorkload | None:
-        """Admits an only head with what the one of its shape before it got; None where a whole cycle has to decide.
+    def _admit_alike(self, heads: list[Workload]) -> list[AdmittedWorkload] | None:
+        """Admits heads with what the ones of their shapes before them got; None where a whole cycle has to decide.
 
-        The cycle would find the same: between its nomination and its turn nobody else is decided.
+        The cycle would find the same: what an only head was nominated with stands when its turn comes, and of several
+        each has a place and its queue's own quota whatever the others get.
         """
-        [workload, *others] = heads
-        plain = self._plain.get((workload.queue, workload.shape))
+        if self.ledger.leaving:
+            return None
+        plain = [(workload, self._plain.get((workload.queue, workload.shape))) for workload in heads]
+        known = [(workload, it) for workload, it in plain if it is not None and workload.uid not in self._last]
+        if len(known) < len(heads):
+            return None
+        known.sort(key=lambda it: classical_key(it[0], self.rules))
+        if len(known) > 1 and not self._all_fit(known):
+            return None
+        admitted = list(takewhile(bool, (self._admit_plain(*it, only=len(known) == 1) for it in known)))
+        if not admitted:
+            return None
+        self._cycle += 1
+        for workload, _ in known[len(admitted) :]:  # none, as all fit
+            self._pending(workload.queue).put_back(workload, again=True)
+        return [holder for holder in admitted if holder is not None]
+
+    def _all_fit(self, heads: Sequence[tuple[Workload, PlainAssignment]]) -> bool:
+        """Returns whether each of several heads has its quota and a place, and nobody to move, whoever comes before."""
+        mover = self.mover
+        for workload, plain in heads:
+            moves = mover is not None and self.queues[workload.queue].preemption.moves
+            if moves and mover is not None and not mover.rests(workload, plain.given):
+                return False
+        if not self.ledger.placement.finds_all([(workload, plain.given) for workload, plain in heads]):
+            return False
+        charged: list[tuple[QuotaNode, PlainAssignment]] = []
+        for workload, plain in heads:
+            node = self.ledger.tree.queues[workload.queue]
+            if not plain.is_free(node):
+                break
+            charge(node, plain.usage)
+            charged.append((node, plain))
+        for node, plain in reversed(charged):
+            release(node, plain.usage)
+        return len(charged) == len(heads)
+
+    def _admit_plain(self, workload: Workload, plain: PlainAssignment, *, only: bool) -> AdmittedWorkload | None:
+        """Admits a head with a known assignment; None where it has no quota or place any more.
+
+        Of an `only` one it is asked here whether others may be moved for it: then there is None, too.
+        """
         node = self.ledger.tree.queues[workload.queue]
-        if others or plain is None or self.ledger.leaving or workload.uid in self._last or not plain.is_free(node):
+        if not plain.is_free(node):
             return None
         with about(workload):
             place = self.ledger.placement.find(workload, plain.given)
-            if isinstance(place, PlacementRefusal) or self._may_move_others(workload, plain):
+            if isinstance(place, PlacementRefusal) or (only and self._may_move_others(workload, plain)):
                 return None
-            self._cycle += 1
             holder = AdmittedWorkload(workload, node, plain.given, plain.usage, self.now_s, place=place)
             self.ledger.add(holder)
             self.count(holder)

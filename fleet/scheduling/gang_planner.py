@@ -156,6 +156,25 @@ class GangPlanner:
         slot = planned_slot(lot.offering, "new/0/0", workload.uid, room=lot.room)
         return PlacementPlan((NodeAssignment(pods.name, slot, 1),), purchases=(lot,))
 
+    def has_places(
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], count: int
+    ) -> bool:
+        """Returns whether it is certain that such a single pod finds a place after others, `count` with it.
+
+        Each of those takes room from one machine, or buys one: as many have room, or as many can be bought.
+        """
+        [need, *more] = self.needs(workload, given)
+        pods, capacity = need.pod_set, self.capacity
+        alone = not (more or self.seeking or self.gathering or capacity.recuts) and workload.buys and pods.count == 1
+        if not alone or not _stands_anywhere(state, pods) or pod_score(state.neighbours, pods) is not None:
+            return False
+        free = free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
+        machines = sum(len(slots) for buckets in free.among().buckets() for slots in buckets.of_room.values())
+        lot = capacity.bought_before(need)
+        return machines >= count or (
+            lot is not None and capacity.headroom[lot.offering.pool.name].most(lot.offering) >= count
+        )
+
     def _placed(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], needs: Sequence[Need]
     ) -> PlacementPlan | Refusal:

@@ -120,6 +120,20 @@ class RoomByMoving:
             return False
         return self._is_new(self.backend.planner.alike(workload, given))
 
+    def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether it is certain that there is nothing to compare with a purchase, and nothing to tell of one.
+
+        So it is where gangs of its shape buy as nobody can be moved, and where there is room now.
+        """
+        if workload.moved or not workload.buys:
+            return True
+        if self.ends.ending:
+            return False
+        clause = self._buys.get(self.backend.planner.alike(workload, given))
+        if clause is None:
+            return self.backend.planner.has_room(self.backend.state, workload, given) is True
+        return not clause
+
     def _is_new(self, asked: Hashable) -> bool:
         """Returns whether what gangs of a shape would buy is still to be compared with moves; few shapes are."""
         return asked not in self._buys and len(self._buys) < MOST_COMPARED

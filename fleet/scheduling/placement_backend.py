@@ -126,6 +126,17 @@ class ClusterBackend:
             return not isinstance(plan, PlacementRefusal)
         return enough
 
+    def finds_all(self, asked: Sequence[tuple[Workload, Sequence[PodSetAssignment]]]) -> bool:
+        """Returns whether each of several workloads is certain to find a place, whichever of them come before."""
+        known: dict[Hashable, bool] = {}
+        for workload, given in asked:
+            alike = self.planner.alike(workload, given)
+            if alike not in known:
+                known[alike] = self.planner.has_places(self.state, workload, given, len(asked))
+            if not known[alike] or workload.uid in self.lost_pods:
+                return False
+        return True
+
     def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
         """Returns queue, shape and assignment, and how often machines were shared; None for whom a machine is kept."""
         if self._owners is None:
