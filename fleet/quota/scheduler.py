@@ -167,20 +167,28 @@ class AdmissionScheduler(Nominator):
         """
         if self.ledger.leaving:
             return None
-        plain = [(workload, self._plain.get((workload.queue, workload.shape))) for workload in heads]
-        known = [(workload, it) for workload, it in plain if it is not None and workload.uid not in self._last]
-        if len(known) < len(heads):
-            return None
-        known.sort(key=lambda it: classical_key(it[0], self.rules))
-        if len(known) > 1 and not self._all_fit(known):
-            return None
-        admitted = list(takewhile(bool, (self._admit_plain(*it, only=len(known) == 1) for it in known)))
-        if not admitted:
-            return None
-        self._cycle += 1
-        for workload, _ in known[len(admitted) :]:  # none, as all fit
+        known: list[tuple[Workload, PlainAssignment]] = []
+        for workload in heads:
+            plain = self._plain.get((workload.queue, workload.shape))
+            if plain is None or workload.uid in self._last:
+                return None
+            known.append((workload, plain))
+        if len(known) == 1:
+            holder = self._admit_plain(*known[0], only=True)
+            admitted = [] if holder is None else [holder]
+        else:
+            admitted = self._admit_several(known)
+        self._cycle += bool(admitted)
+        return admitted or None
+
+    def _admit_several(self, heads: list[tuple[Workload, PlainAssignment]]) -> list[AdmittedWorkload]:
+        """Admits heads of several queues in the order of a cycle; nobody where not all are certain to fit."""
+        heads.sort(key=lambda it: classical_key(it[0], self.rules))
+        tried = (self._admit_plain(*it, only=False) for it in heads) if self._all_fit(heads) else ()
+        admitted = [holder for holder in takewhile(bool, tried) if holder is not None]
+        for workload, _ in heads[len(admitted) :] if admitted else ():  # nobody, as all fit
             self._pending(workload.queue).put_back(workload, again=True)
-        return [holder for holder in admitted if holder is not None]
+        return admitted
 
     def _all_fit(self, heads: Sequence[tuple[Workload, PlainAssignment]]) -> bool:
         """Returns whether each of several heads has its quota and a place, and nobody to move, whoever comes before."""
