@@ -248,7 +248,7 @@ def _add(
         spent.append(PlannedNodeClaims(offering, 1))
         name = _TOGETHER.format(number)
         slot = planned_slot(offering, name, *only_for, room=offering.flexible_room)
-        state.add(replace(slot, labels={**offering.labels, HOSTNAME: name}))
+        state.add(replace(slot, labels={**offering.labels, HOSTNAME: name}, offering=None))
     return None
 
 

@@ -6,7 +6,7 @@ Everything a launch asks for follows from its claims and their pool alone, so th
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 
 from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
@@ -25,18 +25,31 @@ MOST_TOGETHER = 500
 """Machines of one request where they need not come together: half of what a cloud may give an account at once."""
 
 
-@dataclass(frozen=True)
+def _none(_purposes: Mapping[str, str]) -> tuple[Claim, ...]:
+    return ()
+
+
+@dataclass(slots=True)
 class WrittenClaims:
     """The claims of a purchase, written when they are asked for: for most, others are bought in the same pass."""
 
     names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """(Lot, number) -> name of the claim that stands for the bought machine."""
-    write: Callable[[], tuple[Claim, ...]] = field(default=tuple, repr=False, compare=False)
+    write: Callable[[Mapping[str, str]], tuple[Claim, ...]] = field(default=_none, repr=False, compare=False)
+    """Name of a claim -> its purpose, where that is another than was said for all -> the claims, in that order."""
+    _purposes: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _claims: tuple[Claim, ...] | None = field(default=None, repr=False, compare=False)
 
-    @cached_property
+    @property
     def claims(self) -> tuple[Claim, ...]:
         """Returns the claims, in the order of their names."""
-        return self.write()
+        if self._claims is None:
+            self._claims = self.write(self._purposes)
+        return self._claims
+
+    def are_for(self, purposes: Mapping[str, str]) -> None:
+        """Gives the claims these purposes, by name."""
+        self._purposes, self._claims = purposes, None
 
 
 def write_claims(
@@ -56,30 +69,40 @@ def write_claims(
     for index, number, lot in _machines(plan):
         names[index, number] = f"{lot.offering.pool.name[:40]}-{digest}-{len(names)}"
 
-    def write() -> tuple[Claim, ...]:
-        launches: dict[object, int] = {}
-        return tuple(
-            Claim(
-                name=names[index, number],
-                uid="",
-                node_pool=lot.offering.pool.name,
-                pool_hash=lot.offering.pool_hash,
-                capacity_pool=lot.offering.offer.pool_key,
-                price_usd_h=lot.offering.offer.price_usd_h,
-                list_usd_h=lot.offering.offer.list_usd_h,
-                launch=Launch(digest, launches.setdefault(lot.offering.key, index), len(names)),
-                created_at_s=now_s,
-                gang=gang,
-                purpose=purpose,
-                replaces=replaces,
-                resources=lot.offering.allocatable,
-                layout=lot.offering.layout,
-                startup_taints=lot.offering.pool.spec.template.startup_taints,
-            )
-            for index, number, lot in _machines(plan)
-        )
+    return WrittenClaims(names, partial(_write, plan, names, digest, now_s, gang, replaces, purpose))
 
-    return WrittenClaims(names, write)
+
+def _write(
+    plan: PlacementPlan,
+    names: Mapping[tuple[int, int], str],
+    group: str,
+    now_s: float,
+    gang: str,
+    replaces: tuple[str, ...],
+    purpose: str,
+    purposes: Mapping[str, str],
+) -> tuple[Claim, ...]:
+    launches: dict[object, int] = {}
+    return tuple(
+        Claim(
+            name=(name := names[index, number]),
+            uid="",
+            node_pool=lot.offering.pool.name,
+            pool_hash=lot.offering.pool_hash,
+            capacity_pool=lot.offering.offer.pool_key,
+            price_usd_h=lot.offering.offer.price_usd_h,
+            list_usd_h=lot.offering.offer.list_usd_h,
+            launch=Launch(group, launches.setdefault(lot.offering.key, index), len(names)),
+            created_at_s=now_s,
+            gang=gang,
+            purpose=purposes.get(name, purpose),
+            replaces=replaces,
+            resources=lot.offering.allocatable,
+            layout=lot.offering.layout,
+            startup_taints=lot.offering.pool.spec.template.startup_taints,
+        )
+        for index, number, lot in _machines(plan)
+    )
 
 
 def in_halves(claims: Sequence[Claim]) -> tuple[Claim, ...]:

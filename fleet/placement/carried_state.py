@@ -91,7 +91,7 @@ class CarriedState:
 
     def hand_on(self, snapshot: Snapshot, use: str = "") -> None:
         """Takes back what the pass has done and hands the state on to the next one."""
-        self.state.undo(0)
+        self.state.revert()
         self.state.neighbours = Neighbours()
         snapshot.index.hand_on((type(self), use), self)
 

@@ -53,6 +53,8 @@ class NodeSlot:
     """Those that pods will be able to claim there, where it has not joined."""
     changed: object = None
     """The last change that stands, compared by identity: while it is the same, so is everything else."""
+    offering: Offering | None = None
+    """What it would be bought as: of one offering all machines suit the same pods; None = it is there already."""
 
     @property
     def empty(self) -> bool:
@@ -93,10 +95,11 @@ def planned_slot(offering: Offering, name: str, *only_for: str, room: Resources 
         *(name, "", name, offering.labels, offering.taints, free, pool, owners),
         closes_s=offering.closes_s,
         devices=offering.devices,
+        offering=offering,
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class NodeAssignment:
     """An assignment puts `count` pods of a pod set on one slot."""
 
@@ -133,6 +136,8 @@ class ClusterState:
     _log: list[_PodsPut | NodeSlot] = field(default_factory=list)
     """Changes that `undo` takes back: pods put on a slot, and slots added."""
     _touched: list[NodeSlot] = field(default_factory=list)
+    _looked: int = 0
+    """Positions that somebody has asked for so far: what is touched twice after that is told of once."""
     _unlogged: int = 0
     """Changes that `undo` knows nothing of."""
     _epoch: int = 0
@@ -147,12 +152,16 @@ class ClusterState:
 
     def now(self) -> ChangePosition:
         """The position after the last change, for `touched`."""
-        return self._epoch, len(self._touched)
+        self._looked = len(self._touched)
+        return self._epoch, self._looked
 
     def _touch(self, slot: NodeSlot) -> None:
-        self._touched.append(slot)
-        if len(self._touched) > 4 * len(self.slots) + 4096:
-            self._touched = []
+        touched = self._touched
+        if len(touched) > self._looked and touched[-1] is slot:
+            return
+        touched.append(slot)
+        if len(touched) > 4 * len(self.slots) + 4096:
+            self._touched, self._looked = [], 0
             self._epoch += 1
 
     def add(self, slot: NodeSlot) -> None:
@@ -240,6 +249,22 @@ class ClusterState:
                 if entry.pods is not None:
                     self.neighbours.put(entry.pods, entry.slot, -entry.count)
                 self._touch(entry.slot)
+
+    def revert(self) -> None:
+        """Restores what stood at the beginning; slots added since then are good for nothing afterwards.
+
+        Nor are its neighbours, who are not told.
+        """
+        added = {id(it): it for it in self._log if isinstance(it, NodeSlot)}
+        for slot in added.values():
+            del self.slots[slot.name]
+            self._touch(slot)
+        for entry in reversed(self._log):
+            if not isinstance(entry, NodeSlot) and id(entry.slot) not in added:
+                _change(entry.slot, entry.requests, -entry.count)
+                entry.slot.changed = entry.before
+                self._touch(entry.slot)
+        self._log.clear()
 
 
 def _change(slot: NodeSlot, requests: Resources, count: int) -> None:

@@ -11,6 +11,7 @@ from heapq import merge
 from itertools import islice, product
 from operator import itemgetter
 
+from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot, lacks
 from fleet.snapshot import PodSet
 from model.quantity import Resources
@@ -31,6 +32,7 @@ SlotCost = Callable[[NodeSlot, int], tuple[bool, int]]
 its free part loses of its worth (thousandths of a GPU)."""
 _Rank = tuple[bool, int, int]
 """The cost and then the room: the lowest is the best."""
+_name, _rank_and_name = itemgetter(0), itemgetter(0, 1)
 
 
 def no_cost(_slot: NodeSlot, _count: int) -> tuple[bool, int]:
@@ -122,6 +124,11 @@ class FreeCapacity:
         there = (of_label[section] for section in self._sections() if section in of_label)
         return [of_section[self.value] for of_section in there if self.value in of_section]
 
+    def kept_for_nobody(self, *, standing: bool, leaving: bool) -> "SlotBuckets | None":
+        """The slots of one section that any gang may use; None where they have no room."""
+        found = self.index.sections(self.state, ANYWHERE).get((standing, leaving, ANYBODY), {}).get("")
+        return found if found is not None and found.total else None
+
     def totals(self, label: str) -> dict[str, int]:
         """Value of a label -> pods that fit on the slots with it."""
         totals, of_label = dict[str, int](), self.index.sections(self.state, label)
@@ -144,10 +151,9 @@ def assign(
 ) -> list[NodeAssignment]:
     """Puts up to `count` pods on slots: largest rooms first, the rest where it costs least. Fewer when not all fit.
 
-    As few machines as possible is Kueue's BestFit for topology-aware scheduling (`pkg/cache/scheduler/
-    tas_flavor_snapshot.go`). Its smallest machine that still takes the rest is the choice among those of equal cost
-    (`docs/design/0003-packing.md`, "In production"). Free capacity has to be that of the pod set's class; it is many
-    times cheaper than a list of many slots, and a list has no costs.
+    As few machines as possible is Kueue's BestFit for topology-aware scheduling (`tas_flavor_snapshot.go`). Its
+    smallest machine that still takes the rest is the choice among those of equal cost (`docs/design/0003-packing.md`).
+    Free capacity has to be that of the pod set's class; a list has no costs.
     """
     assignments = []
     parts = among.buckets() if isinstance(among, FreeCapacity) else (SlotBuckets.of(among, pod_set.requests),)
@@ -197,9 +203,6 @@ def _best(parts: Sequence["SlotBuckets"], count: int, *, filled: bool = False) -
     return (slot for _, _, slot in ranked)
 
 
-_name, _rank_and_name = itemgetter(0), itemgetter(0, 1)
-
-
 @dataclass(slots=True)
 class _Entry:
     """An index notes this of a slot; name, section and room are those it is sorted in under."""
@@ -230,6 +233,8 @@ class PodClassIndex:
         """Whether costs have changed since it was priced."""
         self._seen = (-1, 0)
         self._entries: dict[int, _Entry] = {}
+        self._unsuited: dict[int, Offering] = {}
+        """Those of which no machine will do, by identity."""
         self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
         """Label -> section -> value -> slots."""
         self._owners: set[frozenset[str]] = set()
@@ -265,19 +270,21 @@ class PodClassIndex:
             self._entries.clear()
             self._buckets = {label: {} for label in self._buckets}
             touched = list(state.slots.values())
-        known, asked = self._entries, self._asked
+        known, asked, unsuited = self._entries, self._asked, self._unsuited
         for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
             if (entry := known.get(id(slot))) is not None:
                 self._note(state, entry)
-            elif not lacks(slot.free, asked) and state.slots.get(slot.name) is slot:  # most bought for others are full
-                self._begin(slot)
+            elif not (id(slot.offering) in unsuited or lacks(slot.free, asked)) and state.slots.get(slot.name) is slot:
+                self._begin(slot)  # most that are bought for others are full
         self._seen = now
 
     def _begin(self, slot: NodeSlot) -> None:
         """Takes in a slot that nothing was known of: of most nothing has to be before there is room."""
         if room := slot.room_for(self._requests):
             section = (bool(slot.node), slot.leaving, slot.only_for)
-            suits = self._accepts(slot)
+            if not (suits := self._accepts(slot)) and slot.offering is not None:
+                self._unsuited[id(slot.offering)] = slot.offering
+                return
             entry = _Entry(slot, slot.name, section, slot.changed, room if suits else 0, suits)
             self._entries[id(slot)] = entry
             self._move(entry, self._buckets, SlotBuckets.put)
@@ -292,19 +299,11 @@ class PodClassIndex:
         section = (bool(slot.node), slot.leaving, slot.only_for)
         entry.seen = slot.changed
         if (room, slot.name, section) == (entry.room, entry.name, entry.section):
-            self._mark_changed(entry)
+            self._move(entry, self._buckets, SlotBuckets.mark_changed)  # something else about it has changed
             return
         self._move(entry, self._buckets, SlotBuckets.drop)
         entry.name, entry.section, entry.room = slot.name, section, room
         self._move(entry, self._buckets, SlotBuckets.put)
-
-    def _mark_changed(self, entry: _Entry) -> None:
-        """Notes that something else than its room has changed on a slot."""
-        if entry.room:
-            for label, sections in self._buckets.items():
-                value = entry.slot.labels.get(label, "")
-                if value or label == ANYWHERE:
-                    sections[entry.section][value].mark_changed(entry.name, entry.slot, entry.room)
 
     def _move(
         self, entry: _Entry, labels: Iterable[str], move: Callable[["SlotBuckets", str, NodeSlot, int], None]

@@ -67,6 +67,8 @@ class Neighbours:
         self._held: Callable[[], Iterable[PodsPut]] | None = held
         self._repel = repel
         """Whether some of those put there so far repel others."""
+        self._calm: bool | None = None
+        """Whether nobody of the beginning does; None = not asked yet."""
         self._unread: list[PodsPut] = []
         """What has changed as long as nobody has asked anything."""
         self._slots: Mapping[str, Place] = {}
@@ -180,10 +182,13 @@ class Neighbours:
         self._begin(repelling=False)
         return [(kind, count) for kind in self._claiming if (count := self._where[kind].get(place, 0)) > 0]
 
-    def repelling(self) -> Iterable[EqualPods]:
-        """Yields the classes of pods with required anti-affinity that stand anywhere now."""
-        if self._held is not None and not self._repel and not any(True for _ in self._beginning[True]()):
-            return ()  # as nearly always: nothing has to be summed up for it
+    def repelling(self) -> Sequence[EqualPods]:
+        """Returns the classes of pods with required anti-affinity that stand anywhere now."""
+        if self._held is not None and not self._repel:
+            if self._calm is None:
+                self._calm = not any(True for _ in self._beginning[True]())
+            if self._calm:
+                return ()  # as nearly always: nothing has to be summed up for it
         self._begin(repelling=True)
         return tuple(kind for kind in self._repelling if self._where[kind])
 

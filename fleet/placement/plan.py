@@ -122,7 +122,7 @@ class PlannedNodeClaims:
     """What of each may be filled, for `minValues` of its pool; None = all of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class PlacementPlan:
     """A plan says where every pod of a gang goes and what must be done first. Slots bought are `new/<purchase>/<n>`."""
 
@@ -147,6 +147,9 @@ class PlacementPlan:
 
     def pins(self) -> tuple[Pin, ...]:
         """The assignments as a gang's status has them."""
+        if len(self.assignments) == 1:  # of thousands of single pods
+            [it] = self.assignments
+            return (Pin(it.pod_set, it.slot.node, it.slot.claim, it.count),)
         return tuple(sorted(Pin(it.pod_set, it.slot.node, it.slot.claim, it.count) for it in self.assignments))
 
 

@@ -4,7 +4,7 @@ Sources: the plugins InterPodAffinity, PodTopologySpread and NodePorts (`pkg/sch
 place is by itself (labels, taints, what is free) is judged elsewhere (`Need.accepts`, `NodeSlot.room_for`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.placement.device_filter import device_check
@@ -87,9 +87,12 @@ _OF_ZONE = frozenset({ZONE, *(name for name, meant in NORMALIZED.items() if mean
 
 def pod_filter(neighbours: Neighbours, pod_set: PodSet) -> PodFilter | None:
     """Returns the filter for the pods of a set; None where nothing of this kind forbids them any place."""
+    repel, asks = neighbours.repelling(), pod_set.constraints.required
+    if not (repel or asks):
+        return None
     kind = neighbours.kind_of(pod_set)
-    repelling = _repelled_by(neighbours, kind)
-    if not pod_set.constraints.required and not repelling:
+    repelling = _repelled_by(neighbours, kind, repel)
+    if not asks and not repelling:
         return None
     return PodFilter(pod_set, tuple(_checks(neighbours, pod_set, kind, repelling)))
 
@@ -167,9 +170,11 @@ def _anti_affinity(neighbours: Neighbours, term: PodAffinityTerm) -> Check:
     return lambda place: NO_ANTI_AFFINITY if counts.at(place) else None
 
 
-def _repelled_by(neighbours: Neighbours, kind: EqualPods) -> list[tuple[EqualPods, PodAffinityTerm]]:
+def _repelled_by(
+    neighbours: Neighbours, kind: EqualPods, repelling: Iterable[EqualPods]
+) -> list[tuple[EqualPods, PodAffinityTerm]]:
     """Returns the classes of pods that do not want this one near, with the terms that say so; itself is left out."""
-    others = (other for other in neighbours.repelling() if other is not kind)
+    others = (other for other in repelling if other is not kind)
     return [(it, term) for it in others for term in it.constraints.anti_affinity if neighbours.means(term, kind)]
 
 

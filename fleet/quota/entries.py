@@ -99,19 +99,22 @@ def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> lis
     """Returns entries by: holds quota already, less borrowing, priority, age; name and uid end every tie."""
 
     def key(entry: CycleEntry) -> tuple[object, ...]:
-        workload = entry.workload
-        return (
-            entry.second_pass is None,
-            rules.preemptors_first and not workload.nominated,
-            entry.assignment.borrow,
-            -workload.priority if rules.priority_between_queues else 0,
-            workload.at_s,
-            workload.evicted_at_s,
-            workload.name,
-            workload.uid,
-        )
+        return (entry.second_pass is None, *classical_key(entry.workload, rules, entry.assignment.borrow))
 
     return sorted(entries, key=key)
+
+
+def classical_key(workload: Workload, rules: AdmissionRules, borrow: int = 0) -> tuple[object, ...]:
+    """Returns what orders the heads of queues, of which each borrows from so far up."""
+    return (
+        rules.preemptors_first and not workload.nominated,
+        borrow,
+        -workload.priority if rules.priority_between_queues else 0,
+        workload.at_s,
+        workload.evicted_at_s,
+        workload.name,
+        workload.uid,
+    )
 
 
 KnownStandings = dict[int, tuple[object, dict[tuple[int, int], "TournamentStanding"]]]

@@ -83,6 +83,9 @@ class PlacementBackend(Protocol):
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `find` would find a place as things stand; cheaper, as it need not be the best one."""
 
+    def finds_all(self, asked: Sequence[tuple[Workload, Sequence[PodSetAssignment]]]) -> bool:
+        """Returns whether each of several workloads is certain to find a place, whichever of them come before."""
+
     def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
         """Returns what is equal for workloads that find a place, or none, together; None where nobody is known to be.
 
@@ -115,6 +118,10 @@ class NoPlacement:
         return None
 
     def fits(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns True."""
+        return True
+
+    def finds_all(self, asked: Sequence[tuple[Workload, Sequence[PodSetAssignment]]]) -> bool:
         """Returns True."""
         return True
 

@@ -8,6 +8,8 @@ whole shape is set aside, and taken up again, in one step however many wait in i
 rows of each local queue are apart, because the order among local queues changes with every admission.
 """
 
+from bisect import insort
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -31,6 +33,8 @@ class RequeueCounter:
 
 QueuePosition = tuple[Key, int]
 """A position in the queue: the key, and a number that ends every tie of two entries of one workload."""
+_Row = deque[tuple[QueuePosition, Workload]]
+"""Workloads of one shape in order. Nearly all come at the end of it and leave at its beginning: no heap is as quick."""
 
 
 @dataclass(slots=True)
@@ -44,8 +48,8 @@ class PendingQueue:
     requeues: RequeueCounter = field(default_factory=RequeueCounter)
     sticky: str = ""
     """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
-    _rows: dict[tuple[str, Hashable], list[tuple[QueuePosition, Workload]]] = field(default_factory=dict)
-    """(local queue, shape) -> heap of those that wait; an entry that is not in `_waiting` has left."""
+    _rows: dict[tuple[str, Hashable], _Row] = field(default_factory=dict)
+    """(local queue, shape) -> those that wait; an entry that is not in `_waiting` has left."""
     _heads: dict[str, list[tuple[QueuePosition, Hashable]]] = field(default_factory=dict)
     """Local queue -> heap of its rows by their head: for each row that is not set aside an entry no later than its
     head. Where usage does not count there is one, without a name."""
@@ -80,9 +84,9 @@ class PendingQueue:
         local = workload.local_queue if self.usage else ""
         row = self._rows.get((local, shape))
         if row is None:
-            row = self._rows[local, shape] = []
+            row = self._rows[local, shape] = deque()
             self._heads.setdefault(local, [])
-        heappush(row, (position, workload))
+        _enter(row, (position, workload))
         if row[0][0] is position and shape not in self._inadmissible_shapes:
             self._list(local, position, shape)
 
@@ -129,7 +133,8 @@ class PendingQueue:
         heads = self._heads.get(local)
         while heads:
             position, shape = heads[0]
-            first = self._first(self._rows[local, shape]) if shape not in self._inadmissible_shapes else None
+            aside = self._inadmissible_shapes and shape in self._inadmissible_shapes
+            first = None if aside else self._first(self._rows[local, shape])
             if first is not None and first[0] is position:
                 return first[1]
             self._unlist(local)
@@ -141,7 +146,7 @@ class PendingQueue:
         """Takes the workload that `_peek` has just found out of the queue."""
         shape = self._unlist(local)
         row = self._rows[local, shape]
-        _, workload = heappop(row)
+        _, workload = row.popleft()
         del self._waiting[workload.uid]
         if (following := self._first(row)) is not None:
             self._list(local, following[0], shape)
@@ -159,10 +164,10 @@ class PendingQueue:
         self._listed.discard(position[1])
         return shape
 
-    def _first(self, row: list[tuple[QueuePosition, Workload]]) -> tuple[QueuePosition, Workload] | None:
+    def _first(self, row: _Row) -> tuple[QueuePosition, Workload] | None:
         """Returns the head of a row; entries before it that have left are dropped."""
         while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
-            heappop(row)
+            row.popleft()
         return row[0] if row else None
 
     def pop_overdue(self) -> list[Workload]:
@@ -203,7 +208,7 @@ class PendingQueue:
         hopeless, self._inadmissible_shapes = self._inadmissible_shapes, set()
         for local in self._heads if hopeless else ():
             for shape in hopeless:
-                if (first := self._first(self._rows.get((local, shape), []))) is not None:
+                if (first := self._first(self._rows.get((local, shape), deque()))) is not None:
                     self._list(local, first[0], shape)
         for workload in self._inadmissible.values():
             self.push(workload)
@@ -231,3 +236,13 @@ class PendingQueue:
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._inadmissible)
+
+
+def _enter(row: _Row, entry: tuple[QueuePosition, Workload]) -> None:
+    """Enters a workload into its row."""
+    if not row or entry > row[-1]:
+        row.append(entry)
+    elif entry < row[0]:
+        row.appendleft(entry)
+    else:
+        insort(row, entry)

@@ -83,6 +83,9 @@ class Mover(Protocol):
     def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `instead_of_buying` may look for somebody to move; False is certain."""
 
+    def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether `instead_of_buying` has nothing to look for, and nothing to say, as things stand."""
+
     def instead_of_buying(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Victim]:
         """Returns whom to move for one that has a place already, if that would be bought and moving costs less."""
 

@@ -5,14 +5,16 @@ the same ledger, then decided one by one. `sweep` goes on until nothing moves, w
 and keeps what preemptors wait for out of reach meanwhile.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 from fleet.quota.admission_cycle import AdmissionCycle, CycleResult
 from fleet.quota.entries import (
     CycleEntry,
     EntryOutcome,
+    classical_key,
     classical_order,
     fair_order,
     requeues_immediately,
@@ -22,7 +24,7 @@ from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, SecondPassWor
 from fleet.quota.nomination import Nominator, about
 from fleet.quota.pending_queue import PendingQueue, RequeueCounter, order_key
 from fleet.quota.specs import QuotaQueueSpec
-from fleet.quota.tree import Cell, QuotaNode, borrow_height, fits
+from fleet.quota.tree import Cell, QuotaNode, borrow_height, charge, fits, release
 from fleet.quota.workload import PodSetAssignment, PreemptionMode, Workload
 
 SETS_ASIDE = frozenset({EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES})
@@ -69,11 +71,14 @@ class AdmissionScheduler(Nominator):
     """Queue -> the workloads that wait in it, for queues that ever had any."""
     _requeues: dict[str, RequeueCounter] = field(default_factory=dict)
     """Root -> counter of requests to look again at everything set aside below it."""
+    _shapes: dict[Hashable, Hashable] = field(default_factory=dict)
+    """Shapes of all that were submitted -> the token that stands for each from then on."""
     _plain: dict[tuple[str, Hashable], PlainAssignment] = field(default_factory=dict)
     """Queue and shape -> what the last of them was admitted with, where the next may get the same."""
 
     def submit(self, workload: Workload) -> None:
         """Adds a workload to its queue; KeyError when there is no such queue."""
+        workload.share_shape(self._shapes)
         self._pending(workload.queue).push(workload)
 
     def withdraw(self, workload: Workload) -> None:
@@ -137,7 +142,7 @@ class AdmissionScheduler(Nominator):
         overdue = self._overdue()
         while heads := self._next(overdue, closed):
             if (alike := self._admit_alike(heads)) is not None:
-                total.admitted.append(alike)
+                total.admitted += alike
                 continue
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
@@ -154,21 +159,69 @@ class AdmissionScheduler(Nominator):
         self.ledger.count_leaving(gone=False)
         return total
 
-    def _admit_alike(self, heads: list[Workload]) -> AdmittedWorkload | None:
-        """Admits an only head with what the one of its shape before it got; None where a whole cycle has to decide.
+    def _admit_alike(self, heads: list[Workload]) -> list[AdmittedWorkload] | None:
+        """Admits heads with what the ones of their shapes before them got; None where a whole cycle has to decide.
 
-        The cycle would find the same: between its nomination and its turn nobody else is decided.
+        The cycle would find the same: what an only head was nominated with stands when its turn comes, and of several
+        each has a place and its queue's own quota whatever the others get.
         """
-        [workload, *others] = heads
-        plain = self._plain.get((workload.queue, workload.shape))
+        if self.ledger.leaving:
+            return None
+        known: list[tuple[Workload, PlainAssignment]] = []
+        for workload in heads:
+            plain = self._plain.get((workload.queue, workload.shape))
+            if plain is None or workload.uid in self._last:
+                return None
+            known.append((workload, plain))
+        if len(known) == 1:
+            holder = self._admit_plain(*known[0], only=True)
+            admitted = [] if holder is None else [holder]
+        else:
+            admitted = self._admit_several(known)
+        self._cycle += bool(admitted)
+        return admitted or None
+
+    def _admit_several(self, heads: list[tuple[Workload, PlainAssignment]]) -> list[AdmittedWorkload]:
+        """Admits heads of several queues in the order of a cycle; nobody where not all are certain to fit."""
+        heads.sort(key=lambda it: classical_key(it[0], self.rules))
+        tried = (self._admit_plain(*it, only=False) for it in heads) if self._all_fit(heads) else ()
+        admitted = [holder for holder in takewhile(bool, tried) if holder is not None]
+        for workload, _ in heads[len(admitted) :] if admitted else ():  # nobody, as all fit
+            self._pending(workload.queue).put_back(workload, again=True)
+        return admitted
+
+    def _all_fit(self, heads: Sequence[tuple[Workload, PlainAssignment]]) -> bool:
+        """Returns whether each of several heads has its quota and a place, and nobody to move, whoever comes before."""
+        mover = self.mover
+        for workload, plain in heads:
+            moves = mover is not None and self.queues[workload.queue].preemption.moves
+            if moves and mover is not None and not mover.rests(workload, plain.given):
+                return False
+        if not self.ledger.placement.finds_all([(workload, plain.given) for workload, plain in heads]):
+            return False
+        charged: list[tuple[QuotaNode, PlainAssignment]] = []
+        for workload, plain in heads:
+            node = self.ledger.tree.queues[workload.queue]
+            if not plain.is_free(node):
+                break
+            charge(node, plain.usage)
+            charged.append((node, plain))
+        for node, plain in reversed(charged):
+            release(node, plain.usage)
+        return len(charged) == len(heads)
+
+    def _admit_plain(self, workload: Workload, plain: PlainAssignment, *, only: bool) -> AdmittedWorkload | None:
+        """Admits a head with a known assignment; None where it has no quota or place any more.
+
+        Of an `only` one it is asked here whether others may be moved for it: then there is None, too.
+        """
         node = self.ledger.tree.queues[workload.queue]
-        if others or plain is None or self.ledger.leaving or workload.uid in self._last or not plain.is_free(node):
+        if not plain.is_free(node):
             return None
         with about(workload):
             place = self.ledger.placement.find(workload, plain.given)
-            if isinstance(place, PlacementRefusal) or self._may_move_others(workload, plain):
+            if isinstance(place, PlacementRefusal) or (only and self._may_move_others(workload, plain)):
                 return None
-            self._cycle += 1
             holder = AdmittedWorkload(workload, node, plain.given, plain.usage, self.now_s, place=place)
             self.ledger.add(holder)
             self.count(holder)

@@ -31,7 +31,15 @@ class DeclaredEnds:
     _promised: dict[str, tuple[Workload, PlacementPlan]] = field(default_factory=dict)
     """uid of a gang that waits so -> its place once they have ended: nobody else waits for that."""
     _ending: list[AdmittedWorkload] | None = None
-    """Holders that say when they end, in that order; None = not asked yet."""
+    """None = not asked yet."""
+
+    @property
+    def ending(self) -> Sequence[AdmittedWorkload]:
+        """Returns the holders that say when they end, in that order."""
+        if self._ending is None:
+            saying = (it for it in self.ledger.holders.values() if it.ends_at_s < inf)
+            self._ending = sorted(saying, key=lambda it: (it.ends_at_s, it.workload.uid))
+        return self._ending
 
     def leave_room(self, workload: Workload, given: Sequence[PodSetAssignment], plan: PlacementPlan) -> bool:
         """Returns whether a workload that would buy had better wait, and keeps the place for it if so."""
@@ -51,10 +59,7 @@ class DeclaredEnds:
 
     def _until(self, by_s: float) -> Iterator[AdmittedWorkload]:
         """Yields the holders that say they end by then."""
-        if self._ending is None:
-            saying = (it for it in self.ledger.holders.values() if it.ends_at_s < inf)
-            self._ending = sorted(saying, key=lambda it: (it.ends_at_s, it.workload.uid))
-        ending = takewhile(lambda it: it.ends_at_s <= by_s, self._ending)
+        ending = takewhile(lambda it: it.ends_at_s <= by_s, self.ending)
         return (it for it in ending if not (it.out or it.unsettled or it.leaving))
 
     def _place_without(

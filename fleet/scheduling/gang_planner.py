@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from fleet.placement.buyable_capacity import BuyableCapacity, bought_alike
-from fleet.placement.cluster_state import ClusterState, NodeAssignment, StateVersion, planned_slot
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, NodeSlot, StateVersion, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.followers import follows_onto, place_company, place_leading, stands_by_others
-from fleet.placement.free_capacity import best_first, free_capacity
+from fleet.placement.free_capacity import FreeCapacity, best_first, free_capacity
 from fleet.placement.place import ZoneAttempt, place_gang, standing
 from fleet.placement.place_pods import place_first
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims
@@ -38,6 +38,8 @@ class _AskedAbout:
     workload: Workload
     given: Sequence[PodSetAssignment]
     needs: list[Need]
+    alike: Hashable
+    """Queue, shape and assignment."""
     state: ClusterState | None = None
     """Where `room` was looked for; None = nowhere yet."""
     version: StateVersion | None = None
@@ -144,15 +146,34 @@ class GangPlanner:
             return None
         if pod_score(state.neighbours, pods) is not None:
             return None
-        free = None if full else free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
-        if free is not None and (fits or free.among(workload.uid).room):
-            parts = (*standing(free, workload.uid), free.among(workload.uid, standing=False))
-            return PlacementPlan((NodeAssignment(pods.name, next(best_first(parts)), 1),))
+        if not full:
+            free = free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
+            if (there := _best_for_one(free, workload.uid)) is not None:
+                return PlacementPlan((NodeAssignment(pods.name, there, 1),))
         lot = capacity.bought_before(need) or _bought_for_one(state, capacity, workload.uid, need)
         if lot is None:
             return None
         slot = planned_slot(lot.offering, "new/0/0", workload.uid, room=lot.room)
         return PlacementPlan((NodeAssignment(pods.name, slot, 1),), purchases=(lot,))
+
+    def has_places(
+        self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], count: int
+    ) -> bool:
+        """Returns whether it is certain that such a single pod finds a place after others, `count` with it.
+
+        Each of those takes room from one machine, or buys one: as many have room, or as many can be bought.
+        """
+        [need, *more] = self.needs(workload, given)
+        pods, capacity = need.pod_set, self.capacity
+        alone = not (more or self.seeking or self.gathering or capacity.recuts) and workload.buys and pods.count == 1
+        if not alone or not _stands_anywhere(state, pods) or pod_score(state.neighbours, pods) is not None:
+            return False
+        free = free_capacity(state, need.asks, pods.requests, need.accepts, capacity.priced)
+        machines = sum(len(slots) for buckets in free.among().buckets() for slots in buckets.of_room.values())
+        lot = capacity.bought_before(need)
+        return machines >= count or (
+            lot is not None and capacity.headroom[lot.offering.pool.name].most(lot.offering) >= count
+        )
 
     def _placed(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment], needs: Sequence[Need]
@@ -265,13 +286,18 @@ class GangPlanner:
         """Returns what the pods of a gang need, pod set by pod set; gangs of one shape share the answer."""
         return self._asked(workload, given).needs
 
+    def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable:
+        """Returns queue, shape and assignment: equal for gangs that need the same."""
+        return self._asked(workload, given).alike
+
     def _asked(self, workload: Workload, given: Sequence[PodSetAssignment]) -> _AskedAbout:
         known = self._asked_about.get(id(given))
         if known is None or known.workload is not workload:
-            key = (workload.queue, workload.shape, shape_of(given))
-            if key not in self._needs:
-                self._needs[key] = list(self._compute_needs(workload, given))
-            own = self._needs[key]
+            like = known is not None and known.workload.is_like(workload)
+            alike = known.alike if known is not None and like else _alike(workload, given)
+            own = self._needs.get(alike)
+            if own is None:
+                own = self._needs[alike] = list(self._compute_needs(workload, given))
             if len(own) == 1 == len(workload.pod_sets):
                 needs = [own[0].of(workload.pod_sets[0])]
             else:
@@ -279,7 +305,7 @@ class GangPlanner:
                 needs = [need.of(pod_sets[need.pod_set.name]) for need in own]
             if len(self._asked_about) >= _MOST_ASKED:
                 self._asked_about.clear()
-            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs)
+            known = self._asked_about[id(given)] = _AskedAbout(workload, given, needs, alike)
         return known
 
     def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
@@ -323,6 +349,19 @@ def _stands_anywhere(state: ClusterState, pods: PodSet) -> bool:
     return not (pods.wishes or pods.required_topology) and pod_filter(state.neighbours, pods) is None
 
 
+def _best_for_one(free: FreeCapacity, gang: str) -> NodeSlot | None:
+    """Returns the slot for one pod that stands anywhere; None where there is no room."""
+    if free.keeps(gang):
+        return next(best_first((*standing(free, gang), free.among(gang, standing=False))), None)
+    for leaving in (False, True):
+        if (open_to_all := free.kept_for_nobody(standing=True, leaving=leaving)) is not None:
+            return next(open_to_all.best(1))[2]
+    coming = [it for leaving in (False, True) if (it := free.kept_for_nobody(standing=False, leaving=leaving))]
+    if len(coming) < 2:
+        return next(coming[0].best(1))[2] if coming else None
+    return next(best_first((free.among(gang, standing=False),)))
+
+
 def _bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, need: Need) -> PlannedNodeClaims | None:
     """Returns the machine that `place_gang` would buy for one pod that stands anywhere and has room nowhere.
 
@@ -345,6 +384,10 @@ def _bought_for_one(state: ClusterState, capacity: BuyableCapacity, gang: str, n
         return None
     capacity.best_purchases[alike] = best[1], (best[2],)
     return best[2]
+
+
+def _alike(workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable:
+    return workload.queue, workload.shape, shape_of(given)
 
 
 def shape_of(given: Sequence[PodSetAssignment]) -> Hashable:

@@ -7,7 +7,6 @@ gangs with pods on it wait for it as for any machine that is being launched.
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -32,7 +31,6 @@ from fleet.scheduling.pods_by_zone import Shares
 from fleet.snapshot import OfferingKey
 from fleet.snapshot.affinity import admits
 from model import labels
-from model.changed import changed
 from model.plain_text import counted
 from model.pools import capacity_rank
 
@@ -268,17 +266,16 @@ def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mappi
         for assignment in placed.plan.assignments:
             pods.setdefault(assignment.slot.claim, Counter())[PodSetOfGang(uid, assignment.pod_set)] += assignment.count
     next_best: dict[object, str] = {}
-    for uid, placed in mine.items():
-        if not placed.bought:
-            continue
-        told = []
-        for claim in placed.claims:
-            machine = SharedMachine(placed.bought[claim.name], pods[claim.name])
-            asked = machine.offering.key, _pods_by_shape(machine, needs)
+    for placed in mine.values():
+        told = {}
+        for claim, offering in placed.bought.items():
+            machine = SharedMachine(offering, pods[claim])
+            asked = offering.key, _pods_by_shape(machine, needs)
             if asked not in next_best:
                 next_best[asked] = _next_best(runner_up(machine, needs, machines.planner.capacity))
-            told.append(changed(claim, purpose=_purpose(machine, names) + next_best[asked]))
-        machines.placed[uid] = replace(placed, written=WrittenClaims(placed.written.names, partial(tuple, told)))
+            told[claim] = _purpose(machine, names) + next_best[asked]
+        if told:
+            placed.written.are_for(told)
 
 
 def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
@@ -291,6 +288,9 @@ def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -
 
 def _purpose(machine: SharedMachine, names: Mapping[str, str]) -> str:
     """Returns which pods of which gangs a machine is for, those with most pods first."""
+    if len(machine.pods) == 1:
+        [(member, count)] = machine.pods.items()
+        return f"for {count} x {member.pod_set} of {names[member.gang]}"
     ranked = sorted(machine.pods.items(), key=lambda it: (-it[1], names[it[0].gang], it[0]))
     parts = [f"{count} x {member.pod_set} of {names[member.gang]}" for member, count in ranked[:_SHOWN]]
     if len(ranked) > _SHOWN:

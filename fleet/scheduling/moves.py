@@ -28,7 +28,6 @@ from fleet.quota.preemption import Victim
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, some_of
 from fleet.scheduling.declared_ends import DeclaredEnds, boots_s, purchase_words
-from fleet.scheduling.gang_planner import shape_of
 from fleet.scheduling.placement_backend import ClusterBackend
 from fleet.scheduling.prefilter import frozen, immovable
 from fleet.scheduling.queue_order import made_room_for
@@ -102,9 +101,9 @@ class RoomByMoving:
         """
         if (plan := self._purchase(workload, given)) is None:
             return []
-        if self.ends.leave_room(workload, given, plan):
+        if self.ends.ending and self.ends.leave_room(workload, given, plan):
             return []
-        asked = workload.queue, workload.shape, shape_of(given)
+        asked = self.backend.planner.alike(workload, given)
         if self._is_new(asked):
             found, clause = self._cheaper(workload, given, plan)
             self.compared[workload.uid] = clause
@@ -117,8 +116,23 @@ class RoomByMoving:
 
     def compares(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
         """Returns whether `instead_of_buying` may look for moves: it would buy, and of its shape none was compared."""
-        asked = workload.queue, workload.shape, shape_of(given)
-        return self._is_new(asked) and self._purchase(workload, given) is not None
+        if self._purchase(workload, given) is None:
+            return False
+        return self._is_new(self.backend.planner.alike(workload, given))
+
+    def rests(self, workload: Workload, given: Sequence[PodSetAssignment]) -> bool:
+        """Returns whether it is certain that there is nothing to compare with a purchase, and nothing to tell of one.
+
+        So it is where gangs of its shape buy as nobody can be moved, and where there is room now.
+        """
+        if workload.moved or not workload.buys:
+            return True
+        if self.ends.ending:
+            return False
+        clause = self._buys.get(self.backend.planner.alike(workload, given))
+        if clause is None:
+            return self.backend.planner.has_room(self.backend.state, workload, given) is True
+        return not clause
 
     def _is_new(self, asked: Hashable) -> bool:
         """Returns whether what gangs of a shape would buy is still to be compared with moves; few shapes are."""

@@ -13,13 +13,13 @@ from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal
 from fleet.quota.namespace_room import NamespaceRoom
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
-from fleet.scheduling.gang_planner import GangPlanner, shape_of
+from fleet.scheduling.gang_planner import GangPlanner
 from fleet.scheduling.replacement_plan import plan_replacement
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 from model.quantity import Resources
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; frozen ones take three times as long to make, and there are many
 class PlacedGang:
     """A `PlacedGang` is what a pass decided for a gang: its plan, its pins, and the claims of what is bought for it."""
 
@@ -105,7 +105,7 @@ class ClusterBackend:
             return _refused(given, refusal)
         if not empty:
             return self._repeated_plan(workload, given) or self._find_plan(self.state, workload, given)
-        asked = (workload.queue, workload.shape, shape_of(given))
+        asked = self.planner.alike(workload, given)
         if asked not in self._refusal_when_empty:
             if self._empty_state is None:
                 self._empty_state = self.build_empty_state()
@@ -133,13 +133,24 @@ class ClusterBackend:
             return not isinstance(plan, PlacementRefusal)
         return enough
 
+    def finds_all(self, asked: Sequence[tuple[Workload, Sequence[PodSetAssignment]]]) -> bool:
+        """Returns whether each of several workloads is certain to find a place, whichever of them come before."""
+        known: dict[Hashable, bool] = {}
+        for workload, given in asked:
+            alike = self.planner.alike(workload, given)
+            if alike not in known:
+                known[alike] = self.planner.has_places(self.state, workload, given, len(asked))
+            if not known[alike] or workload.uid in self.lost_pods:
+                return False
+        return True
+
     def alike(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Hashable | None:
         """Returns queue, shape and assignment, and how often machines were shared; None for whom a machine is kept."""
         if self._owners is None:
             self._owners = frozenset().union(*(slot.only_for for slot in self.state.slots.values()))
         if workload.uid in self.lost_pods or workload.uid in self._owners:
             return None
-        return workload.queue, workload.shape, shape_of(given), self.state.version[1]
+        return self.planner.alike(workload, given), self.state.version[1]
 
     def _find_replacement(
         self, workload: Workload, given: Sequence[PodSetAssignment]
@@ -252,27 +263,30 @@ class ClusterBackend:
     def claims_of(self, uid: str, plan: PlacementPlan, purpose: str = "", *, ordinary: bool = False) -> WrittenClaims:
         """Writes the claims of what is bought for a gang, or for ordinary pods."""
         written = write_claims(plan, uid, self.planner.now_s, gang="" if ordinary else uid, purpose=purpose)
-        return WrittenClaims(written.names, lambda: in_halves(written.claims)) if ordinary else written
+        return WrittenClaims(written.names, lambda told: in_halves(written.write(told))) if ordinary else written
 
     def _record(
         self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "", *, ordinary: bool = False
     ) -> None:
         """Records a plan as decided: writes its claims and names the bought machines' slots after them."""
-        claims = self.claims_of(uid, plan, purpose, ordinary=ordinary)
-        names = {f"new/{purchase}/{n}": name for (purchase, n), name in claims.names.items()}
-        pins = plan.pins()
-        if names:
-            named = (Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in pins)
-            pins = tuple(sorted(named))
-        offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
+        if plan.purchases:
+            claims = self.claims_of(uid, plan, purpose, ordinary=ordinary)
+            offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
+            pins = self._name_bought(plan, claims.names)
+        else:
+            claims, offerings, pins = WrittenClaims(), {}, plan.pins()
         self.placed[uid] = PlacedGang(plan, claims, pins, needs, offerings, ordinary)
         self.planner.settle(uid)
-        for slot_name, claim_name in names.items():
-            bought = self.state.slots[slot_name]
-            self.state.rename(bought, f"claim/{claim_name}")
-            bought.claim = claim_name
-            self._slot_of_claim[claim_name] = bought
         self._share_rest(plan)
+
+    def _name_bought(self, plan: PlacementPlan, names: Mapping[tuple[int, int], str]) -> tuple[Pin, ...]:
+        """Names the slots of bought machines after their claims; returns the pins of the plan."""
+        for (purchase, number), name in names.items():
+            bought = self.state.slots[f"new/{purchase}/{number}"]
+            self.state.rename(bought, f"claim/{name}")
+            bought.claim = name
+            self._slot_of_claim[name] = bought
+        return plan.pins()
 
     def _share_rest(self, plan: PlacementPlan) -> None:
         """Lets gangs that can wait for a machine on its way use the rest of it."""

@@ -276,9 +276,11 @@ def _calm(case: _Candidate) -> Refusal | None:
     A loop of launches (a clock that was set, an API that lies) costs at most so many a minute. Attempts that the cloud
     refused do not count.
     """
-    launched = _launched_for(case.snapshot.index, _launches(case.snapshot.index, claims_whatever_runs(case.snapshot)))
-    times = dict(launched.get(case.gang.uid, {}).values()).values()
-    recent = [at_s for at_s in times if at_s > case.snapshot.now_s - LAUNCHES_WITHIN_S]
+    snapshot = case.snapshot
+    of_gangs = _launched_for(snapshot.index, _launches(snapshot.index, claims_whatever_runs(snapshot)))
+    if (launched := of_gangs.get(case.gang.uid)) is None:
+        return None
+    recent = [at_s for at_s in dict(launched.values()).values() if at_s > snapshot.now_s - LAUNCHES_WITHIN_S]
     if len(recent) < LAUNCHES_MOST:
         return None
     message = f"machines were bought for it {len(recent)} times within {LAUNCHES_WITHIN_S:.0f} s; it pauses"

@@ -1,7 +1,10 @@
 """The claims of a purchase: one for each machine, in as few launches as there are offerings."""
 
-from fleet.nodeclaims.launch import write_claims
+from collections.abc import Mapping
+
+from fleet.nodeclaims.launch import WrittenClaims, write_claims
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
+from fleet.snapshot import Claim
 from tests.support.fleets import NOW, P5, P5S, A, catalog, offering, small_fleet
 
 FLEET = small_fleet(instanceTypes=[P5.name, P5S.name])
@@ -34,9 +37,26 @@ def test_each_machine_has_a_name_by_the_lot_it_was_planned_in() -> None:
 
 def test_claims_are_written_once_and_not_before_they_are_asked_for() -> None:
     written = write_claims(PlacementPlan(purchases=(PlannedNodeClaims(LARGE, 2),)), "uid-g", NOW)
-    assert "claims" not in vars(written)
-    assert written.claims is written.claims
-    assert [claim.name for claim in written.claims] == [*written.names.values()]
+    asked = list[Mapping[str, str]]()
+
+    def write(purposes: Mapping[str, str]) -> tuple[Claim, ...]:
+        asked.append(purposes)
+        return written.write(purposes)
+
+    noted = WrittenClaims(written.names, write)
+    assert not asked
+    assert noted.claims is noted.claims
+    assert len(asked) == 1
+    assert [claim.name for claim in noted.claims] == [*written.names.values()]
+
+
+def test_claims_say_what_they_are_for_by_name() -> None:
+    plan = PlacementPlan(purchases=(PlannedNodeClaims(LARGE, 2),))
+    written = write_claims(plan, "uid-g", NOW, purpose="for somebody")
+    assert [claim.purpose for claim in written.claims] == ["for somebody"] * 2
+    first, second = written.names.values()
+    written.are_for({second: "for uid-g"})
+    assert {claim.name: claim.purpose for claim in written.claims} == {first: "for somebody", second: "for uid-g"}
 
 
 def test_nothing_is_written_where_nothing_is_bought() -> None:

@@ -57,12 +57,12 @@ def _by_whole_cycles(patched: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> World:
-    """One or two queues in a tree, and many gangs of few kinds, for which there are room, quota and limits for some."""
+    """Up to three queues in a tree, and gangs of few kinds, for which there are room, quota and limits for some."""
     builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
     builder.pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(st.integers(0, 9))})
     builder.pool("mig", limits={"nodes": draw(st.integers(0, 2))}, sharing={"mig": {"layouts": ["small"]}})
     builder.team("org", quotas={"h100": {"guaranteed": {GPU: draw(st.sampled_from((0, 8, 40)))}}}, namespaces=[])
-    teams = draw(st.sampled_from((("a",), ("a",), ("a", "b"))))
+    teams = draw(st.sampled_from((("a",), ("a", "b"), ("a", "b", "c"))))
     for team in teams:
         own = {"guaranteed": {GPU: draw(st.sampled_from((4, 16, 40)))}}
         order, pools = draw(st.sampled_from(("BestEffortFIFO", "StrictFIFO"))), draw(st.permutations(["h100", "mig"]))
@@ -107,23 +107,64 @@ def test_heads_are_admitted_as_whole_cycles_would(world: World) -> None:
         assert cycle.decide(world.fleet, world.snapshot()) == at_once
 
 
+@st.composite
+def many_queues(draw: st.DrawFn) -> World:
+    """Queues that lend to each other, and single pods of few kinds in all of them."""
+    builder = FleetBuilder().pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(_LIMITS)})
+    builder.team("org", quotas={"h100": {"guaranteed": {GPU: draw(st.sampled_from((0, 16)))}}}, namespaces=[])
+    teams = "abcd"[: draw(st.integers(2, 4))]
+    for team in teams:
+        own = {"guaranteed": {GPU: draw(st.sampled_from((8, 40, 800))), "cpu": "9k", "memory": "9Ti"}}
+        builder.team(team, {"h100": own}, parent="org", namespaces=[team])
+        builder.queue(f"q{team}", team, ["h100"], preemption=draw(policies))
+    world = World(builder.build())
+    for number in range(draw(st.integers(0, 8))):
+        world.machine(f"m{number}", zone=draw(st.sampled_from((A, B))))
+    kinds = draw(st.lists(st.sampled_from((1, 1, 2, 4, 8)), min_size=1, max_size=3))
+    for number in range(draw(st.integers(12, 40))):
+        team, count = draw(st.sampled_from(teams)), draw(st.sampled_from((1,) * 12 + (2,)))
+        asked = gang(f"g{number:02}", count=count, gpu=draw(st.sampled_from(kinds)), queue=f"q{team}", namespace=team)
+        world.waits(replace(asked, priority=draw(st.sampled_from((0, 0, 0, 1)))))
+    return world
+
+
+_LIMITS = st.sampled_from((0, 3, 12, 99))
+
+
+@settings(max_examples=100, deadline=None)
+@given(many_queues())
+def test_heads_of_several_queues_are_admitted_as_whole_cycles_would(world: World) -> None:
+    at_once = cycle.decide(world.fleet, world.snapshot())
+    with pytest.MonkeyPatch.context() as patched:
+        _by_whole_cycles(patched)
+        assert cycle.decide(world.fleet, world.snapshot()) == at_once
+
+
+def test_of_the_heads_of_several_queues_one_of_each_shape_is_nominated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the first that buys, in each of them."""
+    nominated = _nominated(monkeypatch)
+    builder = FleetBuilder().pool("h100", limits={"nodes": 99}).team("org", quotas={"h100": {GPU: 0}}, namespaces=[])
+    for team in "abc":
+        builder.team(team, {"h100": {GPU: 800}}, parent="org", namespaces=[team]).queue(f"q{team}", team, ["h100"])
+    world = World(builder.build())
+    for number in range(30):
+        team = "abc"[number % 3]
+        world.waits(gang(f"g{number:02}", count=1, gpu=8, queue=f"q{team}", namespace=team))
+    at_once = cycle.decide(world.fleet, world.snapshot())
+    assert nominated == ["uid-g00", "uid-g01", "uid-g02"]
+    assert len(_bought(at_once)) == 30
+
+
 @pytest.mark.parametrize("limit", [0, 1, 2, 50])
 @pytest.mark.parametrize("guaranteed", [16, 24, 800])
 def test_of_heads_alike_one_is_nominated(monkeypatch: pytest.MonkeyPatch, limit: int, guaranteed: int) -> None:
     """So are the first that buys, for whom others might move instead, and the first to whom quota or limits say no."""
-    nominated: list[str] = []
-    nominate = Nominator.nominate
-
-    def counted(self: Nominator, workload: Workload) -> CycleEntry:
-        nominated.append(workload.uid)
-        return nominate(self, workload)
-
+    nominated = _nominated(monkeypatch)
     fleet = FleetBuilder().pool("h100", limits={"nodes": limit})
     fleet.team(quotas={"h100": {GPU: guaranteed, "cpu": "9k", "memory": "9Ti"}}).queue()
     world = World(fleet.build())
     world.machine("m0")
     world.waits(*[gang(f"g{number:02}", count=1, gpu=4) for number in range(12)])
-    monkeypatch.setattr(Nominator, "nominate", counted)
     at_once = cycle.decide(world.fleet, world.snapshot())
     saved = {it.gang.uid: it.gang.state for it in at_once if isinstance(it, SaveGang)}
     waiting = [uid for uid, state in saved.items() if state is GangState.PENDING]
@@ -132,6 +173,19 @@ def test_of_heads_alike_one_is_nominated(monkeypatch: pytest.MonkeyPatch, limit:
     assert len(saved) - len(waiting) == min(12, guaranteed // 4, 2 * max(1, limit))
     _by_whole_cycles(monkeypatch)
     assert cycle.decide(world.fleet, world.snapshot()) == at_once
+
+
+def _nominated(patched: pytest.MonkeyPatch) -> list[str]:
+    """The uids of those who are nominated from now on."""
+    nominated: list[str] = []
+    nominate = Nominator.nominate
+
+    def counted(self: Nominator, workload: Workload) -> CycleEntry:
+        nominated.append(workload.uid)
+        return nominate(self, workload)
+
+    patched.setattr(Nominator, "nominate", counted)
+    return nominated
 
 
 def _one_pool(limit: int) -> World:
