@@ -10,7 +10,6 @@ from agent.clouds import cloud_provider
 from agent.world import open_cluster, read_world
 from fleet.snapshot import CapacityPool, Catalog, Snapshot
 from model.loader import InvalidFleet
-from model.plain_text import age
 from model.report import text as problem_text
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
@@ -76,10 +75,3 @@ def market_of(transport: KubeTransport) -> tuple[Mapping[CapacityPool, float], f
             shortages |= short
             ages += [priced_at_s] if priced_at_s else []
     return shortages, min(ages, default=0.0)
-
-
-def price_words(look: Look) -> str:
-    """How old the prices are, and whose."""
-    now, catalog = look.snapshot.now_s, look.snapshot.catalog
-    agent = f"; the agent's own are {age(now - look.agent_priced_at_s)} old" if look.agent_priced_at_s else ""
-    return f"{age(now - catalog.priced_at_s)} old ({catalog.price_source}){agent}"
