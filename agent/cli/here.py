@@ -13,7 +13,6 @@ from agent.answers.pod import pod_lines
 from agent.answers.pool import check_pool, pool_lines
 from agent.cli import exits
 from agent.cli.look import Look, answered, look_at, look_away
-from agent.cli.offers import OffersRequest
 from agent.cli.validate import read_folder, region_for
 from fleet.explain.offers import GpuRequest, UnknownGpu
 from model.fleet import Fleet
@@ -61,17 +60,21 @@ def explain_here(what: str, name: str, folder: Path | None, region: str, place: 
     return _told(answer)
 
 
-def offers_here(request: OffersRequest, show: Callable[[Mapping[str, Any]], int]) -> int:
-    """Show what could serve the GPUs by the files; the exit code."""
+def offers_here(
+    ask: tuple[str, int, str, str, str],
+    folder: Path | None,
+    region: str,
+    place: tuple[Path | None, str | None] | None,
+    show: Callable[[Mapping[str, Any]], int],
+) -> int:
+    """Show what could serve the GPUs (`GpuRequest`) by the files; the exit code. Without a place no cluster is asked."""
 
     def answer() -> int:
-        files = read_folder(request.fleet or Path())
-        fleet, region = load(files), region_for(request.region, files)
-        look = look_at(request.kubeconfig, request.context, region) if request.world else look_away(region)
-        ask = GpuRequest(request.gpu, request.count, request.pool, request.zone, request.capacity_type)
-        told = offers_told(
-            fleet, look.snapshot, ask, asked_cluster=request.world, agent_priced_at_s=look.agent_priced_at_s
-        )
+        files = read_folder(folder or Path())
+        fleet, where = load(files), region_for(region, files)
+        look = look_away(where) if place is None else look_at(*place, where)
+        asked, priced_at_s = place is not None, look.agent_priced_at_s
+        told = offers_told(fleet, look.snapshot, GpuRequest(*ask), asked_cluster=asked, agent_priced_at_s=priced_at_s)
         return show(told)
 
     return _told(answer)

@@ -50,7 +50,9 @@ def show_offers(request: OffersRequest, output: str) -> int:
     if not request.by_agent:
         from agent.cli.here import offers_here
 
-        return offers_here(request, lambda told: _show(request, told, output))
+        ask = request.gpu, request.count, request.pool, request.zone, request.capacity_type
+        place = (request.kubeconfig, request.context) if request.world else None
+        return offers_here(ask, request.fleet, request.region, place, lambda told: _show(request, told, output))
     asked = {
         "gpu": request.gpu,
         "count": request.count,
