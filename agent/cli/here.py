@@ -67,7 +67,7 @@ def offers_here(
     place: tuple[Path | None, str | None] | None,
     show: Callable[[Mapping[str, Any]], int],
 ) -> int:
-    """Show what could serve the GPUs (`GpuRequest`) by the files; the exit code. Without a place no cluster is asked."""
+    """Show what could serve the GPUs (`GpuRequest`) by the files; the exit code. No place: no cluster."""
 
     def answer() -> int:
         files = read_folder(folder or Path())
