@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from agent.answers import price_words
 from agent.cli import exits
 from agent.cli.explain import NotAnswered, ask_agent
-from agent.cli.tables import TextTable, render, screen_width
+from agent.cli.tables import TextTable, render, table_width
 from model.plain_text import age, plain_lines
 
 COLUMNS = ("pool", "type", "zone", "capacity", "sharing", "each", "machines", "usd/h", "usd/unit-h", "total", "now")
@@ -80,7 +80,7 @@ def lines(most: int, told: Told) -> Iterator[str]:
     shown = offers[:most] if most else offers
     if shown:
         table = TextTable(COLUMNS, [_row(offer, now) for offer in shown], ("sharing", "now"), _DROPPED)
-        yield from render(table, screen_width()).split("\n")
+        yield from render(table, table_width()).split("\n")
     if len(offers) > len(shown):
         yield f"and {len(offers) - len(shown)} dearer; --most 0 shows all"
     for refusal in told["why_none"]:
