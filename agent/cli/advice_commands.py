@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AgentSettings, Context, FleetCluster, Kubeconfig
+from agent.cli.options import AgentSettings, Context, FleetCluster, Kubeconfig, duration_s
 
 layouts = typer.Typer(
     name="layouts", help="How GPUs should be cut by MIG.", no_args_is_help=True, rich_markup_mode=None
@@ -41,9 +41,7 @@ def gpus_advise(
     context: Context = None,
 ) -> None:
     """What pods use of the GPUs and slices they hold, by DCGM: what would be enough, USD a month saved, who is idle."""
-    from agent.cli.explain import AGENT_VARIABLE, agent_address
-    from agent.cli.gpus import SizingProposal, UseRequest, advise_gpus
-    from agent.cli.replay import duration_s
+    from agent.cli.explain import AGENT_VARIABLE, agent_address, print_asked
 
     address = agent_address(agent)
     if not (exporter or scrape or address):
@@ -54,6 +52,10 @@ def gpus_advise(
         lasts_s, idle_after_s = duration_s(lasts) if lasts else 0.0, duration_s(idle_after)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if fleet is None and not (exporter or scrape or region):
+        raise typer.Exit(print_asked(address, f"/api/gpus?idleAfterS={idle_after_s:.0f}", (kubeconfig, context)))
+    from agent.cli.gpus import SizingProposal, UseRequest, advise_gpus
+
     request = UseRequest(
         exporter or (), scrape or (), lasts_s, every, idle_after_s, region, address, kubeconfig, context
     )

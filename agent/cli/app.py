@@ -1,22 +1,26 @@
 """The commands and their options; what they do lives in the modules beside this one."""
 
+import gc
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from agent.cli import exits
 from agent.cli.advice_commands import gpus, layouts
 from agent.cli.cluster_commands import COMPLETE, PROGRAM, cluster
+from agent.cli.explain_commands import explain
 from agent.cli.options import (
+    AgentAddress,
     AgentSettings,
     Context,
     CostCluster,
     CostFormat,
     CostMonth,
+    FilesOrAgent,
     FleetCluster,
     Kubeconfig,
     LedgerFile,
@@ -26,6 +30,7 @@ from agent.cli.options import (
     ReplayFormat,
     ReportFormat,
     TableFormat,
+    duration_s,
 )
 from agent.cli.sync_commands import sync
 
@@ -37,7 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None)
 policy = typer.Typer(help="Try the rules of a FleetPolicy.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -49,7 +53,7 @@ def _told_version(asked: bool) -> None:
         raise typer.Exit
 
 
-app.add_typer(explain, name="explain")
+app.add_typer(explain)
 app.add_typer(gpus)
 app.add_typer(layouts)
 app.add_typer(policy, name="policy")
@@ -67,9 +71,6 @@ def validate(
     output: Annotated[ProblemFormat, typer.Option("--output", "-o", help="Output format.")] = ProblemFormat.TEXT,
 ) -> None:
     """Check a fleet: every problem at once, with file, line and remedy. Exit 0 valid, 3 invalid, 1 error."""
-    import gc
-
-    gc.disable()  # it reads, checks and ends; looking for garbage would take a tenth of that time
     from agent.cli.validate import run_validate
 
     raise typer.Exit(run_validate(path, output.value, region, cluster))
@@ -161,7 +162,7 @@ def replay(
     output: Annotated[ReplayFormat, typer.Option("--output", "-o", help="Output format.")] = ReplayFormat.TABLE,
 ) -> None:
     """What a change of the fleet does to waits: the same work under both fleets, in virtual time."""
-    from agent.cli.replay import ReplayRequest, duration_s, run_replay
+    from agent.cli.replay import ReplayRequest, run_replay
 
     work = trace or recorded
     if work is None or (trace and recorded):
@@ -185,9 +186,11 @@ def offers(
     capacity_type: Annotated[
         str, typer.Option("--capacity-type", help="Only this one: reserved, spot or on-demand.")
     ] = "",
-    fleet: Annotated[Path, typer.Option("--fleet", help="The fleet's files.")] = Path(),
+    agent: AgentAddress = "",
+    fleet: FilesOrAgent = None,
     world: Annotated[
-        bool, typer.Option("--world/--no-world", help="Ask the cluster what limits leave and what is short.")
+        bool,
+        typer.Option("--world/--no-world", help="With files: ask the cluster what limits leave and what is short."),
     ] = False,
     most: Annotated[int, typer.Option("--most", min=0, help="Rows of the table; 0 = all.")] = 20,
     region: Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")] = "",
@@ -196,11 +199,11 @@ def offers(
     output: Output = TableFormat.TEXT,
 ) -> None:
     """What could serve so many GPUs: every way the pools may buy them, cheapest first, and what is against each."""
+    from agent.cli.explain import agent_address
     from agent.cli.offers import OffersRequest, show_offers
-    from fleet.explain.offers import GpuRequest
 
-    ask = GpuRequest(gpu, count, pool, zone, capacity_type)
-    raise typer.Exit(show_offers(OffersRequest(ask, fleet, world, kubeconfig, context, region, most), output.value))
+    asked, place = (gpu, count, pool, zone, capacity_type), (kubeconfig, context, region, most)
+    raise typer.Exit(show_offers(OffersRequest(*asked, agent_address(agent), fleet, world, *place), output.value))
 
 
 @app.command()
@@ -249,6 +252,7 @@ def run(
     config: Annotated[Path, typer.Option("--config", "-c", help="The agent's settings.")] = Path("muster.yaml"),
 ) -> None:
     """Run the agent until it is told to stop."""
+    _lives_long()
     from agent.cli.run import run_agent
 
     raise typer.Exit(run_agent(config))
@@ -266,6 +270,7 @@ def sandbox(
 ) -> None:
     """A whole world on this machine: API server, EC2, git repository and the agent. Stays up until Ctrl-C."""
     _needs_sandbox()
+    _lives_long()
     from agent.sandbox.command import run_sandbox
 
     raise typer.Exit(run_sandbox(folder, api_port, speed))
@@ -280,105 +285,10 @@ def demo(
 ) -> None:
     """The main job, from a git push to a running gang, with every expectation checked. Exit 0 only if all held."""
     _needs_sandbox()
+    _lives_long()
     from agent.demo.command import run_demo
 
     raise typer.Exit(run_demo(folder, keep=keep))
-
-
-@explain.command("workload")
-def explain_workload(
-    name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: whichever has it.")] = "",
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="URL", help="Ask the agent's page there; default: $MUSTER_AGENT, if set.")
-    ] = "",
-    priority: Annotated[
-        str, typer.Option(metavar="CLASS", help="What if it had this priority class? Asks the agent.")
-    ] = "",
-    queue: Annotated[str, typer.Option(metavar="QUEUE", help="What if it waited in this queue? Asks the agent.")] = "",
-    gpus: Annotated[
-        int | None, typer.Option(min=0, help="What if each pod asked so many GPUs? Asks the agent.")
-    ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: Output = TableFormat.TEXT,
-) -> None:
-    """Why a gang waits or runs, when it starts, what would change that, and what it costs."""
-    from agent.cli.explain import Question, agent_address, explain_gang
-
-    if namespace and "/" in name:
-        raise typer.BadParameter("the name has a namespace already", param_hint="--namespace")
-    own, _, job = name.rpartition("/")
-    question = Question(
-        job,
-        namespace or own,
-        {"priority": priority, "queue": queue, "gpus": "" if gpus is None else str(gpus)},
-        agent_address(agent),
-        kubeconfig,
-        context,
-        json=output is TableFormat.JSON,
-    )
-    raise typer.Exit(explain_gang(question))
-
-
-@explain.command("node")
-def explain_node(
-    name: Annotated[str, typer.Argument(help="Name of a node, or of a claim.")],
-    fleet: Annotated[
-        Path | None, typer.Option(help="The fleet's files: also tells what each disruption method says of it.")
-    ] = None,
-    region: Annotated[str, typer.Option(help="AWS region of the machines; default: of the fleet's zones.")] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """Why a machine was bought, what stands on it, and why it is kept or going."""
-    from agent.cli.explain_node import explain_node as explained
-
-    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
-
-
-@explain.command("pod")
-def explain_pod(
-    name: Annotated[str, typer.Argument(help="Name of a pod, or namespace/name.")],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: whichever has it.")] = "",
-    fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
-    region: Annotated[str, typer.Option(help="AWS region of the offers; default: of the fleet's zones.")] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """Where a pod that belongs to no gang stands or should, or why no machine is bought for it."""
-    from agent.cli.explain_pod import explain_pod as explained
-
-    name = f"{namespace}/{name}" if namespace else name
-    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
-
-
-@explain.command("buffer")
-def explain_buffer(
-    name: Annotated[str, typer.Argument(help="Name of a CapacityBuffer, or namespace/name.")],
-    fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
-    region: Annotated[str, typer.Option(help="AWS region of the offers; default: of the fleet's zones.")] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """For how many pods of a CapacityBuffer there is room, on which machines, and why not for all."""
-    from agent.cli.explain_buffer import explain_buffer as explained
-
-    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
-
-
-@explain.command("pool")
-def explain_pool(
-    name: Annotated[str, typer.Argument(help="Name of a node pool.")],
-    fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
-    region: Annotated[str, typer.Option(help="AWS region of the offers; default: of the fleet's zones.")] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """What limits a pool: limits, budgets, freezes, shortages, the way to its offers, and who waits for it."""
-    from agent.cli.explain_pool import explain_pool as explained
-
-    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
 
 
 @app.callback()
@@ -405,9 +315,19 @@ def _needs_sandbox() -> None:
         raise typer.Exit(exits.ERROR)
 
 
+GARBAGE_MOST: Final = 250_000
+"""New objects after which garbage is looked for: most commands have ended before. It took a sixth of their time."""
+_USUAL: Final = gc.get_threshold()
+
+
+def _lives_long() -> None:
+    gc.set_threshold(*_USUAL)
+
+
 def main() -> None:
     """The console script, by each of its names."""
     name = Path(sys.argv[0]).name
+    gc.set_threshold(GARBAGE_MOST)
     try:
         _RUN.get(name, _run)()
     except KeyboardInterrupt:

@@ -83,6 +83,20 @@ def _by_agent(question: Question) -> int:
     return exits.OK
 
 
+def print_asked(agent: str, path: str, place: tuple[Path | None, str | None]) -> int:
+    """Print what the agent's page answers in words; the exit code.
+
+    `place` is the kubeconfig that says who asks, and a context of it.
+    """
+    try:
+        body = ask_agent(agent, path, *place, TEXT)
+    except (NotAnswered, OSError) as error:
+        exits.complain(error)
+        return exits.ERROR
+    sys.stdout.write(plain_lines(body.decode("utf-8", "replace").splitlines()) + "\n")
+    return exits.OK
+
+
 def _json(question: Question, body: bytes) -> Any:
     try:
         return json.loads(body)

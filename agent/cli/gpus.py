@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.answers.gpus import sizing_lines, use_lines
 from agent.cli import exits
 from agent.cli.explain import NotAnswered, ask_agent
 from agent.cli.look import UnknownRegion, catalog_of
@@ -16,7 +17,7 @@ from agent.gang_answer import GpusAnswer
 from fleet.cost.sizing import FEW_READINGS, UseReport, gpu_prices, slice_sizes, use_report, uses
 from fleet.snapshot import Catalog
 from fleet.snapshot.gpus import FRESH_S, GpuReading, MeasuredUse
-from model.plain_text import age, plain_lines
+from model.plain_text import plain_lines
 from providers.clock import Clock, SystemClock
 from providers.dcgm import DcgmError, read_scrape, scrape
 
@@ -71,7 +72,7 @@ def advise_gpus(
     except (DcgmError, NotAnswered, UnknownRegion, OSError) as error:
         exits.complain(error)
         return exits.ERROR
-    sys.stdout.write(plain_lines(_lines(report)) + "\n")
+    sys.stdout.write(plain_lines(use_lines(report)) + "\n")
     return exits.OK if proposal is None else _propose(request, proposal, report, catalog)
 
 
@@ -95,7 +96,7 @@ def _propose(request: UseRequest, proposal: SizingProposal, report: UseReport, c
         return exits.REFUSED
     notes = [
         "What pods use of GPUs, by dcgm-exporter, and what would be enough with a fifth in hand:",
-        *_advice(report),
+        *sizing_lines(report),
     ]
     return advise_layouts(
         AdviceRequest(
@@ -138,23 +139,3 @@ def _asked(
         if clock.monotonic() + request.every_s > ends_s:
             return
         rest(request.every_s)
-
-
-def _lines(report: UseReport) -> Iterator[str]:
-    pods = {(it.last.namespace, it.last.pod) for it in report.uses}
-    yield f"{len(pods)} pods hold {len(report.uses)} GPUs and slices; advice keeps a fifth in hand"
-    few = sum(it.readings < FEW_READINGS for it in report.uses)
-    if few:
-        yield f"of {few} there are fewer than {FEW_READINGS} readings, and nothing is concluded"
-    for it in report.uses:
-        seen = f"{100 * it.active:.0f} % active, {it.most_mib:,.0f} MiB at most, {it.readings} readings"
-        yield f"{it.last.namespace}/{it.last.pod}  holds {it.holds} on {it.last.node}: {seen}"
-    yield from _advice(report)
-    for it in report.idle:
-        yield f"idle: {it.last.namespace}/{it.last.pod} has done nothing with {it.holds} for {age(it.idle_s)}"
-
-
-def _advice(report: UseReport) -> Iterator[str]:
-    for one in report.advice:
-        pod = f"{one.use.last.namespace}/{one.use.last.pod}"
-        yield f"advice: {pod}: {one.words} would be enough: {one.saves_usd:,.0f} USD a month less"

@@ -15,7 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.cli import exits
 from agent.cli.look import UnknownRegion, catalog_of
-from agent.cli.replay import UNUSABLE, ReplayCase, UnusableWork, duration_s, play_case
+from agent.cli.options import duration_s
+from agent.cli.replay import UNUSABLE, ReplayCase, UnusableWork, play_case
 from agent.cli.validate import read_folder, region_for
 from agent.config import InvalidConfiguration, Settings, load_settings
 from fleet.advice.layouts import (

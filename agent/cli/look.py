@@ -4,19 +4,18 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.cli import exits
 from agent.clouds import cloud_provider
-from agent.world import open_cluster, read_world
 from fleet.snapshot import CapacityPool, Catalog, Snapshot
 from model.loader import InvalidFleet
-from model.plain_text import age
 from model.report import text as problem_text
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
-from providers.kube.objects import decode_market
-from providers.kube.objects.paths import NODE_POOLS
-from providers.kube.transport import KubeTransport
+
+if TYPE_CHECKING:  # what reads a cluster takes longer to load than what a command does with files alone
+    from providers.kube.transport import KubeTransport
 
 
 def answered(answer: Callable[[], int]) -> int:
@@ -59,6 +58,8 @@ def look_away(region: str) -> Look:
 
 def look_at(kubeconfig: Path | None, context: str | None, region: str) -> Look:
     """The cluster with the catalogue, and with what the agent tells of shortages in the status of its pools."""
+    from agent.world import open_cluster, read_world
+
     catalog = catalog_of(region)
     transport = open_cluster(kubeconfig, context)
     snapshot = read_world(transport, SystemClock(), catalog, warn=exits.complain)
@@ -66,8 +67,11 @@ def look_at(kubeconfig: Path | None, context: str | None, region: str) -> Look:
     return Look(replace(snapshot, shortages=shortages), priced_at_s)
 
 
-def market_of(transport: KubeTransport) -> tuple[Mapping[CapacityPool, float], float]:
+def market_of(transport: "KubeTransport") -> tuple[Mapping[CapacityPool, float], float]:
     """Returns until when the agent counts each capacity pool as short, and how old its prices are (0 = not said)."""
+    from providers.kube.objects import decode_market
+    from providers.kube.objects.paths import NODE_POOLS
+
     shortages: dict[CapacityPool, float] = {}
     ages = []
     for page in transport.list_pages(NODE_POOLS):
@@ -76,10 +80,3 @@ def market_of(transport: KubeTransport) -> tuple[Mapping[CapacityPool, float], f
             shortages |= short
             ages += [priced_at_s] if priced_at_s else []
     return shortages, min(ages, default=0.0)
-
-
-def price_words(look: Look) -> str:
-    """How old the prices are, and whose."""
-    now, catalog = look.snapshot.now_s, look.snapshot.catalog
-    agent = f"; the agent's own are {age(now - look.agent_priced_at_s)} old" if look.agent_priced_at_s else ""
-    return f"{age(now - catalog.priced_at_s)} old ({catalog.price_source}){agent}"

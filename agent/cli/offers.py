@@ -2,140 +2,123 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlencode
 
+from agent.answers import price_words
 from agent.cli import exits
-from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
-from agent.cli.tables import TextTable, render, screen_width
-from agent.cli.validate import read_folder, region_for
-from fleet.explain.offers import GpuRequest, OfferObstacle, PurchaseOption, PurchaseOptions, UnknownGpu, offers_for
-from model.loader import InvalidFleet, load
+from agent.cli.explain import NotAnswered, ask_agent
+from agent.cli.tables import TextTable, render, table_width
 from model.plain_text import age, plain_lines
-from model.report import text as problem_text
-from providers.kube.errors import KubeError
 
 COLUMNS = ("pool", "type", "zone", "capacity", "sharing", "each", "machines", "usd/h", "usd/unit-h", "total", "now")
 _DROPPED = ("usd/unit-h", "each", "capacity", "usd/h", "sharing")
 """Columns that are left out of a terminal in which all have no room."""
+Told = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class OffersRequest:
-    """What is asked, of which fleet, and where to look."""
+    """What is asked, of which fleet, and where to look; empty text = any."""
 
-    ask: GpuRequest
-    fleet: Path
-    world: bool
-    kubeconfig: Path | None
-    context: str | None
-    region: str
-    most: int
+    gpu: str
+    count: int
+    pool: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+    agent: str = ""
+    """Address of the agent's page; it is asked where no files are named."""
+    fleet: Path | None = None
+    world: bool = False
+    kubeconfig: Path | None = None
+    context: str | None = None
+    region: str = ""
+    most: int = 0
     """Rows of the table; 0 = all."""
+
+    @property
+    def by_agent(self) -> bool:
+        """Returns whether the agent is asked, of the fleet in force."""
+        return bool(self.agent) and self.fleet is None and not self.region
 
 
 def show_offers(request: OffersRequest, output: str) -> int:
     """Print the answer; the exit code."""
+    if not request.by_agent:
+        from agent.cli.here import offers_here
+
+        ask = request.gpu, request.count, request.pool, request.zone, request.capacity_type
+        place = (request.kubeconfig, request.context) if request.world else None
+        return offers_here(ask, request.fleet, request.region, place, lambda told: _show(request, told, output))
+    asked = {
+        "gpu": request.gpu,
+        "count": request.count,
+        "pool": request.pool,
+        "zone": request.zone,
+        "capacityType": request.capacity_type,
+    }
+    path = "/api/offers?" + urlencode({name: value for name, value in asked.items() if value})
     try:
-        files = read_folder(request.fleet)
-        fleet, region = load(files), region_for(request.region, files)
-        look = look_at(request.kubeconfig, request.context, region) if request.world else look_away(region)
-        answer = offers_for(fleet, look.snapshot, request.ask)
-    except InvalidFleet as invalid:
-        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
-        return exits.INVALID
-    except (UnknownGpu, UnknownRegion, KubeError, OSError) as error:
+        return _show(request, json.loads(ask_agent(request.agent, path, request.kubeconfig, request.context)), output)
+    except (NotAnswered, OSError, ValueError) as error:
         exits.complain(error)
         return exits.ERROR
-    told = (
-        json.dumps(to_json(request.ask, answer, look), indent=2)
-        if output == "json"
-        else plain_lines(lines(request, answer, look))
-    )
-    sys.stdout.write(told + "\n")
+
+
+def _show(request: OffersRequest, told: Told, output: str) -> int:
+    words = json.dumps(told, indent=2) if output == "json" else plain_lines(lines(request.most, told))
+    sys.stdout.write(words + "\n")
     return exits.OK
 
 
-def to_json(ask: GpuRequest, answer: PurchaseOptions, look: Look) -> dict[str, Any]:
-    """The answer for programs; instants are epoch seconds, 0 where there is none, money is USD."""
-    catalog = look.snapshot.catalog
-    return {
-        "gpu": ask.gpu,
-        "count": ask.count,
-        "observed_at_s": look.snapshot.now_s,
-        "region": catalog.region,
-        "priced_at_s": catalog.priced_at_s,
-        "price_source": catalog.price_source,
-        "agent_priced_at_s": look.agent_priced_at_s,
-        "offers": [_object(option) for option in answer.options],
-        "why_none": [
-            {"reason": str(refusal.reason), "message": refusal.message, "retry_at_s": refusal.retry_at_s}
-            for refusal in answer.refusals
-        ],
-    }
-
-
-def _object(option: PurchaseOption) -> dict[str, Any]:
-    return {
-        "pool": option.pool,
-        "instance_type": option.instance_type,
-        "zone": option.zone,
-        "capacity_type": option.capacity_type,
-        "sharing": option.sharing,
-        "each": option.each,
-        "machines": option.machines,
-        "usd_per_hour": round(option.usd_h, 6),
-        "usd_per_unit_hour": round(option.unit_usd_h, 6),
-        "total_usd_per_hour": round(option.total_usd_h, 6),
-        "machines_allowed": option.allowed,
-        "short_until_s": option.short_until_s,
-        "obstacle": str(option.obstacle),
-    }
-
-
-def lines(request: OffersRequest, answer: PurchaseOptions, look: Look) -> Iterator[str]:
-    """The answer for people."""
-    now, most = look.snapshot.now_s, request.most or len(answer.options)
-    if answer.options:
-        table = TextTable(
-            COLUMNS, [_row(option, now) for option in answer.options[:most]], ("sharing", "now"), _DROPPED
-        )
-        yield from render(table, screen_width()).split("\n")
-    if len(answer.options) > most:
-        yield f"and {len(answer.options) - most} dearer; --most 0 shows all"
-    for refusal in answer.refusals:
-        again = f"; asked again in {age(refusal.retry_at_s - now)}" if refusal.retry_at_s else ""
-        yield f"nothing can be bought now: {refusal.reason}: {refusal.message}{again}"
-    yield f"prices: {price_words(look)}"
-    if not request.world:
+def lines(most: int, told: Told) -> Iterator[str]:
+    """The answer for people; at most so many rows, 0 = all."""
+    now, offers = told["observed_at_s"], told["offers"]
+    shown = offers[:most] if most else offers
+    if shown:
+        table = TextTable(COLUMNS, [_row(offer, now) for offer in shown], ("sharing", "now"), _DROPPED)
+        yield from render(table, table_width()).split("\n")
+    if len(offers) > len(shown):
+        yield f"and {len(offers) - len(shown)} dearer; --most 0 shows all"
+    for refusal in told["why_none"]:
+        again = f"; asked again in {age(refusal['retry_at_s'] - now)}" if refusal["retry_at_s"] else ""
+        yield f"nothing can be bought now: {refusal['reason']}: {refusal['message']}{again}"
+    prices = told["priced_at_s"], told["price_source"], told["agent_priced_at_s"]
+    yield f"prices: {price_words(now, *prices)}"
+    if not told["cluster_asked"]:
         yield "the cluster was not asked: limits count as if no machine ran, shortages are unknown; --world asks it"
 
 
-def _row(option: PurchaseOption, now_s: float) -> dict[str, Any]:
+def _row(offer: Told, now_s: float) -> dict[str, Any]:
     return {
-        "pool": option.pool,
-        "type": option.instance_type,
-        "zone": option.zone,
-        "capacity": option.capacity_type,
-        "sharing": option.sharing,
-        "each": option.each,
-        "machines": option.machines,
-        "usd/h": f"{option.usd_h:.2f}",
-        "usd/unit-h": f"{option.unit_usd_h:.3f}",
-        "total": f"{option.total_usd_h:.2f}",
-        "now": _now(option, now_s),
+        "pool": offer["pool"],
+        "type": offer["instance_type"],
+        "zone": offer["zone"],
+        "capacity": offer["capacity_type"],
+        "sharing": offer["sharing"],
+        "each": offer["each"],
+        "machines": offer["machines"],
+        "usd/h": f"{offer['usd_per_hour']:.2f}",
+        "usd/unit-h": f"{offer['usd_per_unit_hour']:.3f}",
+        "total": f"{offer['total_usd_per_hour']:.2f}",
+        "now": NOW_WORDS[offer["obstacle"]](offer, now_s),
     }
 
 
-def _now(option: PurchaseOption, now_s: float) -> str:
-    words = {
-        OfferObstacle.NONE: "yes" if option.allowed is None else f"yes, {option.allowed} within limits",
-        OfferObstacle.SHORT: f"short, for {age(option.short_until_s - now_s)} more",
-        OfferObstacle.STOPPED: "no, its machines could not be cut",
-        OfferObstacle.LIMIT: f"no, {option.allowed} within limits",
-        OfferObstacle.FIXED: "no, the pool is fixed",
-        OfferObstacle.MIN_VALUES: "no, too few kinds for minValues",
-    }
-    return words[option.obstacle]
+def _open(offer: Told, _now_s: float) -> str:
+    allowed = offer["machines_allowed"]
+    return "yes" if allowed is None else f"yes, {allowed} within limits"
+
+
+NOW_WORDS: Final[Mapping[str, Callable[[Told, float], str]]] = {
+    "": _open,
+    "Short": lambda offer, now_s: f"short, for {age(offer['short_until_s'] - now_s)} more",
+    "Stopped": lambda _offer, _now_s: "no, its machines could not be cut",
+    "Limit": lambda offer, _now_s: f"no, {offer['machines_allowed']} within limits",
+    "Fixed": lambda _offer, _now_s: "no, the pool is fixed",
+    "MinValues": lambda _offer, _now_s: "no, too few kinds for minValues",
+}
+"""What is against an offer (`OfferObstacle`), in words."""

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.asked import Operated, ask_of, decode_operated, request
 from agent.cli import exits
-from agent.cli.tables import TextTable, render, screen_width
+from agent.cli.tables import TextTable, render, table_width
 from model.plain_text import plain
 from providers.kube.config import connect
 from providers.kube.errors import KubeError, NotFound
@@ -274,7 +274,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         }
         for row in rows
     ]
-    return render(TextTable(_COLUMNS, shown, _CUT, _DROPPED), screen_width())
+    return render(TextTable(_COLUMNS, shown, _CUT, _DROPPED), table_width())
 
 
 _COLUMNS = ("", "revision", "at", "outcome", "plan", "author", "signed by", "approved by", "merged by", "message")

@@ -1,5 +1,6 @@
 """Options that several commands have, and the formats that they print."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -72,6 +73,16 @@ Kubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, ~/.kube/config, in-cluster.")
 ]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+AgentAddress = Annotated[
+    str, typer.Option("--agent", metavar="URL", help="Ask the agent's page there; default: $MUSTER_AGENT, if set.")
+]
+FilesOrAgent = Annotated[
+    Path | None,
+    typer.Option("--fleet", help="The fleet's files, instead of the agent; default without an agent: this folder."),
+]
+LookRegion = Annotated[
+    str, typer.Option("--region", help="With files: AWS region of the offers; default: of the fleet's zones.")
+]
 Output = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
 Cluster = Annotated[str, typer.Option("--cluster", help="Name of the FleetSync; default: the only one.")]
 FleetCluster = Annotated[
@@ -91,3 +102,14 @@ LedgerFile = Annotated[
 CostMonth = Annotated[str, typer.Option("--month", help="Such as 2026-10 (UTC); default: the running one.")]
 CostCluster = Annotated[str, typer.Option("--cluster", help="Only this cluster of the ledger; default: all.")]
 PriceRegion = Annotated[str, typer.Option("--region", help="Region of the prices; default: that of its zones.")]
+
+_WINDOW = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?")
+
+
+def duration_s(text: str) -> float:
+    """Returns a time such as `14d`, `36h` or `1d12h` in seconds; ValueError for any other."""
+    found = _WINDOW.fullmatch(text)
+    days, hours, minutes = (int(it or 0) for it in found.groups()) if found else (0, 0, 0)
+    if not days and not hours and not minutes:
+        raise ValueError(f"{text!r} is no time such as 14d, 36h or 1d12h")
+    return 86_400.0 * days + 3600.0 * hours + 60.0 * minutes

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,18 +55,6 @@ class ReplayRequest:
     """Processes; 0 = as many as there are processors."""
     executor: str
     """Where cases are played (`executor_of`); empty = in processes of this machine."""
-
-
-_WINDOW = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?")
-
-
-def duration_s(text: str) -> float:
-    """Returns a time such as `14d`, `36h` or `1d12h` in seconds; ValueError for any other."""
-    found = _WINDOW.fullmatch(text)
-    days, hours, minutes = (int(it or 0) for it in found.groups()) if found else (0, 0, 0)
-    if not days and not hours and not minutes:
-        raise ValueError(f"{text!r} is no time such as 14d, 36h or 1d12h")
-    return 86_400.0 * days + 3600.0 * hours + 60.0 * minutes
 
 
 class UnusableWork(Exception):

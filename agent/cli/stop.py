@@ -73,9 +73,17 @@ def set_stop_policy(name: str, fleet: Path, policy: str) -> int:
 
     Nothing is written where the fleet would not be valid, or would differ in anything else.
     """
-    from agent.cli.look import answered
+    from model.loader import InvalidFleet
+    from model.report import text as problem_text
 
-    return answered(lambda: _set_stop_policy(name, fleet, policy))
+    try:
+        return _set_stop_policy(name, fleet, policy)
+    except InvalidFleet as invalid:
+        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
+        return exits.INVALID
+    except OSError as error:
+        exits.complain(error)
+        return exits.ERROR
 
 
 def _set_stop_policy(name: str, fleet: Path, policy: str) -> int:

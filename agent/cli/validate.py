@@ -4,17 +4,17 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.cli import exits
 from agent.clouds import cloud_provider
-from fleet.offerings.declared import catalog_checks
-from fleet.offerings.listing import CatalogListing
-from fleet.policy.checks import unreadable_checks
 from model import report
 from model.loader import CLUSTER_FILES, ClusterFiles, Clusters, InvalidFleet, clusters_in, inspect
 from model.plain_text import plain
 from model.problem import Code, Problem
+
+if TYPE_CHECKING:  # commands that only read files need no rules of what is sold
+    from fleet.offerings.listing import CatalogListing
 
 _ZONE = re.compile(rb"\b[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]\b")
 DEFAULT_REGION = "us-east-1"
@@ -67,6 +67,9 @@ class _Verdict(NamedTuple):
 
 def _judged(files: Mapping[str, bytes], name: str, clusters: Clusters, region: str) -> _Verdict:
     """Checks one cluster (or the whole, where there are none) against what is sold where its own files say it is."""
+    from fleet.offerings.declared import catalog_checks
+    from fleet.policy.checks import unreadable_checks
+
     made = clusters.files_of(name) if clusters.any else ()
     own = {it: files[it] for it in made.every} if isinstance(made, ClusterFiles) else files
     listing = listing_for(region, own)
@@ -87,7 +90,7 @@ def _print(problems: Sequence[Problem], output: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
-def listing_for(region: str, files: Mapping[str, bytes]) -> CatalogListing:
+def listing_for(region: str, files: Mapping[str, bytes]) -> "CatalogListing":
     """What is sold in the region; without one, in that of the zones that the files name, if it is one."""
     return cloud_provider().listing(region_for(region, files))
 

@@ -12,10 +12,8 @@ from math import inf
 from typing import Final
 from urllib.parse import urlencode
 
-import msgspec
-
-from agent.gang_answer import answer_lines, answer_of, gpus_answer
 from agent.review.world import LastPass
+from agent.web.api import JSON, ApiQuestion
 from agent.web.rendering import Assets, PageRenderer, RenderedPage, compile_templates
 from agent.web.seen import PageNews, PageWatcher, Scope
 from agent.web.time_share import SHARE, TimeShare
@@ -24,7 +22,6 @@ from agent.web.views_machines import machine, machines, market, money
 from agent.web.views_work import gang, gangs, journal, overview, plan, queue, queues
 from model.fleet import Fleet
 from model.index import Index, derived
-from model.plain_text import plain
 
 _NAME: Final = r"([A-Za-z0-9][A-Za-z0-9._:-]{0,252})"
 ROUTES: Final[tuple[tuple[re.Pattern[str], View], ...]] = tuple(
@@ -174,21 +171,13 @@ class Pages:
         return PageAnswer(RenderedPage(shown.title, seen.version, parts))
 
     def answer(
-        self, namespace: str, name: str, query: Mapping[str, str], scope: Scope, *, text: bool = False
-    ) -> bytes | None:
-        """Returns what is known of a gang, or a job in no queue, as JSON or text; None for one there is not, or unseen.
+        self, question: ApiQuestion, names: Sequence[str], query: Mapping[str, str], scope: Scope, kind: str = JSON
+    ) -> bytes:
+        """Returns what is known, as JSON or in words.
 
-        Errors: `Busy`, `NothingSeen`, and `ValueError` for a question that makes no sense.
+        Errors: `Busy`, `NothingSeen`, `NothingSo` for what is not there or not to be seen, and `ValueError` for a
+        question that makes no sense.
         """
-        return self._told(_as_text if text else answer_of, (namespace, name), query, scope)
-
-    def gpus(self, scope: Scope) -> bytes | None:
-        """Returns what is known of the use of GPUs, as JSON. Errors: `Busy`, `NothingSeen`."""
-        return self._told(gpus_answer, (), {}, scope)
-
-    def _told(
-        self, tell: Callable[[Looking], object], names: Sequence[str], query: Mapping[str, str], scope: Scope
-    ) -> bytes | None:
         seen = self.current()
         if seen.last is None:
             raise NothingSeen(seen.state.standing[1])
@@ -196,10 +185,7 @@ class Pages:
             raise Busy(wait_s)
         began_s = time.thread_time()
         try:
-            found = tell(_looking(seen, seen.last, scope, query, names))
-            if isinstance(found, str):
-                return found.encode() or None
-            return msgspec.json.encode(found) if found is not None else None
+            return question.told(_looking(seen, seen.last, scope, query, names), kind)
         finally:
             self._share.spend(time.thread_time() - began_s)
 
@@ -214,10 +200,6 @@ class Pages:
         while len(self._kept) > KEPT_PAGES or self._kept_bytes > KEPT_BYTES:
             _, gone = self._kept.popitem(last=False)
             self._kept_bytes -= gone.size
-
-
-def _as_text(look: Looking) -> str:
-    return "".join(f"{plain(line)}\n" for line in answer_lines(look))
 
 
 class NothingSeen(Exception):

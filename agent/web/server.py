@@ -11,9 +11,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
+from agent.answers import NothingSo
 from agent.config import WebSettings
-from agent.gang_answer import ANY_NAMESPACE
 from agent.web.access import DenialReason, Gate, NotAllowed, PageCaller, Viewer, gate_of
+from agent.web.api import API
 from agent.web.pages import Busy, NothingSeen, PageAnswer, Pages, root_of
 from agent.web.rendering import ASSETS
 from agent.web.seen import PageWatcher
@@ -43,8 +44,6 @@ _HAVE: Final = "X-Have"
 COOKIE: Final = "muster"
 COOKIE_S: Final = 12 * 3600
 """A token that ends earlier is not known any more then."""
-_GANG: Final = re.compile(r"/api/gangs/(-|[a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9][A-Za-z0-9._:-]{0,252})")
-TEXT: Final = "text/plain"
 _FORM_MOST: Final = 8 * 1024
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,3800}")
 _STATUS: Final[Mapping[DenialReason, int]] = {
@@ -140,33 +139,29 @@ class WebPages:
         return web.Response(body=found.packed if packed else found.html, headers=headers)
 
     async def _api(self, request: web.BaseRequest, viewer: Viewer) -> web.Response:
-        """Answers in JSON, as typed values: `/api/gangs/NAMESPACE/NAME` as its page, `/api/gpus` what is used.
+        """Answers as typed values in JSON, or in words, where there are words and they are what is accepted."""
+        asked = ((it, match) for it in API if (match := it.pattern.fullmatch(request.path)) is not None)
+        question, match = next(asked, (None, None))
+        if question is None or match is None:
+            return _json(404, {"error": f"there is {', '.join(it.address for it in API)}"})
+        if question.whole and not viewer.scope.whole:
+            words = f"{question.address} is for who may list the Workloads of all namespaces"
+            return _json(403, {"error": words})
+        kind = question.kind(request.headers.get("Accept", ""))
+        find = partial(self._pages.answer, question, match.groups(), dict(request.query), viewer.scope, kind)
+        return await self._told(find, kind)
 
-        Of a gang text as well, where that is what is accepted.
-        """
-        if request.path == "/api/gpus":
-            return await self._told(partial(self._pages.gpus, viewer.scope), "")
-        if (asked := _GANG.fullmatch(request.path)) is None:
-            return _json(404, {"error": "there is /api/gangs/NAMESPACE/NAME, and /api/gpus"})
-        namespace, name = asked.groups()
-        text = request.headers.get("Accept", "") == TEXT
-        find = partial(self._pages.answer, namespace, name, dict(request.query), viewer.scope, text=text)
-        unknown = f"no gang or job {name if namespace == ANY_NAMESPACE else f'{namespace}/{name}'} that you may see"
-        return await self._told(find, unknown, TEXT if text else "application/json")
-
-    async def _told(
-        self, find: Callable[[], bytes | None], unknown: str, kind: str = "application/json"
-    ) -> web.Response:
+    async def _told(self, find: Callable[[], bytes], kind: str) -> web.Response:
         try:
             body = await asyncio.get_running_loop().run_in_executor(self._pages.executor, find)
         except Busy as busy:
             return _json(503, {"error": str(busy)}, {"Retry-After": f"{busy.after_s:.0f}"})
         except NothingSeen as nothing:
             return _json(503, {"error": str(nothing)}, {"Retry-After": "5"})
+        except NothingSo as nothing:
+            return _json(404, {"error": str(nothing)})
         except ValueError as error:
             return _json(400, {"error": str(error)})
-        if body is None:
-            return _json(404, {"error": unknown})
         return web.Response(body=body, headers={**HEADERS, "Content-Type": kind})
 
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:

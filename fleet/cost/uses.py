@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Final, NamedTuple
 
 from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Commitment, Holding, MachineUse
@@ -51,7 +52,7 @@ class CostTerms:
     payer: Callable[[Fleet, str, str], str | None]
     """(fleet, namespace, queue) -> the team that pays, or None."""
     user_label: str = labels.USER
-    """Label of pods whose value is their user."""
+    """Label of pods, or of their job, whose value is their user."""
     rates: tuple[NegotiatedRate, ...] = ()
     """The first that fits counts."""
     commitments: tuple[Commitment, ...] = ()
@@ -153,6 +154,12 @@ def _layouts(_index: Index, fleet: Fleet) -> Mapping[str, MigLayout]:
     return {config_name(layout): layout for layout in fleet.mig_layouts.values()}
 
 
+def user_of(gang: Gang, label: str) -> str:
+    """Returns whose work it is: the value of the label of its pods, or else of its job; empty where neither has it."""
+    every = chain(*(pods.labels for pods in gang.pod_sets), gang.labels)
+    return next((value for name, value in every if name == label), "")
+
+
 class _Maker(NamedTuple):
     """Makes the uses of machines, one by one."""
 
@@ -223,14 +230,13 @@ class _Maker(NamedTuple):
                     devices[name] = devices.get(name, 0) + amount * pin.count
         fleet, terms = self.context.fleet, self.context.terms
         subject, name = self._named(gang)
-        user = next((value for pods in gang.pod_sets for key, value in pods.labels if key == terms.user_label), "")
         return Holding(
             subject,
             name,
             gang.namespace,
             gang.queue,
             terms.payer(fleet, gang.namespace, gang.queue) or "",
-            user,
+            user_of(gang, terms.user_label),
             gang.uid in self.context.borrowing,
             min(1.0, share),
             _devices(devices),

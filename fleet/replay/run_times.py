@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from fleet.cost.lost_work import devices
+from fleet.cost.uses import user_of
 from fleet.replay.submissions import SubmittedGang
 from fleet.snapshot import Gang
 from model import labels
@@ -164,8 +165,7 @@ def _kinds(gang: Gang) -> Iterator[tuple[RunTimeBasis, Hashable]]:
     stem = gang.job.name.rstrip("0123456789.-_")
     if stem and stem != gang.job.name:
         yield RunTimeBasis.NAME, (RunTimeBasis.NAME, *queue, stem, size)
-    user = next((dict(pods.labels).get(labels.USER, "") for pods in gang.pod_sets), "")
-    if user:
+    if user := user_of(gang, labels.USER):
         yield RunTimeBasis.USER, (RunTimeBasis.USER, *queue, user, size)
     yield RunTimeBasis.SHAPE, (RunTimeBasis.SHAPE, *queue, size)
     yield RunTimeBasis.QUEUE, (RunTimeBasis.QUEUE, *queue)

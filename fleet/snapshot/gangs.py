@@ -122,6 +122,7 @@ STATEFUL_SET: Final = "StatefulSet"
 """Kind, in `apps/v1`, of jobs whose pods are numbered."""
 ANY_NUMBER: Final = 1 << 31
 """Stands for an unlimited number of restarts."""
+LABEL_VALUE_MAX: Final = 63
 
 
 class Hold(StrEnum):
@@ -131,9 +132,6 @@ class Hold(StrEnum):
     """The job itself is suspended and has no pods; pods made once it starts carry the gang's marks."""
     PODS = "Pods"
     """Each pod waits behind a scheduling gate, and gets the gang's marks when it is released."""
-
-
-LABEL_VALUE_MAX: Final = 63
 
 
 def workload_name(job: JobRef) -> str:
@@ -156,8 +154,7 @@ class Numbering:
     claims: tuple[EphemeralClaim, ...] = ()
     """What `volumeClaimTemplates` make for each pod; the claim of a template is called `<template>-<pod>`."""
     going: int = 0
-    """Pods of the gang with numbers that it asks for no longer, which have not ended (`fleet.snapshot.numbered_pods`).
-    """
+    """Pods of the gang with numbers that it asks for no longer, which have not ended (`numbered_pods`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +174,11 @@ class Job:
     active_pods: int = 0
     deleting: bool = False
     last_checkpoint_s: float | None = None
-    """When it last wrote a checkpoint (epoch seconds): annotation `muster.dev/last-checkpoint-time` or
-    `volcano.sh/last-checkpoint-time`."""
+    """When it last wrote a checkpoint (epoch seconds): annotation `muster.dev/last-checkpoint-time`, or Volcano's."""
     checkpoint_interval_s: float | None = None
     """Seconds between its checkpoints: annotation `muster.dev/checkpoint-interval`."""
     do_not_disrupt: str = ""
-    """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption, for good
-    (`true`) or for a duration from its admission."""
+    """Annotation `muster.dev/do-not-disrupt`, or Karpenter's: not disrupted voluntarily, or so long from admission."""
     pod_priority_class: str = ""
     """PriorityClass of the cluster: that of the first pod set whose pods name one."""
     expected_run_s: float | None = None
@@ -215,6 +210,8 @@ class Job:
     """Whether it names no queue, and its namespace holds such jobs."""
     numbering: Numbering | None = None
     """Of the pods of a StatefulSet; None for all others."""
+    labels: PodLabels = field(default=(), compare=False, repr=False)
+    """Its own; its pods need not have them."""
 
     @property
     def managed(self) -> bool:
@@ -296,7 +293,7 @@ class Check:
 
 LIVE_FIELDS: Final = (
     *("last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt", "expected_run_s", "max_run_s"),
-    *("sla_waiting_s", "priority_boost", "remaining", "choice"),
+    *("sla_waiting_s", "priority_boost", "remaining", "choice", "labels"),
 )
 """Fields of a `Gang` that are copied from its job whenever that is observed, and not stored in the Workload."""
 _live_facts: Final = attrgetter(*LIVE_FIELDS)
@@ -380,6 +377,7 @@ class Gang:
     """Pod set -> pods its job still needs, where these are fewer than it asked for at first."""
     choice: SubGroup | None = None
     """Which of its pods may be its core; once admitted, the cores of its pod sets are those chosen."""
+    labels: PodLabels = field(default=(), compare=False, repr=False)
 
     @property
     def reclaimable(self) -> Mapping[str, int]:

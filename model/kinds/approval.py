@@ -34,7 +34,7 @@ class ApprovalPolicy(Spec):
 
     required: Annotated[int, Strict(), Field(ge=0, le=10)] = 0
     """People beside its author who have to approve; who may push to the repository may."""
-    tolerance: ApprovalTolerance = ApprovalTolerance()
+    tolerance: ApprovalTolerance = ApprovalTolerance.unsaid()
     """What may differ from the plan that was approved."""
 
 

@@ -241,13 +241,13 @@ class Ec2Machine(Spec):
     """Their security groups: all that any of these finds; unset = tag `muster.dev/cluster: <cluster>`."""
     associate_public_ip_address: Bool | None = Field(default=None, alias="associatePublicIPAddress")
     """Whether machines get a public address; unset = as the subnet says."""
-    kubelet: Kubelet = Kubelet()
+    kubelet: Kubelet = Kubelet.unsaid()
     """Settings of the kubelet."""
     block_device_mappings: BlockDevices = ()
     """Disks; unset = 20Gi of gp3, encrypted (and 4Gi for the system of Bottlerocket)."""
     instance_store_policy: Literal["RAID0"] | None = None
     """`RAID0`: local NVMe disks become one, which pods and images use."""
-    metadata_options: MetadataOptions = MetadataOptions()
+    metadata_options: MetadataOptions = MetadataOptions.unsaid()
     """How the machine, and pods on it, may ask for its metadata and credentials."""
     detailed_monitoring: Bool = False
     """CloudWatch metrics every minute."""

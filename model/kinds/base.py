@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -165,12 +165,18 @@ class Spec(BaseModel):
     """Why they are left aside."""
 
     model_config = ConfigDict(
+        defer_build=True,  # half of the kinds are in no fleet, and a command is over before their turn would come
         extra="forbid",
         frozen=True,
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
     )
+
+    @classmethod
+    def unsaid(cls) -> Self:
+        """Returns the part of a declaration that says nothing of it: a default, for which no validator is built."""
+        return cls.model_construct()
 
 
 class Metadata(Spec):

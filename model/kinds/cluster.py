@@ -55,4 +55,4 @@ class Cluster(Kind):
     plural: ClassVar[str] = "clusters"
 
     kind: Literal["Cluster"] = "Cluster"
-    spec: ClusterSpec = ClusterSpec()
+    spec: ClusterSpec = ClusterSpec.unsaid()

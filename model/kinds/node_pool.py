@@ -291,23 +291,23 @@ class NodePoolSpec(Spec):
     """Availability zones; empty = any that has a subnet."""
     capacity_types: tuple[CapacityType, ...] = ("on-demand",)
     """In order of preference: the first that can be had is bought; on-demand right after spot also if cheaper."""
-    reservations: Reservations = Reservations()
+    reservations: Reservations = Reservations.unsaid()
     """Which capacity reservations machines of capacity type `reserved` come from."""
     gpu: GpuSelector | None = None
     """GPUs a machine must carry; unset = with or without."""
     requirements: Annotated[tuple[RequirementTerm, ...], Field(max_length=100)] = ()
     """Further conditions on the labels of a machine."""
-    limits: Limits = Limits()
+    limits: Limits = Limits.unsaid()
     """Upper bounds of what the whole pool may hold at once; unset = no bound."""
     weight: Annotated[int, Strict(), Field(ge=0, le=100)] = 0
     """Pools of a flavor are tried heaviest first; those of equal weight compete by expected cost."""
-    sharing: Sharing = Sharing()
+    sharing: Sharing = Sharing.unsaid()
     """How GPUs are divided; nothing set = whole GPUs."""
-    placement: PlacementSpec = PlacementSpec()
+    placement: PlacementSpec = PlacementSpec.unsaid()
     """Where machines stand relative to each other."""
-    template: NodeTemplate = NodeTemplate()
+    template: NodeTemplate = NodeTemplate.unsaid()
     """What every machine is born with."""
-    disruption: DisruptionSpec = DisruptionSpec()
+    disruption: DisruptionSpec = DisruptionSpec.unsaid()
     """When nodes are given back or replaced."""
     repair: tuple[Repair, ...] = REPAIRS
     """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""

@@ -51,7 +51,7 @@ class GuardRails(Spec):
     """Unset = 3, or a quarter of the gangs that run, rounded up, if that is more."""
     allow_empty_fleet: Bool = False
     """Whether a revision may leave no NodePool at all while machines run."""
-    per_day: DailyRails = DailyRails()
+    per_day: DailyRails = DailyRails.unsaid()
     """What all revisions of the last 24 hours may do together."""
 
 
@@ -171,11 +171,11 @@ class AdmissionFairSharing(Spec):
 class FleetPolicySpec(Spec):
     """Guard rails, signatures, approvals, owners, freeze windows, notification sinks, and how use is remembered."""
 
-    guard_rails: GuardRails = GuardRails()
+    guard_rails: GuardRails = GuardRails.unsaid()
     """What one revision may change at most."""
-    signatures: Signatures = Signatures()
+    signatures: Signatures = Signatures.unsaid()
     """Which revisions are trusted."""
-    approvals: ApprovalPolicy = ApprovalPolicy()
+    approvals: ApprovalPolicy = ApprovalPolicy.unsaid()
     """Which approvals a pull request needs before its merge comes into force."""
     owners: Annotated[tuple[OwnerRule, ...], Field(max_length=100)] = ()
     """Who may change what; none = whoever can push to the branch. With any, a change that no rule covers is refused."""
@@ -210,4 +210,4 @@ class FleetPolicy(Kind):
     plural: ClassVar[str] = "fleetpolicies"
 
     kind: Literal["FleetPolicy"] = "FleetPolicy"
-    spec: FleetPolicySpec = FleetPolicySpec()
+    spec: FleetPolicySpec = FleetPolicySpec.unsaid()

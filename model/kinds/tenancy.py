@@ -163,7 +163,7 @@ class QueueSpec(Spec):
     admission_fair_sharing: QueueFairSharing | None = None
     """Gangs of the namespace that used less lately go first, whatever their priority, and leave last. Needs
     `admissionFairSharing` in the FleetPolicy. Unset = by priority, then age."""
-    preemption: PreemptionPolicy = PreemptionPolicy()
+    preemption: PreemptionPolicy = PreemptionPolicy.unsaid()
     """Whose running gangs may be evicted for a gang of this queue."""
     protected_run_time: Duration = 0.0
     """A gang is not preempted before it has run this long."""
@@ -171,12 +171,12 @@ class QueueSpec(Spec):
     """What becomes free is kept for a gang that has waited this long; `Never` = for none. Unset = as each gang says."""
     admission_checks: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     """What others have to answer in a Workload's status, besides quota and machines, before a gang starts."""
-    pods_ready: PodsReady = PodsReady()
+    pods_ready: PodsReady = PodsReady.unsaid()
     """How long a gang may be without all of its pods."""
     on_node_failure: Literal["Replace", "Evict"] = "Replace"
     """When a gang loses a node. Replace: only its pods there get another place, if their job makes lost pods anew and
     a place can be had; else, and with Evict, the gang leaves as a whole. A job may say it for itself."""
-    idle_gpus: IdleGpuPolicy = IdleGpuPolicy()
+    idle_gpus: IdleGpuPolicy = IdleGpuPolicy.unsaid()
     """How long its gangs may hold GPUs and do nothing with them, and what becomes of them then."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""

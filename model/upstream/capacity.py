@@ -64,7 +64,7 @@ class ResourceFlavor(UpstreamKind):
 
     api_version: KueueVersion
     kind: Literal["ResourceFlavor"] = "ResourceFlavor"
-    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+    spec: ResourceFlavorSpec = ResourceFlavorSpec.unsaid()
 
 
 def carried_labels(pool: NodePool) -> dict[str, str]:

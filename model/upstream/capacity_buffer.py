@@ -129,7 +129,7 @@ class TemplateContainer(_TemplatePart):
         }
     )
 
-    resources: TemplateResources = TemplateResources()
+    resources: TemplateResources = TemplateResources.unsaid()
     """What it asks for."""
     ports: tuple[TemplatePort, ...] = ()
     """Those of its own; none of the machine."""
@@ -183,7 +183,7 @@ class TemplateMeta(_TemplatePart):
 class PodTemplateBody(Spec):
     """The pods that are made of a template."""
 
-    metadata: TemplateMeta = TemplateMeta()
+    metadata: TemplateMeta = TemplateMeta.unsaid()
     """Labels of the pods."""
     spec: TemplatePodSpec
     """What they ask for."""

@@ -45,7 +45,7 @@ class ClusterQueuePreemption(Spec):
     """Workloads of the same queue."""
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
     """Taking back nominal quota from queues that borrow it."""
-    borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
+    borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort.unsaid()
     """Whether a workload that itself borrows may evict others of the cohort."""
 
     @model_validator(mode="after")
@@ -140,13 +140,13 @@ class _ClusterQueueSpec(Spec):
     """StrictFIFO: nothing passes the head. BestEffortFIFO: a head that cannot run lets later ones pass."""
     namespace_selector: LabelSelector | None = None
     """Namespaces whose workloads are taken; unset = none, `{}` = all."""
-    preemption: ClusterQueuePreemption = ClusterQueuePreemption()
+    preemption: ClusterQueuePreemption = ClusterQueuePreemption.unsaid()
     """Whose running workloads may be evicted for one of this queue."""
-    admission_checks_strategy: AdmissionChecksStrategy = AdmissionChecksStrategy()
+    admission_checks_strategy: AdmissionChecksStrategy = AdmissionChecksStrategy.unsaid()
     """What must be ready, besides quota, before a workload starts."""
     stop_policy: StopPolicy = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
-    fair_sharing: FairSharing = FairSharing()
+    fair_sharing: FairSharing = FairSharing.unsaid()
     """Place among the siblings when what is idle is shared out."""
     admission_scope: AdmissionScope | None = None
     """What the order of the queue looks at first; unset = priority, then age."""
@@ -163,7 +163,7 @@ class ClusterQueueSpec(_ClusterQueueSpec):
 
     cohort_name: Subdomain | None = None
     """The `Cohort` (or `Team`) to share with; one not declared has no quota of its own. Unset = share nothing."""
-    flavor_fungibility: FlavorFungibility = FlavorFungibility()
+    flavor_fungibility: FlavorFungibility = FlavorFungibility.unsaid()
     """When to go on to the next flavor."""
 
     @model_validator(mode="after")
@@ -183,7 +183,7 @@ class ClusterQueueSpecV1Beta1(_ClusterQueueSpec):
 
     cohort: Subdomain | None = None
     """`cohortName` of `v1beta2`."""
-    flavor_fungibility: FlavorFungibilityV1Beta1 = FlavorFungibilityV1Beta1()
+    flavor_fungibility: FlavorFungibilityV1Beta1 = FlavorFungibilityV1Beta1.unsaid()
     """When to go on to the next flavor."""
     admission_checks: Annotated[tuple[Subdomain, ...], Field(max_length=_MOST_CHECKS)] = ()
     """`admissionChecksStrategy` of `v1beta2` with checks for all flavors; one of the two may be given."""
@@ -209,7 +209,7 @@ class ClusterQueue(UpstreamKind):
 
     api_version: Literal["kueue.x-k8s.io/v1beta2"]
     kind: Literal["ClusterQueue"] = "ClusterQueue"
-    spec: ClusterQueueSpec = ClusterQueueSpec()
+    spec: ClusterQueueSpec = ClusterQueueSpec.unsaid()
 
 
 class ClusterQueueV1Beta1(UpstreamKind):
@@ -217,7 +217,7 @@ class ClusterQueueV1Beta1(UpstreamKind):
 
     api_version: Literal["kueue.x-k8s.io/v1beta1"]
     kind: Literal["ClusterQueue"] = "ClusterQueue"
-    spec: ClusterQueueSpecV1Beta1 = ClusterQueueSpecV1Beta1()
+    spec: ClusterQueueSpecV1Beta1 = ClusterQueueSpecV1Beta1.unsaid()
 
 
 _MODES = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}

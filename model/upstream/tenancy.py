@@ -35,7 +35,7 @@ class CohortSpec(Spec):
     """The `Cohort` (or `Team`) above; one not declared has no quota of its own. Unset = a root."""
     resource_groups: ResourceGroups = ()
     """Quota on top of what the children bring."""
-    fair_sharing: FairSharing = FairSharing()
+    fair_sharing: FairSharing = FairSharing.unsaid()
     """Place among the siblings when what is idle is shared out."""
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class Cohort(UpstreamKind):
 
     api_version: KueueVersion
     kind: Literal["Cohort"] = "Cohort"
-    spec: CohortSpec = CohortSpec()
+    spec: CohortSpec = CohortSpec.unsaid()
 
 
 class LocalFairSharing(Spec):
@@ -66,7 +66,7 @@ class LocalQueueSpec(Spec):
     """Where its workloads wait."""
     stop_policy: StopPolicy = "None"
     """Hold: admit nothing new from here. HoldAndDrain: also evict what runs."""
-    fair_sharing: LocalFairSharing = LocalFairSharing()
+    fair_sharing: LocalFairSharing = LocalFairSharing.unsaid()
     """Place among the LocalQueues of its ClusterQueue."""
 
 

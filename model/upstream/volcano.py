@@ -46,7 +46,7 @@ class VolcanoQueueSpec(Spec):
     """Most the queue may use; a resource that is not named is not bounded."""
     deserved: Amounts = Field(default_factory=dict)
     """What the queue gets back from others when it asks."""
-    guarantee: Guarantee = Guarantee()
+    guarantee: Guarantee = Guarantee.unsaid()
     """What is kept for the queue."""
     reclaimable: Bool = True
     """Whether others may take back what the queue uses above its share."""
@@ -71,7 +71,7 @@ class VolcanoQueue(UpstreamKind):
     api_version: Literal["scheduling.volcano.sh/v1beta1"]
     kind: Literal["Queue"] = "Queue"
     metadata: ClusterScopedMeta
-    spec: VolcanoQueueSpec = VolcanoQueueSpec()
+    spec: VolcanoQueueSpec = VolcanoQueueSpec.unsaid()
 
     @model_validator(mode="after")
     def _hierarchy_by_parent(self) -> Self:

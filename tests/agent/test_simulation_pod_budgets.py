@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.explain_node import lines
+from agent.answers.node import lines
 from agent.world import read_world
 from fleet.explain.node import node_view
 from model.loader import load

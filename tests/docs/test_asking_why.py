@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import typer
 
+from agent.answers.offers import offers_told
 from agent.cli.app import app
 from agent.cli.look import look_away
-from agent.cli.offers import to_json
+from agent.cli.offers import NOW_WORDS
 from fleet.disruption import METHODS, outcomes
 from fleet.explain import offers
-from fleet.explain.offers import GpuRequest, offers_for
+from fleet.explain.offers import GpuRequest
 from fleet.explain.verdicts import INVOLUNTARY
 from tests.support.fleets import FleetBuilder
 
@@ -54,7 +55,7 @@ def test_every_command_that_explains_is_listed() -> None:
 
 def test_every_key_of_an_offer_is_documented() -> None:
     fleet, look, ask = FleetBuilder().pool().build(), look_away("us-east-1"), GpuRequest("h100", 8)
-    told = to_json(ask, offers_for(fleet, look.snapshot, ask), look)
+    told = offers_told(fleet, look.snapshot, ask)
     assert json.loads(json.dumps(told)) == told
     text = section("What could serve it")
     assert [key for key in told if f"`{key}`" not in text] == []
@@ -63,6 +64,7 @@ def test_every_key_of_an_offer_is_documented() -> None:
 
 def test_every_obstacle_of_an_offer_is_documented() -> None:
     assert table(section("What could serve it"), "an obstacle") == {code for code in offers.OfferObstacle if code}
+    assert NOW_WORDS.keys() == set(offers.OfferObstacle)
 
 
 def test_every_method_is_documented_in_its_order() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.get import GANG_STATES
+from agent.cli.get_rows import GANG_STATES
 from fleet.explain.gang_notes import REMEDIES
 from fleet.reasons import Reason
 from fleet.snapshot import ClaimState, GangState

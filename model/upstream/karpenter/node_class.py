@@ -141,9 +141,9 @@ class EC2NodeClassSpec(_CommonSpec):
     """Machine images; of all that are found, the newest that suits the machine."""
     ami_family: AmiFamily | None = None
     """How the machine is told to join its cluster; unset = as the alias says. Needed without an alias."""
-    kubelet: Kubelet = Kubelet()
+    kubelet: Kubelet = Kubelet.unsaid()
     """Settings of the kubelet."""
-    metadata_options: MetadataOptions = MetadataOptions()
+    metadata_options: MetadataOptions = MetadataOptions.unsaid()
     """How the machine, and pods on it, may ask for its metadata and credentials."""
     placement_group_selector: PlacementGroupSelector | None = None
     """An existing placement group."""
@@ -203,7 +203,7 @@ class EC2NodeClassSpecV1Beta1(_CommonSpec):
     """How the machine is told to join its cluster; without terms also which images: the current ones."""
     ami_selector_terms: Annotated[tuple[AmiTerm, ...], Field(max_length=30)] = ()
     """Machine images; of all that are found, the newest that suits the machine."""
-    metadata_options: MetadataOptionsV1Beta1 = MetadataOptionsV1Beta1()
+    metadata_options: MetadataOptionsV1Beta1 = MetadataOptionsV1Beta1.unsaid()
     """How the machine, and pods on it, may ask for its metadata and credentials."""
 
     @model_validator(mode="before")

@@ -128,14 +128,14 @@ class NodeClaimSpecV1Beta1(_NodeClaimFields):
 
     node_class_ref: NodeClassRefV1Beta1
     """The EC2NodeClass that says what machines are born with."""
-    kubelet: Kubelet = Kubelet()
+    kubelet: Kubelet = Kubelet.unsaid()
     """Settings of the kubelet."""
 
 
 class NodeClaimTemplate(Spec):
     """Every machine of the pool."""
 
-    metadata: NodeTemplateMeta = NodeTemplateMeta()
+    metadata: NodeTemplateMeta = NodeTemplateMeta.unsaid()
     """What nodes carry."""
     spec: NodeClaimSpec
     """Which machines they are."""
@@ -144,7 +144,7 @@ class NodeClaimTemplate(Spec):
 class NodeClaimTemplateV1Beta1(Spec):
     """Every machine of the pool."""
 
-    metadata: NodeTemplateMeta = NodeTemplateMeta()
+    metadata: NodeTemplateMeta = NodeTemplateMeta.unsaid()
     """What nodes carry."""
     spec: NodeClaimSpecV1Beta1
     """Which machines they are."""
@@ -223,7 +223,7 @@ class KarpenterNodePoolSpec(Spec):
 
     template: NodeClaimTemplate
     """Every machine of the pool."""
-    disruption: KarpenterDisruption = KarpenterDisruption()
+    disruption: KarpenterDisruption = KarpenterDisruption.unsaid()
     """When nodes are given back or replaced."""
     limits: Amounts = Field(default_factory=dict)
     """Upper bounds of what the whole pool may hold at once, `nodes` among them."""
@@ -248,7 +248,7 @@ class KarpenterNodePoolSpecV1Beta1(Spec):
 
     template: NodeClaimTemplateV1Beta1
     """Every machine of the pool."""
-    disruption: KarpenterDisruptionV1Beta1 = KarpenterDisruptionV1Beta1()
+    disruption: KarpenterDisruptionV1Beta1 = KarpenterDisruptionV1Beta1.unsaid()
     """When nodes are given back or replaced."""
     limits: Amounts = Field(default_factory=dict)
     """Upper bounds of what the whole pool may hold at once."""

@@ -15,8 +15,7 @@ def either(name: str) -> tuple[str, str]:
     return f"{GROUP}/{name}", f"{KUEUE}/{name}"
 
 
-WORKLOAD: Final = "muster.dev/workload"
-"""On pods: the name of their gang's Workload."""
+WORKLOAD: Final = labels.WORKLOAD
 POD_SET: Final = labels.POD_SET
 JOB_UID: Final = "muster.dev/job-uid"
 """On Workloads: the uid of the job, for selectors."""

@@ -88,7 +88,7 @@ def pod_set_from(found: WirePodSet, namespace: str) -> PodSet:
         required_affinity=tuple(_conjunction(terms) for terms in found.required_affinity or ()),
         tolerations=tolerations_of(found.tolerations),
         namespace=intern(namespace),
-        labels=_labels(tuple((found.labels or {}).items())),
+        labels=pod_labels(tuple((found.labels or {}).items())),
         constraints=constraints_from(found, namespace),
         runtime_class=found.runtime_class_name,
         unsupported=tuple(UnsupportedConstraint(it.path, it.message) for it in found.unsupported or ()),
@@ -115,7 +115,8 @@ def _amounts(items: tuple[tuple[str, str | int], ...]) -> Resources:
 
 
 @lru_cache(maxsize=4096)
-def _labels(items: tuple[tuple[str, str], ...]) -> PodLabels:
+def pod_labels(items: tuple[tuple[str, str], ...]) -> PodLabels:
+    """Returns labels as they are kept, in order; those of equal pods, or jobs, are one value."""
     return tuple(sorted((intern(key), intern(text)) for key, text in items))
 
 

@@ -1,9 +1,14 @@
 """`muster get`: every table as people and programs read it, held to what the cluster has."""
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +26,7 @@ from agent.cli.tables import TextTable, render
 from agent.demo.jobs import job
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import P4DE, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
+from tests.agent.test_simulation_ordinary_pods import plain
 
 ROOT = Path(__file__).resolve().parents[3]
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -73,12 +79,12 @@ def unaged(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("what", TABLES)
 def test_every_table_fits_and_grows(cluster: tuple[Scene, Path], what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told, counts = rows(cluster, what), set()
-    for columns in ("", "60", "200"):
-        monkeypatch.setenv("COLUMNS", columns)
+    for columns in (60, 80, 200):
+        monkeypatch.setattr("agent.cli.get.table_width", lambda width=columns: width)
         done = get(cluster, what)
         lines = done.stdout.splitlines()
         assert done.exit_code == exits.OK
-        assert max(map(len, lines)) <= int(columns or 80)
+        assert max(map(len, lines)) <= columns
         assert len(lines) == len(told) + bool(told) or lines == ["nothing to show"]
         counts.add(len(re.split(r" {3,}", lines[0].strip())))
     wide = get(cluster, what, "-o", "wide").stdout.splitlines()[0]
@@ -116,6 +122,20 @@ def test_machines(cluster: tuple[Scene, Path]) -> None:
     [thin] = [row for row in nodes if row["pool"] == "mig"]
     assert thin["gpus"] == {SLICE: {"used": 1, "total": 56}}
     assert "1/56 mig-1g.10gb" in get(cluster, "nodes").stdout
+
+
+def test_gpus_of_pods_that_are_in_no_gang_are_in_use(tmp_path: Path) -> None:
+    """They were free in this table and taken on the page."""
+    scene = Scene(files(pool(serves=["Gangs", "Pods"], limits={"nodes": 1}), team(), queue()))
+    scene.runs(gpu_job("train", gpus=4))
+    scene.sim.submit(plain("notebook", gpus=2))
+    scene.sim.advance(120)
+    with ApiServer(scene.sim.store, clock=scene.sim.clock) as server:
+        place = scene, server.kubeconfig(tmp_path / "kubeconfig")
+        [node] = rows(place, "nodes")
+        server.drop_connections()
+    assert node["gpus"] == {"nvidia.com/gpu": {"used": 6, "total": 8}}
+    assert (node["gangs"], node["other_pods"]) == (["t/train"], ["t/notebook"])
 
 
 def test_queues_and_teams(cluster: tuple[Scene, Path]) -> None:
@@ -176,16 +196,46 @@ TEXTS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1,
 COLUMNS = ("name", "kind", "why", "where")
 
 
+def _is_cut_of(shown: str, name: str) -> bool:
+    start, _, end = shown.partition("…")
+    return shown == name or (name.startswith(start) and name.endswith(end) and len(shown) < len(name))
+
+
 @given(st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, TEXTS)), min_size=1), st.integers(20, 400))
 def test_a_table_gives_up_columns_before_names(told: list[dict[str, str]], width: int) -> None:
     table = TextTable(COLUMNS, told, cut=("why", "where"), dropped=("where", "kind", "why"))
     lines = render(table, width).splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [row["name"] for row in told]
-    longest = max(len(row["name"]) for row in told)
-    assert max(map(len, lines)) <= max(width, longest)
+    shown = [line.split()[0] for line in lines[1:]]
+    if max(len(row["name"]) for row in told) <= width:
+        assert shown == [row["name"] for row in told]
+    assert all(_is_cut_of(name, row["name"]) for name, row in zip(shown, told, strict=True))
+    assert max(map(len, lines)) <= width
     full = render(table).splitlines()
     if max(map(len, full)) <= width:
         assert lines == full
+
+
+NAMES = {"name", "queue", "reason", "pool", "gangs", "in use", "team", "usage", "flavor", "resource", "cut into"}
+NAMES |= {"type", "slices", "pools", "zone", "until", "revision", "state"}
+"""Columns that may be long; the others are counts, ages and amounts of money."""
+LONG = "a-name-that-has-sixty-signs-as-a-workload-may-have-it-or-more"
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_long_names_fit_a_terminal_of_eighty_columns(what: str) -> None:
+    """Names alike still differ at their ends."""
+    table = TABLES[what]
+    told = [{it: f"{LONG}-{number}" if it in NAMES else "9,999.99" for it in table.columns} for number in range(3)]
+    lines = render(TextTable(table.columns, told, table.cut, table.dropped), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len({line.split()[0] for line in lines}) == 4
+
+
+def test_nothing_is_cut_or_left_out_of_a_pipe(cluster: tuple[Scene, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    lines = get(cluster, "claims").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "POOL", "TYPE", "CAPACITY", "STATE", "USD/H", "AGE"]
+    assert "…" not in "".join(lines)
 
 
 # -- how quick it is --------------------------------------------------------------------------------------------------
@@ -222,3 +272,19 @@ def test_what_takes_long_to_import_is_left_alone(cluster: tuple[Scene, Path], co
     )
     assert done.stdout
     assert done.stderr == ""
+
+
+def test_a_terminal_gets_what_fits_it(cluster: tuple[Scene, Path]) -> None:
+    """The whole program on a terminal of its own."""
+    command = [sys.executable, "-c", "from agent.cli import main; main()", "get", "claims"]
+    command += ["--kubeconfig", str(cluster[1])]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(command, cwd=ROOT, stdout=theirs, env=env) as program:
+        assert program.wait(60) == 0
+    os.close(theirs)
+    lines = os.read(ours, 65_536).decode().splitlines()
+    os.close(ours)
+    assert lines[0].startswith("NAME")
+    assert max(map(len, lines)) <= 60

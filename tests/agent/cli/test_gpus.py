@@ -14,6 +14,7 @@ from agent.cli.app import app
 from agent.cli.gpus import UseRequest, advise_gpus
 from agent.clouds import cloud_provider
 from agent.gang_answer import GpusAnswer
+from agent.web.api import API
 from agent.web.pages import Pages
 from agent.web.seen import Scope
 from fleet.snapshot import IdleGpus
@@ -90,8 +91,9 @@ def test_the_agent_tells_what_it_has_kept(agent: AgentOfGpus) -> None:
 def test_who_sees_some_namespaces_is_told_of_these() -> None:
     side = AgentOfGpus()
     try:
-        pages = Pages(side.site.watcher)
-        told = msgspec.json.decode(pages.gpus(Scope(frozenset({"blue"}))) or b"", type=GpusAnswer)
+        [question] = [it for it in API if it.address == "/api/gpus"]
+        body = Pages(side.site.watcher).answer(question, (), {}, Scope(frozenset({"blue"})))
+        told = msgspec.json.decode(body, type=GpusAnswer)
         assert (told.gangs, told.uses) == ((), ())
     finally:
         side.site.listener.stop()

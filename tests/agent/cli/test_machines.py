@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from agent.answers.node import lines
 from agent.cli import exits
 from agent.cli.app import app
-from agent.cli.explain_node import lines
 from fleet.explain.node import node_view
 from fleet.snapshot import MachineEvent
 from model import labels

@@ -193,7 +193,7 @@ def test_the_history_fits_the_terminal(bare: tuple[KubeTransport, Path], monkeyp
     status = sync_status(SyncReport("a", applied=attempt.revision, history=(attempt,)), 3.0)
     transport.apply(FLEET_SYNCS, "a", status, "", "status", force=True)
     wide = muster("history", "--kubeconfig", kubeconfig).stdout
-    monkeypatch.setattr("agent.cli.operate.screen_width", lambda: 80)
+    monkeypatch.setattr("agent.cli.operate.table_width", lambda: 80)
     narrow = muster("history", "--kubeconfig", kubeconfig).stdout
     assert max(map(len, wide.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
     assert narrow.splitlines()[1].startswith("*")

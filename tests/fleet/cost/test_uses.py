@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.cost.machine_use import IDLE, NOT_READY, UNCLAIMED, Holding, MachineUse
-from fleet.cost.uses import AS_BOUGHT, CostTerms, NegotiatedRate, uses
+from fleet.cost.uses import AS_BOUGHT, CostTerms, NegotiatedRate, user_of, uses
 from fleet.quota.build_tree import borrowing
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import InstanceOffer, Pod, PodSet, PriceSource
@@ -44,6 +44,22 @@ def test_what_is_told_of_a_gang() -> None:
         "uid-g", "g", "a", "qa", "a", "ada", borrowed=False, share=0.25, devices="2 nvidia.com/gpu", since_s=NOW - 500
     )
     assert only(made, replace(TERMS, user_label="other")).holdings[0].user == ""
+
+
+def test_the_user_is_that_of_the_pods_or_else_of_the_job() -> None:
+    made = world()
+    plain, said = PodSet("main", 1, {GPU: 2}), ((labels.USER, "ada"),)
+    for name, pods, own, expected in (
+        ("job", plain, said, "ada"),
+        ("both", replace(plain, labels=((labels.USER, "eve"),)), said, "eve"),
+        ("none", plain, (), ""),
+    ):
+        asked = gang(name, pods, queue="qa", namespace="a")
+        assert user_of(replace(asked, labels=own), labels.USER) == expected
+    made.runs(gang("g", plain, queue="qa", namespace="a"), ("m0", 1))
+    assert only(made).holdings[0].user == ""
+    made.gangs["uid-g"] = replace(made.gangs["uid-g"], labels=said)
+    assert only(made).holdings[0].user == "ada", "a label that comes later counts from then on"
 
 
 def stands(made: World, name: str, owner: str, cpu: int, namespace: str = "b") -> None:

@@ -31,6 +31,7 @@ from providers.kube.objects.names import (
     SLA_WAITING,
     VOLCANO_LAST_CHECKPOINT,
 )
+from providers.kube.objects.pod_sets import pod_labels
 from providers.kube.objects.pod_templates import PodOrigin, PodTemplate, pod_set_of
 from providers.kube.objects.refused_fields import unknown_fields
 from providers.kube.objects.shapes import JsonObject, Owner, Wire, WireMeta, first_of
@@ -92,6 +93,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         choice=kind.choice(raw),
         numbering=kind.numbering(raw),
         may_be_queued=ours and not queue and kind.hold is Hold.SWITCH,
+        labels=pod_labels(tuple((meta.labels or {}).items())),
         **said_of(meta.labels, annotations)._asdict(),
     )
 

@@ -79,7 +79,7 @@ KNOWN = {
     "since_s flavors pins leaving recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s "
     "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks idle refused "
     "failure last_checkpoint_s checkpoint_interval_s do_not_disrupt expected_run_s max_run_s sla_waiting_s "
-    "priority_boost deletion_cost workload_uid remaining choice",
+    "priority_boost deletion_cost workload_uid remaining choice labels",
     PodSet: "name count requests node_selector required_affinity tolerations namespace labels constraints "
     "runtime_class unsupported forbidden amounts resource_claims required_topology preferred_topology any_topology "
     "slices group min_count core part_of",

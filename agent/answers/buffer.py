@@ -1,41 +1,31 @@
-"""`muster explain buffer`: for how many pods of a CapacityBuffer there is room, where, and why not for all."""
+"""Of a CapacityBuffer: for how many of its pods there is room, where, and why not for all."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import chain
 
-from agent.cli import exits
-from agent.cli.look import answered, look_at
-from agent.cli.validate import read_folder, region_for
+from agent.answers import NothingSo
 from fleet.explain.what_if import why_no_room
 from fleet.nodeclaims.capacity_buffers import BufferRoom, buffer_rooms
 from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.hints import did_you_mean, listing
-from model.loader import load
-from model.plain_text import plain_lines
 from model.quantity import format_amount
 from model.upstream import CapacityBuffer
 
 
-def explain_buffer(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    """Print the explanation; the exit code."""
-    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
+def buffer_lines(fleet: Fleet, snapshot: Snapshot, name: str) -> Iterator[str]:
+    """Returns all there is to say of the buffers of the name, or `namespace/name`. Errors: NothingSo."""
+    return chain.from_iterable(lines(fleet, snapshot, buffer) for buffer in buffers_called(fleet, name))
 
 
-def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    files = read_folder(folder)
-    fleet = load(files)
+def buffers_called(fleet: Fleet, name: str) -> list[CapacityBuffer]:
+    """Returns the declared buffers of the name. Errors: NothingSo."""
     found = [it for key, it in fleet.capacity_buffers.items() if name in {key, it.name}]
     if not found:
         known = fleet.capacity_buffers
-        exits.complain(f"no CapacityBuffer {name!r}; {did_you_mean(name, known) or f'declared: {listing(known)}'}")
-        return exits.ERROR
-    snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
-    for buffer in found:
-        sys.stdout.write(plain_lines(lines(fleet, snapshot, buffer)) + "\n")
-    return exits.OK
+        raise NothingSo(f"no CapacityBuffer {name!r}; {did_you_mean(name, known) or f'declared: {listing(known)}'}")
+    return found
 
 
 def lines(fleet: Fleet, snapshot: Snapshot, buffer: CapacityBuffer) -> Iterator[str]:

@@ -1,42 +1,27 @@
-"""`muster explain pod`: where a pod that belongs to no gang stands or should, or why no machine is bought for it."""
+"""Of a pod that belongs to no gang: where it stands or should, or why no machine is bought for it."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import chain
 
-from agent.cli import exits
-from agent.cli.look import answered, look_at
-from agent.cli.validate import read_folder, region_for
+from agent.answers import NothingSo
 from fleet.explain.what_if import verdict_of
 from fleet.placement.flavor_nodes import pools_for_pods
 from fleet.snapshot import Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
 from model.fleet import Fleet
-from model.loader import load
-from model.plain_text import age, plain, plain_lines
+from model.plain_text import age
 
 
-def explain_pod(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    """Print the explanation; the exit code."""
-    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
-
-
-def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    files = read_folder(folder)
-    fleet = load(files)
-    snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
+def pod_lines(fleet: Fleet, snapshot: Snapshot, name: str) -> Iterator[str]:
+    """Returns all there is to say of the pods of the name, as `called` finds them. Errors: NothingSo."""
     found = called(snapshot, name)
     if not found:
         words = f"no pod {name!r} on a node, or waiting for one that kube-scheduler has not found"
-        exits.complain(
+        raise NothingSo(
             f"{words}. One that shares a ResourceClaim with others waits with the first of them: ask for that"
         )
-        return exits.ERROR
-    for pod in found[:MOST]:
-        sys.stdout.write(plain_lines(lines(fleet, snapshot, pod)) + "\n")
-    if len(found) > MOST:
-        sys.stdout.write(plain(f"and {len(found) - MOST} more pods of that name") + "\n")
-    return exits.OK
+    more = [f"and {len(found) - MOST} more pods of that name"] if len(found) > MOST else []
+    return chain(*(lines(fleet, snapshot, pod) for pod in found[:MOST]), more)
 
 
 MOST = 20

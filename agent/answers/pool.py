@@ -1,41 +1,34 @@
-"""`muster explain pool`: what limits it, the way to its offers, what is short, and who waits for it."""
+"""Of a pool: what limits it, the way to its offers, what is short, and who waits for it."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from agent.cli import exits
-from agent.cli.look import Look, answered, look_at, price_words
-from agent.cli.validate import read_folder, region_for
+from agent.answers import NothingSo
 from fleet.disruption.budgets import UNBOUNDED
 from fleet.explain.gang_notes import isolation
 from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
 from model.hints import did_you_mean, listing
-from model.loader import load
-from model.plain_text import age, plain_lines
+from model.plain_text import age
 from model.quantity import format_amount
 
 
-def explain_pool(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    """Print the explanation; the exit code."""
-    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
+def pool_lines(fleet: Fleet, snapshot: Snapshot, name: str, prices: str) -> Iterator[str]:
+    """Returns all there is to say of a declared pool; `prices` says how old they are. Errors: NothingSo."""
+    check_pool(fleet, name)
+    return lines(pool_view(fleet, snapshot, name), snapshot.now_s, prices)
 
 
-def _explained(name: str, folder: Path, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    files = read_folder(folder)
-    fleet = load(files)
+def check_pool(fleet: Fleet, name: str) -> None:
+    """Raises NothingSo where no such pool is declared."""
     if name not in fleet.node_pools:
         there = did_you_mean(name, fleet.node_pools) or f"declared: {listing(fleet.node_pools)}"
-        exits.complain(f"no node pool {name!r}; {there}")
-        return exits.ERROR
-    look = look_at(kubeconfig, context, region_for(region, files))
-    sys.stdout.write(plain_lines(lines(pool_view(fleet, look.snapshot, name), look)) + "\n")
-    return exits.OK
+        raise NothingSo(f"no node pool {name!r}; {there}")
 
 
-def lines(view: PoolView, look: Look) -> Iterator[str]:
-    """The explanation, line by line."""
-    now, spec = look.snapshot.now_s, view.pool.spec
+def lines(view: PoolView, now: float, prices: str) -> Iterator[str]:
+    """The explanation, line by line; `prices` says how old they are."""
+    spec = view.pool.spec
     machines = ", ".join(f"{count} {state}" for state, count in view.machines.items()) or "no machines"
     kept = f", keeps {spec.replicas}" if spec.replicas is not None else f", weight {spec.weight}"
     yield f"{view.pool.name}  ({machines}{kept})"
@@ -48,7 +41,7 @@ def lines(view: PoolView, look: Look) -> Iterator[str]:
     yield from _listed("offers", _steps(view.steps), "none")
     short = (f"{pool}, for {age(until - now)} more" for pool, until in view.shortages.items())
     yield from _listed("short", short, "nothing")
-    yield f"  prices:   {price_words(look)}"
+    yield f"  prices:   {prices}"
     waiting = (
         f"{gang.name} for {age(now - gang.created_at_s)}: {gang.reason}: {gang.message}" for gang in view.waiting
     )

@@ -1,41 +1,26 @@
-"""`muster explain node`: why a machine was bought, what stands on it, and why it is kept or going."""
+"""Of a machine: why it was bought, what stands on it, and why it is kept or going."""
 
-import sys
 from collections.abc import Iterator
 from math import inf
-from pathlib import Path
 
-from agent.cli import exits
-from agent.cli.look import answered, look_at
-from agent.cli.validate import read_folder, region_for
+from agent.answers import NothingSo
 from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.node import GangOnMachine, MachineView, adoptable_by, claim_called, node_view
 from fleet.mig.layouts import layout_name
 from fleet.snapshot import Node, Snapshot
 from model import labels
 from model.fleet import Fleet
-from model.loader import load
-from model.plain_text import age, plain_lines
+from model.plain_text import age
 
 
-def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    """Print the explanation; the exit code."""
-    return answered(lambda: _explained(name, folder, region, kubeconfig, context))
-
-
-def _explained(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:
-    files = read_folder(folder) if folder else {}
-    fleet = load(files) if folder else None
-    snapshot = look_at(kubeconfig, context, region_for(region, files)).snapshot
+def node_lines(fleet: Fleet | None, snapshot: Snapshot, name: str) -> Iterator[str]:
+    """Returns what there is to say of a node, or a claim; of methods only with a fleet. Errors: NothingSo."""
     claim = claim_called(snapshot, name)
-    if claim is None and fleet is not None and (node := snapshot.nodes.get(name)) is not None:
-        sys.stdout.write(plain_lines(unclaimed_lines(fleet, snapshot, node)) + "\n")
-        return exits.OK
-    if claim is None:
-        exits.complain(f"{_unknown(snapshot, name)}")
-        return exits.ERROR
-    sys.stdout.write(plain_lines(lines(node_view(snapshot, claim, fleet), snapshot.now_s)) + "\n")
-    return exits.OK
+    if claim is not None:
+        return lines(node_view(snapshot, claim, fleet), snapshot.now_s)
+    if fleet is not None and (node := snapshot.nodes.get(name)) is not None:
+        return unclaimed_lines(fleet, snapshot, node)
+    raise NothingSo(_unknown(snapshot, name))
 
 
 def _unknown(snapshot: Snapshot, name: str) -> str:

@@ -1,0 +1,88 @@
+"""What commands answer that look by themselves, without the agent: at files of a fleet, and at the cluster."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from agent.answers import NothingSo, price_words
+from agent.answers.buffer import buffer_lines, buffers_called
+from agent.answers.node import node_lines
+from agent.answers.offers import offers_told
+from agent.answers.pod import pod_lines
+from agent.answers.pool import check_pool, pool_lines
+from agent.cli import exits
+from agent.cli.look import Look, answered, look_at, look_away
+from agent.cli.validate import read_folder, region_for
+from fleet.explain.offers import GpuRequest, UnknownGpu
+from model.fleet import Fleet
+from model.loader import load
+from model.plain_text import plain_lines
+
+
+def _pool(fleet: Fleet, look: Look, name: str) -> Iterable[str]:
+    snapshot = look.snapshot
+    prices = snapshot.catalog.priced_at_s, snapshot.catalog.price_source, look.agent_priced_at_s
+    return pool_lines(fleet, snapshot, name, price_words(snapshot.now_s, *prices))
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Fleet, Look, str], Iterable[str]]]] = {
+    "pools": _pool,
+    "pods": lambda fleet, look, name: pod_lines(fleet, look.snapshot, name),
+    "buffers": lambda fleet, look, name: buffer_lines(fleet, look.snapshot, name),
+}
+
+
+_DECLARED: Final[Mapping[str, Callable[[Fleet, str], object]]] = {"pools": check_pool, "buffers": buffers_called}
+"""What raises NothingSo before any cluster is asked."""
+
+
+def explain_here(what: str, name: str, folder: Path | None, region: str, place: tuple[Path | None, str | None]) -> int:
+    """Print the explanation of one of `nodes`, `pools`, `pods` or `buffers`; the exit code.
+
+    `place` is a kubeconfig and a context. Without a folder it is the one that the user stands in; of nodes there is
+    something to say without any files.
+    """
+
+    def answer() -> int:
+        if what == "nodes" and folder is None:
+            told: Iterable[str] = node_lines(None, look_at(*place, region_for(region, {})).snapshot, name)
+        else:
+            files = read_folder(folder or Path())
+            fleet = load(files)
+            if what in _DECLARED:
+                _DECLARED[what](fleet, name)
+            look = look_at(*place, region_for(region, files))
+            told = node_lines(fleet, look.snapshot, name) if what == "nodes" else _ANSWERS[what](fleet, look, name)
+        sys.stdout.write(plain_lines(told) + "\n")
+        return exits.OK
+
+    return _told(answer)
+
+
+def offers_here(
+    ask: tuple[str, int, str, str, str],
+    folder: Path | None,
+    region: str,
+    place: tuple[Path | None, str | None] | None,
+    show: Callable[[Mapping[str, Any]], int],
+) -> int:
+    """Show what could serve the GPUs (`GpuRequest`) by the files; the exit code. No place: no cluster."""
+
+    def answer() -> int:
+        files = read_folder(folder or Path())
+        fleet, where = load(files), region_for(region, files)
+        look = look_away(where) if place is None else look_at(*place, where)
+        asked, priced_at_s = place is not None, look.agent_priced_at_s
+        told = offers_told(fleet, look.snapshot, GpuRequest(*ask), asked_cluster=asked, agent_priced_at_s=priced_at_s)
+        return show(told)
+
+    return _told(answer)
+
+
+def _told(answer: Callable[[], int]) -> int:
+    try:
+        return answered(answer)
+    except (NothingSo, UnknownGpu) as error:
+        exits.complain(error)
+        return exits.ERROR
