@@ -105,7 +105,7 @@ def _machines_usd_h(snapshot: Snapshot) -> Callable[[Gang], float]:
     return usd_h
 
 
-class _Charged(NamedTuple):
+class _MachineCharge(NamedTuple):
     """What a machine's users are charged (USD an hour), and which part of it a pod is."""
 
     usd_h: float
@@ -113,12 +113,12 @@ class _Charged(NamedTuple):
 
 
 @followed_each()
-def _charged(claim: Claim) -> _Charged:
+def _charged(claim: Claim) -> _MachineCharge:
     """Returns what a machine costs, and whom; another mapping only where that changes."""
-    return _Charged(claim.charged_usd_h, machine_weights(claim.resources, None, None))
+    return _MachineCharge(claim.charged_usd_h, machine_weights(claim.resources, None, None))
 
 
-def _sum_usd_h(charged: Mapping[str, _Charged], gang: Gang) -> float:
+def _sum_usd_h(charged: Mapping[str, _MachineCharge], gang: Gang) -> float:
     """Returns what a gang's pods are of their machines: of one that it shares, the others' work is not its own."""
     asked = {pods.name: pods.requests for pods in gang.pod_sets}
     parts: dict[str, float] = {}
