@@ -11,6 +11,7 @@ from agent.ledger_settings import LedgerSettings
 from fleet.cost.machine_use import NOBODY
 from fleet.cost.records import HOUR_S
 from fleet.snapshot import Pin
+from providers.sim.controllers.dra.nvidia_driver import read_dra_fault
 from tests.agent.scenes import G6, P5, Doc, Scene, doc, files, gpu_job, layout, pool, queue, team
 from tests.agent.test_simulation_ledger import SLOW, charged, records, usd, whole_hours
 
@@ -320,3 +321,36 @@ def test_gangs_that_claim_whole_gpus_are_bought_for_together() -> None:
     (first, *_) = scene.sim.claims().values()
     assert first.purpose.count(" x main of") == 2, first.purpose
     scene.settle()
+
+
+def bearing(request: Obj, **toleration: str) -> Obj:
+    request["exactly"]["tolerations"] = [{"operator": "Exists", **toleration}]
+    return request
+
+
+def make_unhealthy(scene: Scene, node: str, device: str) -> None:
+    driver = scene.sim.world.dra_driver
+    assert driver is not None
+    driver.cause(read_dra_fault({"node": node, "taint": device}))
+    scene.sim.advance(30)
+
+
+def test_devices_with_taints_are_for_claims_that_tolerate_them() -> None:
+    """Three of the four GPUs of a machine are left; for who bears the taint all are there."""
+    scene = Scene(dra(instanceTypes=[G6], limits={"nodes": 1}))
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.sim.submit(template("any", bearing(exactly("gpu"), key="gpu.nvidia.com/unhealthy")))
+    scene.sim.submit(template("other", bearing(exactly("gpu"), key="another")))
+    scene.runs(claiming("a", "one"))
+    [node] = scene.nodes_of("a")
+    make_unhealthy(scene, node, "gpu-3")
+    scene.runs(claiming("b", "one", pods=2))
+    for name, claim in (("c", "one"), ("d", "other")):
+        scene.sim.submit(claiming(name, claim))
+        scene.sim.advance(60)
+        assert scene.state(name) == "Pending", name
+    scene.runs(claiming("e", "any"))
+    assert sorted(names for names in devices(scene).values()) == [["gpu-0"], ["gpu-1"], ["gpu-2"], ["gpu-3"]]
+    make_unhealthy(scene, node, "")
+    scene.settle(settled=False)
+    assert scene.state("c") == "Pending"
