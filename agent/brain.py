@@ -48,8 +48,8 @@ from fleet.deciders import DECIDERS, Decider
 from fleet.fence import EVERYBODY, DecisionFailed, told_apart
 from fleet.nodeclaims.interruption import ADVICE, respond
 from fleet.nodeclaims.launch_outcome import settle
+from fleet.placement.all_devices import under_fleet
 from fleet.plan.convergence import ConvergencePhase
-from fleet.quota.without_queue import with_default_queues
 from fleet.replay.deadlines import due_again_s
 from fleet.snapshot import Job, Notice, PublishedLayouts, Snapshot
 from model.fleet import Fleet
@@ -290,7 +290,7 @@ class Brain:
 
     def _under_fleet(self, observed: Snapshot) -> Snapshot:
         fleet = self.sync.fleet
-        return observed if fleet is None else with_default_queues(fleet, observed)
+        return observed if fleet is None else under_fleet(fleet, observed)
 
     def _observed(self) -> Snapshot:
         now = self._clock.now()

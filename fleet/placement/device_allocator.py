@@ -79,7 +79,7 @@ class DeviceAllocator:
     """Selector and what of a device it reads -> whether it selects it; None = that cannot be said."""
     _selectors: dict[str, object] = field(default_factory=dict)
     _matching: dict[
-        tuple[int, tuple[str, ...], tuple[Toleration, ...]], tuple[MachineDevices, Sequence[Device] | None]
+        tuple[int, tuple[str, ...], tuple[Toleration, ...], int], tuple[MachineDevices, Sequence[Device] | None]
     ] = field(default_factory=dict)
     _fits: dict[tuple[int, tuple[DeviceClaim, ...], int], tuple[MachineDevices, int]] = field(default_factory=dict)
 
@@ -112,7 +112,9 @@ class DeviceAllocator:
         for claim in claims:
             for request in claim.requests:
                 if not any(self._could(machine, ask) for machine in there for ask in request.asks):
-                    asked = " or ".join(f"{ask.count} of {ask.device_class}" for ask in request.asks)
+                    asked = " or ".join(
+                        f"{'all' if ask.every else ask.count} of {ask.device_class}" for ask in request.asks
+                    )
                     selected = next((f", selected by {ask.selectors[-1]}" for ask in request.asks if ask.selectors), "")
                     return f"no machine has what request {request.name} of claim {claim.name} asks: {asked}{selected}"
         if any(self.pods_on(machine, claims, 1) for machine in there):
@@ -121,7 +123,7 @@ class DeviceAllocator:
         return f"no machine has devices for all requests of a pod together (claims {names})"
 
     def _could(self, machine: MachineDevices, ask: DeviceAsk) -> bool:
-        return len(self.matching(machine, ask) or ()) >= ask.count
+        return len(self.matching(machine, ask) or ()) >= max(1, ask.count)
 
     def allocate(self, use: DevicesInUse, claims: Sequence[DeviceClaim]) -> bool:
         """Takes devices for one pod, or nothing where there are not enough."""
@@ -134,14 +136,18 @@ class DeviceAllocator:
     def matching(self, machine: MachineDevices, ask: DeviceAsk) -> Sequence[Device] | None:
         """Returns the devices that meet a request, and whose taints it tolerates, in order.
 
-        None where a selector fails: then nothing is allocated.
+        None where a selector fails: then nothing is allocated. Of all that are asked for none are there where one has a
+        taint that is not tolerated, or where they are more or fewer than were counted.
         """
-        key = id(machine), ask.selectors, ask.tolerations
+        key = id(machine), ask.selectors, ask.tolerations, ask.count if ask.every else -1
         if key not in self._matching:
             verdicts = [(device, self._meets(device, ask.selectors)) for device in machine.devices]
             failed = any(verdict is None for _, verdict in verdicts)
-            meeting = (device for device, verdict in verdicts if verdict)
-            found = None if failed else [it for it in meeting if tolerates(it.taints, ask.tolerations)]
+            meeting = [device for device, verdict in verdicts if verdict]
+            borne = [it for it in meeting if tolerates(it.taints, ask.tolerations)]
+            if ask.every and not len(meeting) == len(borne) == (ask.count or len(meeting)):
+                borne = []
+            found = None if failed else borne
             self._matching[key] = machine, found  # the machine is kept, so that its identity is not taken over
         return self._matching[key][1]
 
@@ -180,7 +186,8 @@ class _Search:
             return True
         for ask in self.wanted[at][1].asks:
             devices = self.allocator.matching(self.use.machine, ask)
-            if devices is not None and self._pick(at, ask, devices, 0, ask.count):
+            wanted = len(devices or ()) if ask.every else ask.count
+            if devices is not None and wanted and self._pick(at, ask, devices, 0, wanted):
                 return True
         return False
 
@@ -189,7 +196,7 @@ class _Search:
         if not missing:
             return self.meet(at + 1)
         claim, use = self.wanted[at][0], self.use
-        for n in range(start, len(devices)):
+        for n in range(start, len(devices) - missing + 1):
             self._step()
             device = devices[n]
             if not use.allows(device) or not all(self._agrees(it, claim, ask, device) for it in claim.constraints):

@@ -14,7 +14,7 @@ from typing import Final
 from fleet.actions import Action, Consider, NominatePods
 from fleet.deciders import DECIDERS
 from fleet.fence import DecisionFailed, told_apart
-from fleet.quota.without_queue import with_default_queues
+from fleet.placement.all_devices import under_fleet
 from fleet.replay.cluster_model import ClusterModel
 from fleet.replay.deadlines import anything_moves, next_deadline_s
 from fleet.replay.effects import carry_out
@@ -86,7 +86,7 @@ def simulate(
 
 def played(fleet: Fleet, snapshot: Snapshot, terms: RunTerms) -> Iterator[SimulatedRun]:
     """Yields the run after each turn of all deciders, so that whoever plays it may pause, and once more at its end."""
-    model = ClusterModel(fleet, with_default_queues(fleet, snapshot), terms.before or fleet, terms.run_s)
+    model = ClusterModel(fleet, under_fleet(fleet, snapshot), terms.before or fleet, terms.run_s)
     run = SimulatedRun(model.snapshot(), model.snapshot())
     first_s, longest_s = terms.steps_s
     until_s, step_s = snapshot.now_s + terms.horizon_s, first_s

@@ -19,7 +19,7 @@ from fleet.fence import Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.nodeclaims import lifecycle as claim_lifecycle
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, REGISTRATION_TIMEOUT_S
-from fleet.quota.without_queue import with_default_queues
+from fleet.placement.all_devices import under_fleet
 from fleet.replay.deadlines import of_gang, of_machine, window_edges
 from fleet.replay.effects import carry_out
 from fleet.replay.virtual_world import VirtualWorld
@@ -148,7 +148,7 @@ class VirtualAgent:
 
     def _spoken(self, name: str, ask: Callable[[Snapshot], Iterable[Decided] | None]) -> int:
         """Asks one decider; returns how much it has moved."""
-        decided = ask(with_default_queues(self.fleet, self.world.snapshot(self._aside.get(name, _NOBODY))))
+        decided = ask(under_fleet(self.fleet, self.world.snapshot(self._aside.get(name, _NOBODY))))
         if decided is None:
             return 0
         self.asked[name] += 1

@@ -126,6 +126,8 @@ class DeviceAsk:
     """What quotas count each of them as."""
     tolerations: tuple[Toleration, ...] = ()
     """Of taints of devices."""
+    every: bool = False
+    """Whether it asks for all of a machine (`allocationMode: All`): `count` is how many that are; 0 = not known yet."""
 
 
 class RequestedDevices(NamedTuple):
@@ -165,8 +167,7 @@ class DeviceClaim(NamedTuple):
             for ask in request.asks:
                 most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
             total.update(most)
-        total.pop("", None)
-        return dict(sorted(total.items()))
+        return {resource: amount for resource, amount in sorted(total.items()) if resource and amount}
 
     @property
     def joins(self) -> bool:

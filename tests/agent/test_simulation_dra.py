@@ -354,3 +354,51 @@ def test_devices_with_taints_are_for_claims_that_tolerate_them() -> None:
     make_unhealthy(scene, node, "")
     scene.settle(settled=False)
     assert scene.state("c") == "Pending"
+
+
+def every(name: str, device_class: str = "gpu.nvidia.com") -> Obj:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
+
+
+def test_all_devices_of_a_machine_are_counted_where_all_machines_have_as_many() -> None:
+    scene = Scene(dra(quota={"nvidia.com/gpu": 17}, serves=["Gangs", "Pods"]))
+    scene.sim.submit(template("all", every("gpus")))
+    scene.sim.submit(template("one", exactly("gpu")))
+    scene.runs(claiming("a", "all", pods=2))
+    assert [len(names) for names in devices(scene).values()] == [8, 8]
+    scene.sim.submit(claiming("b", "all"))
+    scene.sim.advance(60)
+    assert scene.state("b") == "Pending", "there is quota for one GPU"
+    scene.runs(claiming("c", "one"))
+    assert scene.bought() == 3, "nobody stands on a machine all of whose GPUs are taken"
+    pod = claiming("lone", "all")["spec"]["template"]
+    scene.sim.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lone", "namespace": "t"}, **pod})
+    scene.until(lambda: "lone" in devices(scene), 900, "an ordinary pod gets a machine of its own")
+    assert scene.bought() == 4
+    scene.settle()
+
+
+def test_all_devices_of_machines_that_differ_are_refused_unless_the_pods_select_some() -> None:
+    scene = Scene(dra(instanceTypes=[G6, P5]))
+    scene.sim.submit(template("all", every("gpus")))
+    scene.sim.submit(claiming("a", "all"))
+    scene.sim.advance(60)
+    gang = scene.sim.gang("a")
+    assert gang is not None
+    assert "request gpus of claim gpu, allocationMode" in gang.message
+    assert "have 4 or 8 of them" in gang.message
+    manifest = claiming("b", "all")
+    manifest["spec"]["template"]["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": G6}
+    scene.runs(manifest)
+    assert [len(names) for names in devices(scene).values()] == [4]
+    assert scene.bought(G6) == 1
+    scene.sim.submit(template("none", every("odd") | {"exactly": every("odd")["exactly"] | selecting("false")}))
+    scene.sim.submit(claiming("c", "none"))
+    scene.sim.advance(60)
+    assert (nobody := scene.sim.gang("c")) is not None
+    assert "request odd of claim gpu asks: all of gpu.nvidia.com" in nobody.message
+    scene.settle()
+
+
+def selecting(cel: str) -> Obj:
+    return {"selectors": [{"cel": {"expression": cel}}]}

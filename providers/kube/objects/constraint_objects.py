@@ -44,6 +44,7 @@ class _DeviceAsk(Wire, frozen=True):
     count: int = 1
     resource: str = ""
     tolerations: list[WireToleration] | None = None
+    every: bool = False
 
 
 class _DeviceRequest(Wire, frozen=True):
@@ -133,6 +134,7 @@ def _ask_object(ask: DeviceAsk) -> JsonObject:
         selectors=list(ask.selectors),
         resource=ask.resource,
         tolerations=[toleration_object(it) for it in ask.tolerations],
+        every=ask.every,
     )
 
 
@@ -152,6 +154,7 @@ def _ask_from(found: _DeviceAsk) -> DeviceAsk:
         found.count,
         found.resource,
         tolerations_of(found.tolerations),
+        found.every,
     )
 
 

@@ -285,20 +285,21 @@ def _request(found: _ClaimRequest, path: str, refused: list[UnsupportedConstrain
 
 def _ask(found: _WireDeviceAsk, name: str, path: str, refused: list[UnsupportedConstraint]) -> DeviceAsk:
     refused += _refused(found, path)
+    every = found.allocation_mode == "All"
     count = 1 if found.count is None else found.count
     return DeviceAsk(
         name,
         found.device_class_name,
         tuple(_expressions(found.selectors)),
-        max(1, count),
+        0 if every else max(1, count),
         tolerations=tolerations_of(found.tolerations),
+        every=every,
     )
 
 
 def _refused(found: _WireDeviceAsk, path: str) -> Iterator[UnsupportedConstraint]:
-    if (found.allocation_mode or "ExactCount") != "ExactCount":
-        words = "all devices of a machine are not known before it is there; say a count"
-        yield UnsupportedConstraint(f"{path}.allocationMode", words)
+    if (mode := found.allocation_mode or "ExactCount") not in {"ExactCount", "All"}:
+        yield UnsupportedConstraint(f"{path}.allocationMode", f"{mode} is not known; say ExactCount or All")
     if found.admin_access:
         yield UnsupportedConstraint(f"{path}.adminAccess", "devices that others use are not counted for anybody")
     if found.capacity:

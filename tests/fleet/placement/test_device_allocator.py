@@ -47,6 +47,10 @@ def bearing(request: RequestedDevices, *tolerations: Toleration) -> RequestedDev
     return request._replace(asks=tuple(replace(it, tolerations=tolerations) for it in request.asks))
 
 
+def every(request: RequestedDevices, count: int = 0) -> RequestedDevices:
+    return request._replace(asks=tuple(replace(it, count=count, every=True) for it in request.asks))
+
+
 def marked(taints: Mapping[str, Taint]) -> MachineDevices:
     """The whole GPUs, some of them with a taint."""
     devices = (replace(it, taints=(taints[it.name],) if it.name in taints else ()) for it in WHOLE.devices)
@@ -88,6 +92,18 @@ def claim(*requests: RequestedDevices, match: str = "", apart: str = "") -> tupl
         (CUT, claim(*(cut("1g.10gb", f"r{n}") for n in range(9)), apart=PARENT), 0),
         (CUT, claim(gpu(), cut("7g.80gb")), 4),
         (CUT, claim(cut("1g.10gb+me")), 8),
+        (WHOLE, claim(every(gpu())), 1),
+        (WHOLE, claim(every(gpu(), 8)), 1),
+        (WHOLE, claim(every(gpu(), 4)), 0),
+        (WHOLE, claim(every(gpu(cel=f"{A}.uuid < 'GPU-3'"), 3), gpu(2, name="h")), 1),
+        (WHOLE, claim(gpu(name="h"), every(gpu())), 0),
+        (WHOLE, claim(every(cut("1g.10gb"))), 0),
+        (CUT, claim(every(gpu()), cut("1g.10gb")), 0),
+        (CUT, claim(every(cut("7g.80gb"))), 1),
+        (CUT, claim(every(cut("3g.40gb"))), 1),
+        (CUT, claim(every(cut("4g.40gb")), cut("4g.40gb")), 0),
+        (MARKED, claim(every(gpu())), 0),
+        (MARKED, claim(every(bearing(gpu(), Toleration(operator="Exists")), 8)), 1),
         (MARKED, claim(gpu()), 6),
         (MARKED, claim(gpu(cel=f"{A}.uuid == 'GPU-0'")), 0),
         (MARKED, claim(bearing(gpu(), Toleration(key="team", value="a"))), 7),

@@ -72,10 +72,11 @@ def test_a_template_is_its_requests() -> None:
     ways = [{"name": "a", "deviceClassName": "x"}, {"name": "b", "deviceClassName": "y", "count": 2}]
     constraints = [{"matchAttribute": f"{G}/parentUUID", "requests": ["r"]}]
     either = {"name": "e", "firstAvailable": ways}
+    every = {"name": "all", "exactly": {"deviceClassName": "x", "allocationMode": "All"}}
     asked = exactly(
         count=3, selectors=selecting("device.driver == 'd'"), tolerations=[{"key": "k", "operator": "Exists"}]
     )
-    found = decode_claim_template(template(asked, either, constraints=constraints))
+    found = decode_claim_template(template(asked, either, every, constraints=constraints))
     assert found.key == "n/x"
     assert found.unsupported == ()
     assert [it.asks for it in found.requests] == [
@@ -85,6 +86,7 @@ def test_a_template_is_its_requests() -> None:
             ),
         ),
         (DeviceAsk("e/a", "x"), DeviceAsk("e/b", "y", count=2)),
+        (DeviceAsk("all", "x", count=0, every=True),),
     ]
     assert found.constraints == (MatchAttribute(f"{G}/parentUUID", ("r",)),)
 
@@ -92,7 +94,7 @@ def test_a_template_is_its_requests() -> None:
 @pytest.mark.parametrize(
     ("asked", "more", "path"),
     [
-        ({"allocationMode": "All"}, {}, "requests[0].exactly.allocationMode"),
+        ({"allocationMode": "Some"}, {}, "requests[0].exactly.allocationMode"),
         ({"adminAccess": True}, {}, "requests[0].exactly.adminAccess"),
         ({"capacity": {"requests": {"memory": "1Gi"}}}, {}, "requests[0].exactly.capacity"),
         ({"selectors": selecting("device.driver ==")}, {}, "requests[0].exactly.selectors[0].cel.expression"),

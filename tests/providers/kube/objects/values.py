@@ -137,6 +137,7 @@ device_asks = st.builds(
     count=st.integers(1, 8),
     resource=st.sampled_from(("", "nvidia.com/gpu")),
     tolerations=st.sampled_from(((), (Toleration(key="k", value="v", effect="NoExecute", toleration_seconds=9),))),
+    every=st.booleans(),
 )
 device_claims = st.builds(
     DeviceClaim,
