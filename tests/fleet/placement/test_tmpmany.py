@@ -1,0 +1,108 @@
+"""What is foreseen of claims on a machine is what the simulated scheduler allocates, claim by claim."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.placement.device_allocator import DeviceAllocator, DevicesInUse
+from fleet.snapshot.device_claims import ClaimableDevices, cluster_devices, pods_with_claims
+from fleet.snapshot.gangs import ClaimRef, PodSet
+from model.index import Index
+from providers.kube.objects.devices import decode_claim_template, decode_device_class, decode_device_slice
+from tests.providers.sim.controllers.dra.test_allocation import Devices, device
+from tests.providers.sim.controllers.world import Obj
+
+
+def raw(obj: Any) -> bytes:
+    return msgspec.json.encode(obj)
+
+
+G = "gpu.nvidia.com"
+CLASS = {"metadata": {"name": G}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{G}'"}}]}}
+KNOWN = decode_device_class(raw(CLASS))
+ATTRIBUTES = f"device.attributes['{G}']"
+TAINTS = [
+    {"key": "xid", "value": "79", "effect": "NoExecute"},
+    {"key": "team", "value": "a", "effect": "NoSchedule"},
+    {"key": "seen", "effect": "None"},
+]
+TOLERATIONS = [
+    {"operator": "Exists"},
+    {"key": "xid", "operator": "Exists"},
+    {"key": "xid", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "team", "value": "a"},
+    {"key": "team", "operator": "Equal", "value": "b"},
+]
+SELECTORS = [f"{ATTRIBUTES}.model == 'big'", f"{ATTRIBUTES}.index > 1", f"{ATTRIBUTES}.index < 3"]
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> list[Obj]:
+    """Up to six GPUs, some with taints."""
+    found = []
+    for n in range(draw(st.integers(1, 6))):
+        model, parent = draw(st.sampled_from(["big", "small"])), draw(st.sampled_from(["p", "q"]))
+        taints = draw(st.lists(st.sampled_from(TAINTS), unique_by=lambda it: str(it["key"]), max_size=2))
+        made = device(f"gpu-{n}", type="gpu", model=model, parent=parent, index=n)
+        found.append(made | ({"taints": taints} if taints else {}))
+    return found
+
+
+@st.composite
+def ways(draw: st.DrawFn) -> Obj:
+    """One way to meet a request."""
+    asked: Obj = {"deviceClassName": G}
+    if draw(st.integers(0, 3)):
+        asked |= {"allocationMode": "ExactCount", "count": draw(st.integers(1, 3))}
+    else:
+        asked["allocationMode"] = "All"
+    selectors = draw(st.lists(st.sampled_from(SELECTORS), max_size=1))
+    if selectors:
+        asked["selectors"] = [{"cel": {"expression": text}} for text in selectors]
+    tolerations = draw(st.lists(st.sampled_from(TOLERATIONS), max_size=2, unique_by=str))
+    return asked | ({"tolerations": tolerations} if tolerations else {})
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> Obj:
+    """What a claim asks of devices."""
+    requests: list[Obj] = []
+    for n in range(draw(st.integers(1, 2))):
+        if draw(st.integers(0, 3)):
+            requests.append({"name": f"r{n}", "exactly": draw(ways())})
+        else:
+            either = [{"name": f"w{m}", **draw(ways())} for m in range(2)]
+            requests.append({"name": f"r{n}", "firstAvailable": either})
+    asked: Obj = {"requests": requests}
+    if draw(st.integers(0, 2)) == 0:
+        kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))
+        asked["constraints"] = [{kind: f"{G}/parent"}]
+    return asked
+
+
+@settings(max_examples=3000, deadline=None)
+@given(devices=gpus(), asked=st.lists(claims(), min_size=1, max_size=4))
+def test_each_claim_gets_what_was_foreseen(devices: list[Obj], asked: list[Obj]) -> None:
+    scheduler = Devices(*devices, driver=G)
+    scheduler.add("DeviceClass", CLASS)
+    slices = [decode_device_slice(raw(it)) for it in stored(scheduler, "resourceslices")]
+    machine = cluster_devices(Index(), {it.name: it for it in slices}, {}).machines["n1"]
+    allocator, use = DeviceAllocator(), DevicesInUse(machine)
+    for n, claim in enumerate(asked):
+        template = {"metadata": {"name": f"t{n}", "namespace": "n"}, "spec": {"spec": {"devices": claim}}}
+        read = decode_claim_template(raw(template))
+        pods = PodSet("main", 1, {}, namespace="n", resource_claims=(ClaimRef("p", "c", read.name),))
+        joined = pods_with_claims(pods, ClaimableDevices({read.key: read}, {KNOWN.name: KNOWN}))
+        assert joined.unsupported == ()
+        before = set(use.taken)
+        foreseen = allocator.allocate(use, joined.constraints.devices)
+        given_ = scheduler.take(*claim["requests"], constraints=claim.get("constraints", []))
+        assert foreseen == (given_ is not None), claim
+        assert sorted(name for *_, name in use.taken - before) == sorted(given_ or ())
+
+
+def stored(scheduler: Devices, resource: str) -> list[Obj]:
+    found: list[Obj] = scheduler.store.list(scheduler.store.resource(resource, "resource.k8s.io"))
+    return found
