@@ -13,6 +13,7 @@ from fleet.actions import EvictPod, PatchNode, node_subject, pod_subject
 from fleet.mig.layouts import kept_off
 from fleet.snapshot import Claim, Gang, Node, Pin, Pod, Snapshot
 from fleet.snapshot.affinity import FOR_GANGS
+from fleet.snapshot.device_claims import without_undecided
 from fleet.snapshot.lookups import claims_by_node, machines_held
 from fleet.snapshot.seats import active_pods, place_of, seats_of, starting_gang, unplaced_pods
 
@@ -131,6 +132,6 @@ def _shortfall(snapshot: Snapshot, node: Node) -> dict[str, int]:
 
 def _asked_for(snapshot: Snapshot, gang: Gang, node: Node) -> Iterator[tuple[str, int]]:
     """Yields what the seats of a gang on a node want there."""
-    requests = {pods.name: pods.requests for pods in gang.pod_sets}
+    requests = {pods.name: without_undecided(pods).requests for pods in gang.pod_sets}
     for seat in (it for it in seats_of(snapshot, gang) if it.node == node.name):
         yield from ((name, amount * seat.count) for name, amount in requests.get(seat.pod_set, {}).items())

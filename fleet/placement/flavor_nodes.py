@@ -13,6 +13,7 @@ from fleet.quota.specs import QuotaFlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import Gang, PodSet
 from fleet.snapshot.affinity import FOR_GANGS
+from fleet.snapshot.device_claims import without_undecided
 from model.fleet import Fleet
 from model.gpu_sharing import plugin_config_name
 from model.index import Index, derived
@@ -83,7 +84,7 @@ def admitted_by_plugin(fleet: Fleet, pod_set: PodSet) -> PodSet:
     These are those whose device plugin would refuse them, as they ask for several replicas; those of the DRA driver for
     pods that name GPUs as resources, and those of the device plugin for pods that claim them.
     """
-    term = _offered_to(fleet, pod_set)
+    term, pod_set = _offered_to(fleet, pod_set), without_undecided(pod_set)
     if term is None:
         return pod_set
     return replace(pod_set, required_affinity=tuple((*all_of, term) for all_of in pod_set.required_affinity or ((),)))

@@ -231,6 +231,19 @@ def pods_with_claims(pods: PodSet, known: ClaimableDevices, shared: ClaimRef | N
     return _of_one_domain(claiming) if any(claim.joins for claim in found) else claiming
 
 
+def without_undecided(pods: PodSet) -> PodSet:
+    """Returns pods as machines are judged for them: what alternatives of several resources take their devices say.
+
+    Quotas count the greatest amount of each, and no machine need have room for all of them.
+    """
+    left = Counter(pods.requests)
+    for claim in pods.constraints.devices:
+        left.subtract(claim.undecided)
+    if left == pods.requests:
+        return pods
+    return replace(pods, requests={name: left[name] for name in pods.requests if left[name] > 0})
+
+
 def _of_one_domain(pods: PodSet) -> PodSet:
     """Returns a pod set whose pods claim channels: all have to be of one NVLink domain.
 
@@ -277,13 +290,6 @@ def _filled_in(
             problems.append(UnsupportedConstraint(where + found.path, found.words))
         else:
             asks.append(found)
-    resources = sorted({ask.resource for ask in asks})
-    if not problems and len(resources) > 1:
-        names = ", ".join(resources)
-        words = (
-            f"alternatives that count as different resources ({names}) are not supported: quota would not know which"
-        )
-        problems.append(UnsupportedConstraint(f"{path}.firstAvailable", words))
     return tuple(asks), problems
 
 

@@ -161,18 +161,27 @@ class DeviceClaim(NamedTuple):
     @property
     def amounts(self) -> Resources:
         """Returns what quotas count it as: of alternatives the greatest amount of each resource."""
-        total: Counter[str] = Counter()
-        for request in self.requests:
-            most: dict[str, int] = {}
-            for ask in request.asks:
-                most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
-            total.update(most)
-        return {resource: amount for resource, amount in sorted(total.items()) if resource and amount}
+        return _summed(self.requests)
+
+    @property
+    def undecided(self) -> Resources:
+        """Returns what of its amounts stands for alternatives of several resources: it gets one of them."""
+        return _summed(it for it in self.requests if len({ask.resource for ask in it.asks}) > 1)
 
     @property
     def joins(self) -> bool:
         """Returns whether it claims a channel of a ComputeDomain, so that its pods have to be of one NVLink domain."""
         return any(ask.device_class == CHANNEL_CLASS for request in self.requests for ask in request.asks)
+
+
+def _summed(requests: Iterable[RequestedDevices]) -> Resources:
+    total: Counter[str] = Counter()
+    for request in requests:
+        most: dict[str, int] = {}
+        for ask in request.asks:
+            most[ask.resource] = max(ask.count, most.get(ask.resource, 0))
+        total.update(most)
+    return {resource: amount for resource, amount in sorted(total.items()) if resource and amount}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,14 @@ def exactly(name: str, device_class: str = "gpu.nvidia.com", count: int = 1, cel
     return {"name": name, "exactly": asked}
 
 
+def every(name: str, device_class: str = "gpu.nvidia.com") -> Obj:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
+
+
+def either(name: str, *ways: Obj) -> Obj:
+    return {"name": name, "firstAvailable": [{"name": f"w{n}", **it["exactly"]} for n, it in enumerate(ways)]}
+
+
 def slice_of(name: str, profile: str) -> Obj:
     return exactly(name, "mig.nvidia.com", cel=f"{TYPE}.profile == '{profile}'")
 
@@ -281,6 +289,10 @@ def test_whatever_is_placed_is_allocated(seed: int) -> None:
         if dynamic and rng.random() < 0.2:
             wanted = [exactly("g", count=rng.randint(1, 3))]
         constraints = same if len(wanted) > 1 and rng.random() < 0.5 else None
+        if dynamic and rng.random() < 0.3:
+            wanted, constraints = [either("e", exactly("g", count=rng.randint(1, 2)), *wanted)], None
+        if dynamic and rng.random() < 0.1:
+            wanted, constraints = [every("e")], None
         scene.sim.submit(template(f"c{number}", *wanted, constraints=constraints))
         run_s = rng.choice([None, 60.0, 300.0])
         scene.sim.submit(claiming(f"j{number}", f"c{number}", pods=rng.randint(1, 6), run_s=run_s))
@@ -356,10 +368,6 @@ def test_devices_with_taints_are_for_claims_that_tolerate_them() -> None:
     assert scene.state("c") == "Pending"
 
 
-def every(name: str, device_class: str = "gpu.nvidia.com") -> Obj:
-    return {"name": name, "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
-
-
 def test_all_devices_of_a_machine_are_counted_where_all_machines_have_as_many() -> None:
     scene = Scene(dra(quota={"nvidia.com/gpu": 17}, serves=["Gangs", "Pods"]))
     scene.sim.submit(template("all", every("gpus")))
@@ -402,3 +410,29 @@ def test_all_devices_of_machines_that_differ_are_refused_unless_the_pods_select_
 
 def selecting(cel: str) -> Obj:
     return {"selectors": [{"cel": {"expression": cel}}]}
+
+
+def test_alternatives_of_several_resources_are_charged_each_and_placed_by_the_one_that_is_there() -> None:
+    """A whole GPU, or a half of one: the eighth and later pods get halves of the last GPU, and then another machine."""
+    fleet = dra(quota={"muster.dev/gpu-equivalent": 14}, sharing={"dra": {"dynamicMig": True}})
+    scene = Scene(fleet)
+    scene.sim.submit(template("half", slice_of("m", "3g.40gb")))
+    scene.sim.submit(template("any", either("g", exactly("g"), slice_of("m", "3g.40gb"))))
+    scene.runs(claiming("h", "half"), 900)
+    scene.runs(claiming("a", "any", pods=7), 900)
+    gang = scene.sim.gang("a")
+    assert gang is not None
+    [pods] = gang.pod_sets
+    assert {name: amount for name, amount in pods.requests.items() if name.startswith("nvidia")} == {
+        "nvidia.com/gpu": 1,
+        "nvidia.com/mig-3g.40gb": 1,
+    }
+    scene.runs(claiming("b", "any"), 900)
+    assert scene.bought() == 1, "the other half of the first GPU"
+    assert sorted(len(name.split("mig")) for names in devices(scene).values() for name in names) == [1] * 7 + [2] * 2
+    scene.runs(claiming("c", "any"), 900)
+    assert scene.bought() == 2
+    scene.sim.submit(claiming("d", "any"))
+    scene.sim.advance(120)
+    assert scene.state("d") == "Pending", "each is charged a GPU and a half, which is 3/7 of one"
+    scene.settle()

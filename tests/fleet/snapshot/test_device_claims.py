@@ -1,5 +1,6 @@
 """Claims are joined with their templates and classes, and counted; slices and allocations with nodes and pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fleet.snapshot.device_claims import (
     held_by_pods,
     nodes_with_devices,
     pods_with_claims,
+    without_undecided,
 )
 from fleet.snapshot.devices import Device, DeviceAsk, RequestedDevices
 from fleet.snapshot.gangs import ClaimRef, Slice
@@ -39,6 +41,10 @@ def ask(device_class: str = G, *selectors: str, name: str = "r", count: int = 1)
     return DeviceAsk(name, device_class, selectors, count)
 
 
+def channel(name: str = "r") -> DeviceAsk:
+    return ask("compute-domain-default-channel.nvidia.com", name=name)
+
+
 def joined(*asks: DeviceAsk, known: bool = True, **more: UnsupportedConstraint) -> PodSet:
     template = ClaimTemplate("n", "t", (RequestedDevices("r", asks),), unsupported=tuple(more.values()))
     pods = PodSet(
@@ -55,6 +61,10 @@ def joined(*asks: DeviceAsk, known: bool = True, **more: UnsupportedConstraint) 
         ((ask("ours"),), {"nvidia.com/mig-2g.20gb": 1}),
         ((ask("named", count=2),), {"nvidia.com/mig-3g.40gb": 2}),
         ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"nvidia.com/gpu": 4}),
+        (
+            (ask(name="r/a", count=2), ask("named", name="r/b", count=3), ask("ours", name="r/c")),
+            {"nvidia.com/gpu": 2, "nvidia.com/mig-3g.40gb": 3, "nvidia.com/mig-2g.20gb": 1},
+        ),
     ],
 )
 def test_devices_count_as_the_plugin_would_offer_them(asks: tuple[DeviceAsk, ...], counted: dict[str, int]) -> None:
@@ -75,7 +85,6 @@ def test_devices_count_as_the_plugin_would_offer_them(asks: tuple[DeviceAsk, ...
         ((ask("vfio"),), ".exactly", "no pool offers devices of class vfio"),
         ((ask("nobody"),), ".exactly.deviceClassName", "there is no DeviceClass nobody"),
         ((ask("broken"),), ".exactly.deviceClassName", "cannot be read"),
-        ((ask(name="r/a"), ask("named", name="r/b")), ".firstAvailable", "different resources"),
     ],
 )
 def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, ...], where: str, words: str) -> None:
@@ -88,15 +97,28 @@ def test_what_cannot_be_counted_is_refused_with_its_path(asks: tuple[DeviceAsk, 
     assert pods.requests == {"cpu": 1000}
 
 
+@pytest.mark.parametrize(
+    ("asks", "left"),
+    [
+        ((ask(name="r/a", count=1), ask(name="r/b", count=4)), {"cpu": 1000, "nvidia.com/gpu": 4}),
+        ((ask(name="r/a", count=2), ask("named", name="r/b")), {"cpu": 1000}),
+        ((ask(name="r/a"), channel("r/b")), {"cpu": 1000}),
+    ],
+)
+def test_machines_are_judged_without_what_alternatives_of_several_resources_count_as(
+    asks: tuple[DeviceAsk, ...], left: dict[str, int]
+) -> None:
+    pods = joined(*asks)
+    assert without_undecided(pods).requests == left
+    both = replace(pods, requests={**pods.requests, "nvidia.com/gpu": pods.requests["nvidia.com/gpu"] + 1})
+    assert without_undecided(both).requests["nvidia.com/gpu"] == left.get("nvidia.com/gpu", 0) + 1
+
+
 def test_a_template_that_is_not_there_or_not_honoured_refuses_the_pods() -> None:
     [told] = joined(ask(), known=False).unsupported
     assert told.path == "spec.resourceClaims[0].resourceClaimTemplateName"
     [told] = joined(ask(), it=UnsupportedConstraint("spec.x", "no")).unsupported
     assert told.path.endswith("ResourceClaimTemplate t spec.x")
-
-
-def channel(name: str = "r") -> DeviceAsk:
-    return ask("compute-domain-default-channel.nvidia.com", name=name)
 
 
 @pytest.mark.parametrize(
