@@ -84,7 +84,9 @@ def admitted_by_plugin(fleet: Fleet, pod_set: PodSet) -> PodSet:
     These are those whose device plugin would refuse them, as they ask for several replicas; those of the DRA driver for
     pods that name GPUs as resources, and those of the device plugin for pods that claim them.
     """
-    term, pod_set = _offered_to(fleet, pod_set), without_undecided(pod_set)
+    term = _offered_to(fleet, pod_set)
+    if pod_set.constraints.devices:
+        pod_set = without_undecided(pod_set)
     if term is None:
         return pod_set
     return replace(pod_set, required_affinity=tuple((*all_of, term) for all_of in pod_set.required_affinity or ((),)))

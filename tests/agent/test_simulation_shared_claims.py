@@ -10,6 +10,7 @@ from tests.agent.scenes import G6, P5, Scene, gpu_job
 from tests.agent.test_simulation_dra import Obj, claiming, devices, dra, exactly, template
 from tests.agent.test_simulation_ledger import SLOW
 from tests.agent.test_simulation_replacement import instance_of
+from tests.agent.test_simulation_stateful_sets import stateful
 from tests.support.work import group_pod
 
 
@@ -212,3 +213,20 @@ def test_pods_that_name_gpus_are_not_mixed_with_those_that_share() -> None:
     scene.sim.submit(shared_claim("one", exactly("gpu")))
     scene.runs(sharing("a", "one", pods=2))
     assert scene.state("named") == "Pending"
+
+
+def test_pods_of_a_stateful_set_share_a_claim() -> None:
+    scene = Scene(dra(instanceTypes=[G6]))
+    scene.sim.submit(shared_claim("one", exactly("gpu")))
+    made = stateful(3, podManagementPolicy="OrderedReady")
+    share(made["spec"]["template"]["spec"], "one")
+    scene.sim.submit(made)
+    scene.until(lambda: len(nodes(scene, "web-")) == 3, 900, "all of them run")
+    assert len(set(nodes(scene, "web-"))) == 1
+    assert pod_sets(scene, "web") == {"main-claim": (1, 1), "main": (2, 0)}
+    [first] = [pod for pod in scene.sim.objects("Pod") if pod["metadata"]["name"] == "web-0"]
+    scene.sim.delete(first)
+    scene.sim.advance(10)
+    scene.until(lambda: len(nodes(scene, "web-")) == 3, 900, "it is made anew, and runs beside the others")
+    assert scene.bought() == 1
+    assert len(set(nodes(scene, "web-"))) == 1
