@@ -147,10 +147,7 @@ class PlacementPlan:
 
     def pins(self) -> tuple[Pin, ...]:
         """The assignments as a gang's status has them."""
-        if len(self.assignments) == 1:  # of thousands of single pods
-            [it] = self.assignments
-            return (Pin(it.pod_set, it.slot.node, it.slot.claim, it.count),)
-        return tuple(sorted(Pin(it.pod_set, it.slot.node, it.slot.claim, it.count) for it in self.assignments))
+        return tuple(sorted([Pin(it.pod_set, it.slot.node, it.slot.claim, it.count) for it in self.assignments]))
 
 
 def hardest_first(need: Need) -> tuple[object, ...]:

@@ -85,6 +85,32 @@ def test_undo_restores_the_exact_state(kept: list[Step], undone: list[Step]) -> 
     assert board.mark() == mark
 
 
+@given(steps)
+def test_a_state_goes_back_to_its_beginning(done: list[Step]) -> None:
+    board = ClusterState({name: slot(name) for name in "abc"})
+    before = {name: (it, _amounts(it), it.changed) for name, it in board.slots.items()}
+    version, seen = board.version, board.now()
+    _do(board, done)
+    changed = {it.name for it in board.touched(seen) or ()}
+    seen = board.now()
+    board.revert()
+    assert {name: (it, _amounts(it), it.changed) for name, it in board.slots.items()} == before
+    assert board.version == version
+    assert {it.name for it in board.touched(seen) or ()} == changed, "whoever follows the state is told"
+
+
+def test_who_has_looked_is_told_of_a_slot_that_changes_again() -> None:
+    board = ClusterState({name: slot(name) for name in "ab"})
+    first = board.now()
+    for _ in range(3):
+        board.take(board.slots["a"], {GPU: 1}, 1)
+    assert [it.name for it in board.touched(first) or ()] == ["a"], "once, as nobody has looked meanwhile"
+    later = board.now()
+    board.take(board.slots["a"], {GPU: 1}, 1)
+    board.take(board.slots["b"], {GPU: 1}, 1)
+    assert [it.name for it in board.touched(later) or ()] == ["a", "b"]
+
+
 def _amounts(it: NodeSlot) -> dict[str, int]:
     return {resource: amount for resource, amount in it.free.items() if amount}
 

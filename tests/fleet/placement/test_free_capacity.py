@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.placement.cluster_state import ClusterState, NodeAssignment, NodeSlot
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.snapshot import PodSet
-from tests.support.fleets import GPU
+from tests.support.fleets import GPU, P5, A, catalog, offering, small_fleet
 
 RACK, GANGS = "rack", ("", "g1", "g2")
 PODS = PodSet("main", 4, {GPU: 1}, required_topology=RACK)
@@ -143,6 +143,22 @@ def test_a_view_is_kept_and_a_slot_judged_once() -> None:
     assert sorted(judged) == sorted(name for name, slot in fresh().slots.items() if slot.free[GPU])
     assert free_capacity(board, "all", {GPU: 1}).index is free_capacity(board, "all", {GPU: 1}).index
     assert free_capacity(board, "all", {GPU: 1}).index is not free_capacity(board, "other", {GPU: 1}).index
+
+
+def test_machines_of_an_offering_that_does_not_suit_are_judged_once() -> None:
+    board, judged = fresh(), list[str]()
+    sold = offering(small_fleet(), catalog(), "h100", P5.name, A, "on-demand")
+
+    def accepts(slot: NodeSlot) -> bool:
+        judged.append(slot.name)
+        return slot.offering is None
+
+    before = free_capacity(board, "these", {GPU: 1}, accepts).room
+    for number in range(3):
+        board.add(planned_slot(sold, f"new/{number}/0"))
+        assert free_capacity(board, "these", {GPU: 1}, accepts).room == before
+        assert free_capacity(board, "others", {GPU: 1}).among().room == before + 8 * (number + 1)
+    assert [name for name in judged if name.startswith("new/")] == ["new/0/0"]
 
 
 @pytest.mark.parametrize("times", [1, 20_000])

@@ -47,6 +47,19 @@ def test_order(*, backwards: bool) -> None:
     assert drained(made) == names
 
 
+@given(st.permutations(range(12)), st.lists(st.integers(0, 11), max_size=4))
+def test_equal_ones_come_in_order_however_they_came(pushed: list[int], again: list[int]) -> None:
+    """So it is for the first of them that is looked at, put back and looked at again."""
+    every = [asks(f"w{number:02}", "q", 1, at_s=float(number // 2)) for number in range(12)]
+    made = line(*(every[number] for number in pushed))
+    for number in again:
+        made.forget(every[number].uid)
+        made.push(every[number])
+    if (first := made.pop()) is not None:
+        made.put_back(first, again=True)
+    assert drained(made) == [workload.name for workload in every]
+
+
 def test_the_sticky_one_comes_first() -> None:
     made = line(*ORDERED)
     made.sticky = "low"
