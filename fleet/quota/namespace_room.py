@@ -53,11 +53,9 @@ class NamespaceRoom:
     _charges: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[QuotaCharge, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "NamespaceRoom | None":
-        """Returns the room as a pass finds it; None where no ResourceQuota bounds pods."""
+    def of(cls, snapshot: Snapshot) -> "NamespaceRoom":
+        """Returns the room as a pass finds it."""
         quotas = snapshot.namespace_quotas.by_namespace
-        if not quotas:
-            return None
         room = cls(snapshot, {it.key: Counter(it.used) for of_one in quotas.values() for it in of_one})
         gang: Gang
         with concerning(lambda: gang_subject(gang.uid)):
@@ -110,9 +108,7 @@ class NamespaceRoom:
 
 
 def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
-    """Returns what is alike for waiting gangs that ResourceQuotas treat alike; None where none bounds them."""
-    if gang.namespace not in snapshot.namespace_quotas.by_namespace:
-        return None
+    """Returns what is alike for waiting gangs that the ResourceQuotas of their namespace treat alike."""
     asked = {pods.name: pods.count for pods in gang.needed}
     found = charges(snapshot, gang, to_come(snapshot, gang, asked))
     return gang.namespace, tuple((it.quota.key, tuple(sorted(it.amounts.items()))) for it in found)
@@ -120,8 +116,6 @@ def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
 
 def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """Returns why no pods of a gang would ever be let in, even into an empty namespace; None where they may be."""
-    if gang.namespace not in snapshot.namespace_quotas.by_namespace:
-        return None
     least = {pods.name: pods.count if pods.min_count is None else pods.min_count for pods in gang.needed}
     if gang.choice is not None:
         least = {}
