@@ -277,7 +277,12 @@ class AssignmentSearch:
 
     def _search(self, context: PreemptionContext) -> list[Victim]:
         if self.rules.fair:
-            return fair_preemptions(context, self.rules.fair, upstream=self.rules.upstream_defects)
+            return fair_preemptions(
+                context,
+                self.rules.fair,
+                upstream=self.rules.upstream_defects,
+                elsewhere=self.rules.victims_elsewhere,
+            )
         return classical_preemptions(context, elsewhere=self.rules.victims_elsewhere)
 
     def _oracle(self, workload: Workload) -> PreemptionOracle:

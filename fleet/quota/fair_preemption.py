@@ -11,24 +11,50 @@ Kueue `pkg/scheduler/preemption/fairsharing`, with decisions of our own:
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from fleet.quota.ledger import AdmittedWorkload
-from fleet.quota.preemption import PreemptionContext, Victim, candidates_in, fill_back, leaving_turns
+from fleet.quota.preemption import (
+    PreemptionAttempt,
+    PreemptionContext,
+    Victim,
+    candidates_in,
+    fill_back,
+    leaving_turns,
+)
 from fleet.quota.specs import PreemptionStrategy
 from fleet.quota.tree import DominantResourceShare, QuotaNode, UnrelatedNodes, charge, dominant_resource_share, release
 from fleet.reasons import Reason
 
 
 def fair_preemptions(
-    context: PreemptionContext, strategies: tuple[PreemptionStrategy, ...], *, upstream: bool = False
+    context: PreemptionContext,
+    strategies: tuple[PreemptionStrategy, ...],
+    *,
+    upstream: bool = False,
+    elsewhere: bool = False,
 ) -> list[Victim]:
     """Returns the holders to evict; empty when no permitted set makes the workload fit. The ledger is unchanged.
 
-    `upstream`: by Kueue's rules, without our additional ones.
+    `upstream`: by Kueue's rules, without our additional ones. `elsewhere`: as in `classical_preemptions`.
     """
     candidates = _collect(context)
     if not candidates:
         return []
+    attempt = partial(_attempt, context, candidates, strategies, upstream=upstream)
+    return attempt().without_one(attempt) if elsewhere else attempt().kept
+
+
+def _attempt(
+    context: PreemptionContext,
+    candidates: list[AdmittedWorkload],
+    strategies: tuple[PreemptionStrategy, ...],
+    *,
+    upstream: bool,
+    spared: AdmittedWorkload | None = None,
+) -> PreemptionAttempt:
+    """Returns the victims of one attempt; with somebody `spared`, none that take a guarantee of others."""
+    candidates = [holder for holder in candidates if holder is not spared]
     charge(context.node, context.usage)
     comparison = _ShareComparison(context, dominant_only=upstream)
     taken, retry, done = _first(context, candidates, comparison, _RULES[strategies[0]])
@@ -38,9 +64,11 @@ def fair_preemptions(
     check = _StrategyCheck(context, comparison, tuple(_RULES[strategy] for strategy in strategies))
     unharmed = check.unharmed(taken) if done and not upstream else None
     kept = fill_back(context, taken, borrowing=True, still_right=unharmed) if done else []
+    no_place = not done and bool(taken) and context.has_quota()
+    right = spared is None or context.takes_no_guarantee(kept)
     for victim in reversed(kept if done else taken):
         context.ledger.put_back(victim.holder)
-    return kept
+    return PreemptionAttempt(kept if right else [], taken, no_place)
 
 
 def _collect(context: PreemptionContext) -> list[AdmittedWorkload]:

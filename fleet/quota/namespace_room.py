@@ -7,17 +7,17 @@ at the gate before its queue, and for each PodGroup alone).
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.actions import gang_subject
 from fleet.fence import concerning
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, GangState, Hold, Job, NamespaceQuota, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Hold, Job, NamespaceQuota, NamespaceQuotas, Snapshot
 from fleet.snapshot.resource_quotas import LIMITS, REQUESTS, counts_in, strange_scopes, unsaid, usage_of
 from fleet.snapshot.works import PLAIN
-from model.index import derived_each
+from model.index import Index, derived, derived_each
 from model.quantity import Resources, format_amount
 
 
@@ -26,6 +26,15 @@ class QuotaCharge(NamedTuple):
 
     quota: NamespaceQuota
     amounts: Resources
+
+
+class _PodCharge(NamedTuple):
+    """What one pod of a set counts in a quota, and what that wants its containers to say and they do not."""
+
+    quota: NamespaceQuota
+    pod_set: str
+    amounts: Resources
+    unsaid: str
 
 
 Counts = Mapping[str, int]
@@ -44,11 +53,9 @@ class NamespaceRoom:
     _charges: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[QuotaCharge, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "NamespaceRoom | None":
-        """Returns the room as a pass finds it; None where no ResourceQuota bounds pods."""
+    def of(cls, snapshot: Snapshot) -> "NamespaceRoom":
+        """Returns the room as a pass finds it."""
         quotas = snapshot.namespace_quotas.by_namespace
-        if not quotas:
-            return None
         room = cls(snapshot, {it.key: Counter(it.used) for of_one in quotas.values() for it in of_one})
         gang: Gang
         with concerning(lambda: gang_subject(gang.uid)):
@@ -101,9 +108,7 @@ class NamespaceRoom:
 
 
 def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
-    """Returns what is alike for waiting gangs that ResourceQuotas treat alike; None where none bounds them."""
-    if gang.namespace not in snapshot.namespace_quotas.by_namespace:
-        return None
+    """Returns what is alike for waiting gangs that the ResourceQuotas of their namespace treat alike."""
     asked = {pods.name: pods.count for pods in gang.needed}
     found = charges(snapshot, gang, to_come(snapshot, gang, asked))
     return gang.namespace, tuple((it.quota.key, tuple(sorted(it.amounts.items()))) for it in found)
@@ -111,8 +116,6 @@ def bounded_shape(snapshot: Snapshot, gang: Gang) -> Hashable:
 
 def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """Returns why no pods of a gang would ever be let in, even into an empty namespace; None where they may be."""
-    if gang.namespace not in snapshot.namespace_quotas.by_namespace:
-        return None
     least = {pods.name: pods.count if pods.min_count is None else pods.min_count for pods in gang.needed}
     if gang.choice is not None:
         least = {}
@@ -123,9 +126,11 @@ def never_let_in(snapshot: Snapshot, gang: Gang) -> Refusal | None:
                 asked, most = (format_amount(_base(name), it) for it in (amount, quota.hard[name]))
                 words = f"{_named(quota)} bounds {name} at {most}, and it asks {asked}: ask less, or have it raised"
                 return Refusal(Reason.RESOURCE_QUOTA, words + _doubts(quota))
-    for quota, pods in _counted(snapshot, gang, wanted):
-        for words in unsaid(quota, pods):
-            return Refusal(Reason.RESOURCE_QUOTA, f"{_named(quota)}: pods of {pods.name!r} must specify {words}")
+    for it in _of_each(snapshot, gang):
+        if it.unsaid and wanted.get(it.pod_set):
+            return Refusal(
+                Reason.RESOURCE_QUOTA, f"{_named(it.quota)}: pods of {it.pod_set!r} must specify {it.unsaid}"
+            )
     return None
 
 
@@ -148,14 +153,13 @@ def to_come(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
 
 def charges(snapshot: Snapshot, gang: Gang, counts: Counts) -> Iterator[QuotaCharge]:
     """Yields what so many pods of each set of a gang take of the quotas of its namespace that count them."""
-    usage = _usages(snapshot.index, None, snapshot.jobs, gang.uid) if counts else {}
     totals: dict[str, tuple[NamespaceQuota, Counter[str]]] = {}
-    for quota, pods in _counted(snapshot, gang, counts):
-        _, total = totals.setdefault(quota.key, (quota, Counter()))
-        for name, amount in usage[pods.name].items():
-            if name in quota.hard:
-                total[name] += amount * counts[pods.name]
-    yield from (QuotaCharge(quota, dict(total)) for quota, total in totals.values() if total)
+    for it in _of_each(snapshot, gang) if counts else ():
+        if count := counts.get(it.pod_set, 0):
+            _, total = totals.setdefault(it.quota.key, (it.quota, Counter()))
+            for name, amount in it.amounts.items():
+                total[name] += amount * count
+    yield from (QuotaCharge(quota, total) for quota, total in totals.values() if total)
 
 
 def _made_by(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
@@ -164,25 +168,30 @@ def _made_by(snapshot: Snapshot, gang: Gang, counts: Counts) -> Counts:
     return counts if job and job.hold is Hold.SWITCH else to_come(snapshot, gang, counts)
 
 
-def _counted(snapshot: Snapshot, gang: Gang, counts: Counts) -> Iterator[tuple[NamespaceQuota, PodSet]]:
-    """Yields each quota with each pod set of the gang that has pods and counts in it."""
-    found = snapshot.namespace_quotas
-    for quota in found.by_namespace.get(gang.namespace, ()):
-        for pods in _pod_sets(snapshot, gang):
-            if counts.get(pods.name) and counts_in(quota, pods, found.default_class):
-                yield quota, pods
+def _of_each(snapshot: Snapshot, gang: Gang) -> tuple[_PodCharge, ...]:
+    """Returns what pods of a gang count each; its job alone says all that quotas look at."""
+    if gang.uid not in snapshot.jobs:
+        return ()
+    return _pod_charges(snapshot.index, _bounds(snapshot.index, snapshot.namespace_quotas), snapshot.jobs, gang.uid)
+
+
+@derived(1, steady=True)
+def _bounds(_index: Index, quotas: NamespaceQuotas) -> NamespaceQuotas:
+    """Returns the quotas without what is used, which changes with every pod."""
+    bare = {name: tuple(replace(it, used={}) for it in found) for name, found in quotas.by_namespace.items()}
+    return replace(quotas, by_namespace=bare)
 
 
 @derived_each
-def _usages(_context: None, job: Job) -> Mapping[str, Resources]:
-    """Returns pod set -> what one of its pods counts in quotas."""
-    return {pods.name: usage_of(pods) for pods in job.pod_sets}
-
-
-def _pod_sets(snapshot: Snapshot, gang: Gang) -> tuple[PodSet, ...]:
-    """Returns the sets as the job would make them, which alone says all that quotas look at; none without a job."""
-    job = snapshot.jobs.get(gang.uid)
-    return job.pod_sets if job is not None else ()
+def _pod_charges(quotas: NamespaceQuotas, job: Job) -> tuple[_PodCharge, ...]:
+    """Returns what one pod of each set of a job counts in each quota of its namespace that counts it."""
+    found = []
+    for quota in quotas.by_namespace.get(job.ref.namespace, ()):
+        for pods in job.pod_sets:
+            if counts_in(quota, pods, quotas.default_class):
+                usage = {name: amount for name, amount in usage_of(pods).items() if name in quota.hard}
+                found.append(_PodCharge(quota, pods.name, usage, next(unsaid(quota, pods), "")))
+    return tuple(found)
 
 
 def _refused(

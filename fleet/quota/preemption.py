@@ -9,6 +9,7 @@ subtree is entitled to; *priority*, in other subtrees that borrow. What dominant
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from heapq import merge
 from itertools import chain, takewhile
 from typing import Final, NamedTuple, Protocol
@@ -63,6 +64,11 @@ class PreemptionContext:
             if amount > available(node, cell):
                 return False
         return True
+
+    def takes_no_guarantee(self, victims: Iterable[Victim]) -> bool:
+        """Returns whether no other team is below its guarantee of what is contested while these are out."""
+        others = {id(it.holder.queue): it.holder.queue.owner for it in victims if it.holder.queue is not self.node}
+        return not any(owner.unused(cell) > 0 for owner in others.values() for cell in self.cells)
 
     def ordered(self, holders: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
         """Returns the candidates of all queues in the order of eviction."""
@@ -197,30 +203,34 @@ def classical_preemptions(context: PreemptionContext, *, elsewhere: bool = False
 
     Holders are taken in one order until quota and place suffice, and a team that is within its guarantee loses no more.
     So the first ones may be enough for the quota, on machines that are of no use. `elsewhere`: then each of the last
-    that were taken is left out once, the last before others.
+    that were taken is left out once, the last before others, as long as that takes nobody's guarantee.
     """
     sources = _collect(context)
     if not any(sources.values()):
         return []
     for borrowing in _attempts(context, sources):
         found = _attempt(context, sources, borrowing=borrowing)
-        if not found.kept and elsewhere and found.no_place:
-            spared = reversed(found.taken[-MOST_SPARED:])
-            again = (_attempt(context, sources, borrowing=borrowing, spared=it.holder) for it in spared)
-            found = next((it for it in again if it.kept), found)
-        if found.kept:
-            return found.kept
+        again = partial(_attempt, context, sources, borrowing=borrowing)
+        if kept := found.without_one(again) if elsewhere else found.kept:
+            return kept
     return []
 
 
-class _Attempt(NamedTuple):
-    """What came of taking holders in order."""
+class PreemptionAttempt(NamedTuple):
+    """A `PreemptionAttempt` is what came of taking holders in order."""
 
     kept: list[Victim]
     """The victims; empty when all candidates together would not do."""
     taken: list[Victim]
     no_place: bool = False
     """Whether the quota would suffice without all that were taken."""
+
+    def without_one(self, again: Callable[..., "PreemptionAttempt"]) -> list[Victim]:
+        """Returns the victims, or those of the first attempt that finds any and has `spared` one of the last here."""
+        if self.kept or not self.no_place:
+            return self.kept
+        attempts = (again(spared=victim.holder).kept for victim in reversed(self.taken[-MOST_SPARED:]))
+        return next(filter(None, attempts), [])
 
 
 def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[bool, ...]:
@@ -239,8 +249,8 @@ def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[boo
 
 def _attempt(
     context: PreemptionContext, sources: CandidateQueues, *, borrowing: bool, spared: AdmittedWorkload | None = None
-) -> _Attempt:
-    """Returns the victims of one attempt; nobody is taken that is `spared`."""
+) -> PreemptionAttempt:
+    """Returns the victims of one attempt; with somebody `spared`, none that take a guarantee of others."""
     ledger = context.ledger
     taken: list[Victim] = []
     done = False
@@ -259,9 +269,10 @@ def _attempt(
             break
     kept = fill_back(context, taken, borrowing=borrowing) if done else []
     no_place = not done and bool(taken) and context.has_quota(borrowing=borrowing)
+    right = spared is None or context.takes_no_guarantee(kept)
     for victim in reversed(kept if done else taken):
         ledger.put_back(victim.holder)
-    return _Attempt(kept, taken, no_place)
+    return PreemptionAttempt(kept if right else [], taken, no_place)
 
 
 def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[QuotaNode]]) -> bool:

@@ -162,7 +162,8 @@ class AdmissionPass:
         started.still_leaving = still_leaving
         if not stand:
             started._charge_one_by_one()
-        backend.namespaces = NamespaceRoom.of(snapshot)
+        if snapshot.namespace_quotas.by_namespace:
+            backend.namespaces = NamespaceRoom.of(snapshot)
         return started
 
     def _charge_one_by_one(self) -> None:

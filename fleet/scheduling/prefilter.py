@@ -251,7 +251,9 @@ def _pods_allowed(case: _Candidate) -> Refusal | None:
 
 
 def _let_in(case: _Candidate) -> Refusal | None:
-    return never_let_in(case.snapshot, case.gang)
+    """Refuses a gang of which a ResourceQuota would never let the pods in."""
+    bounded = case.gang.namespace in case.snapshot.namespace_quotas.by_namespace
+    return never_let_in(case.snapshot, case.gang) if bounded else None
 
 
 def _few_enough(case: _Candidate) -> Refusal | None:

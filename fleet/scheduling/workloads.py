@@ -88,9 +88,13 @@ class Workloads:
             non_preemptible=within_guarantee(self.fleet, gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             choice=None if pod_sets else gang.choice,
-            bounded=None if pod_sets else bounded_shape(self.snapshot, gang),
+            bounded=bounded_shape(self.snapshot, gang) if not pod_sets and self._is_bounded(gang) else None,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
+
+    def _is_bounded(self, gang: Gang) -> bool:
+        """Returns whether there are ResourceQuotas in its namespace."""
+        return gang.namespace in self.snapshot.namespace_quotas.by_namespace
 
     def _goes_first(self, gang: Gang) -> bool:
         """Returns whether a waiting gang goes before all others: it is being moved, or others move for it."""

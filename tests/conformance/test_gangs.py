@@ -89,13 +89,24 @@ def test_the_table_counts_declined_rows_apart() -> None:
     assert lines[-1].split()[:7] == ["all", "rows", str(len(CASES)), "judged", str(judged), "passed", str(passed)]
 
 
-@pytest.mark.parametrize(("family", "least"), [("kai-*", 93.5), ("volcano-*", 92.5)])
-def test_all_rows(family: str, least: float) -> None:
-    """Safety holds in all rows; outcomes are bounded from below by what the agent reaches."""
+APART: Mapping[str, set[str]] = {"kai": {"gpu-fraction", "gpu-memory", "dra", "numeric"}, "volcano": set()}
+"""Tags of rows that are other notes', or no cluster."""
+
+
+@pytest.mark.parametrize(("family", "judged", "all_rows"), [("kai", 95.0, 92.5), ("volcano", 93.0, 92.0)])
+def test_all_rows(family: str, judged: float, all_rows: float) -> None:
+    """Safety holds in all rows; outcomes are bounded from below, by themselves and with what is declined."""
     folder = shared_path("conformance/gangs")
-    rows = [row for row in gangs.SUITE.run(sorted(folder.glob(f"{family}.jsonl"))) if row.got]
+    found = list(gangs.SUITE.run(sorted(folder.glob(f"{family}-*.jsonl"))))
+    rows = [row for row in found if row.got]
     assert [row.id for row in rows if not row.got["scores"]["safety"]] == []
-    assert 100 * sum(row.got["scores"]["outcome"] for row in rows) / len(rows) >= least
+    alike = sum(row.got["scores"]["outcome"] for row in rows)
+    assert 100 * alike / len(rows) >= judged
+    ours = [row for row in found if row.case and APART[family].isdisjoint(row.case["tags"])]
+    assert (
+        100 * sum((row.got or {"scores": {"outcome": False}})["scores"]["outcome"] for row in ours) / len(ours)
+        >= all_rows
+    )
 
 
 # -- the checker of safety -------------------------------------------------------------------------------------------

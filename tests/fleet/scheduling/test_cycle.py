@@ -808,12 +808,13 @@ def test_a_busy_machine_is_not_cut_anew() -> None:
     assert not world.gang("g").recuts
 
 
+@pytest.mark.parametrize("fairness", ["None", "DominantShare", "GuaranteeShare"])
 @pytest.mark.parametrize("late", [6, 4])
-def test_a_guarantee_is_taken_back_where_its_machine_is_and_not_only_in_one_order(late: int) -> None:
+def test_a_guarantee_is_taken_back_where_its_machine_is_and_not_only_in_one_order(late: int, fairness: str) -> None:
     """The newest two were enough for the quota and left 4 and 6 GPUs on two machines: nobody went, for ever."""
     builder = FleetBuilder().pool(limits={"nodes": 0}).team(quotas={"h100": {GPU: 8}}, parent="org")
     builder.team("org", {}, namespaces=[]).team("u", {"h100": {GPU: 8}}, namespaces=["other"], parent="org")
-    world = World(builder.queue().queue("r", team="u", preemption={"reclaim": "Any"}).build())
+    world = World(builder.queue().queue("r", team="u", fairness=fairness, preemption={"reclaim": "Any"}).build())
     world.machine("m0")
     world.machine("m1")
     stands = {"a": (4, "m0", 900), "b": (8 - late, "m1", 800), "c": (late, "m1", 500), "d": (4, "m0", 400)}
