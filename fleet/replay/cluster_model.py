@@ -4,13 +4,13 @@ It decides nothing. Launches bring what they ask for unless a shortage is known,
 of their kind have taken, pods become ready soon after their release, and a gang ends when it has said that it will.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from fleet.gangs.lost_machines import ready_at_s
 from fleet.mig.layouts import REASSERT, gpu_part, with_gpus
@@ -76,6 +76,7 @@ class ClusterModel:
         self.claims: ModelTable[Claim] = ModelTable(snapshot.claims)
         self.jobs: ModelTable[Job] = ModelTable(snapshot.jobs)
         self.instances: ModelTable[Instance] = ModelTable(observed_machines(snapshot))
+        self._tables: Sequence[ModelTable[Any]] = self.nodes, self.jobs, self.gangs, self.claims, self.instances
         self.shortages = snapshot.shortages
         self.outlook = snapshot.outlook
         self.pod_verdicts = snapshot.pod_verdicts
@@ -86,8 +87,7 @@ class ClusterModel:
         self._index = Index()
         none, self._quotas = frozenset[str](), NO_QUOTAS  # their status counts the pods that are there at first
         self._seen = replace(snapshot, busy=none, set_aside=none, layouts=None, hard_fences=None, index=self._index)
-        self._seen_of: tuple[object, ...] = ()
-        """What was written when it was last looked at."""
+        self._seen_of: tuple[object, ...] = ()  # what was written when it was last looked at
         self._order = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._pods: dict[str, Pod] = {}
@@ -116,19 +116,16 @@ class ClusterModel:
 
     def _written(self) -> tuple[object, ...]:
         """Returns what is another tuple after anything was written."""
-        tables = self.nodes, self.jobs, self.gangs, self.claims, self.instances
-        singles = self.shortages, self.outlook, self.pod_verdicts, self.bought
-        return self._pod_writes, *[table.writes for table in tables], *map(id, singles)
+        single = self.shortages, self.outlook, self.pod_verdicts, self.bought  # what was seen keeps them
+        return self._pod_writes, *[table.writes for table in self._tables], *map(id, single)
 
     def _look(self) -> Snapshot:
-        self._pod_index.settle()
-        devices = claimable(self._index, self.fleet, self._seen, self.claims.view)
-        pods, foreign = self._pod_index, summed(self._index, self._daemon_use, self._pod_index.foreign_use)
-        there: tuple[object, ...] = (
-            *(self.nodes.view, self.jobs.view, self.gangs.view, self.claims.view, self.instances.view, foreign),
-            *(self.gang_pods, self.shortages, self.outlook, self.pod_verdicts, self.bought, self._quotas),
-            *(pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods, pods.waiting_pods, devices),
-        )
+        (pods := self._pod_index).settle()
+        there: list[object] = [table.view for table in self._tables]
+        there += summed(self._index, self._daemon_use, pods.foreign_use), self.gang_pods, self.shortages, self.outlook
+        there += self.pod_verdicts, self.bought, self._quotas
+        there += pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods
+        there += pods.waiting_pods, claimable(self._index, self.fleet, self._seen, self.claims.view)
         tables = dict(zip(_TABLES, there, strict=True))
         return changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **tables)
 

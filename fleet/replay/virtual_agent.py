@@ -315,10 +315,10 @@ class VirtualAgent:
 
 
 def _says_nothing(gang: Gang | None, job: Job | None, now_s: float) -> bool:
-    """Returns whether the life of a gang has no next step for which something has to be written that shows in neither.
+    """Returns whether the life of a gang has no next step, by itself: what its machines bring is noticed with them.
 
-    Neither is there any more; it waits, as its job does; its job has just been started and has no pods yet; or all of
-    its pods are ready, which it has just said.
+    Both are gone; it waits, and its job is suspended and asks for what it says; its job has just been started and has
+    no pods yet; or all of its pods are ready, and it says so.
     """
     if gang is None or job is None:
         return gang is None and job is None

@@ -19,6 +19,7 @@ from fleet.snapshot.lookups import (
     claim_names,
     claims_by_node,
     claims_by_pool,
+    claims_whatever_runs,
     machines_held,
     node_names,
     ordinary_tenants,
@@ -38,6 +39,7 @@ claims = st.fixed_dictionaries(
         "node_pool": st.sampled_from(("h100", "h100", "gone")),
         "pool_hash": st.sampled_from(("v1-one", "v1-other")),
         "ready_at_s": st.sampled_from((0.0, NOW - 100, NOW - 50)),
+        "emptied_at_s": st.sampled_from((0.0, NOW - 10)),
         "launch": st.sampled_from(("a", "b")).map(lambda group: Launch(group, 0, 2)),
         "layout": st.sampled_from(("", "all-1g.10gb")),
     }
@@ -98,6 +100,7 @@ def _change(table: dict[str, Any], key: str, value: Claim | Gang | Node, change:
 def _looked_up(seen: Snapshot) -> list[object]:
     return [
         claims_by_node(seen),
+        dict(claims_whatever_runs(seen)),
         {pool: list(members) for pool, members in claims_by_pool(seen).items()},
         list(claims_by_pool(seen)),
         {name: [it.uid for it in gangs] for name, gangs in machines_held(seen).items()},
@@ -115,6 +118,20 @@ def _looked_up(seen: Snapshot) -> list[object]:
         launch_groups(seen),
         drifted_layouts(FLEET, seen),
     ]
+
+
+def test_whatever_runs_on_a_machine_its_claim_stays_the_same_object() -> None:
+    world = World(FLEET)
+    for name in ("m0", "m1"):
+        world.machine(name)
+    seen = world.snapshot()
+    before = claims_whatever_runs(seen)
+    emptied = {**world.claims, "m0": replace(world.claims["m0"], emptied_at_s=NOW - 1)}
+    assert claims_whatever_runs(replace(seen, claims=emptied)) is before
+    layout = {**emptied, "m1": replace(emptied["m1"], layout="all-1g.10gb", emptied_at_s=NOW - 1)}
+    now = claims_whatever_runs(replace(seen, claims=layout))
+    assert now["m0"] is before["m0"]
+    assert now["m1"] == replace(layout["m1"], emptied_at_s=0.0)
 
 
 @settings(max_examples=50, deadline=None)

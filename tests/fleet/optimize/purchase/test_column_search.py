@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from fleet.optimize.purchase import PurchaseEffort, PurchaseHeuristic, PurchaseProblem, column_search, solve
 from fleet.optimize.purchase.heuristics import by_choice, provisioning_order
+from fleet.optimize.purchase.purchase_problem import GREEDY
 from tests.support.purchases import HIGHS, UNEVEN, WORTHS, faults, priced_parts, problem, problems
 
 
@@ -23,6 +24,15 @@ def test_every_pattern_fits_on_its_kind(
             assert (pods <= part.demand).all()
             assert (pods @ part.requests <= part.capacity[kinds]).all()
             assert not (pods.astype(bool) & ~part.fits.T[kinds]).any()
+
+
+@settings(max_examples=60)
+@given(asked=problems(most_pods=9))
+def test_where_a_purchase_costs_its_bound_other_heuristics_find_nothing_else(asked: PurchaseProblem) -> None:
+    early = solve(asked, GREEDY)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(column_search.PurchaseIncumbent, "cannot_be_beaten", lambda _: False)
+        assert solve(asked, GREEDY) == early
 
 
 # -- ends, in steps ---------------------------------------------------------------------------------------------------
