@@ -1,6 +1,6 @@
 """One look at the cluster, for commands that only read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from providers.kube.errors import Forbidden, NotFound
 from providers.kube.objects import decode_drifted, decode_sync
 from providers.kube.objects.names import GROUP
 from providers.kube.objects.paths import CONFIG_MAPS, FLEET_SYNCS, NODE_POOLS
+from providers.kube.objects.reports import SyncReport
 from providers.kube.reading import Watched
 from providers.kube.resources import ResourcePath
 from providers.kube.transport import KubeTransport
@@ -40,7 +41,7 @@ def read_world(
     transport: KubeTransport,
     clock: Clock,
     catalog: Catalog,
-    cluster: str = "default",
+    cluster: str = "",
     *,
     installed: bool = True,
     warn: Callable[[str], object] = lambda words: log.warning("not_read", why=words),
@@ -50,8 +51,11 @@ def read_world(
     The cloud is not asked: how machines differ from what it would give their pools now is what the agent tells. Of a
     kind that a cluster need not serve, and that may not be read, there are none: `warn` hears which, and what would
     allow it. Raises `Forbidden`, with the same words, where any other kind may not be read. Where Muster is not
-    installed the kinds that it defines need not be served either.
+    installed the kinds that it defines need not be served either. A cluster that is not named is the one of the only
+    FleetSync.
     """
+    syncs = _syncs(transport)
+    cluster = cluster or (syncs[0].name if len(syncs) == 1 else _UNNAMED)
     mirror, of_day = Mirror(cluster), transport.clock(clock)
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
@@ -61,7 +65,7 @@ def read_world(
     now_s = of_day.now()
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
     mirror.spent_usd = books.spent_usd if books.month == month_of(now_s) else {}
-    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport), **_remembered(transport, cluster))
+    return replace(mirror.snapshot(now_s, frozenset()), strays=_strays(transport), **_remembered(syncs, cluster))
 
 
 def _listed(
@@ -100,14 +104,19 @@ def _strays(transport: KubeTransport) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-def _remembered(transport: KubeTransport, cluster: str) -> dict[str, Any]:
-    """What the agent remembers of roll-outs and layouts; nothing for who may not read the FleetSync."""
+def _syncs(transport: KubeTransport) -> Sequence[SyncReport]:
+    """The FleetSyncs; none for who may not read them."""
     with suppress(Forbidden, NotFound):
-        syncs = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
-        return next(({"rollout": it.rollout, "layout_records": it.layouts} for it in syncs if it.name == cluster), {})
-    return {}
+        return [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
+    return ()
 
 
+def _remembered(syncs: Sequence[SyncReport], cluster: str) -> dict[str, Any]:
+    """What the agent remembers of roll-outs and layouts."""
+    return next(({"rollout": it.rollout, "layout_records": it.layouts} for it in syncs if it.name == cluster), {})
+
+
+_UNNAMED = "default"
 _FROM_THE_CLOUD = PROVIDER_DRIFT | {RESERVATION}
 
 

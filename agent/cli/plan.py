@@ -173,7 +173,8 @@ def _plan(request: PlanRequest, sides: _Sides, cluster: str) -> Plan:
     head = load(files, further=(*catalog_checks(listing_for(region, own)), unreadable_checks), cluster=name)
     base, base_name = _base(sides.base, sides.base_name, name) if sides.base_name else (Fleet(), "")
     planned = partial(make_plan, day=sides.report.day if sides.report else ()) if world else declared_plan
-    seen = _world(world, region, installed=not request.observe) if world else _priced(region)
+    of = sides.report.name if sides.report else ""
+    seen = _world(world, region, of, installed=not request.observe) if world else _priced(region)
     head_name, confirmed = sides.head_name, sides.confirmed
     return planned(base, head, seen, base_revision=base_name, head_revision=head_name, confirmed=confirmed)
 
@@ -259,9 +260,10 @@ def _report(transport: "KubeTransport", *, observe: bool) -> "SyncReport | None"
     return next((report for report in reports if report.applied), None)
 
 
-def _world(transport: "KubeTransport", region: str, *, installed: bool) -> Snapshot:
+def _world(transport: "KubeTransport", region: str, cluster: str, *, installed: bool) -> Snapshot:
     """The snapshot of the cluster, with the prices of the region."""
     from agent.cli.look import catalog_of
     from agent.world import read_world
 
-    return read_world(transport, SystemClock(), catalog_of(region), installed=installed, warn=exits.complain)
+    catalog = catalog_of(region)
+    return read_world(transport, SystemClock(), catalog, cluster, installed=installed, warn=exits.complain)

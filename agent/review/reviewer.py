@@ -260,7 +260,7 @@ class Reviewer:
             return
         if fleet is not None and (plan := review.plan) is not None:
             extent = extent_of(plan)
-            review = replace(review, sentence=joined(beside, review.sentence))
+            review = replace(review, sentence=joined(beside if trusted else "", review.sentence))
             if asks_for_approval(world.fleet, self.least_approvals):
                 if shown is None and said and (said.head, said.plan) == (request.head, extent.plan_id):
                     shown = extent  # said before a restart, and still so
@@ -317,7 +317,9 @@ class Reviewer:
             log.error("review_not_planned", request=request.number, exc_info=planned.error)
             words = f"planning failed: {type(planned.error).__name__}: {planned.error}"
             return replace(review, sentence=words), None
-        review = planned_review(review, planned.plan, planned.problems, observed=trusted, suspended=state.suspended)
+        review = planned_review(
+            review, planned.plan, planned.problems, observed=trusted, suspended=trusted and state.suspended
+        )
         return review, planned.fleet
 
     def _of_another_head(self, forge: Forge, request: PullRequest, base: str) -> Review | None:

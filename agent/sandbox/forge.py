@@ -71,14 +71,19 @@ class SandboxForge:
         return f"{self.url}/{OWNER}/{NAME}/pull/{number}"
 
     @property
+    def review(self) -> dict[str, object]:
+        """The section `review` of the agent's settings."""
+        return {
+            "repository": f"{OWNER}/{NAME}",
+            "url": self._server.url,
+            "app": {"id": _APP, "installation": _INSTALLATION, "privateKeyFile": str(self._key_file)},
+            "pollIntervalS": _POLL_S,
+        }
+
+    @property
     def settings(self) -> dict[str, object]:
         """The sections of the agent's settings that are about the forge."""
         return {
-            "review": {
-                "repository": f"{OWNER}/{NAME}",
-                "url": self._server.url,
-                "app": {"id": _APP, "installation": _INSTALLATION, "privateKeyFile": str(self._key_file)},
-                "pollIntervalS": _POLL_S,
-            },
+            "review": self.review,
             "notifications": {"commitLink": f"{self.url}/{OWNER}/{NAME}/commit/{{commit}}"},
         }

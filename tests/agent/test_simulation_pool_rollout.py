@@ -67,9 +67,11 @@ def test_a_machine_that_never_joins_stops_it_until_the_template_changes() -> Non
     assert "RegistrationTimeout" in paused(scene)
     assert "revert or mend" in paused(scene)
     name = scene.sim.objects("FleetSync")[0]["metadata"]["name"]
-    seen = read_world(scene.sim.api, VirtualClock(), CATALOG, name).rollout
-    assert seen is not None
-    assert seen.pool == "canary", "for commands, which ask the cluster"
+    seen = read_world(scene.sim.api, VirtualClock(), CATALOG, name)
+    assert seen.rollout is not None
+    assert seen.rollout.pool == "canary", "for commands, which ask the cluster"
+    unnamed = read_world(scene.sim.api, VirtualClock(), CATALOG)
+    assert (unnamed.cluster, unnamed.rollout) == (name, seen.rollout), "the only one there is"
     scene.sim.advance(1800)
     assert marks(scene, "rest") == ["old"] * 2
     assert marks(scene, "canary").count("broken") < 2

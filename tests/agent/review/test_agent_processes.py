@@ -59,7 +59,7 @@ class ReviewedSandbox:
         folder = self.folder / f"agent-{len(self.agents)}"
         folder.mkdir()
         ports = free_port(), free_port()
-        made = AgentProcess(folder, self.world, self.repository, review=self.forge.review, ports=ports)
+        made = AgentProcess(folder, self.world, self.repository, more=self.forge.settings, ports=ports)
         self.agents.append(made)
         return made
 

@@ -256,6 +256,17 @@ def test_while_the_cluster_is_suspended_nothing_would_come_into_force() -> None:
     assert place.verdict(NEXT)[0] is Verdict.SUCCESS
 
 
+def test_a_stranger_does_not_learn_why_a_cluster_is_suspended() -> None:
+    place = ReviewPlace()
+    place.state = replace(place.state, suspended=True, suspend_reason="an audit")
+    place.proposes(two_pools(), author="stranger")
+    place.reviewer.look()
+    assert "an audit" not in place.forge.text(7)
+    assert place.verdict()[0] is Verdict.SUCCESS
+    place.reviewer.look()
+    assert place.counted == ["Applies"], "it is planned once"
+
+
 def test_a_merge_that_waits_for_resume_and_was_never_told_of_is_left_alone() -> None:
     place = ReviewPlace()
     place.proposes(two_pools())
