@@ -123,9 +123,8 @@ class ClusterModel:
         (pods := self._pod_index).settle()
         there: list[object] = [table.view for table in self._tables]
         there += summed(self._index, self._daemon_use, pods.foreign_use), self.gang_pods, self.shortages, self.outlook
-        there += self.pod_verdicts, self.bought, self._quotas
-        there += pods.job_pods, pods.node_pods, pods.repelling_pods, pods.ordinary_pods
-        there += pods.waiting_pods, claimable(self._index, self.fleet, self._seen, self.claims.view)
+        there += self.pod_verdicts, self.bought, self._quotas, pods.job_pods, pods.node_pods, pods.repelling_pods
+        there += pods.ordinary_pods, pods.waiting_pods, claimable(self._index, self.fleet, self._seen, self.claims.view)
         tables = dict(zip(_TABLES, there, strict=True))
         return changed(self._seen, now_s=self.now_s, instances_at_s=self.now_s, **tables)
 
@@ -330,8 +329,7 @@ class ClusterModel:
         node = self.node_of(pod.pinned_host)
         place = pod.node or (node.name if node else pod.pinned_host)
         self.put_pod(key, replace(pod, node=place, phase="Running", ready=True, started_at_s=self.now_s))
-        gang = self._gang_of(pod)
-        if gang is not None:
+        if (gang := self._gang_of(pod)) is not None:
             self._count_pods(gang)
             self.finishes(gang)
             self._make_next(pod, self.jobs.get(gang.uid))
@@ -349,8 +347,7 @@ class ClusterModel:
 
     def _count_pods(self, gang: Gang) -> None:
         """Lets a job say how many pods it has: those that were told to go count no more (Job `status.active`)."""
-        job = self.jobs.get(gang.uid)
-        if job is not None:
+        if (job := self.jobs.get(gang.uid)) is not None:
             pods = [pod for pod in self.pods_of(gang) if pod.active and not pod.deleting]
             ready = sum(pod.ready for pod in pods)
             if (ready, len(pods)) != (job.ready_pods, job.active_pods):
@@ -442,16 +439,12 @@ class ClusterModel:
             return
         self._pod_index.settle()
         pods = self._pod_index.job_pods.get(job.ref.uid, ())
-        if not pods and job.ref.kind in PLAIN:
-            self.jobs.put(job.ref.uid, None)
-        else:
-            known = replace(job, suspended=not any(map(has_started, pods)), numbering=fewer(job, pods))
-            self.jobs.put(job.ref.uid, known)
+        known = replace(job, suspended=not any(map(has_started, pods)), numbering=fewer(job, pods))
+        self.jobs.put(job.ref.uid, known if pods or job.ref.kind not in PLAIN else None)
 
     def released(self, pod: Pod) -> None:
         """Writes a pod that has just been let onto its node."""
         self.put_pod(pod.key, pod)
-        job = self.jobs.get(pod.job_uid) if pod.job_uid else None
-        if job is not None:
+        if pod.job_uid and (job := self.jobs.get(pod.job_uid)) is not None:
             self._look_at_held(job)
         self.becomes_ready(pod.key)
