@@ -58,7 +58,9 @@ sys.stdin.read()
 """
 
 
-class _Healthy:
+class Healthy:
+    """An agent that is well."""
+
     def healthy(self) -> str:
         return ""
 
@@ -223,7 +225,7 @@ def _served(pages: Pages, given: list[int] | None = None) -> Iterator[int]:
             given[0] += 1
         return await answer(request)
 
-    listener: HttpListener = status_listener(_Healthy(), "127.0.0.1", 0, page=page)
+    listener: HttpListener = status_listener(Healthy(), "127.0.0.1", 0, page=page)
     listener.start()
     try:
         yield listener.port

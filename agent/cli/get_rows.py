@@ -45,33 +45,33 @@ class ClusterLook:
         return max(0, int(self.now_s - datetime.fromisoformat(instant).timestamp())) if instant else None
 
 
-class _Amounts(msgspec.Struct, frozen=True):
+class _SeenAmounts(msgspec.Struct, frozen=True):
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None
 
 
-class _Container(msgspec.Struct, frozen=True, rename="camel"):
-    resources: _Amounts = msgspec.field(default_factory=_Amounts)
+class _SeenContainer(msgspec.Struct, frozen=True, rename="camel"):
+    resources: _SeenAmounts = msgspec.field(default_factory=_SeenAmounts)
     restart_policy: str = ""
 
 
-class _PodMeta(msgspec.Struct, frozen=True):
+class _SeenMeta(msgspec.Struct, frozen=True):
     name: str
     namespace: str = ""
     labels: dict[str, str] | None = None
 
 
-class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _SeenSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
+    containers: list[_SeenContainer] = []
+    init_containers: list[_SeenContainer] = []
 
 
 class PodSeen(msgspec.Struct, frozen=True):
     """A `PodSeen` is a pod, of which only where it stands and which GPUs it asks for is read."""
 
-    metadata: _PodMeta
-    spec: _PodSpec
+    metadata: _SeenMeta
+    spec: _SeenSpec
 
     @property
     def of_gang(self) -> bool:
@@ -92,7 +92,7 @@ class PodSeen(msgspec.Struct, frozen=True):
         return stay | step
 
 
-def _asked(container: _Container) -> Counter[str]:
+def _asked(container: _SeenContainer) -> Counter[str]:
     given = {**(container.resources.requests or {}), **(container.resources.limits or {})}
     return Counter(_gpu_part(given))
 

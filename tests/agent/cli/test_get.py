@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -22,14 +23,22 @@ from typer.testing import CliRunner, Result
 from agent.cli import exits
 from agent.cli.app import app
 from agent.cli.get import TABLES
+from agent.cli.get_rows import PodSeen
 from agent.cli.tables import TextTable, render
 from agent.demo.jobs import job
+from providers.kube.errors import Forbidden
+from providers.kube.resources import PODS, ResourcePath
+from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import P4DE, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
 from tests.agent.test_simulation_ordinary_pods import plain
 
 ROOT = Path(__file__).resolve().parents[3]
 SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def _asks(gpus: int) -> dict[str, Any]:
+    return {"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "2"}}}
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +145,43 @@ def test_gpus_of_pods_that_are_in_no_gang_are_in_use(tmp_path: Path) -> None:
         server.drop_connections()
     assert node["gpus"] == {"nvidia.com/gpu": {"used": 6, "total": 8}}
     assert (node["gangs"], node["other_pods"]) == (["t/train"], ["t/notebook"])
+
+
+def test_who_may_not_list_pods_is_told_what_is_missing(
+    cluster: tuple[Scene, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = KubeTransport.list_pages
+
+    def refused(self: KubeTransport, resource: ResourcePath, *given: Any, **named: Any) -> Any:
+        if resource == PODS:
+            raise Forbidden("pods is forbidden", code=403)
+        return listed(self, resource, *given, **named)
+
+    monkeypatch.setattr(KubeTransport, "list_pages", refused)
+    done = get(cluster, "nodes")
+    assert done.exit_code == exits.OK
+    assert "IN USE is what gangs hold alone: " in done.stderr
+    assert "1/56 mig-1g.10gb" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpus"),
+    [
+        ({"containers": [_asks(2), _asks(1)]}, {"nvidia.com/gpu": 3}),
+        ({"containers": [_asks(1)], "initContainers": [_asks(4)]}, {"nvidia.com/gpu": 4}),
+        (
+            {"containers": [_asks(1)], "initContainers": [{**_asks(1), "restartPolicy": "Always"}]},
+            {"nvidia.com/gpu": 2},
+        ),
+        ({"containers": [{"name": "c"}]}, {}),
+        (
+            {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": 1, "cpu": "1"}}}]},
+            {"nvidia.com/gpu": 1},
+        ),
+    ],
+)
+def test_gpus_of_a_pod(spec: dict[str, Any], gpus: dict[str, int]) -> None:
+    assert msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, PodSeen).gpus == gpus
 
 
 def test_queues_and_teams(cluster: tuple[Scene, Path]) -> None:

@@ -1,8 +1,10 @@
 """What programs ask of the page: machines, pools, pods, buffers and offers, and the command line that asks for them."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +17,8 @@ from agent.clouds import cloud_provider
 from agent.web.access import KubeGate
 from tests.agent.web.test_access import api
 from tests.agent.web.test_server import PageSite
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -106,6 +110,24 @@ def test_the_command_line_asks_the_agent_and_loads_no_deciders(
     monkeypatch.setitem(sys.modules, "agent.cli.gpus", None)
     done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert (done.exit_code, done.stdout.startswith(words)) == (exits.OK, True), done.stdout
+
+
+@pytest.mark.parametrize("asked", [("explain", "node", "node-m0"), ("offers", "--gpu", "h100"), ("gpus", "advise")])
+def test_a_command_that_asks_imports_neither_fleet_nor_kinds(site: PageSite, asked: tuple[str, ...]) -> None:
+    """`bench/cli.py` has the times; these are what they are made of."""
+    words = ["muster", *asked, "--agent", f"http://127.0.0.1:{site.listener.port}"]
+    code = (
+        "import sys\n"
+        "from agent.cli import main\n"
+        f"sys.argv = {words!r}\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
+        "sys.stderr.write(' '.join(it for it in ('fleet', 'model.kinds') if it in sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
+    assert done.stdout
 
 
 def test_what_the_agent_does_not_know_is_an_error_of_the_command(site: PageSite) -> None:

@@ -144,6 +144,13 @@ def test_what_a_job_says_of_its_run(
     assert (found.expected_run_s, found.max_run_s, found.sla_waiting_s, found.priority_boost) == expected
 
 
+def test_labels_of_a_job_are_its_own() -> None:
+    """Whose work it is may stand there alone (`fleet.cost.uses.user_of`)."""
+    found = job(labels={"muster.dev/user": "ada", "a": "b"})
+    assert found.labels == (("a", "b"), ("muster.dev/user", "ada"))
+    assert not any(("muster.dev/user", "ada") in pods.labels for pods in found.pod_sets)
+
+
 UNREAD = [
     (
         {f"{OWN}max-run-time": "2 hours"},
