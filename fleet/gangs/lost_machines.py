@@ -61,12 +61,16 @@ def _is_at_risk(snapshot: Snapshot, gang: Gang, leaving: Container[str]) -> bool
     """`leaving`: the nodes of machines that leave."""
     nodes, claims = snapshot.nodes, snapshot.claims
     for pin in _pins(gang):
-        node, claim = nodes.get(pin.node), claims.get(pin.claim)
+        node = nodes.get(pin.node)
         if node is None or _is_unsafe(node) or pin.node in leaving:
             return True
-        if pin.claim and (claim is None or _is_leaving(claim)):
+        if pin.claim and _is_lost(claims.get(pin.claim)):
             return True
     return False
+
+
+def _is_lost(claim: Claim | None) -> bool:
+    return claim is None or _is_leaving(claim)
 
 
 @dataclass(slots=True)

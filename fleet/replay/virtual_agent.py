@@ -353,7 +353,7 @@ def _reads_clock(claim: Claim) -> bool:
         case ClaimState.TERMINATING:
             return bool(claim.adopts or claim.disruption is None or claim.disruption.deadline_s < inf)
         case ClaimState.LAUNCHED | ClaimState.REGISTERED:
-            return bool(claim.layout or claim.adopts or claim.disruption is not None)
+            return any((claim.layout, claim.adopts, claim.disruption is not None))
     return True
 
 

@@ -38,6 +38,12 @@ class _PartCharge:
     rests: bool
     """Whether the holder stays as it is as long as part and usage do, whatever the time."""
 
+    @property
+    def touched(self) -> bool:
+        """Returns whether the holder may be another one now: with time, or by what the last pass has done to it."""
+        held = self.holder
+        return not self.rests or held.leaving or held.out or held.unsettled or held.place is not None
+
 
 @dataclass(slots=True)
 class CarriedLedger:
@@ -111,11 +117,7 @@ class CarriedLedger:
         if not workloads.only_itself:
             return self._charged.keys()
         changed = {*differing(self._standing, standing), *differing(self._taken, taken)}
-        changed |= {
-            uid
-            for uid, it in self._charged.items()
-            if not it.rests or (held := it.holder).leaving or held.out or held.unsettled or held.place is not None
-        }  # of those that the last pass has done something to, too
+        changed |= {uid for uid, it in self._charged.items() if it.touched}
         busy = workloads.snapshot.busy
         return changed | {uid for uid in self._charged if gang_subject(whole(uid)) in busy} if busy else changed
 

@@ -202,8 +202,7 @@ class ClusterBackend:
     def put(self, holder: AdmittedWorkload) -> None:
         """Takes the places of a gang: its pins if it was admitted before, else its plan, for good."""
         uid = holder.workload.uid
-        if self.namespaces:
-            self.namespaces.shift(holder.workload, holder.given, 1)
+        self._count(holder.workload, holder.given, 1)
         if uid in self.lost_pods and isinstance(holder.place, PlacementPlan) and uid not in self.placed:
             self._put_replacement(holder)
             return
@@ -217,6 +216,11 @@ class ClusterBackend:
             plan = _found_again(self.planner.plan(self.state, holder.workload, holder.given))
         led = uid in self.planner.leading  # a joint purchase would know nothing of those who are still to follow
         self._record(uid, plan, () if led else tuple(self.planner.needs(holder.workload, holder.given)))
+
+    def _count(self, workload: Workload, given: Sequence[PodSetAssignment], sign: int) -> None:
+        """Counts what pods still to be created take of their namespace's ResourceQuotas, or gives it back."""
+        if self.namespaces:
+            self.namespaces.shift(workload, given, sign)
 
     def _take_plan(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
         """Takes a plan on the state and deducts its purchases from the limits, as finding it had done."""
@@ -297,8 +301,7 @@ class ClusterBackend:
 
     def lift(self, holder: AdmittedWorkload) -> None:
         """Frees all places of a gang."""
-        if self.namespaces:
-            self.namespaces.shift(holder.workload, holder.given, -1)
+        self._count(holder.workload, holder.given, -1)
         self.shift(self._pins(holder.workload.uid) or (), holder.workload.pod_sets, -1)
 
     def _pins(self, uid: str) -> tuple[Pin, ...] | None:
@@ -335,8 +338,7 @@ class ClusterBackend:
         What victims still stand on is counted twice meanwhile.
         """
         plan = _as_plan(place)
-        if self.namespaces:
-            self.namespaces.shift(workload, (), 1)
+        self._count(workload, (), 1)
         by_name = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         taken: list[_Taken] = [
             (slot, by_name[it.pod_set].requests, it.count, by_name[it.pod_set])
@@ -354,8 +356,7 @@ class ClusterBackend:
 
     def release(self, workload: Workload, place: object) -> None:
         """Takes back what `hold` reserved."""
-        if self.namespaces:
-            self.namespaces.shift(workload, (), -1)
+        self._count(workload, (), -1)
         for purchase in _as_plan(place).purchases:
             self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
         for slot, amounts, count, pods in reversed(self._held.pop(workload.uid)):

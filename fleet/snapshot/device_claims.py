@@ -272,8 +272,7 @@ def claim_of(
     ]
     requests = tuple(request._replace(asks=asks) for request, (asks, _) in zip(template.requests, filled, strict=True))
     problems = template.unsupported or [it for _, found in filled for it in found]
-    kind = "ResourceClaim" if ref.claim else "ResourceClaimTemplate"
-    where = f"{ref.path}: {kind} {template.name} "
+    where = f"{ref.path}: {ref.kind} {template.name} "
     refused = [UnsupportedConstraint(where + it.path, it.words) for it in problems]
     return DeviceClaim(ref.name, requests, template.constraints, ref.claim), refused
 

@@ -39,6 +39,11 @@ class ClaimRef(NamedTuple):
     claim: str = ""
     """Name of a ResourceClaim, which other pods may name as well."""
 
+    @property
+    def kind(self) -> str:
+        """Returns the kind of what it names."""
+        return "ResourceClaim" if self.claim else "ResourceClaimTemplate"
+
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
